@@ -1,0 +1,2 @@
+//! tagperf
+fn main() {}

@@ -1,0 +1,129 @@
+//! The bytes of a message that came in.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// The bytes of one message, in one logical run.
+///
+/// They may lie in memory that the sender can still write, so there is no slice of them: they are
+/// copied out, and whatever is decided on is decided on the copy. The first bytes (every header)
+/// are a copy already, taken once by the device.
+pub struct Bytes<'a> {
+    head: [u8; Bytes::HEAD_MAX],
+    head_length: usize,
+    tail: *const u8,
+    tail_length: usize,
+    lifetime: PhantomData<&'a ()>,
+}
+
+impl<'a> Bytes<'a> {
+    /// How many bytes at the start of a message are copied out at once.
+    pub const HEAD_MAX: usize = 64;
+
+    /// Bytes that are all in ordinary memory: for devices of one's own and for tests.
+    pub fn from_slice(bytes: &'a [u8]) -> Self {
+        let (head, tail) = bytes.split_at(bytes.len().min(Self::HEAD_MAX));
+        // SAFETY: the tail is borrowed for 'a.
+        unsafe { Self::from_parts(head, tail.as_ptr(), tail.len()) }
+    }
+
+    /// A head that was copied out, and the rest where it lies.
+    ///
+    /// # Safety
+    /// For 'a, `tail_length` bytes at `tail` stay mapped and readable. Another process may be writing
+    /// them.
+    ///
+    /// # Panics
+    /// If the head is longer than [`Bytes::HEAD_MAX`]: an error of the device.
+    #[inline]
+    pub unsafe fn from_parts(head: &[u8], tail: *const u8, tail_length: usize) -> Self {
+        let mut copy = [0; Self::HEAD_MAX];
+        copy[..head.len()].copy_from_slice(head);
+        Bytes {
+            head: copy,
+            head_length: head.len(),
+            tail,
+            tail_length,
+            lifetime: PhantomData,
+        }
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.head_length + self.tail_length
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `N` bytes from `offset` on, or `None` if there are not so many.
+    #[inline]
+    pub fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let end = offset.checked_add(N)?;
+        if end <= self.head_length {
+            return self.head[offset..end].try_into().ok();
+        }
+        let mut out = [0; N];
+        (end <= self.len()).then(|| self.copy_to(offset, &mut out))?;
+        Some(out)
+    }
+
+    /// Copies bytes from `offset` on into `out`, as many as there are and fit; returns how many.
+    #[inline]
+    pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
+        let wanted = out.len().min(self.len().saturating_sub(offset));
+        let from_head = wanted.min(self.head_length.saturating_sub(offset));
+        if from_head > 0 {
+            out[..from_head].copy_from_slice(&self.head[offset..offset + from_head]);
+        }
+        if wanted > from_head {
+            let skip = (offset + from_head) - self.head_length;
+            let rest = &mut out[from_head..wanted];
+            // SAFETY: skip + rest.len() <= tail_length by the computation of `wanted`, the tail is
+            // readable by the promise made to `from_parts`, and `out` is ours alone. If the sender
+            // writes at the same time the bytes are of its making either way: nothing is decided on them.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.tail.add(skip), rest.as_mut_ptr(), rest.len());
+            }
+        }
+        wanted
+    }
+
+    /// All bytes from `offset` on, copied.
+    pub fn to_vec(&self, offset: usize) -> Vec<u8> {
+        let mut out = vec![0; self.len().saturating_sub(offset)];
+        self.copy_to(offset, &mut out);
+        out
+    }
+}
+
+impl fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_across_head_and_tail() {
+        let all: Vec<u8> = (0..100).collect();
+        let bytes = Bytes::from_slice(&all);
+        assert_eq!(bytes.len(), 100);
+        assert_eq!(bytes.array::<4>(62), Some([62, 63, 64, 65]));
+        assert_eq!(bytes.array::<4>(0), Some([0, 1, 2, 3]));
+        assert_eq!(bytes.array::<4>(97), None);
+        assert_eq!(bytes.array::<1>(usize::MAX), None);
+        assert_eq!(bytes.to_vec(50), all[50..]);
+        assert_eq!(bytes.to_vec(99), [99]);
+        assert!(bytes.to_vec(100).is_empty() && bytes.to_vec(1000).is_empty());
+        let mut small = [0; 3];
+        assert_eq!(bytes.copy_to(63, &mut small), 3);
+        assert_eq!(small, [63, 64, 65]);
+    }
+}

@@ -1,0 +1,26 @@
+//! Devices: how bytes get from one worker to another.
+//!
+//! This room knows sockets, shared memory, system calls and, later, verbs and UCX. It does not know
+//! tags, credits or protocols: a [`Device`] carries ordered messages, reads registered memory of a
+//! peer, and says when a peer came or went. The room above (`tagmatch-fallback`) gives the messages
+//! their meaning.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`device`] | the trait that every device implements, with its events |
+//! | [`buffer`] | memory that belongs to an operation until it ends |
+//! | [`bytes`] | what a message brought, read by value out of memory that others may write |
+//! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
+
+pub mod address;
+pub mod buffer;
+pub mod bytes;
+pub mod device;
+
+pub use address::Address;
+pub use buffer::Buffer;
+pub use bytes::Bytes;
+pub use device::{
+    Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming, Limits, Outgoing,
+    PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+};
