@@ -16,6 +16,7 @@ pub mod address;
 pub mod buffer;
 pub mod bytes;
 pub mod device;
+pub mod sleep;
 
 pub use address::Address;
 pub use buffer::Buffer;
