@@ -33,7 +33,7 @@ impl State {
     #[inline]
     pub(crate) fn progress(&mut self) -> usize {
         let mut events = self.engine.progress();
-        if self.sleepers > 0 && events > 0 {
+        if self.sleepers > 0 {
             while !self.engine.arm() {
                 events += self.engine.progress();
             }

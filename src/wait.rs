@@ -25,77 +25,124 @@ thread_local! {
 /// Waits until `look` finds what it looks for. Makes progress all the while.
 ///
 /// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
-/// then.
+/// then. Without it, a shared worker's thread yields and does not sleep.
 pub(crate) fn wait_until<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
     mut look: impl FnMut(&mut State) -> Option<R>,
 ) -> Result<R, Error> {
-    let policy = access.fixed().wait;
-    let mut polls: u64 = 0;
-    let (spin, yields) = (u64::from(policy.spin), u64::from(policy.yields));
-    loop {
-        let found = access.try_with(|state| {
-            if state.progress() > 0 {
-                polls = 0;
-            }
-            look(state)
-        });
-        if let Some(Some(found)) = found {
-            return Ok(found);
-        }
-        polls += 1;
-        if polls <= spin {
-            spin_loop();
-        } else if polls <= spin + yields || !policy.sleep {
-            yield_now();
-        } else if let Some(found) = sleep(access, request, &mut look)? {
-            return Ok(found);
-        }
+    if let Some(found) = poll_for_a_while(access, &mut look) {
+        return Ok(found);
     }
-}
-
-/// Sleeps until the device or another thread has something for us, and looks again.
-fn sleep<A: Access, R>(
-    access: &A,
-    request: Option<RequestId>,
-    look: &mut impl FnMut(&mut State) -> Option<R>,
-) -> Result<Option<R>, Error> {
     let fixed = access.fixed();
     let fail = |source| Error::Wait { address: fixed.address, source };
     let nudge = NUDGE.with(|nudge| match nudge {
         Ok(nudge) => Ok(Arc::clone(nudge)),
         Err(error) => Err(fail(io::Error::from(error.kind()))),
     })?;
-    nudge.reset();
-    let (found, armed, replaced) = access.with(|state| {
-        if let Some(found) = look(state) {
-            return (Some(found), false, None);
+    let may_sleep = fixed.wait.sleep && (request.is_some() || !A::SHARED);
+    loop {
+        if may_sleep {
+            nudge.reset();
+            if let (Some(request), true) = (request, A::SHARED) {
+                let waker = Waker::from(Arc::clone(&nudge));
+                drop(access.with(|state| state.watch(request, waker)));
+            }
+            let found = sleep(access, &nudge, &mut look);
+            if let Some(request) = request {
+                drop(access.with(|state| state.unwatch(request)));
+            }
+            if let Some(found) = found.map_err(fail)? {
+                return Ok(found);
+            }
+        } else {
+            yield_now();
         }
-        let replaced = match request {
-            Some(request) if A::SHARED => state.watch(request, Waker::from(Arc::clone(&nudge))),
-            _ => None,
+        if let Some(Some(found)) = access.try_with(|state| {
+            state.progress();
+            look(state)
+        }) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Waits until `rung`, which something rings together with the nudge.
+pub(crate) fn wait_for_alarm<A: Access>(
+    access: &A,
+    nudge: &Nudge,
+    rung: impl Fn() -> bool,
+) -> Result<(), Error> {
+    let fixed = access.fixed();
+    let mut look = |_: &mut State| rung().then_some(());
+    let mut found = poll_for_a_while(access, &mut look);
+    while found.is_none() {
+        found = if fixed.wait.sleep {
+            let slept = sleep(access, nudge, &mut look);
+            slept.map_err(|source| Error::Wait { address: fixed.address, source })?
+        } else {
+            poll_for_a_while(access, &mut look)
         };
-        let armed = state.engine.arm();
+    }
+    Ok(())
+}
+
+/// The phases before sleep: polls, then polls with a yield before each.
+fn poll_for_a_while<A: Access, R>(
+    access: &A,
+    look: &mut impl FnMut(&mut State) -> Option<R>,
+) -> Option<R> {
+    let policy = access.fixed().wait;
+    let mut polls = 0;
+    loop {
+        let found = access.try_with(|state| {
+            let busy = state.progress() > 0;
+            (busy, look(state))
+        });
+        match found {
+            Some((_, Some(found))) => return Some(found),
+            Some((true, None)) => polls = 0,
+            _ => polls += 1,
+        }
+        if polls <= policy.spin {
+            spin_loop();
+        } else if polls - policy.spin <= policy.yields {
+            yield_now();
+        } else {
+            return None;
+        }
+    }
+}
+
+/// Sleeps until the device, or another thread through the nudge, has something; looks before and
+/// after.
+fn sleep<A: Access, R>(
+    access: &A,
+    nudge: &Nudge,
+    look: &mut impl FnMut(&mut State) -> Option<R>,
+) -> io::Result<Option<R>> {
+    let (found, armed) = access.with(|state| {
+        let found = look(state);
+        let armed = found.is_none() && state.engine.arm();
         state.sleepers += usize::from(armed);
-        (None, armed, replaced)
+        (found, armed)
     });
-    drop(replaced);
-    if found.is_some() || !armed {
+    if !armed {
+        if found.is_none() {
+            access.with(State::progress);
+        }
         return Ok(found);
     }
-    let woken = sleep_until_readable(&[fixed.events.as_fd(), nudge.as_fd()], SLEEP_MAX);
-    let (found, forgotten) = access.with(|state| {
+    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), nudge.as_fd()], SLEEP_MAX);
+    let found = access.with(|state| {
         state.sleepers -= 1;
         if state.sleepers == 0 {
             state.engine.disarm();
         }
         state.progress();
-        (look(state), request.and_then(|request| state.unwatch(request)))
+        look(state)
     });
-    drop(forgotten);
-    woken.map_err(fail)?;
-    Ok(found)
+    woken.map(|_| found)
 }
 
 /// A thread that makes progress for a shared worker until it is dropped.

@@ -1,25 +1,16 @@
 //! The engine: the protocol's state machine and a device, joined.
 
 use tagmatch_hw::{
-    Address, Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, ReadMode,
-    ReadRequest, Refused,
+    Address, Buffer, Device, DeviceError, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_soft::{Pattern, Tag};
 
-use crate::core::{Core, Operation, REQUESTS_MAX, SendMemory, Todo, failed, token_of_key};
+use crate::core::{Core, Operation, SendMemory, Todo, token_of_key};
 use crate::counters::Counters;
-use crate::credit::{Amount, CreditConfig};
+use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
-use crate::peer::{PeerState, Queued};
-use crate::request::{
-    Completion, MessageId, Request, RequestId, SendMode, Started, State, Status,
-};
-use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
-
-/// Whether a synchronous message without payload is a rendezvous of length zero. Its use is unproven
-/// on hardware; switched off, it is an eager message that wants a FIN, which means the same where
-/// software matches.
-const ZERO_LENGTH_RENDEZVOUS: bool = false;
+use crate::peer::PeerState;
+use crate::request::{Completion, MessageId, Request, RequestId, SendMode, Started, State, Status};
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
 const EVENTS_PER_PROGRESS: usize = 64;
@@ -42,26 +33,23 @@ pub struct EngineConfig {
 /// [`Engine::take`].
 #[derive(Debug)]
 pub struct Engine<D: Device> {
-    device: D,
-    core: Core,
-    eager_max: usize,
+    pub(crate) device: D,
+    pub(crate) core: Core,
+    pub(crate) eager_max: usize,
     /// Peers whose queues wait for room on the way to them.
-    waiting_for_room: Vec<PeerId>,
-}
-
-/// Why the head of a backlog did not go out.
-enum Blocked {
-    /// No room on the way, in the device's tables or in ours; or the peer is going down, which its
-    /// event will say.
-    Room,
-    Credit,
+    pub(crate) waiting_for_room: Vec<PeerId>,
 }
 
 impl<D: Device> Engine<D> {
     /// An engine on a device.
     pub fn new(device: D, config: &EngineConfig) -> Self {
         let core = Core::new(config);
-        Engine { device, core, eager_max: config.eager_max, waiting_for_room: Vec::new() }
+        Engine {
+            device,
+            core,
+            eager_max: config.eager_max,
+            waiting_for_room: Vec::new(),
+        }
     }
 
     /// The device, for what it tells about itself.
@@ -97,6 +85,18 @@ impl<D: Device> Engine<D> {
     /// Breaks with a peer: everything that depends on it ends with an error.
     pub fn disconnect(&mut self, peer: PeerId) {
         self.break_with(peer, PeerFault::Disconnected);
+        self.settle();
+    }
+
+    /// Breaks with all peers and ends everything that is under way: nothing is left on any list, and
+    /// every buffer is back in its request.
+    pub fn close(&mut self) {
+        for index in 0..self.core.peers.len() {
+            let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+            self.break_with(peer, PeerFault::Disconnected);
+        }
+        while self.progress() > 0 {}
+        self.core.close_posted();
         self.settle();
     }
 
@@ -157,8 +157,17 @@ impl<D: Device> Engine<D> {
     ) -> Started {
         if mode == SendMode::Standard && self.send_at_once(peer, tag, immediate, &buffer) {
             let length = buffer.len() as u64;
-            let status = Status { source: peer, tag, length, truncated: false, immediate };
-            return Started::Done(Completion { result: Ok(status), buffer });
+            let status = Status {
+                source: peer,
+                tag,
+                length,
+                truncated: false,
+                immediate,
+            };
+            return Started::Done(Completion {
+                result: Ok(status),
+                buffer,
+            });
         }
         self.send_queued(peer, tag, immediate, buffer, mode)
     }
@@ -186,56 +195,14 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The short way: eager, in credit, nothing before it, room on the way.
-    #[inline]
-    fn send_at_once(&mut self, id: PeerId, tag: Tag, immediate: Option<u32>, payload: &[u8]) -> bool {
-        let Some(peer) = self.core.peers.get_mut(id.index()) else { return false };
-        let cost = Amount::eager(payload.len());
-        let fits = payload.len() <= self.eager_max.min(peer.eager_max);
-        if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
-            return false;
-        }
-        let header = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx::default(), tag }.emit();
-        let sent = self.device.send(id, Outgoing { header: &header, payload, immediate }).is_ok();
-        if sent {
-            peer.allowance.spend(cost);
-            self.core.counters.eager_sent += 1;
-        }
-        sent
-    }
-
-    #[cold]
-    fn send_queued(
-        &mut self,
-        id: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: Buffer,
-        mode: SendMode,
-    ) -> Started {
-        match self.core.peers.get(id.index()).map(|peer| &peer.state) {
-            None => return failed(Fault::NoSuchPeer { peer: id }, buffer),
-            Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer),
-            Some(_) => {}
-        }
-        let Ok(request) = self.core.requests.insert(Request::new(State::Sending), REQUESTS_MAX)
-        else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-        };
-        let peer = self.core.peer_mut(id);
-        peer.backlog.push_back(Queued { request, mode, tag, immediate, buffer });
-        if peer.backlog.len() == 1 && !peer.waits_for_room {
-            self.flush(id);
-        }
-        self.settle_started(Started::Pending(RequestId(request)))
-    }
-
     /// Takes the events that are there, at most 64 per call; returns how many.
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
-            let Some(event) = self.device.poll() else { break };
+            let Some(event) = self.device.poll() else {
+                break;
+            };
             self.core.take_event(event);
             events += 1;
             if !self.core.todo.is_empty() {
@@ -272,14 +239,25 @@ impl<D: Device> Engine<D> {
 
     /// Whether a request is over and its result still here.
     pub fn is_done(&self, request: RequestId) -> bool {
-        let state = self.core.requests.get(request.0).map(|request| &request.state);
+        let state = self
+            .core
+            .requests
+            .get(request.0)
+            .map(|request| &request.state);
         matches!(state, Some(State::Done(_)))
+    }
+
+    /// Whether the request is under way, or over with its result still here.
+    pub fn exists(&self, request: RequestId) -> bool {
+        self.core.requests.get(request.0).is_some()
     }
 
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get_mut(request.0) else { return };
+        let Some(entry) = self.core.requests.get_mut(request.0) else {
+            return;
+        };
         match &mut entry.state {
             State::Posted { handle, buffer } => {
                 let (handle, buffer) = (*handle, std::mem::take(buffer));
@@ -295,7 +273,9 @@ impl<D: Device> Engine<D> {
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get_mut(request.0) else { return };
+        let Some(entry) = self.core.requests.get_mut(request.0) else {
+            return;
+        };
         entry.detached = true;
         match &entry.state {
             State::Done(_) => drop(self.core.requests.remove(request.0)),
@@ -308,7 +288,11 @@ impl<D: Device> Engine<D> {
     /// over already.
     pub fn watch(&mut self, request: RequestId) -> bool {
         match self.core.requests.get_mut(request.0) {
-            Some(Request { state: State::Done(_), .. }) | None => false,
+            Some(Request {
+                state: State::Done(_),
+                ..
+            })
+            | None => false,
             Some(request) => {
                 request.interest = true;
                 true
@@ -340,7 +324,7 @@ impl<D: Device> Engine<D> {
 
     /// Gives the result along if settling ended the operation already.
     #[inline]
-    fn settle_started(&mut self, started: Started) -> Started {
+    pub(crate) fn settle_started(&mut self, started: Started) -> Started {
         if !self.core.todo.is_empty() {
             self.settle();
         }
@@ -358,9 +342,19 @@ impl<D: Device> Engine<D> {
         while let Some(todo) = self.core.todo.pop() {
             match todo {
                 Todo::Control(peer, bytes) => self.control(peer, bytes),
-                Todo::Read { request, peer, span, buffer } => {
+                Todo::Read {
+                    request,
+                    peer,
+                    span,
+                    buffer,
+                } => {
                     let token = token_of_key(request);
-                    let read = ReadRequest { peer, remote: span, into: buffer, token };
+                    let read = ReadRequest {
+                        peer,
+                        remote: span,
+                        into: buffer,
+                        token,
+                    };
                     if let Err((buffer, error)) = self.device.read(read) {
                         self.core.read_done(token, buffer, Err(error));
                     }
@@ -378,7 +372,11 @@ impl<D: Device> Engine<D> {
             PeerState::Down(_) => {}
             _ if !peer.controls.is_empty() => peer.controls.push_back(bytes),
             _ => {
-                let message = Outgoing { header: &bytes, payload: &[], immediate: None };
+                let message = Outgoing {
+                    header: &bytes,
+                    payload: &[],
+                    immediate: None,
+                };
                 if self.device.send(id, message) == Err(Refused::Full) {
                     peer.controls.push_back(bytes);
                     self.wait_for_room(id);
@@ -388,7 +386,11 @@ impl<D: Device> Engine<D> {
     }
 
     fn finish(&mut self, operation: Operation, result: Result<(), Fault>) {
-        let Operation { request, status, memory } = operation;
+        let Operation {
+            request,
+            status,
+            memory,
+        } = operation;
         let buffer = match memory {
             SendMemory::Exposed(id) => self.device.withdraw(id).unwrap_or_default(),
             SendMemory::Sent(buffer) => buffer,
@@ -401,7 +403,11 @@ impl<D: Device> Engine<D> {
     }
 
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self.core.peers.get(peer.index()).is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
+        if self
+            .core
+            .peers
+            .get(peer.index())
+            .is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
         {
             // Reads come back from the device before its own word that the peer is down.
             self.core.peer_mut(peer).state = PeerState::Down(fault);
@@ -409,133 +415,4 @@ impl<D: Device> Engine<D> {
             self.device.disconnect(peer);
         }
     }
-
-    fn wait_for_room(&mut self, id: PeerId) {
-        let peer = self.core.peer_mut(id);
-        if !std::mem::replace(&mut peer.waits_for_room, true) {
-            self.waiting_for_room.push(id);
-            self.core.counters.room_stalls += 1;
-        }
-    }
-
-    /// Sends what waits for a peer, until it has to wait again.
-    fn flush(&mut self, id: PeerId) {
-        if self.core.peer_mut(id).state != PeerState::Up {
-            return;
-        }
-        while let Some(bytes) = self.core.peer_mut(id).controls.front() {
-            let message = Outgoing { header: bytes, payload: &[], immediate: None };
-            if self.device.send(id, message) == Err(Refused::Full) {
-                return self.wait_for_room(id);
-            }
-            self.core.peer_mut(id).controls.pop_front();
-        }
-        while let Some(head) = self.core.peer_mut(id).backlog.pop_front() {
-            if let Err((head, blocked)) = self.send_head(id, head) {
-                self.core.peer_mut(id).backlog.push_front(head);
-                match blocked {
-                    Blocked::Room => self.wait_for_room(id),
-                    Blocked::Credit => self.core.counters.credit_stalls += 1,
-                }
-                return;
-            }
-        }
-    }
-
-    /// Sends one message by the way that its size, its mode and the credits allow.
-    fn send_head(&mut self, id: PeerId, send: Queued) -> Result<(), (Queued, Blocked)> {
-        let peer = self.core.peer_mut(id);
-        let length = send.buffer.len();
-        let eager = Amount::eager(length);
-        let small = length <= self.eager_max.min(peer.eager_max);
-        let asks_for_match = send.mode == SendMode::Synchronous
-            && (length > 0 || ZERO_LENGTH_RENDEZVOUS);
-        if small && !asks_for_match && peer.allowance.covers(eager) {
-            return self.send_eager(id, send, eager);
-        }
-        if length == 0 || !peer.allowance.covers(Amount::RENDEZVOUS) {
-            return Err((send, Blocked::Credit));
-        }
-        self.core.counters.eager_turned += u64::from(small && !asks_for_match);
-        self.send_rendezvous(id, send)
-    }
-
-    fn send_eager(
-        &mut self,
-        id: PeerId,
-        send: Queued,
-        cost: Amount,
-    ) -> Result<(), (Queued, Blocked)> {
-        let Queued { request, mode, tag, immediate, buffer } = send;
-        let length = buffer.len() as u64;
-        let status = Status { source: id, tag, length, truncated: false, immediate };
-        let acknowledged = mode != SendMode::Standard;
-        let operation = if acknowledged {
-            let memory = SendMemory::Sent(Buffer::default());
-            match self.begin(Operation { request, status, memory }) {
-                Some(key) => Some(key),
-                None => {
-                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
-                }
-            }
-        } else {
-            None
-        };
-        let app_ctx =
-            operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
-        let header = Tmh { opcode: Opcode::Eager, app_ctx, tag }.emit();
-        let message = Outgoing { header: &header, payload: &buffer, immediate };
-        if self.device.send(id, message).is_err() {
-            operation.map(|key| self.core.operations.remove(key));
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
-        }
-        self.core.peer_mut(id).allowance.spend(cost);
-        self.core.counters.eager_sent += 1;
-        match operation.and_then(|key| self.core.operations.get_mut(key)) {
-            Some(operation) => operation.memory = SendMemory::Sent(buffer),
-            None => self.core.complete(request, Ok(status), buffer),
-        }
-        Ok(())
-    }
-
-    fn send_rendezvous(&mut self, id: PeerId, send: Queued) -> Result<(), (Queued, Blocked)> {
-        let Queued { request, mode, tag, immediate, buffer } = send;
-        let length = buffer.len() as u64;
-        let status = Status { source: id, tag, length, truncated: false, immediate };
-        let exposure = match self.device.expose(buffer) {
-            Ok(exposure) => exposure,
-            Err((buffer, DeviceError::Exhausted { .. })) => {
-                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
-            }
-            Err((buffer, _)) => {
-                self.core.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
-                return Ok(());
-            }
-        };
-        let memory = SendMemory::Exposed(exposure.id);
-        let Some(key) = self.begin(Operation { request, status, memory }) else {
-            let buffer = self.take_back(exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
-        };
-        let app_ctx = AppCtx::new(key.index, key.generation);
-        let header = Rendezvous { app_ctx, tag, span: exposure.span, immediate }.emit();
-        let message = Outgoing { header: &header, payload: &[], immediate: None };
-        if self.device.send(id, message).is_err() {
-            self.core.operations.remove(key);
-            let buffer = self.take_back(exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
-        }
-        self.core.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
-        self.core.counters.rendezvous_sent += 1;
-        Ok(())
-    }
-
-    fn begin(&mut self, operation: Operation) -> Option<crate::slab::Key> {
-        self.core.operations.insert(operation, AppCtx::OPERATIONS_MAX).ok()
-    }
-
-    fn take_back(&mut self, id: ExposureId) -> Buffer {
-        self.device.withdraw(id).unwrap_or_default()
-    }
 }
-

@@ -57,6 +57,9 @@ pub enum Fault {
     /// The receive was cancelled before it matched.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
+    /// The worker was closed while the receive was posted.
+    #[error("the worker was closed")]
+    Closed,
     /// The message could not be read out of its sender's memory; the buffer's contents are
     /// unspecified. The sender was told.
     #[error("reading the message out of the memory of {peer} failed (errno {errno})")]

@@ -9,6 +9,7 @@ mod error;
 mod message;
 mod peer;
 mod request;
+mod sending;
 mod slab;
 mod store;
 pub mod wire;

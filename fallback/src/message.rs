@@ -48,7 +48,11 @@ impl Core {
     }
 
     /// Receives a message that a matched probe took.
-    pub(crate) fn receive_message(&mut self, id: MessageId, buffer: tagmatch_hw::Buffer) -> Started {
+    pub(crate) fn receive_message(
+        &mut self,
+        id: MessageId,
+        buffer: tagmatch_hw::Buffer,
+    ) -> Started {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }

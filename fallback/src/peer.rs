@@ -82,7 +82,9 @@ impl Core {
     /// its complete eager messages stay receivable, its rendezvous requests leave the list.
     pub(crate) fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
         let Core { peers, pool, .. } = self;
-        let Some(peer) = peers.get_mut(id.index()) else { return };
+        let Some(peer) = peers.get_mut(id.index()) else {
+            return;
+        };
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
             self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
@@ -106,11 +108,29 @@ impl Core {
     }
 
     fn fail_posted(&mut self, index: u32, fault: Fault) {
-        let Some(key) = self.requests.key_at(index) else { return };
-        let Some(request) = self.requests.get_mut(key) else { return };
+        let Some(key) = self.requests.key_at(index) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(key) else {
+            return;
+        };
         if let State::Posted { buffer, .. } = &mut request.state {
             let buffer = std::mem::take(buffer);
             self.complete(key, Err(fault), buffer);
+        }
+    }
+
+    /// Ends all receives that are posted.
+    pub(crate) fn close_posted(&mut self) {
+        let posted: Vec<_> = self
+            .posted
+            .iter_in_order()
+            .map(|(handle, ..)| handle)
+            .collect();
+        for handle in posted {
+            if let Ok(index) = self.posted.cancel(handle) {
+                self.fail_posted(index, Fault::Closed);
+            }
         }
     }
 
@@ -120,7 +140,11 @@ impl Core {
         let of_peer = |(handle, _, source, index): (_, Tag, SourceId, u32)| {
             (source == SourceId(id.0)).then_some((handle, index))
         };
-        let waiting: Vec<_> = self.unexpected.iter_in_order().filter_map(of_peer).collect();
+        let waiting: Vec<_> = self
+            .unexpected
+            .iter_in_order()
+            .filter_map(of_peer)
+            .collect();
         for (handle, index) in waiting {
             let key = self.messages.key_at(index);
             let remote = key.filter(|&key| {
@@ -132,9 +156,9 @@ impl Core {
                 self.freed(id, Amount::RENDEZVOUS);
             }
         }
-        let held = self.messages.keys_where(|m| {
-            m.status.source == id && matches!(m.body, Body::Remote(_))
-        });
+        let held = self
+            .messages
+            .keys_where(|m| m.status.source == id && matches!(m.body, Body::Remote(_)));
         for key in held {
             if let Some(message) = self.messages.get_mut(key) {
                 message.body = Body::Lost;

@@ -8,14 +8,18 @@
 use tagmatch_hw::Bytes;
 
 /// Bytes in the smallest block.
-pub const SMALLEST_BYTES: usize = 16;
+pub(crate) const SMALLEST_BYTES: usize = 16;
 /// Bytes of spare blocks kept per class.
-pub const SPARE_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
 
 /// What a payload of `length` bytes costs in credits: the size of its block, 0 for an empty one.
 #[inline]
 pub fn cost_bytes(length: usize) -> u64 {
-    if length == 0 { 0 } else { length.max(SMALLEST_BYTES).next_power_of_two() as u64 }
+    if length == 0 {
+        0
+    } else {
+        length.max(SMALLEST_BYTES).next_power_of_two() as u64
+    }
 }
 
 /// Payload of an unexpected message.
@@ -91,7 +95,9 @@ mod tests {
     fn spare_blocks_are_used_again_and_bounded() {
         let mut store = Store::default();
         let payload = vec![1; 64 * 1024];
-        let held: Vec<_> = (0..10).map(|_| store.put(&Bytes::from_slice(&payload), 0)).collect();
+        let held: Vec<_> = (0..10)
+            .map(|_| store.put(&Bytes::from_slice(&payload), 0))
+            .collect();
         held.into_iter().for_each(|stored| store.free(stored));
         assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024));
         store.put(&Bytes::from_slice(&payload), 0);

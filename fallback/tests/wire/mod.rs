@@ -12,11 +12,14 @@ use tagmatch_hw::{
     Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 
+/// Bytes and immediate data of a message under way.
+type Frame = (Vec<u8>, Option<u32>);
+
 /// What all devices of a test share.
 #[derive(Debug, Default)]
 pub struct Net {
     /// (from, to) -> messages under way.
-    queues: HashMap<(usize, usize), VecDeque<(Vec<u8>, Option<u32>)>>,
+    queues: HashMap<(usize, usize), VecDeque<Frame>>,
     exposed: HashMap<(usize, u32), Vec<u8>>,
     dead: Vec<bool>,
     /// Messages that a way holds.
@@ -41,6 +44,8 @@ pub struct Wire {
     next_exposure: u32,
     current: Vec<u8>,
     turn: usize,
+    /// Nodes that went down: they are never met again.
+    gone: Vec<usize>,
     /// Nothing sleeps in these tests.
     never: File,
 }
@@ -51,9 +56,18 @@ pub fn config() -> EngineConfig {
     EngineConfig {
         eager_max: 1024,
         credit: CreditConfig {
-            pool: Amount { messages: 4096, bytes: 1 << 20 },
-            first: Amount { messages: 64, bytes: 16 * 1024 },
-            peer_max: Amount { messages: 1024, bytes: 1 << 18 },
+            pool: Amount {
+                messages: 4096,
+                bytes: 1 << 20,
+            },
+            first: Amount {
+                messages: 64,
+                bytes: 16 * 1024,
+            },
+            peer_max: Amount {
+                messages: 1024,
+                bytes: 1 << 18,
+            },
         },
         seed: 7,
     }
@@ -61,7 +75,12 @@ pub fn config() -> EngineConfig {
 
 /// `n` engines on one network.
 pub fn nodes(n: usize, config: &EngineConfig) -> (Rc<RefCell<Net>>, Vec<Node>) {
-    let net = Net { capacity: 8, message_max: 4096, dead: vec![false; n], ..Net::default() };
+    let net = Net {
+        capacity: 8,
+        message_max: 4096,
+        dead: vec![false; n],
+        ..Net::default()
+    };
     let net = Rc::new(RefCell::new(net));
     let wire = |me| Wire {
         net: Rc::clone(&net),
@@ -74,6 +93,7 @@ pub fn nodes(n: usize, config: &EngineConfig) -> (Rc<RefCell<Net>>, Vec<Node>) {
         next_exposure: 0,
         current: Vec::new(),
         turn: 0,
+        gone: Vec::new(),
         never: File::open("/dev/null").unwrap(),
     };
     let nodes = (0..n).map(|me| Engine::new(wire(me), config)).collect();
@@ -105,16 +125,24 @@ pub fn kill(net: &Rc<RefCell<Net>>, me: usize) {
 
 /// Puts bytes on the way as if `from` had sent them.
 pub fn forge(net: &Rc<RefCell<Net>>, from: usize, to: usize, bytes: &[u8]) {
-    net.borrow_mut().queues.entry((from, to)).or_default().push_back((bytes.to_vec(), None));
+    net.borrow_mut()
+        .queues
+        .entry((from, to))
+        .or_default()
+        .push_back((bytes.to_vec(), None));
 }
 
 impl Wire {
     fn number_of(&mut self, node: usize) -> PeerId {
-        let index = self.peers.iter().position(|&p| p == node).unwrap_or_else(|| {
-            self.peers.push(node);
-            self.down.push(false);
-            self.peers.len() - 1
-        });
+        let index = self
+            .peers
+            .iter()
+            .position(|&p| p == node)
+            .unwrap_or_else(|| {
+                self.peers.push(node);
+                self.down.push(false);
+                self.peers.len() - 1
+            });
         PeerId(u32::try_from(index).unwrap())
     }
 
@@ -123,8 +151,13 @@ impl Wire {
         for _ in 0..nodes {
             let from = self.turn % nodes;
             self.turn += 1;
-            let waiting = self.net.borrow().queues.get(&(from, self.me)).is_some_and(|q| !q.is_empty());
-            if !waiting {
+            let waiting = self
+                .net
+                .borrow()
+                .queues
+                .get(&(from, self.me))
+                .is_some_and(|q| !q.is_empty());
+            if !waiting || self.gone.contains(&from) {
                 continue;
             }
             let peer = self.number_of(from);
@@ -155,7 +188,10 @@ impl Wire {
         };
         let at = self.reads.iter().position(|r| gone(r) || !net.reads_hang)?;
         if gone(&self.reads[at]) {
-            return self.reads.remove(at).map(|read| (read, Err(ReadError::PeerDown)));
+            return self
+                .reads
+                .remove(at)
+                .map(|read| (read, Err(ReadError::PeerDown)));
         }
         let mut read = self.reads.remove(at)?;
         let owner = self.peers[read.peer.index()];
@@ -176,7 +212,9 @@ impl Wire {
 
 impl Device for Wire {
     fn limits(&self) -> Limits {
-        Limits { message_max: self.net.borrow().message_max }
+        Limits {
+            message_max: self.net.borrow().message_max,
+        }
     }
 
     fn address(&self) -> Address {
@@ -212,7 +250,10 @@ impl Device for Wire {
         if queue.len() >= capacity {
             return Err(Refused::Full);
         }
-        queue.push_back(([message.header, message.payload].concat(), message.immediate));
+        queue.push_back((
+            [message.header, message.payload].concat(),
+            message.immediate,
+        ));
         Ok(())
     }
 
@@ -220,10 +261,20 @@ impl Device for Wire {
         self.next_exposure += 1;
         let id = self.next_exposure;
         let length = buffer.len() as u64;
-        self.net.borrow_mut().exposed.insert((self.me, id), buffer.to_vec());
+        self.net
+            .borrow_mut()
+            .exposed
+            .insert((self.me, id), buffer.to_vec());
         self.exposures.insert(id, buffer);
-        let span = RemoteSpan { address: 0, key: id, length };
-        Ok(Exposure { id: ExposureId(id), span })
+        let span = RemoteSpan {
+            address: 0,
+            key: id,
+            length,
+        };
+        Ok(Exposure {
+            id: ExposureId(id),
+            span,
+        })
     }
 
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
@@ -240,25 +291,44 @@ impl Device for Wire {
         if self.up < self.peers.len() {
             self.up += 1;
             let peer = PeerId(u32::try_from(self.up - 1).unwrap());
-            return Some(Event::PeerUp { peer, limits: self.limits() });
+            return Some(Event::PeerUp {
+                peer,
+                limits: self.limits(),
+            });
         }
         if let Some((peer, immediate)) = self.next_message() {
             let bytes = Bytes::from_slice(&self.current);
-            return Some(Event::Message(Incoming { peer, immediate, bytes }));
+            return Some(Event::Message(Incoming {
+                peer,
+                immediate,
+                bytes,
+            }));
         }
         if let Some((ReadRequest { into, token, .. }, result)) = self.next_read() {
-            return Some(Event::ReadDone { token, into, result });
+            return Some(Event::ReadDone {
+                token,
+                into,
+                result,
+            });
         }
         if let Some(index) = (0..self.up).find(|&i| self.down[i] && self.peers[i] != usize::MAX) {
             // Disconnected by us.
-            self.peers[index] = usize::MAX;
+            self.gone
+                .push(std::mem::replace(&mut self.peers[index], usize::MAX));
             let peer = PeerId(u32::try_from(index).unwrap());
-            return Some(Event::PeerDown { peer, reason: DownReason::Disconnected });
+            return Some(Event::PeerDown {
+                peer,
+                reason: DownReason::Disconnected,
+            });
         }
         let peer = self.next_death()?;
         self.down[peer.index()] = true;
-        self.peers[peer.index()] = usize::MAX;
-        Some(Event::PeerDown { peer, reason: DownReason::Gone })
+        self.gone
+            .push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
+        Some(Event::PeerDown {
+            peer,
+            reason: DownReason::Gone,
+        })
     }
 
     fn disconnect(&mut self, peer: PeerId) {
