@@ -23,12 +23,7 @@ pub(crate) enum Todo {
     /// Send 16 bytes: a FIN, a credit, an abort.
     Control(PeerId, [u8; 16]),
     /// Read a matched message out of its sender's memory.
-    Read {
-        request: Key,
-        peer: PeerId,
-        span: RemoteSpan,
-        buffer: Buffer,
-    },
+    Read { request: Key, peer: PeerId, span: RemoteSpan, buffer: Buffer },
     /// A send has ended: take its buffer back and complete it.
     Finish(Operation, Result<(), Fault>),
     /// Something that a peer's sends waited for is there.
@@ -96,11 +91,7 @@ impl Core {
                     self.todo.push(Todo::Break(incoming.peer, error));
                 }
             }
-            Event::ReadDone {
-                token,
-                into,
-                result,
-            } => self.read_done(token, into, result),
+            Event::ReadDone { token, into, result } => self.read_done(token, into, result),
             Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
         }
@@ -108,11 +99,7 @@ impl Core {
 
     #[inline]
     fn message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
-        let Incoming {
-            peer,
-            immediate,
-            bytes,
-        } = incoming;
+        let Incoming { peer, immediate, bytes } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
@@ -125,20 +112,14 @@ impl Core {
                 Ok(())
             }
             wire::Message::Control(Control::Credit { messages, bytes }) => {
-                self.peer_mut(*peer).allowance.add(Amount {
-                    messages: messages.into(),
-                    bytes,
-                });
+                self.peer_mut(*peer).allowance.add(Amount { messages: messages.into(), bytes });
                 self.todo.push(Todo::Flush(*peer));
                 Ok(())
             }
             wire::Message::Control(Control::Abort { app_ctx, errno }) => {
                 let ended = self.end_operation(*peer, app_ctx, "abort")?;
                 let errno = i32::try_from(errno).unwrap_or(0);
-                self.todo.push(Todo::Finish(
-                    ended,
-                    Err(Fault::NotRead { peer: *peer, errno }),
-                ));
+                self.todo.push(Todo::Finish(ended, Err(Fault::NotRead { peer: *peer, errno })));
                 Ok(())
             }
         }
@@ -158,13 +139,7 @@ impl Core {
             return Err(WireError::Credit { bytes: cost.bytes });
         }
         let length = length as u64;
-        let status = Status {
-            source: peer,
-            tag: tmh.tag,
-            length,
-            truncated: false,
-            immediate,
-        };
+        let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
         let ack = tmh.app_ctx.ack_wanted().then(|| tmh.app_ctx.operation());
         if let Some((request, mut buffer)) = self.take_posted(&status) {
             let room = buffer.as_mut_slice().unwrap_or_default();
@@ -175,11 +150,7 @@ impl Core {
         } else {
             let stored = self.store.put(bytes, TMH_BYTES);
             self.counters.unexpected_bytes_now += cost.bytes;
-            self.unexpected(Message {
-                status,
-                ack,
-                body: Body::Stored(stored),
-            });
+            self.unexpected(Message { status, ack, body: Body::Stored(stored) });
             self.grant_credit(peer);
         }
         Ok(())
@@ -189,28 +160,13 @@ impl Core {
         if !self.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
             return Err(WireError::Credit { bytes: 0 });
         }
-        let wire::Rendezvous {
-            app_ctx,
-            tag,
-            span,
-            immediate,
-        } = *request;
-        let status = Status {
-            source: peer,
-            tag,
-            length: span.length,
-            truncated: false,
-            immediate,
-        };
+        let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;
+        let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
         if let Some((request, buffer)) = self.take_posted(&status) {
             self.freed(peer, Amount::RENDEZVOUS);
             self.pull(request, status, span, app_ctx, buffer);
         } else {
-            self.unexpected(Message {
-                status,
-                ack: Some(app_ctx),
-                body: Body::Remote(span),
-            });
+            self.unexpected(Message { status, ack: Some(app_ctx), body: Body::Remote(span) });
             self.grant_credit(peer);
         }
         Ok(())
@@ -219,9 +175,7 @@ impl Core {
     /// The first posted receive that matches, off the list, and its buffer.
     #[inline]
     fn take_posted(&mut self, status: &Status) -> Option<(Key, Buffer)> {
-        let index = self
-            .posted
-            .take_match(status.tag, SourceId(status.source.0))?;
+        let index = self.posted.take_match(status.tag, SourceId(status.source.0))?;
         let key = self.requests.key_at(index)?;
         let State::Posted { buffer, .. } = &mut self.requests.get_mut(key)?.state else {
             return None;
@@ -245,10 +199,7 @@ impl Core {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }
         if let Some(index) = self.unexpected.take(&pattern)
-            && let Some(message) = self
-                .messages
-                .key_at(index)
-                .and_then(|k| self.messages.remove(k))
+            && let Some(message) = self.messages.key_at(index).and_then(|k| self.messages.remove(k))
         {
             self.counters.unexpected += 1;
             return self.deliver(message, buffer);
@@ -266,12 +217,7 @@ impl Core {
         // The entry of the list names the place in the table, so the place comes first.
         let request = Request::new(State::Sending);
         let Ok(key) = self.requests.insert(request, REQUESTS_MAX) else {
-            return failed(
-                Fault::TooMany {
-                    limit: REQUESTS_MAX,
-                },
-                buffer,
-            );
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let handle = self.posted.post(pattern, key.index);
         if let Some(request) = self.requests.get_mut(key) {
@@ -282,11 +228,7 @@ impl Core {
 
     /// Puts a waiting message into a buffer.
     pub(crate) fn deliver(&mut self, message: Message, mut buffer: Buffer) -> Started {
-        let Message {
-            mut status,
-            ack,
-            body,
-        } = message;
+        let Message { mut status, ack, body } = message;
         let peer = status.source;
         match body {
             Body::Stored(stored) => {
@@ -296,10 +238,7 @@ impl Core {
                 self.drop_stored(peer, stored);
                 self.acknowledge(peer, ack);
                 self.truncate(&mut status, &buffer);
-                Started::Done(Completion {
-                    result: Ok(status),
-                    buffer,
-                })
+                Started::Done(Completion { result: Ok(status), buffer })
             }
             Body::Remote(span) => {
                 let operation = ack.unwrap_or_default();
@@ -307,12 +246,7 @@ impl Core {
                 let state = State::Reading { status, operation };
                 let Ok(key) = self.requests.insert(Request::new(state), REQUESTS_MAX) else {
                     self.abort(peer, operation, 0);
-                    return failed(
-                        Fault::TooMany {
-                            limit: REQUESTS_MAX,
-                        },
-                        buffer,
-                    );
+                    return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
                 };
                 self.pull(key, status, span, operation, buffer);
                 Started::Pending(RequestId(key))
@@ -341,12 +275,7 @@ impl Core {
         }
         self.counters.reads += 1;
         let span = RemoteSpan { length, ..span };
-        self.todo.push(Todo::Read {
-            request,
-            peer: status.source,
-            span,
-            buffer,
-        });
+        self.todo.push(Todo::Read { request, peer: status.source, span, buffer });
     }
 
     /// A read has ended.
@@ -368,11 +297,7 @@ impl Core {
                 self.complete(key, Err(fault), buffer);
             }
             Err(error) => {
-                let errno = if let ReadError::Failed { errno } = error {
-                    errno
-                } else {
-                    0
-                };
+                let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
                 self.abort(peer, operation, errno);
                 self.complete(key, Err(Fault::ReadFailed { peer, errno }), buffer);
             }
@@ -436,10 +361,7 @@ impl Core {
 
     pub(crate) fn send_credit(&mut self, peer: PeerId, credit: Amount) {
         let messages = u32::try_from(credit.messages).unwrap_or(u32::MAX);
-        let control = Control::Credit {
-            messages,
-            bytes: credit.bytes,
-        };
+        let control = Control::Credit { messages, bytes: credit.bytes };
         self.counters.credits_sent += 1;
         self.todo.push(Todo::Control(peer, control.emit()));
     }
@@ -449,21 +371,14 @@ impl Core {
     pub(crate) fn acknowledge(&mut self, peer: PeerId, operation: Option<AppCtx>) {
         if let Some(app_ctx) = operation {
             let tag = tagmatch_soft::Tag(0);
-            let fin = Tmh {
-                opcode: Opcode::Fin,
-                app_ctx,
-                tag,
-            };
+            let fin = Tmh { opcode: Opcode::Fin, app_ctx, tag };
             self.todo.push(Todo::Control(peer, fin.emit()));
         }
     }
 
     fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
         let errno = u32::try_from(errno).unwrap_or(0);
-        self.todo.push(Todo::Control(
-            peer,
-            Control::Abort { app_ctx, errno }.emit(),
-        ));
+        self.todo.push(Todo::Control(peer, Control::Abort { app_ctx, errno }.emit()));
     }
 
     fn end_operation(
@@ -474,10 +389,7 @@ impl Core {
     ) -> Result<Operation, WireError> {
         let key = self.operations.key_at(operation.index()).filter(|key| {
             let ours = AppCtx::new(key.index, key.generation) == operation;
-            ours && self
-                .operations
-                .get(*key)
-                .is_some_and(|op| op.status.source == peer)
+            ours && self.operations.get(*key).is_some_and(|op| op.status.source == peer)
         });
         key.and_then(|key| self.operations.remove(key))
             .ok_or(WireError::NoSuchOperation { kind, operation })
@@ -486,11 +398,7 @@ impl Core {
     /// The fault of operations with a peer that is down.
     pub(crate) fn down(&self, peer: PeerId) -> Fault {
         let state = self.peers.get(peer.index()).map(|p| &p.state);
-        let fault = if let Some(&PeerState::Down(fault)) = state {
-            fault
-        } else {
-            PeerFault::Gone
-        };
+        let fault = if let Some(&PeerState::Down(fault)) = state { fault } else { PeerFault::Gone };
         Fault::PeerDown { peer, fault }
     }
 
@@ -506,10 +414,7 @@ impl Core {
 
 /// A completion at once.
 pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Started {
-    Started::Done(Completion {
-        result: Err(fault),
-        buffer,
-    })
+    Started::Done(Completion { result: Err(fault), buffer })
 }
 
 /// A request as the token of a read.
@@ -517,13 +422,7 @@ pub(crate) fn token_of_key(key: Key) -> u64 {
     (u64::from(key.generation) << 32) | u64::from(key.index)
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "takes the two halves apart"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
 fn key_of_token(token: u64) -> Key {
-    Key {
-        index: token as u32,
-        generation: (token >> 32) as u32,
-    }
+    Key { index: token as u32, generation: (token >> 32) as u32 }
 }

@@ -25,17 +25,11 @@ impl Amount {
     /// What an eager message with such a payload costs.
     #[inline]
     pub fn eager(payload_length: usize) -> Self {
-        Amount {
-            messages: 1,
-            bytes: crate::store::cost_bytes(payload_length),
-        }
+        Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
     }
 
     /// What a rendezvous request costs.
-    pub const RENDEZVOUS: Amount = Amount {
-        messages: 1,
-        bytes: 0,
-    };
+    pub const RENDEZVOUS: Amount = Amount { messages: 1, bytes: 0 };
 
     #[inline]
     fn covers(self, other: Amount) -> bool {
@@ -60,10 +54,7 @@ impl Amount {
 
     /// Unit by unit.
     fn each(self, other: Amount, f: impl Fn(u64, u64) -> u64) -> Amount {
-        Amount {
-            messages: f(self.messages, other.messages),
-            bytes: f(self.bytes, other.bytes),
-        }
+        Amount { messages: f(self.messages, other.messages), bytes: f(self.bytes, other.bytes) }
     }
 }
 
@@ -91,10 +82,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(config: CreditConfig) -> Self {
-        Pool {
-            config,
-            free: config.pool,
-        }
+        Pool { config, free: config.pool }
     }
 
     fn take(&mut self, wanted: Amount) -> Amount {
@@ -126,16 +114,8 @@ impl Grant {
     /// Opens a grant; the amount is to be told to the peer.
     pub(crate) fn open(pool: &mut Pool) -> (Self, Amount) {
         let from_pool = pool.take(pool.config.first);
-        let limit = from_pool.plus(Amount {
-            messages: FLOOR_MESSAGES,
-            bytes: 0,
-        });
-        let grant = Grant {
-            from_pool,
-            limit,
-            outstanding: limit,
-            ..Grant::default()
-        };
+        let limit = from_pool.plus(Amount { messages: FLOOR_MESSAGES, bytes: 0 });
+        let grant = Grant { from_pool, limit, outstanding: limit, ..Grant::default() };
         (grant, limit)
     }
 
@@ -187,11 +167,7 @@ impl Grant {
         // really wait here and the pool isn't short.
         let growth = |limit: u64, held: u64, first: u64, max: u64, free: u64, total: u64| {
             let roomy = free > total / 2 || (held > limit / 4 && free > total / 8);
-            if roomy {
-                limit.max(first).min(max.saturating_sub(limit))
-            } else {
-                0
-            }
+            if roomy { limit.max(first).min(max.saturating_sub(limit)) } else { 0 }
         };
         let wanted = Amount {
             messages: growth(
@@ -214,10 +190,7 @@ impl Grant {
         // Shrinking, by unit: what came back beyond the first grant stays in a pool that runs short.
         let short = free.each(config.pool, |free, total| u64::from(free <= total / 8));
         let beyond = self.from_pool.minus(config.first);
-        let keep = self
-            .back
-            .each(beyond, u64::min)
-            .each(short, |keep, short| keep * short);
+        let keep = self.back.each(beyond, u64::min).each(short, |keep, short| keep * short);
         self.back = self.back.minus(keep);
         self.limit = self.limit.minus(keep);
         self.give_back(keep, pool);
@@ -275,18 +248,9 @@ mod tests {
 
     fn config() -> CreditConfig {
         CreditConfig {
-            pool: Amount {
-                messages: 1000,
-                bytes: 100_000,
-            },
-            first: Amount {
-                messages: 50,
-                bytes: 4096,
-            },
-            peer_max: Amount {
-                messages: 600,
-                bytes: 60_000,
-            },
+            pool: Amount { messages: 1000, bytes: 100_000 },
+            first: Amount { messages: 50, bytes: 4096 },
+            peer_max: Amount { messages: 600, bytes: 60_000 },
         }
     }
 
@@ -350,36 +314,18 @@ mod tests {
 
     #[test]
     fn a_full_pool_still_lets_a_stranger_speak() {
-        let empty = Amount {
-            messages: 0,
-            bytes: 0,
-        };
-        let mut pool = Pool::new(CreditConfig {
-            pool: empty,
-            ..config()
-        });
+        let empty = Amount { messages: 0, bytes: 0 };
+        let mut pool = Pool::new(CreditConfig { pool: empty, ..config() });
         let (_, first) = Grant::open(&mut pool);
-        assert_eq!(
-            first,
-            Amount {
-                messages: FLOOR_MESSAGES,
-                bytes: 0
-            }
-        );
+        assert_eq!(first, Amount { messages: FLOOR_MESSAGES, bytes: 0 });
     }
 
     #[test]
     fn spending_beyond_the_grant_is_noticed() {
         let mut pool = Pool::new(config());
         let (mut grant, first) = Grant::open(&mut pool);
-        assert!(!grant.arrived(Amount {
-            messages: 1,
-            bytes: first.bytes + 1
-        }));
-        assert!(grant.arrived(Amount {
-            messages: 1,
-            bytes: first.bytes
-        }));
+        assert!(!grant.arrived(Amount { messages: 1, bytes: first.bytes + 1 }));
+        assert!(grant.arrived(Amount { messages: 1, bytes: first.bytes }));
         assert!(!grant.arrived(Amount::eager(1)));
     }
 

@@ -44,12 +44,7 @@ impl<D: Device> Engine<D> {
     /// An engine on a device.
     pub fn new(device: D, config: &EngineConfig) -> Self {
         let core = Core::new(config);
-        Engine {
-            device,
-            core,
-            eager_max: config.eager_max,
-            waiting_for_room: Vec::new(),
-        }
+        Engine { device, core, eager_max: config.eager_max, waiting_for_room: Vec::new() }
     }
 
     /// The device, for what it tells about itself.
@@ -157,17 +152,8 @@ impl<D: Device> Engine<D> {
     ) -> Started {
         if mode == SendMode::Standard && self.send_at_once(peer, tag, immediate, &buffer) {
             let length = buffer.len() as u64;
-            let status = Status {
-                source: peer,
-                tag,
-                length,
-                truncated: false,
-                immediate,
-            };
-            return Started::Done(Completion {
-                result: Ok(status),
-                buffer,
-            });
+            let status = Status { source: peer, tag, length, truncated: false, immediate };
+            return Started::Done(Completion { result: Ok(status), buffer });
         }
         self.send_queued(peer, tag, immediate, buffer, mode)
     }
@@ -239,11 +225,7 @@ impl<D: Device> Engine<D> {
 
     /// Whether a request is over and its result still here.
     pub fn is_done(&self, request: RequestId) -> bool {
-        let state = self
-            .core
-            .requests
-            .get(request.0)
-            .map(|request| &request.state);
+        let state = self.core.requests.get(request.0).map(|request| &request.state);
         matches!(state, Some(State::Done(_)))
     }
 
@@ -288,11 +270,7 @@ impl<D: Device> Engine<D> {
     /// over already.
     pub fn watch(&mut self, request: RequestId) -> bool {
         match self.core.requests.get_mut(request.0) {
-            Some(Request {
-                state: State::Done(_),
-                ..
-            })
-            | None => false,
+            Some(Request { state: State::Done(_), .. }) | None => false,
             Some(request) => {
                 request.interest = true;
                 true
@@ -342,19 +320,9 @@ impl<D: Device> Engine<D> {
         while let Some(todo) = self.core.todo.pop() {
             match todo {
                 Todo::Control(peer, bytes) => self.control(peer, bytes),
-                Todo::Read {
-                    request,
-                    peer,
-                    span,
-                    buffer,
-                } => {
+                Todo::Read { request, peer, span, buffer } => {
                     let token = token_of_key(request);
-                    let read = ReadRequest {
-                        peer,
-                        remote: span,
-                        into: buffer,
-                        token,
-                    };
+                    let read = ReadRequest { peer, remote: span, into: buffer, token };
                     if let Err((buffer, error)) = self.device.read(read) {
                         self.core.read_done(token, buffer, Err(error));
                     }
@@ -372,11 +340,7 @@ impl<D: Device> Engine<D> {
             PeerState::Down(_) => {}
             _ if !peer.controls.is_empty() => peer.controls.push_back(bytes),
             _ => {
-                let message = Outgoing {
-                    header: &bytes,
-                    payload: &[],
-                    immediate: None,
-                };
+                let message = Outgoing { header: &bytes, payload: &[], immediate: None };
                 if self.device.send(id, message) == Err(Refused::Full) {
                     peer.controls.push_back(bytes);
                     self.wait_for_room(id);
@@ -386,11 +350,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn finish(&mut self, operation: Operation, result: Result<(), Fault>) {
-        let Operation {
-            request,
-            status,
-            memory,
-        } = operation;
+        let Operation { request, status, memory } = operation;
         let buffer = match memory {
             SendMemory::Exposed(id) => self.device.withdraw(id).unwrap_or_default(),
             SendMemory::Sent(buffer) => buffer,
@@ -403,11 +363,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self
-            .core
-            .peers
-            .get(peer.index())
-            .is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
+        if self.core.peers.get(peer.index()).is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
         {
             // Reads come back from the device before its own word that the peer is down.
             self.core.peer_mut(peer).state = PeerState::Down(fault);

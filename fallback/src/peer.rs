@@ -122,11 +122,7 @@ impl Core {
 
     /// Ends all receives that are posted.
     pub(crate) fn close_posted(&mut self) {
-        let posted: Vec<_> = self
-            .posted
-            .iter_in_order()
-            .map(|(handle, ..)| handle)
-            .collect();
+        let posted: Vec<_> = self.posted.iter_in_order().map(|(handle, ..)| handle).collect();
         for handle in posted {
             if let Ok(index) = self.posted.cancel(handle) {
                 self.fail_posted(index, Fault::Closed);
@@ -140,11 +136,7 @@ impl Core {
         let of_peer = |(handle, _, source, index): (_, Tag, SourceId, u32)| {
             (source == SourceId(id.0)).then_some((handle, index))
         };
-        let waiting: Vec<_> = self
-            .unexpected
-            .iter_in_order()
-            .filter_map(of_peer)
-            .collect();
+        let waiting: Vec<_> = self.unexpected.iter_in_order().filter_map(of_peer).collect();
         for (handle, index) in waiting {
             let key = self.messages.key_at(index);
             let remote = key.filter(|&key| {

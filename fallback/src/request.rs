@@ -64,10 +64,7 @@ pub enum SendMode {
 #[derive(Debug)]
 pub(crate) enum State {
     /// A receive on the posted list.
-    Posted {
-        handle: PostedHandle,
-        buffer: Buffer,
-    },
+    Posted { handle: PostedHandle, buffer: Buffer },
     /// A receive whose bytes are being read out of the sender's memory.
     Reading { status: Status, operation: AppCtx },
     /// A send that waits for room, for credit or for its FIN.
@@ -88,10 +85,6 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn new(state: State) -> Self {
-        Request {
-            state,
-            interest: false,
-            detached: false,
-        }
+        Request { state, interest: false, detached: false }
     }
 }

@@ -9,7 +9,7 @@
 //!               +---- no room: at the next progress; no credit: when a credit message comes
 //! ```
 
-use tagmatch_hw::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId};
+use tagmatch_hw::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
 use tagmatch_soft::Tag;
 
 use crate::core::{Operation, REQUESTS_MAX, SendMemory, failed};
@@ -51,23 +51,8 @@ impl<D: Device> Engine<D> {
         if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
             return false;
         }
-        let header = Tmh {
-            opcode: Opcode::Eager,
-            app_ctx: AppCtx::default(),
-            tag,
-        }
-        .emit();
-        let sent = self
-            .device
-            .send(
-                id,
-                Outgoing {
-                    header: &header,
-                    payload,
-                    immediate,
-                },
-            )
-            .is_ok();
+        let header = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx::default(), tag }.emit();
+        let sent = self.device.send(id, Outgoing { header: &header, payload, immediate }).is_ok();
         if sent {
             peer.allowance.spend(cost);
             self.core.counters.eager_sent += 1;
@@ -89,26 +74,12 @@ impl<D: Device> Engine<D> {
             Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer),
             Some(_) => {}
         }
-        let Ok(request) = self
-            .core
-            .requests
-            .insert(Request::new(State::Sending), REQUESTS_MAX)
+        let Ok(request) = self.core.requests.insert(Request::new(State::Sending), REQUESTS_MAX)
         else {
-            return failed(
-                Fault::TooMany {
-                    limit: REQUESTS_MAX,
-                },
-                buffer,
-            );
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let peer = self.core.peer_mut(id);
-        peer.backlog.push_back(Queued {
-            request,
-            mode,
-            tag,
-            immediate,
-            buffer,
-        });
+        peer.backlog.push_back(Queued { request, mode, tag, immediate, buffer });
         if peer.backlog.len() == 1 && !peer.waits_for_room {
             self.flush(id);
         }
@@ -129,11 +100,7 @@ impl<D: Device> Engine<D> {
             return;
         }
         while let Some(bytes) = self.core.peer_mut(id).controls.front() {
-            let message = Outgoing {
-                header: bytes,
-                payload: &[],
-                immediate: None,
-            };
+            let message = Outgoing { header: bytes, payload: &[], immediate: None };
             if self.device.send(id, message) == Err(Refused::Full) {
                 return self.wait_for_room(id);
             }
@@ -175,72 +142,28 @@ impl<D: Device> Engine<D> {
         send: Queued,
         cost: Amount,
     ) -> Result<(), (Queued, Blocked)> {
-        let Queued {
-            request,
-            mode,
-            tag,
-            immediate,
-            buffer,
-        } = send;
+        let Queued { request, mode, tag, immediate, buffer } = send;
         let length = buffer.len() as u64;
-        let status = Status {
-            source: id,
-            tag,
-            length,
-            truncated: false,
-            immediate,
-        };
+        let status = Status { source: id, tag, length, truncated: false, immediate };
         let acknowledged = mode != SendMode::Standard;
         let operation = if acknowledged {
             let memory = SendMemory::Sent(Buffer::default());
-            match self.begin(Operation {
-                request,
-                status,
-                memory,
-            }) {
+            match self.begin(Operation { request, status, memory }) {
                 Some(key) => Some(key),
                 None => {
-                    return Err((
-                        Queued {
-                            request,
-                            mode,
-                            tag,
-                            immediate,
-                            buffer,
-                        },
-                        Blocked::Room,
-                    ));
+                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
                 }
             }
         } else {
             None
         };
-        let app_ctx = operation.map_or(AppCtx::default(), |k| {
-            AppCtx::new(k.index, k.generation).with_ack()
-        });
-        let header = Tmh {
-            opcode: Opcode::Eager,
-            app_ctx,
-            tag,
-        }
-        .emit();
-        let message = Outgoing {
-            header: &header,
-            payload: &buffer,
-            immediate,
-        };
+        let app_ctx =
+            operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
+        let header = Tmh { opcode: Opcode::Eager, app_ctx, tag }.emit();
+        let message = Outgoing { header: &header, payload: &buffer, immediate };
         if self.device.send(id, message).is_err() {
             operation.map(|key| self.core.operations.remove(key));
-            return Err((
-                Queued {
-                    request,
-                    mode,
-                    tag,
-                    immediate,
-                    buffer,
-                },
-                Blocked::Room,
-            ));
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
         }
         self.core.peer_mut(id).allowance.spend(cost);
         self.core.counters.eager_sent += 1;
@@ -252,85 +175,31 @@ impl<D: Device> Engine<D> {
     }
 
     fn send_rendezvous(&mut self, id: PeerId, send: Queued) -> Result<(), (Queued, Blocked)> {
-        let Queued {
-            request,
-            mode,
-            tag,
-            immediate,
-            buffer,
-        } = send;
+        let Queued { request, mode, tag, immediate, buffer } = send;
         let length = buffer.len() as u64;
-        let status = Status {
-            source: id,
-            tag,
-            length,
-            truncated: false,
-            immediate,
-        };
+        let status = Status { source: id, tag, length, truncated: false, immediate };
         let exposure = match self.device.expose(buffer) {
             Ok(exposure) => exposure,
             Err((buffer, DeviceError::Exhausted { .. })) => {
-                return Err((
-                    Queued {
-                        request,
-                        mode,
-                        tag,
-                        immediate,
-                        buffer,
-                    },
-                    Blocked::Room,
-                ));
+                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
             }
             Err((buffer, _)) => {
-                self.core
-                    .complete(request, Err(Fault::NotExposed { peer: id }), buffer);
+                self.core.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
                 return Ok(());
             }
         };
         let memory = SendMemory::Exposed(exposure.id);
-        let Some(key) = self.begin(Operation {
-            request,
-            status,
-            memory,
-        }) else {
+        let Some(key) = self.begin(Operation { request, status, memory }) else {
             let buffer = self.take_back(exposure.id);
-            return Err((
-                Queued {
-                    request,
-                    mode,
-                    tag,
-                    immediate,
-                    buffer,
-                },
-                Blocked::Room,
-            ));
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
         };
         let app_ctx = AppCtx::new(key.index, key.generation);
-        let header = Rendezvous {
-            app_ctx,
-            tag,
-            span: exposure.span,
-            immediate,
-        }
-        .emit();
-        let message = Outgoing {
-            header: &header,
-            payload: &[],
-            immediate: None,
-        };
+        let header = Rendezvous { app_ctx, tag, span: exposure.span, immediate }.emit();
+        let message = Outgoing { header: &header, payload: &[], immediate: None };
         if self.device.send(id, message).is_err() {
             self.core.operations.remove(key);
             let buffer = self.take_back(exposure.id);
-            return Err((
-                Queued {
-                    request,
-                    mode,
-                    tag,
-                    immediate,
-                    buffer,
-                },
-                Blocked::Room,
-            ));
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
         }
         self.core.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
         self.core.counters.rendezvous_sent += 1;
@@ -338,10 +207,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn begin(&mut self, operation: Operation) -> Option<crate::slab::Key> {
-        self.core
-            .operations
-            .insert(operation, AppCtx::OPERATIONS_MAX)
-            .ok()
+        self.core.operations.insert(operation, AppCtx::OPERATIONS_MAX).ok()
     }
 
     fn take_back(&mut self, id: ExposureId) -> Buffer {

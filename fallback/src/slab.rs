@@ -23,10 +23,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
+        Slab { slots: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -37,21 +34,12 @@ impl<T> Slab<T> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.entry = Some(entry);
-            return Ok(Key {
-                index,
-                generation: slot.generation,
-            });
+            return Ok(Key { index, generation: slot.generation });
         }
         match u32::try_from(self.slots.len()) {
             Ok(index) if index < limit => {
-                self.slots.push(Slot {
-                    generation: 0,
-                    entry: Some(entry),
-                });
-                Ok(Key {
-                    index,
-                    generation: 0,
-                })
+                self.slots.push(Slot { generation: 0, entry: Some(entry) });
+                Ok(Key { index, generation: 0 })
             }
             _ => Err(entry),
         }
@@ -60,20 +48,12 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation == key.generation {
-            slot.entry.as_mut()
-        } else {
-            None
-        }
+        if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
-        if slot.generation == key.generation {
-            slot.entry.as_ref()
-        } else {
-            None
-        }
+        if slot.generation == key.generation { slot.entry.as_ref() } else { None }
     }
 
     #[inline]
@@ -91,10 +71,7 @@ impl<T> Slab<T> {
     /// The key of the entry at `index`, if there is one.
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize)?;
-        slot.entry.as_ref().map(|_| Key {
-            index,
-            generation: slot.generation,
-        })
+        slot.entry.as_ref().map(|_| Key { index, generation: slot.generation })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,10 +83,7 @@ impl<T> Slab<T> {
         let picks = |(index, slot): (usize, &Slot<T>)| {
             slot.entry.as_ref().filter(|entry| wanted(entry))?;
             let index = u32::try_from(index).ok()?;
-            Some(Key {
-                index,
-                generation: slot.generation,
-            })
+            Some(Key { index, generation: slot.generation })
         };
         self.slots.iter().enumerate().filter_map(picks).collect()
     }
@@ -129,10 +103,7 @@ mod tests {
         assert_eq!((slab.remove(a), slab.get(a)), (None, None));
         let c = slab.insert('c', 2).unwrap();
         assert_eq!((c.index, slab.get_mut(a)), (a.index, None));
-        assert_eq!(
-            (slab.get(b), slab.get(c), slab.len()),
-            (Some(&'b'), Some(&'c'), 2)
-        );
+        assert_eq!((slab.get(b), slab.get(c), slab.len()), (Some(&'b'), Some(&'c'), 2));
         assert_eq!(slab.keys_where(|&e| e == 'c'), [c]);
         assert_eq!(slab.key_at(c.index), Some(c));
     }

@@ -15,11 +15,7 @@ pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
 /// What a payload of `length` bytes costs in credits: the size of its block, 0 for an empty one.
 #[inline]
 pub fn cost_bytes(length: usize) -> u64 {
-    if length == 0 {
-        0
-    } else {
-        length.max(SMALLEST_BYTES).next_power_of_two() as u64
-    }
+    if length == 0 { 0 } else { length.max(SMALLEST_BYTES).next_power_of_two() as u64 }
 }
 
 /// Payload of an unexpected message.
@@ -82,7 +78,7 @@ mod tests {
     fn a_message_costs_the_block_that_it_takes() {
         let mut store = Store::default();
         for length in [0, 1, 15, 16, 17, 64, 100, 4096, 5000] {
-            let payload: Vec<u8> = (0..length + 3).map(|i| i as u8).collect();
+            let payload: Vec<u8> = (0..=250u8).cycle().take(length + 3).collect();
             let stored = store.put(&Bytes::from_slice(&payload), 3);
             assert_eq!(stored.bytes(), &payload[3..]);
             assert_eq!(stored.block.len() as u64, cost_bytes(length));
@@ -95,9 +91,7 @@ mod tests {
     fn spare_blocks_are_used_again_and_bounded() {
         let mut store = Store::default();
         let payload = vec![1; 64 * 1024];
-        let held: Vec<_> = (0..10)
-            .map(|_| store.put(&Bytes::from_slice(&payload), 0))
-            .collect();
+        let held: Vec<_> = (0..10).map(|_| store.put(&Bytes::from_slice(&payload), 0)).collect();
         held.into_iter().for_each(|stored| store.free(stored));
         assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024));
         store.put(&Bytes::from_slice(&payload), 0);

@@ -154,11 +154,7 @@ impl fmt::Debug for AppCtx {
 impl fmt::Display for AppCtx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.index(), self.generation())?;
-        if self.ack_wanted() {
-            f.write_str("+ack")
-        } else {
-            Ok(())
-        }
+        if self.ack_wanted() { f.write_str("+ack") } else { Ok(()) }
     }
 }
 
@@ -195,11 +191,7 @@ impl Tmh {
             other => return Err(WireError::Opcode(other)),
         };
         let app_ctx = AppCtx(be32(bytes, 4));
-        Ok(Tmh {
-            opcode,
-            app_ctx,
-            tag: Tag(be64(bytes, 8)),
-        })
+        Ok(Tmh { opcode, app_ctx, tag: Tag(be64(bytes, 8)) })
     }
 }
 
@@ -226,11 +218,7 @@ impl Rvh {
 
     /// Reads the header.
     pub fn parse(bytes: &[u8; RVH_BYTES]) -> Self {
-        Rvh {
-            va: be64(bytes, 0),
-            rkey: be32(bytes, 8),
-            len: be32(bytes, 12),
-        }
+        Rvh { va: be64(bytes, 0), rkey: be32(bytes, 8), len: be32(bytes, 12) }
     }
 }
 
@@ -251,11 +239,7 @@ impl Companion {
     pub fn emit(&self) -> [u8; COMPANION_BYTES] {
         let mut out = [0; COMPANION_BYTES];
         out[0] = VERSION;
-        out[1] = if self.immediate.is_some() {
-            Self::IMMEDIATE
-        } else {
-            0
-        };
+        out[1] = if self.immediate.is_some() { Self::IMMEDIATE } else { 0 };
         out[4..8].copy_from_slice(&self.immediate.unwrap_or(0).to_be_bytes());
         out[8..16].copy_from_slice(&self.length.to_be_bytes());
         out
@@ -270,10 +254,7 @@ impl Companion {
             return Err(WireError::Flags(bytes[1].into()));
         }
         let immediate = (bytes[1] & Self::IMMEDIATE != 0).then(|| be32(bytes, 4));
-        Ok(Companion {
-            immediate,
-            length: be64(bytes, 8),
-        })
+        Ok(Companion { immediate, length: be64(bytes, 8) })
     }
 }
 
@@ -293,21 +274,10 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// Writes the request.
     pub fn emit(&self) -> [u8; RENDEZVOUS_BYTES] {
-        let tmh = Tmh {
-            opcode: Opcode::Rendezvous,
-            app_ctx: self.app_ctx,
-            tag: self.tag,
-        };
+        let tmh = Tmh { opcode: Opcode::Rendezvous, app_ctx: self.app_ctx, tag: self.tag };
         let len = u32::try_from(self.span.length).unwrap_or(u32::MAX);
-        let rvh = Rvh {
-            va: self.span.address,
-            rkey: self.span.key,
-            len,
-        };
-        let companion = Companion {
-            immediate: self.immediate,
-            length: self.span.length,
-        };
+        let rvh = Rvh { va: self.span.address, rkey: self.span.key, len };
+        let companion = Companion { immediate: self.immediate, length: self.span.length };
         let mut out = [0; RENDEZVOUS_BYTES];
         out[..16].copy_from_slice(&tmh.emit());
         out[16..32].copy_from_slice(&rvh.emit());
@@ -318,17 +288,10 @@ impl Rendezvous {
     /// Reads a request whose TMH was read already. Without a companion the RVH's length counts.
     pub fn parse(tmh: &Tmh, bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = WireError::Length {
-            kind: "RNDV",
-            length,
-            expected: "32 or 48",
-        };
+        let wrong = WireError::Length { kind: "RNDV", length, expected: "32 or 48" };
         let rvh = Rvh::parse(&bytes.array(TMH_BYTES).ok_or(wrong)?);
         let companion = match length {
-            32 => Companion {
-                immediate: None,
-                length: rvh.len.into(),
-            },
+            32 => Companion { immediate: None, length: rvh.len.into() },
             RENDEZVOUS_BYTES => Companion::parse(&bytes.array(32).ok_or(wrong)?)?,
             _ => return Err(wrong),
         };
@@ -337,18 +300,9 @@ impl Rendezvous {
         if !agrees || (length == 32 && rvh.len == u32::MAX) {
             return Err(WireError::Lengths { rvh: rvh.len, real });
         }
-        let span = RemoteSpan {
-            address: rvh.va,
-            key: rvh.rkey,
-            length: real,
-        };
+        let span = RemoteSpan { address: rvh.va, key: rvh.rkey, length: real };
         let immediate = companion.immediate;
-        Ok(Rendezvous {
-            app_ctx: tmh.app_ctx.operation(),
-            tag: tmh.tag,
-            span,
-            immediate,
-        })
+        Ok(Rendezvous { app_ctx: tmh.app_ctx.operation(), tag: tmh.tag, span, immediate })
     }
 }
 
@@ -398,26 +352,16 @@ impl Control {
     /// Reads a message whose first byte said NO_TAG.
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = WireError::Length {
-            kind: "control message",
-            length,
-            expected: "16",
-        };
+        let wrong = WireError::Length { kind: "control message", length, expected: "16" };
         let all: [u8; Self::BYTES] = bytes.array(0).filter(|_| length == 16).ok_or(wrong)?;
         if all[1] != VERSION {
             return Err(WireError::Version(all[1]));
         }
         match all[2] {
-            1 => Ok(Control::Credit {
-                messages: be32(&all, 4),
-                bytes: be64(&all, 8),
-            }),
+            1 => Ok(Control::Credit { messages: be32(&all, 4), bytes: be64(&all, 8) }),
             2 => {
                 let app_ctx = AppCtx(be32(&all, 4)).operation();
-                Ok(Control::Abort {
-                    app_ctx,
-                    errno: be32(&all, 8),
-                })
+                Ok(Control::Abort { app_ctx, errno: be32(&all, 8) })
             }
             other => Err(WireError::Control(other)),
         }
@@ -445,11 +389,7 @@ impl Message {
         if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
             return Control::parse(bytes).map(Message::Control);
         }
-        let wrong = WireError::Length {
-            kind: "message",
-            length,
-            expected: "16 or more",
-        };
+        let wrong = WireError::Length { kind: "message", length, expected: "16 or more" };
         let tmh = Tmh::parse(&bytes.array(0).ok_or(wrong)?)?;
         if tmh.app_ctx.0 & AppCtx::COMPANION != 0 {
             return Err(WireError::Flags(AppCtx::COMPANION));
@@ -458,11 +398,7 @@ impl Message {
             Opcode::Eager => Ok(Message::Eager(tmh)),
             Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(Message::Rendezvous),
             Opcode::Fin if length <= FIN_BYTES_MAX => Ok(Message::Fin(tmh.app_ctx.operation())),
-            Opcode::Fin => Err(WireError::Length {
-                kind: "FIN",
-                length,
-                expected: "16 to 32",
-            }),
+            Opcode::Fin => Err(WireError::Length { kind: "FIN", length, expected: "16 to 32" }),
             Opcode::NoTag => Control::parse(bytes).map(Message::Control),
         }
     }
@@ -494,11 +430,7 @@ mod tests {
         let bytes = *b"\x03\0\0\0\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18";
         assert_eq!(tmh.emit(), bytes);
         assert_eq!(Tmh::parse(&bytes), Ok(tmh));
-        let rvh = Rvh {
-            va: 0x0102_0304_0506_0708,
-            rkey: 0x1112_1314,
-            len: 0x2122_2324,
-        };
+        let rvh = Rvh { va: 0x0102_0304_0506_0708, rkey: 0x1112_1314, len: 0x2122_2324 };
         assert_eq!(
             rvh.emit(),
             *b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x21\x22\x23\x24"
@@ -508,26 +440,11 @@ mod tests {
 
     #[test]
     fn rendezvous_round_trips_with_long_lengths() {
-        for length in [
-            0,
-            1,
-            8192,
-            u64::from(u32::MAX) - 1,
-            u64::from(u32::MAX),
-            1 << 40,
-        ] {
+        for length in [0, 1, 8192, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 40] {
             for immediate in [None, Some(0), Some(7)] {
-                let span = RemoteSpan {
-                    address: 9,
-                    key: 8,
-                    length,
-                };
-                let request = Rendezvous {
-                    app_ctx: AppCtx::new(3, 1023),
-                    tag: Tag(5),
-                    span,
-                    immediate,
-                };
+                let span = RemoteSpan { address: 9, key: 8, length };
+                let request =
+                    Rendezvous { app_ctx: AppCtx::new(3, 1023), tag: Tag(5), span, immediate };
                 assert_eq!(parse(&request.emit()), Ok(Message::Rendezvous(request)));
             }
         }
@@ -535,33 +452,15 @@ mod tests {
 
     #[test]
     fn a_request_without_our_bytes_is_understood() {
-        let span = RemoteSpan {
-            address: 9,
-            key: 8,
-            length: 77,
-        };
-        let request = Rendezvous {
-            app_ctx: AppCtx(3),
-            tag: Tag(5),
-            span,
-            immediate: None,
-        };
-        assert_eq!(
-            parse(&request.emit()[..32]),
-            Ok(Message::Rendezvous(request))
-        );
+        let span = RemoteSpan { address: 9, key: 8, length: 77 };
+        let request = Rendezvous { app_ctx: AppCtx(3), tag: Tag(5), span, immediate: None };
+        assert_eq!(parse(&request.emit()[..32]), Ok(Message::Rendezvous(request)));
     }
 
     #[test]
     fn control_round_trips() {
-        let credit = Control::Credit {
-            messages: 5,
-            bytes: 1 << 33,
-        };
-        let abort = Control::Abort {
-            app_ctx: AppCtx::new(9, 9),
-            errno: 14,
-        };
+        let credit = Control::Credit { messages: 5, bytes: 1 << 33 };
+        let abort = Control::Abort { app_ctx: AppCtx::new(9, 9), errno: 14 };
         for control in [credit, abort] {
             assert_eq!(parse(&control.emit()), Ok(Message::Control(control)));
         }
@@ -569,20 +468,13 @@ mod tests {
 
     #[test]
     fn fin_has_16_to_32_bytes() {
-        let fin = Tmh {
-            opcode: Opcode::Fin,
-            app_ctx: AppCtx(1).with_ack(),
-            tag: Tag(0),
-        };
+        let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx(1).with_ack(), tag: Tag(0) };
         let mut bytes = fin.emit().to_vec();
         assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
         bytes.resize(32, 0);
         assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
         bytes.resize(33, 0);
-        assert!(matches!(
-            parse(&bytes),
-            Err(WireError::Length { kind: "FIN", .. })
-        ));
+        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: "FIN", .. })));
     }
 
     #[test]
@@ -590,35 +482,19 @@ mod tests {
         assert!(matches!(parse(&[]), Err(WireError::Length { .. })));
         assert!(matches!(parse(&[3; 15]), Err(WireError::Length { .. })));
         assert_eq!(parse(&[4; 16]), Err(WireError::Opcode(4)));
-        let mut control = Control::Credit {
-            messages: 0,
-            bytes: 0,
-        }
-        .emit();
+        let mut control = Control::Credit { messages: 0, bytes: 0 }.emit();
         control[1] = 2;
         assert_eq!(parse(&control), Err(WireError::Version(2)));
         control[1] = 1;
         control[2] = 3;
         assert_eq!(parse(&control), Err(WireError::Control(3)));
-        let span = RemoteSpan {
-            address: 0,
-            key: 0,
-            length: 50,
-        };
-        let request = Rendezvous {
-            app_ctx: AppCtx(0),
-            tag: Tag(0),
-            span,
-            immediate: None,
-        };
+        let span = RemoteSpan { address: 0, key: 0, length: 50 };
+        let request = Rendezvous { app_ctx: AppCtx(0), tag: Tag(0), span, immediate: None };
         let mut bytes = request.emit();
         bytes[15 + 16] = 51;
         assert_eq!(parse(&bytes), Err(WireError::Lengths { rvh: 51, real: 50 }));
         bytes[4] = 0x40;
         assert_eq!(parse(&bytes), Err(WireError::Flags(1 << 30)));
-        assert!(matches!(
-            parse(&request.emit()[..40]),
-            Err(WireError::Length { .. })
-        ));
+        assert!(matches!(parse(&request.emit()[..40]), Err(WireError::Length { .. })));
     }
 }

@@ -46,17 +46,10 @@ fn fault(node: &mut Node, started: Started) -> Fault {
 }
 
 fn payload(length: usize) -> Buffer {
-    (0..length)
-        .map(|i| (i * 7 + length) as u8)
-        .collect::<Vec<u8>>()
-        .into()
+    (0..length).map(|i| (i * 7 + length) as u8).collect::<Vec<u8>>().into()
 }
 
-const MODES: [SendMode; 3] = [
-    SendMode::Standard,
-    SendMode::Synchronous,
-    SendMode::Delivered,
-];
+const MODES: [SendMode; 3] = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered];
 const SIZES: [usize; 8] = [0, 1, 8, 40, 1000, 1024, 1025, 50_000];
 
 #[test]
@@ -85,16 +78,9 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                     };
                     settle(&mut n);
                     let (status, bytes) = ok(&mut n[at], receive);
-                    assert_eq!(
-                        bytes,
-                        payload(size).into_vec(),
-                        "{mode:?} {size} {expected}"
-                    );
+                    assert_eq!(bytes, payload(size).into_vec(), "{mode:?} {size} {expected}");
                     assert_eq!(status.length, size as u64);
-                    assert_eq!(
-                        (status.truncated, status.immediate),
-                        (false, Some(size as u32))
-                    );
+                    assert_eq!((status.truncated, status.immediate), (false, Some(size as u32)));
                     let (_, sent) = ok(&mut n[0], send);
                     assert_eq!(sent, payload(size).into_vec());
                     assert_eq!((n[0].requests(), n[1].requests()), (0, 0));
@@ -162,9 +148,7 @@ fn a_matched_message_is_found_by_nobody_else() {
     let other = n[1].receive(anything(), Buffer::zeroed(50));
     assert_eq!(ok(&mut n[1], other).0.length, 20);
     settle(&mut n);
-    let Started::Pending(first) = first else {
-        panic!("synchronous and over at once")
-    };
+    let Started::Pending(first) = first else { panic!("synchronous and over at once") };
     assert!(!n[0].is_done(first), "a matched probe is no receive");
     let receive = n[1].receive_message(message, Buffer::zeroed(4));
     settle(&mut n);
@@ -181,11 +165,9 @@ fn a_discarded_message_releases_its_sender_and_its_memory() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    for (mode, size) in [
-        (SendMode::Synchronous, 5),
-        (SendMode::Delivered, 5),
-        (SendMode::Standard, 5000),
-    ] {
+    for (mode, size) in
+        [(SendMode::Synchronous, 5), (SendMode::Delivered, 5), (SendMode::Standard, 5000)]
+    {
         let send = n[0].send(to, Tag(1), None, payload(size), mode);
         settle(&mut n);
         let (message, _) = n[1].matched_probe(&exact(1)).unwrap();
@@ -207,10 +189,7 @@ fn cancel_reports_its_outcome() {
     let late = pending(n[1].receive(exact(2), Buffer::zeroed(9)));
     n[1].cancel(cancelled);
     let Completion { result, buffer } = n[1].take(cancelled).unwrap();
-    assert_eq!(
-        (result, buffer.into_vec()),
-        (Err(Fault::Cancelled), vec![7; 9])
-    );
+    assert_eq!((result, buffer.into_vec()), (Err(Fault::Cancelled), vec![7; 9]));
     n[0].send(to, Tag(2), None, payload(9), SendMode::Standard);
     n[0].send(to, Tag(1), None, payload(9), SendMode::Standard);
     settle(&mut n);
@@ -218,10 +197,7 @@ fn cancel_reports_its_outcome() {
     assert_eq!(n[1].take(late).unwrap().result.unwrap().tag, Tag(2));
     n[1].cancel(late);
     assert_eq!(n[1].probe(&anything()).unwrap().tag, Tag(1));
-    assert_eq!(
-        (n[1].counters().cancelled, n[1].counters().cancelled_late),
-        (1, 1)
-    );
+    assert_eq!((n[1].counters().cancelled, n[1].counters().cancelled_late), (1, 1));
 }
 
 #[test]
@@ -267,10 +243,7 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
         settle(&mut n);
         let (status, bytes) = ok(&mut n[1], receive);
         assert_eq!((status.immediate, status.tag), (Some(i as u32), Tag(i % 3)));
-        assert_eq!(
-            bytes[..status.length as usize],
-            payload((i % 1500) as usize)[..]
-        );
+        assert_eq!(bytes[..status.length as usize], payload((i % 1500) as usize)[..]);
     }
     settle(&mut n);
     for send in sends {
@@ -288,13 +261,7 @@ fn both_sides_flooding_each_other_come_through() {
     let mut receives = Vec::new();
     for i in 0..500u64 {
         for (a, peer) in [(0, to), (1, from)] {
-            n[a].send(
-                peer,
-                Tag(i),
-                None,
-                payload((i * 13 % 3000) as usize),
-                SendMode::Delivered,
-            );
+            n[a].send(peer, Tag(i), None, payload((i * 13 % 3000) as usize), SendMode::Delivered);
             receives.push((a, n[a].receive(exact(i), Buffer::zeroed(3000))));
         }
     }
@@ -315,21 +282,9 @@ fn a_failed_read_is_an_error_on_both_sides() {
     let send = n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
     settle(&mut n);
     let from = PeerId(1);
-    assert_eq!(
-        fault(&mut n[1], receive),
-        Fault::ReadFailed {
-            peer: from,
-            errno: 14
-        }
-    );
+    assert_eq!(fault(&mut n[1], receive), Fault::ReadFailed { peer: from, errno: 14 });
     let Completion { result, buffer } = finished(&mut n[0], send);
-    assert_eq!(
-        result,
-        Err(Fault::NotRead {
-            peer: to,
-            errno: 14
-        })
-    );
+    assert_eq!(result, Err(Fault::NotRead { peer: to, errno: 14 }));
     assert_eq!(buffer.into_vec(), payload(5000).into_vec());
     // Nothing else is hurt.
     n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
@@ -366,10 +321,7 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     kill(&net, 1);
     settle(&mut n);
     net.borrow_mut().reads_hang = false;
-    let expected = Fault::PeerDown {
-        peer: dead,
-        fault: PeerFault::Gone,
-    };
+    let expected = Fault::PeerDown { peer: dead, fault: PeerFault::Gone };
     for ended in [reading, rendezvous, sync, delivered, named] {
         assert_eq!(fault(&mut n[0], ended), expected);
     }
@@ -398,35 +350,13 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
 
 #[test]
 fn whoever_breaks_the_protocol_is_broken_with() {
-    let fin = Tmh {
-        opcode: Opcode::Fin,
-        app_ctx: AppCtx(77),
-        tag: Tag(0),
-    }
-    .emit();
+    let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx(77), tag: Tag(0) }.emit();
     let unknown = AppCtx::new(77, 0);
-    let abort = Control::Abort {
-        app_ctx: unknown,
-        errno: 0,
-    }
-    .emit();
-    let span = RemoteSpan {
-        address: 0,
-        key: 0,
-        length: 10,
-    };
-    let mut request = Rendezvous {
-        app_ctx: AppCtx(0),
-        tag: Tag(0),
-        span,
-        immediate: None,
-    }
-    .emit();
+    let abort = Control::Abort { app_ctx: unknown, errno: 0 }.emit();
+    let span = RemoteSpan { address: 0, key: 0, length: 10 };
+    let mut request = Rendezvous { app_ctx: AppCtx(0), tag: Tag(0), span, immediate: None }.emit();
     request[47] = 11;
-    let no_such = |kind| WireError::NoSuchOperation {
-        kind,
-        operation: unknown,
-    };
+    let no_such = |kind| WireError::NoSuchOperation { kind, operation: unknown };
     let cases: [(&[u8], WireError); 4] = [
         (&fin, no_such("FIN")),
         (&abort, no_such("abort")),
@@ -443,13 +373,7 @@ fn whoever_breaks_the_protocol_is_broken_with() {
         settle(&mut n);
         assert_eq!(n[0].peer_fault(bad), Some(PeerFault::Protocol(error)));
         let fault = fault(&mut n[0], named);
-        assert_eq!(
-            fault,
-            Fault::PeerDown {
-                peer: bad,
-                fault: PeerFault::Protocol(error)
-            }
-        );
+        assert_eq!(fault, Fault::PeerDown { peer: bad, fault: PeerFault::Protocol(error) });
         let receive = n[2].receive(exact(3), Buffer::zeroed(9000));
         settle(&mut n);
         ok(&mut n[2], receive);
@@ -464,12 +388,7 @@ fn a_fin_of_another_peer_ends_nothing() {
     settle(&mut n);
     let send = pending(n[0].send(to, Tag(1), None, payload(9000), SendMode::Standard));
     settle(&mut n);
-    let fin = Tmh {
-        opcode: Opcode::Fin,
-        app_ctx: AppCtx::new(0, 0),
-        tag: Tag(0),
-    }
-    .emit();
+    let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx::new(0, 0), tag: Tag(0) }.emit();
     forge(&net, 2, 0, &fin);
     settle(&mut n);
     assert!(!n[0].is_done(send));
@@ -484,13 +403,7 @@ fn sending_beyond_the_credits_is_a_fault() {
     let (net, mut n) = nodes(2, &config());
     let peer = meet(&mut n, 0, 1);
     settle(&mut n);
-    let mut eager = Tmh {
-        opcode: Opcode::Eager,
-        app_ctx: AppCtx(0),
-        tag: Tag(1),
-    }
-    .emit()
-    .to_vec();
+    let mut eager = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx(0), tag: Tag(1) }.emit().to_vec();
     eager.resize(2000, 1);
     for _ in 0..1000 {
         forge(&net, 1, 0, &eager);
@@ -498,10 +411,7 @@ fn sending_beyond_the_credits_is_a_fault() {
     for _ in 0..20 {
         n[0].progress();
     }
-    assert!(matches!(
-        n[0].peer_fault(peer),
-        Some(PeerFault::Protocol(WireError::Credit { .. }))
-    ));
+    assert!(matches!(n[0].peer_fault(peer), Some(PeerFault::Protocol(WireError::Credit { .. }))));
     let bytes = n[0].counters().unexpected_bytes_now;
     assert!(bytes <= config().credit.peer_max.bytes, "{bytes}");
 }
@@ -514,13 +424,7 @@ fn shared_bytes_are_sent_and_never_received_into() {
     let shared: std::sync::Arc<[u8]> = payload(3000).into_vec().into();
     let receive = n[1].receive(exact(1), Buffer::from(shared.clone()));
     assert_eq!(fault(&mut n[1], receive), Fault::ReadOnlyBuffer);
-    n[0].send(
-        to,
-        Tag(1),
-        None,
-        Buffer::from(shared.clone()),
-        SendMode::Standard,
-    );
+    n[0].send(to, Tag(1), None, Buffer::from(shared.clone()), SendMode::Standard);
     let receive = n[1].receive(exact(1), Buffer::zeroed(3000));
     settle(&mut n);
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);

@@ -1,5 +1,7 @@
 //! A network of engines inside one test: queues instead of wires, with faults on demand.
 
+#![allow(unreachable_pub, dead_code, reason = "each test uses its share")]
+
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -56,18 +58,9 @@ pub fn config() -> EngineConfig {
     EngineConfig {
         eager_max: 1024,
         credit: CreditConfig {
-            pool: Amount {
-                messages: 4096,
-                bytes: 1 << 20,
-            },
-            first: Amount {
-                messages: 64,
-                bytes: 16 * 1024,
-            },
-            peer_max: Amount {
-                messages: 1024,
-                bytes: 1 << 18,
-            },
+            pool: Amount { messages: 4096, bytes: 1 << 20 },
+            first: Amount { messages: 64, bytes: 16 * 1024 },
+            peer_max: Amount { messages: 1024, bytes: 1 << 18 },
         },
         seed: 7,
     }
@@ -75,12 +68,7 @@ pub fn config() -> EngineConfig {
 
 /// `n` engines on one network.
 pub fn nodes(n: usize, config: &EngineConfig) -> (Rc<RefCell<Net>>, Vec<Node>) {
-    let net = Net {
-        capacity: 8,
-        message_max: 4096,
-        dead: vec![false; n],
-        ..Net::default()
-    };
+    let net = Net { capacity: 8, message_max: 4096, dead: vec![false; n], ..Net::default() };
     let net = Rc::new(RefCell::new(net));
     let wire = |me| Wire {
         net: Rc::clone(&net),
@@ -125,24 +113,16 @@ pub fn kill(net: &Rc<RefCell<Net>>, me: usize) {
 
 /// Puts bytes on the way as if `from` had sent them.
 pub fn forge(net: &Rc<RefCell<Net>>, from: usize, to: usize, bytes: &[u8]) {
-    net.borrow_mut()
-        .queues
-        .entry((from, to))
-        .or_default()
-        .push_back((bytes.to_vec(), None));
+    net.borrow_mut().queues.entry((from, to)).or_default().push_back((bytes.to_vec(), None));
 }
 
 impl Wire {
     fn number_of(&mut self, node: usize) -> PeerId {
-        let index = self
-            .peers
-            .iter()
-            .position(|&p| p == node)
-            .unwrap_or_else(|| {
-                self.peers.push(node);
-                self.down.push(false);
-                self.peers.len() - 1
-            });
+        let index = self.peers.iter().position(|&p| p == node).unwrap_or_else(|| {
+            self.peers.push(node);
+            self.down.push(false);
+            self.peers.len() - 1
+        });
         PeerId(u32::try_from(index).unwrap())
     }
 
@@ -151,12 +131,8 @@ impl Wire {
         for _ in 0..nodes {
             let from = self.turn % nodes;
             self.turn += 1;
-            let waiting = self
-                .net
-                .borrow()
-                .queues
-                .get(&(from, self.me))
-                .is_some_and(|q| !q.is_empty());
+            let waiting =
+                self.net.borrow().queues.get(&(from, self.me)).is_some_and(|q| !q.is_empty());
             if !waiting || self.gone.contains(&from) {
                 continue;
             }
@@ -188,10 +164,7 @@ impl Wire {
         };
         let at = self.reads.iter().position(|r| gone(r) || !net.reads_hang)?;
         if gone(&self.reads[at]) {
-            return self
-                .reads
-                .remove(at)
-                .map(|read| (read, Err(ReadError::PeerDown)));
+            return self.reads.remove(at).map(|read| (read, Err(ReadError::PeerDown)));
         }
         let mut read = self.reads.remove(at)?;
         let owner = self.peers[read.peer.index()];
@@ -212,9 +185,7 @@ impl Wire {
 
 impl Device for Wire {
     fn limits(&self) -> Limits {
-        Limits {
-            message_max: self.net.borrow().message_max,
-        }
+        Limits { message_max: self.net.borrow().message_max }
     }
 
     fn address(&self) -> Address {
@@ -250,10 +221,7 @@ impl Device for Wire {
         if queue.len() >= capacity {
             return Err(Refused::Full);
         }
-        queue.push_back((
-            [message.header, message.payload].concat(),
-            message.immediate,
-        ));
+        queue.push_back(([message.header, message.payload].concat(), message.immediate));
         Ok(())
     }
 
@@ -261,20 +229,10 @@ impl Device for Wire {
         self.next_exposure += 1;
         let id = self.next_exposure;
         let length = buffer.len() as u64;
-        self.net
-            .borrow_mut()
-            .exposed
-            .insert((self.me, id), buffer.to_vec());
+        self.net.borrow_mut().exposed.insert((self.me, id), buffer.to_vec());
         self.exposures.insert(id, buffer);
-        let span = RemoteSpan {
-            address: 0,
-            key: id,
-            length,
-        };
-        Ok(Exposure {
-            id: ExposureId(id),
-            span,
-        })
+        let span = RemoteSpan { address: 0, key: id, length };
+        Ok(Exposure { id: ExposureId(id), span })
     }
 
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
@@ -291,44 +249,25 @@ impl Device for Wire {
         if self.up < self.peers.len() {
             self.up += 1;
             let peer = PeerId(u32::try_from(self.up - 1).unwrap());
-            return Some(Event::PeerUp {
-                peer,
-                limits: self.limits(),
-            });
+            return Some(Event::PeerUp { peer, limits: self.limits() });
         }
         if let Some((peer, immediate)) = self.next_message() {
             let bytes = Bytes::from_slice(&self.current);
-            return Some(Event::Message(Incoming {
-                peer,
-                immediate,
-                bytes,
-            }));
+            return Some(Event::Message(Incoming { peer, immediate, bytes }));
         }
         if let Some((ReadRequest { into, token, .. }, result)) = self.next_read() {
-            return Some(Event::ReadDone {
-                token,
-                into,
-                result,
-            });
+            return Some(Event::ReadDone { token, into, result });
         }
         if let Some(index) = (0..self.up).find(|&i| self.down[i] && self.peers[i] != usize::MAX) {
             // Disconnected by us.
-            self.gone
-                .push(std::mem::replace(&mut self.peers[index], usize::MAX));
+            self.gone.push(std::mem::replace(&mut self.peers[index], usize::MAX));
             let peer = PeerId(u32::try_from(index).unwrap());
-            return Some(Event::PeerDown {
-                peer,
-                reason: DownReason::Disconnected,
-            });
+            return Some(Event::PeerDown { peer, reason: DownReason::Disconnected });
         }
         let peer = self.next_death()?;
         self.down[peer.index()] = true;
-        self.gone
-            .push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
-        Some(Event::PeerDown {
-            peer,
-            reason: DownReason::Gone,
-        })
+        self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
+        Some(Event::PeerDown { peer, reason: DownReason::Gone })
     }
 
     fn disconnect(&mut self, peer: PeerId) {
