@@ -1,6 +1,6 @@
 //! Random programs on three engines: every send and receive ends once, in order, with its own bytes.
 
-#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+#![allow(clippy::cast_possible_truncation, clippy::needless_range_loop, reason = "small numbers")]
 
 mod wire;
 
@@ -200,7 +200,9 @@ fn run(steps: Vec<Step>, capacity: usize) {
                     }
                 }
             }
-            Step::Work { at, rounds } => (0..rounds).for_each(|_| drop(n[at].progress())),
+            Step::Work { at, rounds } => {
+                (0..rounds).for_each(|_| _ = n[at].progress());
+            }
         }
         world.sweep(&mut n);
     }
