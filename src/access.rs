@@ -15,7 +15,6 @@ use tagmatch_hw::shm::Shm;
 use crate::config::WaitPolicy;
 
 /// What the handles of a worker share.
-#[derive(Debug)]
 pub struct State {
     pub(crate) engine: Engine<Shm>,
     /// Who wants to know that a request is over.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tagmatch_fallback::RequestId;
 use tagmatch_hw::sleep::{Nudge, sleep_until_readable};
 
+use crate::access::sealed::Sealed;
 use crate::access::{Access, State};
 use crate::error::Error;
 

@@ -11,7 +11,6 @@ use tagmatch_hw::shm::Shm;
 use tagmatch_hw::{Address, Buffer, Device, PeerId, ReadMode};
 use tagmatch_soft::Tag;
 
-use crate::access::sealed::Sealed;
 use crate::access::{Access, Fixed, Local, Shared, State};
 use crate::config::Config;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
