@@ -605,7 +605,7 @@ fn many_workers_meet_lazily_from_both_sides() {
     }
     let start = Instant::now();
     while !receives.is_empty() {
-        workers.iter().for_each(|worker| drop(worker.progress()));
+        workers.iter().for_each(|worker| _ = worker.progress());
         receives.retain_mut(|(i, j, request)| match request.test() {
             Some(received) => {
                 assert_eq!(received.unwrap().data(), [*j as u8, *i as u8]);
