@@ -9,6 +9,7 @@
 //! answered by a closure.
 
 use crate::hash::HASH_BITS;
+use crate::link::NIL;
 
 /// Hash in the upper half, entry in the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,13 +36,16 @@ impl Cell {
     }
 }
 
-/// A place in the table: of a key's cell, or where its cell belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(usize);
-
-/// Too many keys would stand too far from home: the hash is bad for these keys.
+/// What a search came to: plain words, as they are used in registers a few instructions later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowded;
+pub(crate) struct Probe {
+    /// The key's cell, or where it belongs.
+    pub(crate) at: usize,
+    /// The key's first entry, or [`NIL`].
+    pub(crate) entry: u32,
+    /// Cells looked at.
+    pub(crate) steps: u64,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct KeyIndex {
@@ -93,30 +97,28 @@ impl KeyIndex {
 
     /// Finds the cell with this hash for whose entry `is_key` says yes; else where it belongs.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        hash: u32,
-        inspected: &mut u64,
-        mut is_key: impl FnMut(u32) -> bool,
-    ) -> Result<(Place, u32), Place> {
+    pub(crate) fn find(&self, hash: u32, mut is_key: impl FnMut(u32) -> bool) -> Probe {
         let home = self.home(hash);
         let mut at = home;
         let target = Cell::new(hash, 0);
         while self.cells[at] < target {
             at += 1;
         }
-        let found = loop {
+        let entry = loop {
             let cell = self.cells[at];
             if cell.hash() != hash {
-                break Err(Place(at));
+                break NIL;
             }
             if is_key(cell.entry()) {
-                break Ok((Place(at), cell.entry()));
+                break cell.entry();
             }
             at += 1;
         };
-        *inspected += (at - home) as u64 + 1;
-        found
+        Probe {
+            at,
+            entry,
+            steps: (at - home) as u64 + 1,
+        }
     }
 
     /// Whether one more key asks for a larger table.
@@ -126,48 +128,51 @@ impl KeyIndex {
         self.len >= homes / 2 + homes / 8 && self.shift > 0
     }
 
-    /// Puts a new key's cell where [`find`](Self::find) said it belongs.
+    /// Puts a new key's cell where [`find`](Self::find) said it belongs. Whether some cell now
+    /// stands so far from home that the hash is to blame.
     #[inline]
-    pub(crate) fn insert(&mut self, at: Place, hash: u32, entry: u32) -> Result<(), Crowded> {
-        let Place(at) = at;
-        let mut longest = at - self.home(hash);
-        let mut end = at;
-        while self.cells[end] != Cell::EMPTY {
-            end += 1;
-            longest = longest.max(end - self.home(self.cells[end - 1].hash()));
-        }
-        if longest > self.longest {
-            if longest > self.reach {
-                return Err(Crowded);
+    #[must_use]
+    pub(crate) fn insert(&mut self, at: usize, hash: u32, entry: u32) -> bool {
+        let mut at = at;
+        let mut carried = Cell::new(hash, entry);
+        let mut longest = 0;
+        loop {
+            longest = longest.max(at - self.home(carried.hash()));
+            carried = std::mem::replace(&mut self.cells[at], carried);
+            if carried == Cell::EMPTY {
+                break;
             }
-            self.longest = longest;
+            at += 1;
         }
-        if end + 1 == self.cells.len() {
+        if at + 1 == self.cells.len() {
             self.cells.push(Cell::EMPTY);
         }
-        self.cells.copy_within(at..end, at + 1);
-        self.cells[at] = Cell::new(hash, entry);
         self.len += 1;
-        Ok(())
+        self.longest = self.longest.max(longest);
+        longest > self.reach
     }
 
     /// Makes the cell name another entry with the same key.
     #[inline]
-    pub(crate) fn replace(&mut self, at: Place, entry: u32) {
-        let cell = &mut self.cells[at.0];
+    pub(crate) fn replace(&mut self, at: usize, entry: u32) {
+        let cell = &mut self.cells[at];
         *cell = Cell::new(cell.hash(), entry);
     }
 
     /// Takes a cell out, and moves those behind it that are away from home one back.
     #[inline]
-    pub(crate) fn remove(&mut self, at: Place) {
-        let Place(at) = at;
-        let mut end = at + 1;
-        while self.cells[end] != Cell::EMPTY && self.home(self.cells[end].hash()) < end {
-            end += 1;
+    pub(crate) fn remove(&mut self, at: usize) {
+        let mut at = at;
+        loop {
+            let behind = self.cells[at + 1];
+            // An empty cell has the largest hash, whose home is behind all others.
+            if self.home(behind.hash()) > at {
+                break;
+            }
+            self.cells[at] = behind;
+            at += 1;
         }
-        self.cells.copy_within(at + 1..end, at);
-        self.cells[end - 1] = Cell::EMPTY;
+        self.cells[at] = Cell::EMPTY;
         self.len -= 1;
     }
 
