@@ -27,7 +27,7 @@ fn pair(number: usize, classes: usize) -> Pair {
     let class = (number % classes) as u64;
     let id = number as u64 & 0xff_ffff;
     let tag = layout.pack(class, id, id).expect("fits");
-    let source = SourceId(number as u32 % 61);
+    let source = SourceId((id % 61) as u32);
     let mask = match class {
         0 | 1 => TagMask::EXACT,
         2 => TagMask(!layout.source_mask().0),

@@ -1,7 +1,7 @@
 //! One mask class: all entries whose patterns look at the same bits, found by what those bits are.
 
 use crate::hash::{KeySeed, SeedStream, spread};
-use crate::index::{KeyIndex, Probe};
+use crate::index::{KeyIndex, Place, Probe};
 use crate::link::{self, Links, NIL};
 use crate::tag::Pattern;
 
@@ -111,11 +111,6 @@ impl MaskClass {
         self.index.longest()
     }
 
-    #[inline]
-    fn hash_of(&self, envelope: Envelope) -> u32 {
-        hash_under(self.shape, self.seed, envelope)
-    }
-
     /// The oldest entry of this class that accepts the envelope, and where its key's cell is.
     /// `spread` is [`spread`] of the source, which all classes share.
     #[inline]
@@ -146,7 +141,7 @@ impl MaskClass {
             return;
         }
         link::start(entries, entry);
-        if self.index.insert(probe.at, hash, entry) || self.index.is_full() {
+        if self.index.insert(hash, entry) || self.index.is_full() {
             self.enlarge(entries, work);
         }
     }
@@ -168,7 +163,7 @@ impl MaskClass {
 
     /// Takes out the entry that [`find`](Self::find) found here.
     #[inline]
-    pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: usize, first: u32) {
+    pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: Place, first: u32) {
         match link::remove_first(entries, first) {
             NIL => self.index.remove(at),
             next => self.index.replace(at, next),

@@ -2,6 +2,7 @@
 
 use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
 use crate::hash;
+use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
 use crate::slab::{PostedHandle, RawHandle, Slab, StaleHandle};
 use crate::stats::MatchStats;
@@ -111,7 +112,7 @@ struct Found {
     class: u32,
     sequence: u64,
     /// Where its class's index has it.
-    at: usize,
+    at: Place,
     steps: u64,
 }
 
@@ -303,7 +304,7 @@ impl<T: Copy> PostedList<T> {
             entry: NIL,
             class: SCANNED,
             sequence: u64::MAX,
-            at: 0,
+            at: Place::default(),
             steps: 0,
         };
         for class in bits(self.active) {
@@ -341,7 +342,7 @@ impl<T: Copy> PostedList<T> {
                     entry,
                     class: SCANNED,
                     sequence,
-                    at: 0,
+                    at: Place::default(),
                     steps,
                 };
             }

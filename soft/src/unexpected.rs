@@ -2,6 +2,7 @@
 
 use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
 use crate::hash;
+use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
 use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
 use crate::stats::MatchStats;
@@ -115,7 +116,7 @@ struct Found {
     /// The class whose index was asked, or [`NO_CLASS`].
     class: usize,
     /// Where that index has it.
-    at: usize,
+    at: Place,
 }
 
 const NO_CLASS: usize = usize::MAX;
@@ -126,7 +127,7 @@ impl Found {
         Found {
             entry,
             class: NO_CLASS,
-            at: 0,
+            at: Place::default(),
         }
     }
 }
