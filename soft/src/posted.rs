@@ -171,7 +171,7 @@ impl<T: Copy> PostedList<T> {
         let class = self.class_for(shape);
         let source = pattern.source().map_or(0, |source| source.0);
         let tag = pattern.tag().0;
-        let entry = Entry {
+        let entry = || Entry {
             sequence,
             tag,
             value,
@@ -197,26 +197,15 @@ impl<T: Copy> PostedList<T> {
     /// each class in use.
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
-        let found = self.find(Envelope {
+        let envelope = Envelope {
             tag: tag.0,
             source: source.0,
-        });
-        self.work.inspected += found.steps;
-        if found.entry == NIL {
-            return None;
+        };
+        if self.scanned.len != 0 {
+            return self.take_match_scanning(envelope);
         }
-        if let Some(known) = self.classes.get_mut(found.class as usize) {
-            known
-                .class
-                .remove_found(&mut self.slab, found.at, found.entry);
-            known.entries -= 1;
-            if known.entries == 0 {
-                self.active &= !(1 << found.class);
-            }
-        } else {
-            self.unlink_scanned(found.entry);
-        }
-        Some(self.slab.remove(found.entry).value)
+        let found = self.find(envelope);
+        self.take_found(found)
     }
 
     /// The first posted receive that accepts a message of this envelope; it stays. One probe for
@@ -224,10 +213,19 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
-        let found = self.find(Envelope {
+        let mut found = self.find(Envelope {
             tag: tag.0,
             source: source.0,
         });
+        if self.scanned.len != 0 {
+            found = self.find_scanned(
+                Envelope {
+                    tag: tag.0,
+                    source: source.0,
+                },
+                found,
+            );
+        }
         (found.entry != NIL).then(|| PostedHandle(self.slab.handle(found.entry)))
     }
 
@@ -320,14 +318,42 @@ impl<T: Copy> PostedList<T> {
                 }
             }
         }
-        if self.scanned.len != 0 {
-            return self.find_scanned(envelope, best);
-        }
         best
+    }
+
+    #[inline]
+    fn take_found(&mut self, found: Found) -> Option<T> {
+        self.work.inspected += found.steps;
+        if found.entry == NIL {
+            return None;
+        }
+        if let Some(known) = self.classes.get_mut(found.class as usize) {
+            known
+                .class
+                .remove_found(&mut self.slab, found.at, found.entry);
+            known.entries -= 1;
+            if known.entries == 0 {
+                self.active &= !(1 << found.class);
+            }
+        } else {
+            self.unlink_scanned(found.entry);
+        }
+        Some(self.slab.remove(found.entry).value)
+    }
+
+    /// [`take_match`](Self::take_match) with the scanned list in use; by itself, so that the
+    /// common path keeps what it finds in registers.
+    #[cold]
+    #[inline(never)]
+    fn take_match_scanning(&mut self, envelope: Envelope) -> Option<T> {
+        self.work.scans += 1;
+        let found = self.find_scanned(envelope, self.find(envelope));
+        self.take_found(found)
     }
 
     /// Walks the scanned list up to the best match so far.
     #[cold]
+    #[inline(never)]
     fn find_scanned(&self, envelope: Envelope, best: Found) -> Found {
         let mut steps = best.steps;
         let mut entry = self.scanned.first;

@@ -174,7 +174,9 @@ impl<T: Copy> UnexpectedList<T> {
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
-        let handle = self.messages.insert(source.0, Entry { tag: tag.0, value });
+        let handle = self
+            .messages
+            .insert(source.0, || Entry { tag: tag.0, value });
         let entry = handle.index;
         if self.arrival.len() <= entry as usize {
             self.arrival.resize(entry as usize + 1, Link::NONE);
