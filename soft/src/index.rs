@@ -122,9 +122,8 @@ pub(crate) struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// A table that holds `keys` without growing.
-    pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self::with_bits(keys.div_ceil(FULL).next_power_of_two().trailing_zeros())
+    pub(crate) fn new() -> Self {
+        Self::with_bits(0)
     }
 
     fn with_bits(bits: u32) -> Self {
@@ -289,7 +288,7 @@ mod tests {
 
     #[test]
     fn keys_beyond_a_bucket_go_on_and_come_back() {
-        let mut index = KeyIndex::with_capacity(16);
+        let mut index = KeyIndex::with_bits(2);
         assert_eq!(index.buckets.len(), 4);
         // Twelve keys whose home is the last bucket: five go round to the first.
         let hashes: Vec<u32> = (0..12).map(|number| hash(2, 3, number)).collect();
@@ -312,7 +311,7 @@ mod tests {
 
     #[test]
     fn keys_with_the_same_hash_are_told_apart_by_their_entries() {
-        let mut index = KeyIndex::with_capacity(100);
+        let mut index = KeyIndex::with_bits(5);
         for entry in 0..40 {
             let _crowded = index.insert(hash(3, 5, 77), entry);
         }
@@ -327,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_bad_hash_is_noticed_and_replaced() {
-        let mut index = KeyIndex::with_capacity(2000);
+        let mut index = KeyIndex::with_bits(9);
         let bad = |entry| hash(9, 1, entry);
         let crowded = (0..1000).find(|&entry| index.insert(bad(entry), entry));
         let last = crowded.expect("a thousand keys have one home");
@@ -342,7 +341,7 @@ mod tests {
     /// When no hash is any better, the table is slow but right, and doesn't try for ever.
     #[test]
     fn rehashes_are_bounded() {
-        let mut index = KeyIndex::with_capacity(4000);
+        let mut index = KeyIndex::with_bits(10);
         let bad = |entry| hash(10, 1, entry);
         let mut rehashes = 0;
         for entry in 0..4000 {
@@ -360,7 +359,7 @@ mod tests {
     /// A count of passed on keys that has reached its end is never taken back: searches go on.
     #[test]
     fn a_saturated_bucket_stays_correct() {
-        let mut index = KeyIndex::with_capacity(4000);
+        let mut index = KeyIndex::with_bits(10);
         for entry in 0..400 {
             let _crowded = index.insert(hash(10, 1, entry), entry);
         }
@@ -374,7 +373,7 @@ mod tests {
 
     #[test]
     fn growing_keeps_all_keys() {
-        let mut index = KeyIndex::with_capacity(0);
+        let mut index = KeyIndex::with_bits(0);
         let good = |entry: u32| entry.wrapping_mul(0x9e37_79b9) >> 1;
         for entry in 0..10_000 {
             if index.is_full() {
