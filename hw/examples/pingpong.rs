@@ -317,6 +317,11 @@ fn main() -> Outcome<()> {
     let mode = shm.read_mode(peer);
     println!("connected in {:?}, reads {mode:?}", start.elapsed());
     calls(&mut shm, peer)?;
+    if env::var_os("PINGPONG_CALLS").is_some() {
+        drop(shm);
+        server.wait()?;
+        return Ok(());
+    }
     send(&mut shm, peer, &[REPORT], &[]);
     wait_message(&mut shm);
     for length in [8, 24, 56, 64, 1024, 8192] {
