@@ -5,6 +5,11 @@
 //! ```
 //! Two processes, pinned to processors 0 and 1. Rates are of what the receiver has seen.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "figures for people to read"
+)]
+
 use std::env;
 use std::error::Error;
 use std::hint::black_box;

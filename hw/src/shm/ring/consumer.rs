@@ -64,7 +64,7 @@ impl Consumer {
     pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
         let bounds = Bounds {
             message_bytes_max,
-            internal_bytes_max: ring.geometry().fragment_max() + INLINE_BYTES as u32,
+            internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
         Consumer {
             ring,

@@ -50,6 +50,10 @@ impl Producer {
     /// Writes one message of `first` and `second` in one run. The caller has checked that it is no
     /// longer than the geometry's `message_max`.
     #[inline]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "below 2^28, as the caller has checked"
+    )]
     pub(crate) fn push(
         &mut self,
         first: &[u8],

@@ -7,6 +7,9 @@ use crate::Bytes;
 /// Bytes of a message that lie in its slot, if it has no immediate data.
 pub(crate) const INLINE_BYTES: usize = 56;
 
+/// The same, for arithmetic on lengths.
+pub(crate) const BODY_BYTES: u32 = 56;
+
 /// Bytes of immediate data: they take the end of the slot.
 pub(crate) const IMMEDIATE_BYTES: usize = 4;
 
@@ -23,6 +26,7 @@ pub(crate) struct Slot {
     pub(crate) body: [AtomicU64; INLINE_BYTES / 8],
 }
 
+const _: () = assert!(BODY_BYTES as usize == INLINE_BYTES && IMMEDIATE_BYTES == 4);
 const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 
 impl Slot {
@@ -145,9 +149,9 @@ pub fn parse(meta: Meta, bounds: Bounds) -> Result<Shape, &'static str> {
         return Err("a message is longer than allowed");
     }
     let room = if immediate {
-        (INLINE_BYTES - IMMEDIATE_BYTES) as u32
+        BODY_BYTES - 4
     } else {
-        INLINE_BYTES as u32
+        BODY_BYTES
     };
     Ok(Shape {
         length,
