@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bell;
 use super::ring::Geometry;
-use crate::{DeviceError, Outgoing};
+use crate::DeviceError;
 
 /// How reads of a peer's memory are to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -79,8 +79,7 @@ impl ShmConfig {
             let range = "a power of two from 4096 to 268435456";
             return Err(bad("ring_bytes", self.ring_bytes.into(), range));
         };
-        let shortest = Outgoing::HEADER_MAX as u32;
-        if !(shortest..=geometry.message_max()).contains(&self.message_max) {
+        if !geometry.allows_messages_of(self.message_max) {
             let range = "from 64 to half of ring_bytes";
             return Err(bad("message_max", self.message_max.into(), range));
         }
