@@ -62,6 +62,11 @@ pub(crate) struct Taken<'a> {
 impl Consumer {
     /// For a ring that nothing was written to before it was handed out.
     pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
+        Self::starting_at(ring, message_bytes_max, Progress::default())
+    }
+
+    /// For a ring that has come so far; both ends must start at the same place.
+    pub(crate) fn starting_at(ring: Arc<Ring>, message_bytes_max: u32, start: Progress) -> Self {
         let bounds = Bounds {
             message_bytes_max,
             internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
@@ -69,8 +74,8 @@ impl Consumer {
         Consumer {
             ring,
             bounds,
-            taken: Progress::default(),
-            published: Progress::default(),
+            taken: start,
+            published: start,
             is_publish_due: false,
         }
     }

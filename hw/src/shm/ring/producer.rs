@@ -35,11 +35,16 @@ pub(crate) struct Producer {
 impl Producer {
     /// For a ring that nothing was written to.
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
+        Self::starting_at(ring, Progress::default())
+    }
+
+    /// For a ring that has come so far; both ends must start at the same place.
+    pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
         Producer {
             ring,
-            produced: Progress::default(),
-            consumed: Progress::default(),
-            refused_at: Progress::default(),
+            produced: start,
+            consumed: start,
+            refused_at: start,
         }
     }
 
