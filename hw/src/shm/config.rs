@@ -40,7 +40,8 @@ pub struct ShmConfig {
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
     /// Yama's scope 1, reads are done by copying.
     pub allow_readers: bool,
-    /// How long to try to reach a peer, and how long a stranger may take over its greeting.
+    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger may
+    /// take over its greeting. A peer that is there and doesn't look is waited for.
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095.
     pub peers_max: u32,
