@@ -1,4 +1,26 @@
 //! tagperf: latency, bandwidth, message rate and matching depth of `tagmatch`.
 #![forbid(unsafe_code)]
 
+mod args;
+mod failure;
 pub mod trace;
+mod units;
+
+use std::process::ExitCode;
+
+use args::Cli;
+use failure::Failure;
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn run() -> ExitCode {
+    match Cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(()), dispatch)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    println!("{cli:?}");
+    Ok(())
+}
