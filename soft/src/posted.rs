@@ -1,0 +1,443 @@
+//! The list of posted receives.
+
+use crate::class::{Entries, Envelope, MaskClass, Shape};
+use crate::hash::{self, SeedStream};
+use crate::index::Place;
+use crate::link::{self, Link, Links, NIL};
+use crate::slab::{PostedHandle, RawHandle, Slab, StaleHandle};
+use crate::stats::MatchStats;
+use crate::tag::{Pattern, SourceId, Tag, TagMask};
+
+/// Most classes that have an index of their own; one bit of `active` each.
+const MAX_CLASSES: usize = 32;
+/// The class number of entries on the scanned list.
+const SCANNED: u32 = u32::MAX;
+
+/// A posted receive; its source is the slot's extra word.
+#[derive(Clone, Copy, Debug)]
+struct Entry<T> {
+    sequence: u64,
+    tag: u64,
+    value: T,
+    link: Link,
+    class: u32,
+}
+
+const _: () = assert!(
+    Slab::<Entry<u64>>::SLOT_BYTES == 48,
+    "a receive fits a cache line"
+);
+
+impl<T: Copy> Links for Slab<Entry<T>> {
+    #[inline]
+    fn link(&self, entry: u32) -> Link {
+        self.entry(entry).link
+    }
+
+    #[inline]
+    fn link_mut(&mut self, entry: u32) -> &mut Link {
+        &mut self.entry_mut(entry).link
+    }
+}
+
+impl<T: Copy> Entries for Slab<Entry<T>> {
+    #[inline]
+    fn envelope(&self, entry: u32) -> Envelope {
+        Envelope {
+            tag: self.entry(entry).tag,
+            source: self.extra(entry),
+        }
+    }
+}
+
+/// A class that has or had entries.
+#[derive(Clone, Debug)]
+struct PostedClass {
+    class: MaskClass,
+    entries: u32,
+}
+
+/// Receives of classes beyond the indexed ones, in post order.
+#[derive(Clone, Debug)]
+struct Scanned {
+    first: u32,
+    len: usize,
+    /// The shapes of scanned entries, by slot; empty until there is one.
+    shapes: Vec<Shape>,
+}
+
+/// Posted receives: first posted, first matched.
+///
+/// `T` is what the caller wants to know a receive by. Entries are indexed per *mask class* (which
+/// bits of the tag are looked at, and whether the source is): see the crate's opening for the
+/// costs. Allocates only when it grows; never gives memory back before it is dropped.
+///
+/// ```
+/// use tagmatch_soft::{Pattern, PostedList, SourceId, Tag, TagMask};
+///
+/// let mut posted = PostedList::new(0x5eed);
+/// posted.post(Pattern::new(Tag(7), TagMask::EXACT).from_source(SourceId(3)), "from three");
+/// let any = posted.post(Pattern::new(Tag(0), TagMask::ANY), "any");
+/// assert_eq!(posted.take_match(Tag(7), SourceId(3)), Some("from three"));
+/// assert_eq!(posted.take_match(Tag(7), SourceId(3)), Some("any"));
+/// assert!(posted.cancel(any).is_err());
+/// ```
+#[derive(Clone, Debug)]
+pub struct PostedList<T: Copy> {
+    slab: Slab<Entry<T>>,
+    classes: Vec<PostedClass>,
+    /// Bit `i`: `classes[i]` has entries.
+    active: u32,
+    scanned: Scanned,
+    next_sequence: u64,
+    seeds: SeedStream,
+    inspected: u64,
+    scans: u64,
+    growths: u64,
+    reseeds: u64,
+}
+
+/// The receive that a lookup found.
+#[derive(Clone, Copy)]
+struct Found {
+    entry: u32,
+    sequence: u64,
+    /// Where its class's index has it; `None` on the scanned list.
+    place: Option<(usize, Place)>,
+}
+
+/// The positions of the set bits, lowest first.
+#[inline]
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (bit < MAX_CLASSES).then_some(bit)
+    })
+}
+
+impl<T: Copy> PostedList<T> {
+    /// An empty list. The seed keeps senders from choosing tags that the hash is bad at: take it
+    /// from a source of randomness, or from a simulator.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        PostedList {
+            slab: Slab::new(),
+            classes: Vec::new(),
+            active: 0,
+            scanned: Scanned {
+                first: NIL,
+                len: 0,
+                shapes: Vec::new(),
+            },
+            next_sequence: 0,
+            seeds: SeedStream::new(seed),
+            inspected: 0,
+            scans: 0,
+            growths: 0,
+            reseeds: 0,
+        }
+    }
+
+    /// Number of receives.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether there is no receive.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slab.len() == 0
+    }
+
+    /// Adds a receive behind all others. Amortised constant.
+    ///
+    /// # Panics
+    /// If the list holds 2^30 receives already, which takes more than 64 GiB.
+    #[inline]
+    pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
+        let shape = Shape::of(&pattern);
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let class = self.class_for(shape);
+        let source = pattern.source().map_or(0, |source| source.0);
+        let handle = self.slab.insert(
+            source,
+            Entry {
+                sequence,
+                tag: pattern.tag().0,
+                value,
+                link: Link::NONE,
+                class,
+            },
+        );
+        if let Some(known) = self.classes.get_mut(class as usize) {
+            known.entries += 1;
+            self.active |= 1 << class;
+            let upkeep = known.class.insert(
+                &mut self.slab,
+                handle.index,
+                &mut self.seeds,
+                &mut self.inspected,
+            );
+            self.growths += upkeep.growths;
+            self.reseeds += upkeep.reseeds;
+        } else {
+            self.append_scanned(handle.index, shape);
+        }
+        PostedHandle(handle)
+    }
+
+    /// Removes the first posted receive that accepts a message of this envelope. One probe for
+    /// each class in use.
+    #[inline]
+    pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
+        let mut inspected = 0;
+        let found = self.find(
+            Envelope {
+                tag: tag.0,
+                source: source.0,
+            },
+            &mut inspected,
+        );
+        self.inspected += inspected;
+        let found = found?;
+        match found.place {
+            Some((class, place)) => {
+                let known = &mut self.classes[class];
+                known.class.remove_found(&mut self.slab, place, found.entry);
+                known.entries -= 1;
+                if known.entries == 0 {
+                    self.active &= !(1 << class);
+                }
+            }
+            None => self.unlink_scanned(found.entry),
+        }
+        Some(self.slab.remove(found.entry).value)
+    }
+
+    /// The first posted receive that accepts a message of this envelope; it stays. One probe for
+    /// each class in use.
+    #[inline]
+    #[must_use]
+    pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
+        let found = self.find(
+            Envelope {
+                tag: tag.0,
+                source: source.0,
+            },
+            &mut 0,
+        )?;
+        Some(PostedHandle(self.slab.handle(found.entry)))
+    }
+
+    /// Removes one receive. Constant.
+    ///
+    /// # Errors
+    /// [`StaleHandle`] if it was matched or cancelled already; nothing changes.
+    #[inline]
+    pub fn cancel(&mut self, handle: PostedHandle) -> Result<T, StaleHandle> {
+        let entry = self.slab.resolve(handle.0).ok_or(StaleHandle)?;
+        Ok(self.remove(entry))
+    }
+
+    /// A receive's pattern and value, if it is still posted. Constant.
+    #[must_use]
+    pub fn get(&self, handle: PostedHandle) -> Option<(Pattern, T)> {
+        let entry = self.slab.resolve(handle.0)?;
+        Some((self.pattern(entry), self.slab.entry(entry).value))
+    }
+
+    /// Removes all receives that name this source, in post order; those from any source stay.
+    ///
+    /// For the death of a peer: linear in the most receives that the list ever held.
+    pub fn take_source(&mut self, source: SourceId) -> Vec<T> {
+        let mut doomed: Vec<_> = (self.slab.indices())
+            .filter(|&entry| self.pattern(entry).source() == Some(source))
+            .map(|entry| (self.slab.entry(entry).sequence, entry))
+            .collect();
+        doomed.sort_unstable();
+        doomed
+            .into_iter()
+            .map(|(_, entry)| self.remove(entry))
+            .collect()
+    }
+
+    /// All receives in post order. Sorts: for reports and tests.
+    pub fn iter_in_order(&self) -> impl Iterator<Item = (PostedHandle, Pattern, T)> {
+        let mut order: Vec<u32> = self.slab.indices().collect();
+        order.sort_unstable_by_key(|&entry| self.slab.entry(entry).sequence);
+        order.into_iter().map(|entry| {
+            let handle: RawHandle = self.slab.handle(entry);
+            (
+                PostedHandle(handle),
+                self.pattern(entry),
+                self.slab.entry(entry).value,
+            )
+        })
+    }
+
+    /// What the list holds and has cost so far.
+    #[must_use]
+    pub fn stats(&self) -> MatchStats {
+        MatchStats {
+            entries: self.len(),
+            classes: self.active.count_ones() as usize,
+            scanned_entries: self.scanned.len,
+            scans: self.scans,
+            inspected: self.inspected,
+            longest_probe: bits(self.active)
+                .map(|class| self.classes[class].class.longest_probe())
+                .max()
+                .unwrap_or(0),
+            growths: self.growths,
+            reseeds: self.reseeds,
+            ..MatchStats::default()
+        }
+    }
+
+    #[inline]
+    fn find(&self, envelope: Envelope, inspected: &mut u64) -> Option<Found> {
+        let spread = hash::spread(envelope.source);
+        let mut best: Option<Found> = None;
+        for class in bits(self.active) {
+            let probe = self.classes[class]
+                .class
+                .find(&self.slab, envelope, spread, inspected);
+            if let Some((place, entry)) = probe {
+                let sequence = self.slab.entry(entry).sequence;
+                if best.is_none_or(|best| sequence < best.sequence) {
+                    best = Some(Found {
+                        entry,
+                        sequence,
+                        place: Some((class, place)),
+                    });
+                }
+            }
+        }
+        if self.scanned.len != 0 {
+            return self.find_scanned(envelope, best, inspected);
+        }
+        best
+    }
+
+    /// Walks the scanned list up to the best match so far.
+    #[cold]
+    fn find_scanned(
+        &self,
+        envelope: Envelope,
+        best: Option<Found>,
+        inspected: &mut u64,
+    ) -> Option<Found> {
+        let mut entry = self.scanned.first;
+        while entry != NIL {
+            let sequence = self.slab.entry(entry).sequence;
+            if best.is_some_and(|best| best.sequence < sequence) {
+                break;
+            }
+            *inspected += 1;
+            if self.scanned.shapes[entry as usize].same(self.slab.envelope(entry), envelope) {
+                return Some(Found {
+                    entry,
+                    sequence,
+                    place: None,
+                });
+            }
+            entry = self.slab.link(entry).next;
+        }
+        best
+    }
+
+    fn remove(&mut self, entry: u32) -> T {
+        let class = self.slab.entry(entry).class;
+        if let Some(known) = self.classes.get_mut(class as usize) {
+            known
+                .class
+                .remove(&mut self.slab, entry, &mut self.inspected);
+            known.entries -= 1;
+            if known.entries == 0 {
+                self.active &= !(1 << class);
+            }
+        } else {
+            self.unlink_scanned(entry);
+        }
+        self.slab.remove(entry).value
+    }
+
+    fn pattern(&self, entry: u32) -> Pattern {
+        let Entry { class, tag, .. } = *self.slab.entry(entry);
+        let shape = match self.classes.get(class as usize) {
+            Some(known) => known.class.shape,
+            None => self.scanned.shapes[entry as usize],
+        };
+        let pattern = Pattern::new(Tag(tag), TagMask(shape.mask));
+        if shape.source_mask == 0 {
+            pattern
+        } else {
+            pattern.from_source(SourceId(self.slab.extra(entry)))
+        }
+    }
+
+    /// The number of the class of this shape, or [`SCANNED`].
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
+    fn class_for(&mut self, shape: Shape) -> u32 {
+        match self
+            .classes
+            .iter()
+            .position(|known| known.class.shape == shape)
+        {
+            Some(class) => class as u32,
+            None => self.new_class(shape),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
+    fn new_class(&mut self, shape: Shape) -> u32 {
+        let class = PostedClass {
+            class: MaskClass::new(shape, &mut self.seeds, 0),
+            entries: 0,
+        };
+        if self.classes.len() < MAX_CLASSES {
+            self.classes.push(class);
+            return self.classes.len() as u32 - 1;
+        }
+        match bits(!self.active).next() {
+            Some(unused) => {
+                self.classes[unused] = class;
+                unused as u32
+            }
+            None => SCANNED,
+        }
+    }
+
+    #[cold]
+    fn append_scanned(&mut self, entry: u32, shape: Shape) {
+        if self.scanned.shapes.len() <= entry as usize {
+            self.scanned.shapes.resize(entry as usize + 1, Shape::ANY);
+        }
+        self.scanned.shapes[entry as usize] = shape;
+        if self.scanned.first == NIL {
+            link::start(&mut self.slab, entry);
+            self.scanned.first = entry;
+        } else {
+            link::append(&mut self.slab, self.scanned.first, entry);
+        }
+        self.scanned.len += 1;
+    }
+
+    #[cold]
+    fn unlink_scanned(&mut self, entry: u32) {
+        if entry == self.scanned.first {
+            self.scanned.first = link::remove_first(&mut self.slab, entry);
+        } else {
+            link::remove_later(&mut self.slab, self.scanned.first, entry);
+        }
+        self.scanned.len -= 1;
+    }
+}

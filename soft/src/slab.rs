@@ -1,0 +1,157 @@
+//! Entries by index, with a generation each, so that an old handle is an error and nothing else.
+
+use crate::link::NIL;
+use thiserror::Error;
+
+/// The handle's entry is gone: it was matched, cancelled or removed, or belongs to another list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("stale handle: its entry was already matched, cancelled or removed")]
+pub struct StaleHandle;
+
+/// Where an entry is, and which of the entries that were ever there it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RawHandle {
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+/// Names a receive in a [`PostedList`](crate::PostedList), until it is matched or cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PostedHandle(pub(crate) RawHandle);
+
+/// Names a message in an [`UnexpectedList`](crate::UnexpectedList), until it is taken or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnexpectedHandle(pub(crate) RawHandle);
+
+/// One slot. `extra` belongs to the entry, and holds the chain of free slots when there is none:
+/// it sits beside the generation so that neither costs a word of padding.
+#[derive(Clone, Debug)]
+struct Slot<E> {
+    /// Odd while an entry is here.
+    generation: u32,
+    extra: u32,
+    entry: E,
+}
+
+/// The slots of one list.
+///
+/// A slot whose generation has gone once round is never used again: two billion uses of one slot
+/// cost its few bytes, and no handle ever comes to mean another entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Slab<E> {
+    slots: Vec<Slot<E>>,
+    free: u32,
+    len: u32,
+}
+
+/// The most entries of one list: cells of the index have 31 bits of address.
+const MAX_SLOTS: usize = 1 << 30;
+
+impl<E: Copy> Slab<E> {
+    pub(crate) const SLOT_BYTES: usize = size_of::<Slot<E>>();
+
+    pub(crate) const fn new() -> Self {
+        Slab {
+            slots: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, extra: u32, entry: E) -> RawHandle {
+        self.len += 1;
+        if let Some(slot) = self.slots.get_mut(self.free as usize) {
+            let index = self.free;
+            self.free = slot.extra;
+            let generation = slot.generation + 1;
+            *slot = Slot {
+                generation,
+                extra,
+                entry,
+            };
+            return RawHandle { index, generation };
+        }
+        self.push(extra, entry)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "checked against MAX_SLOTS")]
+    fn push(&mut self, extra: u32, entry: E) -> RawHandle {
+        let index = self.slots.len();
+        assert!(
+            index < MAX_SLOTS,
+            "a list holds at most {MAX_SLOTS} entries"
+        );
+        self.slots.push(Slot {
+            generation: 1,
+            extra,
+            entry,
+        });
+        RawHandle {
+            index: index as u32,
+            generation: 1,
+        }
+    }
+
+    /// Frees the slot of a live entry.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: u32) -> E {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.generation & 1 == 1, "slot {index} is free already");
+        slot.generation = slot.generation.wrapping_add(1);
+        if slot.generation != 0 {
+            slot.extra = self.free;
+            self.free = index;
+        }
+        self.len -= 1;
+        slot.entry
+    }
+
+    /// The index behind a handle, if its entry is still there.
+    #[inline]
+    pub(crate) fn resolve(&self, handle: RawHandle) -> Option<u32> {
+        let slot = self.slots.get(handle.index as usize)?;
+        (slot.generation == handle.generation).then_some(handle.index)
+    }
+
+    #[inline]
+    pub(crate) fn handle(&self, index: u32) -> RawHandle {
+        RawHandle {
+            index,
+            generation: self.slots[index as usize].generation,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, index: u32) -> &E {
+        &self.slots[index as usize].entry
+    }
+
+    #[inline]
+    pub(crate) fn entry_mut(&mut self, index: u32) -> &mut E {
+        &mut self.slots[index as usize].entry
+    }
+
+    #[inline]
+    pub(crate) fn extra(&self, index: u32) -> u32 {
+        self.slots[index as usize].extra
+    }
+
+    /// Indices of all live entries, in no order; looks at every slot ever used.
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_SLOTS")]
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        let live = |(_, slot): &(usize, &Slot<E>)| slot.generation & 1 == 1;
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(live)
+            .map(|(index, _)| index as u32)
+    }
+}

@@ -1,0 +1,138 @@
+//! Tags, masks, sources, and the pattern that a receive asks for.
+
+use std::fmt;
+
+/// The 64 bits that a message carries and a receive asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tag(pub u64);
+
+/// Which bits of a tag a receive looks at: a set bit must be equal, a clear bit may be anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagMask(pub u64);
+
+/// Who sent a message, as the receiver numbers its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SourceId(pub u32);
+
+impl TagMask {
+    /// Every bit of the tag must be equal.
+    pub const EXACT: TagMask = TagMask(u64::MAX);
+    /// Any tag will do.
+    pub const ANY: TagMask = TagMask(0);
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}", self.0)
+    }
+}
+
+impl fmt::Display for TagMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            TagMask::EXACT => f.write_str("exact"),
+            TagMask::ANY => f.write_str("any"),
+            TagMask(bits) => write!(f, "{bits:#018x}"),
+        }
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "source {}", self.0)
+    }
+}
+
+/// What a receive accepts: some bits of the tag, and one source or any.
+///
+/// A message with tag `t` is accepted iff `(t ^ tag) & mask == 0` and the source, if one is
+/// named, is the message's own. Bits of the tag outside the mask are dropped on construction, so
+/// that two patterns are equal exactly when they accept the same messages.
+///
+/// ```
+/// use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+///
+/// let low_byte = Pattern::new(Tag(0x1234), TagMask(0xff));
+/// assert!(low_byte.matches(Tag(0x9934), SourceId(7)));
+/// assert!(!low_byte.from_source(SourceId(1)).matches(Tag(0x9934), SourceId(7)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    tag: Tag,
+    mask: TagMask,
+    source: Option<SourceId>,
+}
+
+impl Pattern {
+    /// Accepts `tag` under `mask`, from any source.
+    #[inline]
+    #[must_use]
+    pub const fn new(tag: Tag, mask: TagMask) -> Self {
+        Pattern {
+            tag: Tag(tag.0 & mask.0),
+            mask,
+            source: None,
+        }
+    }
+
+    /// The same pattern, from this source only.
+    #[inline]
+    #[must_use]
+    pub const fn from_source(self, source: SourceId) -> Self {
+        Pattern {
+            source: Some(source),
+            ..self
+        }
+    }
+
+    /// The tag asked for; bits outside the mask are zero.
+    #[inline]
+    #[must_use]
+    pub const fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The bits of the tag that must be equal.
+    #[inline]
+    #[must_use]
+    pub const fn mask(&self) -> TagMask {
+        self.mask
+    }
+
+    /// The source named, or `None` for any.
+    #[inline]
+    #[must_use]
+    pub const fn source(&self) -> Option<SourceId> {
+        self.source
+    }
+
+    /// Whether a message with this tag from this source is accepted.
+    #[inline]
+    #[must_use]
+    pub fn matches(&self, tag: Tag, source: SourceId) -> bool {
+        (tag.0 ^ self.tag.0) & self.mask.0 == 0 && self.source.is_none_or(|named| named == source)
+    }
+
+    /// Whether some message is accepted by both patterns.
+    ///
+    /// Exact, not an approximation: the tags must agree on the bits that both masks look at, and
+    /// the sources must be equal or one of them any. Symmetric, and every pattern overlaps itself.
+    ///
+    /// ```
+    /// use tagmatch_soft::{Pattern, Tag, TagMask};
+    ///
+    /// let high = Pattern::new(Tag(0xa0), TagMask(0xf0));
+    /// assert!(high.overlaps(&Pattern::new(Tag(0x0b), TagMask(0x0f))));
+    /// assert!(!high.overlaps(&Pattern::new(Tag(0xbb), TagMask::EXACT)));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn overlaps(&self, other: &Pattern) -> bool {
+        let tags_agree = (self.tag.0 ^ other.tag.0) & self.mask.0 & other.mask.0 == 0;
+        let sources_agree = match (self.source, other.source) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        };
+        tags_agree && sources_agree
+    }
+}
