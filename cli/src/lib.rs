@@ -3,12 +3,14 @@
 
 mod args;
 mod failure;
+mod output;
+pub mod replay;
 pub mod trace;
 mod units;
 
 use std::process::ExitCode;
 
-use args::Cli;
+use args::{Cli, Command};
 use failure::Failure;
 
 /// Runs the command line of this process.
@@ -21,6 +23,8 @@ pub fn run() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
-    println!("{cli:?}");
-    Ok(())
+    match cli.command {
+        Some(Command::Replay(args)) => replay::command(&args),
+        _ => Err(Failure::Usage("not yet".into())),
+    }
 }

@@ -13,7 +13,7 @@ pub enum TraceError {
         /// Counted from 1, comments and blank lines included.
         line: u64,
         /// What is wrong on it.
-        mistake: Mistake,
+        mistake: Box<Mistake>,
     },
     /// The file could not be read on.
     #[error("cannot read on: {source}; a readable file would be right")]
@@ -26,8 +26,11 @@ pub enum TraceError {
 }
 
 impl TraceError {
-    pub(super) fn at(line: u64, mistake: Mistake) -> Self {
-        Self::Malformed { line, mistake }
+    pub(super) fn at(line: u64, mistake: impl Into<Box<Mistake>>) -> Self {
+        Self::Malformed {
+            line,
+            mistake: mistake.into(),
+        }
     }
 
     /// The line to blame, counted from 1.
@@ -106,7 +109,7 @@ pub enum Mistake {
         wanted: &'static str,
     },
     /// More ids than can be counted.
-    #[error("this is the trace's 2^32nd id; split the trace")]
+    #[error("the trace has more than 2^30 ids; one of at most as many would be right")]
     TooManyIds,
 }
 
