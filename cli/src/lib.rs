@@ -3,8 +3,12 @@
 
 mod args;
 mod failure;
+mod json;
 mod output;
+mod payload;
 pub mod replay;
+mod samples;
+mod table;
 pub mod trace;
 mod units;
 
