@@ -2,14 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod control;
 mod failure;
 mod json;
 mod output;
 mod payload;
+mod progress;
 pub mod replay;
 mod samples;
 mod table;
 pub mod trace;
+mod trust;
 mod units;
 
 use std::process::ExitCode;
