@@ -1,1 +1,58 @@
-//! Protocol.
+//! The software protocol: what the bytes between two workers mean.
+//!
+//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft` and moves
+//! bytes by a [`tagmatch_hw::Device`], and knows nothing about either's insides. It never blocks, never
+//! reads a clock, never spawns, and takes its randomness (the seed of the hashes) from outside: with a
+//! simulated device the very code that ships is deterministic.
+//!
+//! | file | what it knows | what it must not know |
+//! |---|---|---|
+//! | `wire` | headers, byte for byte | what they are for |
+//! | `credit` | who may still send how much | messages |
+//! | `store` | where unexpected bytes wait | whose they are |
+//! | `core` | the state machine: events in, things to do out | the device |
+//! | `message`, `peer` | its parts: matched probes; a peer's life and death | the device |
+//! | `engine`, `sending` | the state machine and the device, joined | tags beyond handing them on |
+//!
+//! # A message comes
+//! 1. The device hands over its bytes; `wire` checks them. Nonsense breaks with the peer.
+//! 2. It is paid for out of the credits that the peer was granted; more breaks with the peer.
+//! 3. The first posted receive that matches takes it. Eager: the bytes are copied into the buffer.
+//!    Rendezvous: what fits is read out of the sender's memory; then a FIN goes back.
+//! 4. No receive: an eager message's bytes go to the store, and the message to the unexpected list.
+//!
+//! # A receive is posted
+//! 1. The oldest unexpected message that matches is delivered as in step 3.
+//! 2. None: it goes to the posted list.
+//!
+//! # A send
+//! See `sending`: eager up to a bound that sender and receiver share, and while credit lasts;
+//! rendezvous above, for synchronous sends, and when the byte credits are spent; else it waits, first
+//! in, first out. A standard eager send is complete when its bytes are on their way. Everything else
+//! is an *operation*: complete on its FIN, failed on an abort or on the peer's death.
+//!
+//! # Bounds
+//! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per peer.
+//! Operations: 2^20. Control messages that wait for room: each answers something that came in on a
+//! credit. Sends that wait are the caller's own memory.
+#![forbid(unsafe_code)]
+
+mod core;
+mod counters;
+mod credit;
+mod engine;
+mod error;
+mod message;
+mod peer;
+mod request;
+mod sending;
+mod slab;
+mod store;
+pub mod wire;
+
+pub use counters::{Counters, NotOffloaded};
+pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
+pub use engine::{Engine, EngineConfig};
+pub use error::{Fault, PeerFault};
+pub use request::{Completion, MessageId, RequestId, SendMode, Started, Status};
+pub use store::cost_bytes;

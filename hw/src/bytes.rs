@@ -48,6 +48,27 @@ impl<'a> Bytes<'a> {
         }
     }
 
+    /// As [`Bytes::from_parts`], with a head that is in an array already. Bytes of the array beyond
+    /// the head are ignored.
+    ///
+    /// # Safety
+    /// As for [`Bytes::from_parts`].
+    #[inline]
+    pub(crate) unsafe fn from_head(
+        head: [u8; Bytes::HEAD_MAX],
+        head_length: usize,
+        tail: *const u8,
+        tail_length: usize,
+    ) -> Self {
+        Bytes {
+            head,
+            head_length: head_length.min(Self::HEAD_MAX),
+            tail,
+            tail_length,
+            lifetime: PhantomData,
+        }
+    }
+
     /// How many bytes there are.
     #[inline]
     pub fn len(&self) -> usize {

@@ -11,11 +11,14 @@
 //! | [`buffer`] | memory that belongs to an operation until it ends |
 //! | [`bytes`] | what a message brought, read by value out of memory that others may write |
 //! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
+//! | [`shm`] | shared memory, for workers on one machine |
 
 pub mod address;
 pub mod buffer;
 pub mod bytes;
 pub mod device;
+pub mod sleep;
+pub mod shm;
 
 pub use address::Address;
 pub use buffer::Buffer;
@@ -24,3 +27,4 @@ pub use device::{
     Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming, Limits, Outgoing,
     PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+pub use shm::{ReadPolicy, Shm, ShmConfig};

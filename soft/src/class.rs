@@ -1,7 +1,7 @@
 //! One mask class: all entries whose patterns look at the same bits, found by what those bits are.
 
 use crate::hash::{KeySeed, SeedStream, spread};
-use crate::index::{Crowded, KeyIndex, Place};
+use crate::index::{KeyIndex, Place, Probe};
 use crate::link::{self, Links, NIL};
 use crate::tag::Pattern;
 
@@ -75,11 +75,27 @@ fn hash_under(shape: Shape, seed: KeySeed, envelope: Envelope) -> u32 {
     )
 }
 
-/// What an insertion had to do besides.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Upkeep {
+/// What all classes of a list share: where seeds come from, and the counts of the work done.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) seeds: SeedStream,
+    pub(crate) inspected: u64,
+    pub(crate) scans: u64,
     pub(crate) growths: u64,
     pub(crate) reseeds: u64,
+}
+
+impl Work {
+    pub(crate) fn new(seed: u64) -> Self {
+        let seeds = SeedStream::new(seed);
+        Work {
+            seeds,
+            inspected: 0,
+            scans: 0,
+            growths: 0,
+            reseeds: 0,
+        }
+    }
 }
 
 impl MaskClass {
@@ -95,105 +111,83 @@ impl MaskClass {
         self.index.longest()
     }
 
-    #[inline]
-    fn hash_of(&self, envelope: Envelope) -> u32 {
-        hash_under(self.shape, self.seed, envelope)
-    }
-
     /// The oldest entry of this class that accepts the envelope, and where its key's cell is.
     /// `spread` is [`spread`] of the source, which all classes share.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        entries: &impl Entries,
-        envelope: Envelope,
-        spread: u64,
-        inspected: &mut u64,
-    ) -> Option<(Place, u32)> {
+    pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
         let Shape { mask, source_mask } = self.shape;
         let hash = self.seed.hash(envelope.tag & mask, spread & source_mask);
-        let is_key = |entry| self.shape.same(entries.envelope(entry), envelope);
-        self.index.find(hash, inspected, is_key).ok()
+        self.index.find(hash, |entry| {
+            self.shape.same(entries.envelope(entry), envelope)
+        })
     }
 
-    /// Adds an entry as the youngest of its key.
+    /// Adds an entry with this envelope as the youngest of its key.
     #[inline]
     pub(crate) fn insert(
         &mut self,
         entries: &mut impl Entries,
         entry: u32,
-        seeds: &mut SeedStream,
-        inspected: &mut u64,
-    ) -> Upkeep {
-        let envelope = entries.envelope(entry);
-        let hash = self.hash_of(envelope);
-        let is_key = |entry| self.shape.same(entries.envelope(entry), envelope);
-        match self.index.find(hash, inspected, is_key) {
-            Ok((_, first)) => link::append(entries, first, entry),
-            Err(place) => {
-                link::start(entries, entry);
-                if self.index.is_full() || self.index.insert(place, hash, entry).is_err() {
-                    return self.insert_into_larger(entries, entry, seeds);
-                }
-            }
+        envelope: Envelope,
+        work: &mut Work,
+    ) {
+        let hash = hash_under(self.shape, self.seed, envelope);
+        let probe = self.index.find(hash, |other| {
+            self.shape.same(entries.envelope(other), envelope)
+        });
+        work.inspected += probe.steps;
+        if probe.entry != NIL {
+            link::append(entries, probe.entry, entry);
+            return;
         }
-        Upkeep::default()
+        link::start(entries, entry);
+        if self.index.insert(hash, entry) || self.index.is_full() {
+            self.enlarge(entries, work);
+        }
     }
 
-    /// Adds an entry whose key is new, to a table that is full or crowded.
+    /// Makes room in a table that is full, and order in one that is crowded.
     #[cold]
     #[inline(never)]
-    fn insert_into_larger(
-        &mut self,
-        entries: &impl Entries,
-        entry: u32,
-        seeds: &mut SeedStream,
-    ) -> Upkeep {
-        let mut upkeep = Upkeep::default();
+    fn enlarge(&mut self, entries: &impl Entries, work: &mut Work) {
         if self.index.is_full() {
             self.index.grow();
-            upkeep.growths += 1;
-        }
-        loop {
-            let hash = self.hash_of(entries.envelope(entry));
-            let (Ok((place, _)) | Err(place)) = self.index.find(hash, &mut 0, |_| false);
-            match self.index.insert(place, hash, entry) {
-                Ok(()) => return upkeep,
-                Err(Crowded) => {
-                    self.seed = seeds.next_seed();
-                    let MaskClass { shape, seed, index } = self;
-                    index.rehash(|other| hash_under(*shape, *seed, entries.envelope(other)));
-                    upkeep.reseeds += 1;
-                }
-            }
+            work.growths += 1;
+        } else {
+            self.seed = work.seeds.next_seed();
+            let MaskClass { shape, seed, index } = self;
+            index.rehash(|other| hash_under(*shape, *seed, entries.envelope(other)));
+            work.reseeds += 1;
         }
     }
 
-    /// Takes out the entry that [`find`](Self::find) found here. Whether its key has no more.
+    /// Takes out the entry that [`find`](Self::find) found here.
     #[inline]
-    pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, place: Place, first: u32) {
+    pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: Place, first: u32) {
         match link::remove_first(entries, first) {
-            NIL => self.index.remove(place),
-            next => self.index.replace(place, next),
+            NIL => self.index.remove(at),
+            next => self.index.replace(at, next),
         }
     }
 
     /// Takes out any entry of this class. Constant: at most one look into the index.
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32, inspected: &mut u64) {
-        if link::is_first(entries, entry) {
-            let hash = self.hash_of(entries.envelope(entry));
-            if let Ok((place, _)) = self.index.find(hash, inspected, |other| other == entry) {
-                self.remove_found(entries, place, entry);
-            }
-        } else if entries.link(entry).next != NIL {
-            link::remove_later(entries, NIL, entry);
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32, work: &mut Work) {
+        let is_first = link::is_first(entries, entry);
+        if !is_first && entries.next(entry) != NIL {
+            return link::remove_later(entries, NIL, entry);
+        }
+        let envelope = entries.envelope(entry);
+        let hash = hash_under(self.shape, self.seed, envelope);
+        if is_first {
+            let probe = self.index.find(hash, |other| other == entry);
+            work.inspected += probe.steps;
+            self.remove_found(entries, probe.at, entry);
         } else {
-            let envelope = entries.envelope(entry);
-            let spread = spread(envelope.source);
-            if let Some((_, first)) = self.find(entries, envelope, spread, inspected) {
-                link::remove_later(entries, first, entry);
-            }
+            let is_key = |other| self.shape.same(entries.envelope(other), envelope);
+            let probe = self.index.find(hash, is_key);
+            work.inspected += probe.steps;
+            link::remove_later(entries, probe.entry, entry);
         }
     }
 }

@@ -1,76 +1,132 @@
 //! The table of one class: from a key's hash to the first entry with that key.
 //!
-//! Open addressing over cells of 8 bytes, in which hash and entry stand side by side: a miss
-//! touches no entry. A cell's home is the top bits of its hash, and cells are kept in the order
-//! of their hashes over the whole table. So a search ends at the first larger hash, a miss costs
-//! what a hit costs, and the table doubles by walking the old one once, without looking at entries.
+//! Open addressing over buckets of one cache line, seven keys each. A bucket begins with a word
+//! that holds a byte of each key's hash, so that a few operations on that word answer for all
+//! seven; a miss touches neither the full hashes nor an entry. A bucket that was full when a key
+//! came counts that key as passed on; a search goes on to the next bucket only while that count
+//! isn't zero, and removal takes the count back. So there are no tombstones, nothing moves on
+//! removal, and a search takes the same few branches almost always.
 //!
-//! The table knows hashes and entry numbers only; whether an entry has the key asked for is
-//! answered by a closure.
+//! A key's home is the top bits of its hash: the table doubles without looking at entries. The
+//! table knows hashes and entry numbers only; whether an entry has the key asked for is answered
+//! by a closure.
 
 use crate::hash::HASH_BITS;
+use crate::link::NIL;
 
-/// Hash in the upper half, entry in the lower.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell(u64);
+/// Keys per bucket.
+const KEYS: usize = 7;
+/// Keys per bucket, on average, before the table grows.
+const FULL: usize = 5;
+/// Buckets past its home that a key may stand before the hash is to blame.
+const FIRST_REACH: usize = 8;
 
-impl Cell {
-    /// Larger than any other cell, so that a search for the first cell not below a hash ends here.
-    const EMPTY: Cell = Cell(u64::MAX);
+/// The lowest bit of every lane of [`Bucket::marks`].
+const LOWS: u64 = 0x0101_0101_0101_0101;
+/// The highest bit of every lane that belongs to a key.
+const HIGHS: u64 = 0x0080_8080_8080_8080;
 
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    /// A byte per key: zero if there is none, else [`mark`] of its hash. The highest byte counts
+    /// the keys passed on; at 255 it stays there until the table is laid out again.
+    marks: u64,
+    hashes: [u32; KEYS],
+    /// The first entry of each key.
+    entries: [u32; KEYS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+const PASSED_ON_SHIFT: u32 = 56;
+
+/// The byte that stands for a hash: low bits, since the high ones choose the bucket.
+#[inline]
+fn mark(hash: u32) -> u64 {
+    u64::from(hash & 0x7f | 0x80)
+}
+
+impl Bucket {
+    /// The highest bit of each lane whose byte is `mark`. Lanes above the first may be false: they
+    /// are candidates.
     #[inline]
-    fn new(hash: u32, entry: u32) -> Self {
-        Cell(u64::from(hash) << 32 | u64::from(entry))
+    fn candidates(&self, mark: u64) -> u64 {
+        let differ = self.marks ^ (mark * LOWS);
+        differ.wrapping_sub(LOWS) & !differ & HIGHS
+    }
+
+    /// The lowest lane without a key; [`KEYS`] if there is none.
+    #[inline]
+    fn free_lane(&self) -> usize {
+        lane(!self.marks & HIGHS | 1 << 63)
     }
 
     #[inline]
-    fn hash(self) -> u32 {
-        (self.0 >> 32) as u32
+    fn passed_on(&self) -> u64 {
+        self.marks >> PASSED_ON_SHIFT
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn entry(self) -> u32 {
-        self.0 as u32
+    fn pass_on(&mut self) {
+        if self.passed_on() < 0xff {
+            self.marks += 1 << PASSED_ON_SHIFT;
+        }
+    }
+
+    #[inline]
+    fn take_back(&mut self) {
+        if self.passed_on() < 0xff {
+            self.marks -= 1 << PASSED_ON_SHIFT;
+        }
     }
 }
 
-/// A place in the table: of a key's cell, or where its cell belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(usize);
+/// The lane of the lowest bit set.
+#[inline]
+fn lane(bits: u64) -> usize {
+    (bits.trailing_zeros() / 8) as usize
+}
 
-/// Too many keys would stand too far from home: the hash is bad for these keys.
+/// What a search came to: plain words, as they are used in registers a few instructions later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crowded;
+pub(crate) struct Probe {
+    /// Where the key's cell is, if there is one.
+    pub(crate) at: Place,
+    /// The key's first entry, or [`NIL`].
+    pub(crate) entry: u32,
+    /// Buckets and entries looked at.
+    pub(crate) steps: u64,
+}
+
+/// A bucket and a lane in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    bucket: usize,
+    lane: usize,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct KeyIndex {
-    /// `1 << (HASH_BITS - shift)` homes, then room for what the last homes spill over. The last
-    /// cell is always empty.
-    cells: Vec<Cell>,
+    /// `1 << (HASH_BITS - shift)` buckets.
+    buckets: Box<[Bucket]>,
     shift: u32,
     len: usize,
-    /// How far from home a cell may stand before the hash is to blame.
     reach: usize,
-    /// The farthest from home that any cell has stood since the table was laid out.
+    /// The farthest from home that any key has been put since the table was laid out.
     longest: usize,
 }
-
-const MIN_BITS: u32 = 4;
-const FIRST_REACH: usize = 48;
-const SPILL: usize = 16;
 
 impl KeyIndex {
     /// A table that holds `keys` without growing.
     pub(crate) fn with_capacity(keys: usize) -> Self {
-        let homes = (keys + keys / 2 + keys / 4).next_power_of_two();
-        Self::with_bits(homes.trailing_zeros().max(MIN_BITS))
+        Self::with_bits(keys.div_ceil(FULL).next_power_of_two().trailing_zeros())
     }
 
     fn with_bits(bits: u32) -> Self {
         let bits = bits.min(HASH_BITS);
         KeyIndex {
-            cells: vec![Cell::EMPTY; (1 << bits) + SPILL],
+            buckets: vec![Bucket::default(); 1 << bits].into_boxed_slice(),
             shift: HASH_BITS - bits,
             len: 0,
             reach: FIRST_REACH,
@@ -83,131 +139,130 @@ impl KeyIndex {
         (hash >> self.shift) as usize
     }
 
-    fn bits(&self) -> u32 {
-        HASH_BITS - self.shift
+    #[inline]
+    fn after(&self, bucket: usize) -> usize {
+        (bucket + 1) & (self.buckets.len() - 1)
     }
 
     pub(crate) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Finds the cell with this hash for whose entry `is_key` says yes; else where it belongs.
+    /// Finds the key with this hash for whose entry `is_key` says yes.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        hash: u32,
-        inspected: &mut u64,
-        mut is_key: impl FnMut(u32) -> bool,
-    ) -> Result<(Place, u32), Place> {
-        let home = self.home(hash);
-        let mut at = home;
-        let target = Cell::new(hash, 0);
-        while self.cells[at] < target {
-            at += 1;
+    pub(crate) fn find(&self, hash: u32, mut is_key: impl FnMut(u32) -> bool) -> Probe {
+        let mut bucket = self.home(hash);
+        let mut steps = 0;
+        loop {
+            let here = &self.buckets[bucket];
+            steps += 1;
+            let mut candidates = here.candidates(mark(hash));
+            while candidates != 0 {
+                let lane = lane(candidates);
+                if here.hashes[lane] == hash {
+                    let entry = here.entries[lane];
+                    if is_key(entry) {
+                        return Probe {
+                            at: Place { bucket, lane },
+                            entry,
+                            steps,
+                        };
+                    }
+                    steps += 1;
+                }
+                candidates &= candidates - 1;
+            }
+            // Every bucket may have passed a key on, so the way round ends the search as well.
+            if here.passed_on() == 0 || steps > self.buckets.len() as u64 {
+                return Probe {
+                    at: Place::default(),
+                    entry: NIL,
+                    steps,
+                };
+            }
+            bucket = self.after(bucket);
         }
-        let found = loop {
-            let cell = self.cells[at];
-            if cell.hash() != hash {
-                break Err(Place(at));
-            }
-            if is_key(cell.entry()) {
-                break Ok((Place(at), cell.entry()));
-            }
-            at += 1;
-        };
-        *inspected += (at - home) as u64 + 1;
-        found
     }
 
     /// Whether one more key asks for a larger table.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        let homes = 1usize << self.bits();
-        self.len >= homes / 2 + homes / 8 && self.shift > 0
+        self.len >= self.buckets.len() * FULL
     }
 
-    /// Puts a new key's cell where [`find`](Self::find) said it belongs.
+    /// Adds a key that is not in the table, which is not full. Whether it now stands so far from
+    /// home that the hash is to blame.
     #[inline]
-    pub(crate) fn insert(&mut self, at: Place, hash: u32, entry: u32) -> Result<(), Crowded> {
-        let Place(at) = at;
-        let mut longest = at - self.home(hash);
-        let mut end = at;
-        while self.cells[end] != Cell::EMPTY {
-            end += 1;
-            longest = longest.max(end - self.home(self.cells[end - 1].hash()));
-        }
-        if longest > self.longest {
-            if longest > self.reach {
-                return Err(Crowded);
+    #[must_use]
+    pub(crate) fn insert(&mut self, hash: u32, entry: u32) -> bool {
+        let mut bucket = self.home(hash);
+        let mut distance = 0;
+        loop {
+            let here = &mut self.buckets[bucket];
+            let lane = here.free_lane();
+            if lane < KEYS {
+                here.marks |= mark(hash) << (lane * 8);
+                here.hashes[lane] = hash;
+                here.entries[lane] = entry;
+                break;
             }
-            self.longest = longest;
+            here.pass_on();
+            distance += 1;
+            bucket = self.after(bucket);
         }
-        if end + 1 == self.cells.len() {
-            self.cells.push(Cell::EMPTY);
-        }
-        self.cells.copy_within(at..end, at + 1);
-        self.cells[at] = Cell::new(hash, entry);
         self.len += 1;
-        Ok(())
+        self.longest = self.longest.max(distance);
+        distance > self.reach
     }
 
-    /// Makes the cell name another entry with the same key.
+    /// Makes the key's cell name another entry.
     #[inline]
     pub(crate) fn replace(&mut self, at: Place, entry: u32) {
-        let cell = &mut self.cells[at.0];
-        *cell = Cell::new(cell.hash(), entry);
+        self.buckets[at.bucket].entries[at.lane] = entry;
     }
 
-    /// Takes a cell out, and moves those behind it that are away from home one back.
+    /// Takes a key out.
     #[inline]
     pub(crate) fn remove(&mut self, at: Place) {
-        let Place(at) = at;
-        let mut end = at + 1;
-        while self.cells[end] != Cell::EMPTY && self.home(self.cells[end].hash()) < end {
-            end += 1;
-        }
-        self.cells.copy_within(at + 1..end, at);
-        self.cells[end - 1] = Cell::EMPTY;
+        let here = &mut self.buckets[at.bucket];
+        let hash = here.hashes[at.lane];
+        here.marks &= !(0xff << (at.lane * 8));
         self.len -= 1;
+        let mut bucket = self.home(hash);
+        while bucket != at.bucket {
+            self.buckets[bucket].take_back();
+            bucket = self.after(bucket);
+        }
     }
 
-    /// Doubles the number of homes.
+    /// Doubles the number of buckets.
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self) {
-        let old = std::mem::replace(self, Self::with_bits(self.bits() + 1));
-        self.lay_out(old.cells.into_iter().filter(|&cell| cell != Cell::EMPTY));
+        let bits = HASH_BITS - self.shift;
+        let old = std::mem::replace(self, Self::with_bits(bits + 1));
+        self.refill(&old, |hash, _| hash);
     }
 
-    /// Lays the same entries out again under new hashes, with twice the reach: so there are at
+    /// Lays the same keys out again under new hashes, with twice the reach: so there are at
     /// most as many rehashes between two growths as the table has bits.
     #[cold]
     #[inline(never)]
     pub(crate) fn rehash(&mut self, hash_of: impl Fn(u32) -> u32) {
-        let mut fresh = Self::with_bits(self.bits());
-        let old = self.cells.iter().filter(|&&cell| cell != Cell::EMPTY);
-        let mut cells: Vec<_> = old
-            .map(|c| Cell::new(hash_of(c.entry()), c.entry()))
-            .collect();
-        cells.sort_unstable();
-        fresh.lay_out(cells.into_iter());
+        let mut fresh = Self::with_bits(HASH_BITS - self.shift);
+        fresh.refill(self, |_, entry| hash_of(entry));
         fresh.reach = fresh.reach.max(self.reach * 2);
         *self = fresh;
     }
 
-    /// Fills an empty table from cells in order.
-    fn lay_out(&mut self, cells: impl Iterator<Item = Cell>) {
-        let mut next = 0;
-        for cell in cells {
-            let home = self.home(cell.hash());
-            let at = home.max(next);
-            while at + 1 >= self.cells.len() {
-                self.cells.push(Cell::EMPTY);
+    fn refill(&mut self, old: &KeyIndex, hash_of: impl Fn(u32, u32) -> u32) {
+        for bucket in &old.buckets {
+            let mut keys = bucket.marks & HIGHS;
+            while keys != 0 {
+                let (hash, entry) = (bucket.hashes[lane(keys)], bucket.entries[lane(keys)]);
+                let _crowded = self.insert(hash_of(hash, entry), entry);
+                keys &= keys - 1;
             }
-            self.cells[at] = cell;
-            self.longest = self.longest.max(at - home);
-            self.len += 1;
-            next = at + 1;
         }
         // Whatever stands already is no reason to rehash again: only what comes is.
         self.reach = self.reach.max(self.longest);

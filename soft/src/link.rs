@@ -22,56 +22,68 @@ impl Link {
 }
 
 /// Where the links of a chain's entries live.
+///
+/// Each half is read and written by itself: a word read right after its halves were written would
+/// have to wait for both to reach the cache.
 pub(crate) trait Links {
-    fn link(&self, entry: u32) -> Link;
-    fn link_mut(&mut self, entry: u32) -> &mut Link;
+    fn prev(&self, entry: u32) -> u32;
+    fn next(&self, entry: u32) -> u32;
+    fn set_prev(&mut self, entry: u32, prev: u32);
+    fn set_next(&mut self, entry: u32, next: u32);
 }
 
 impl Links for Vec<Link> {
     #[inline]
-    fn link(&self, entry: u32) -> Link {
-        self[entry as usize]
+    fn prev(&self, entry: u32) -> u32 {
+        self[entry as usize].prev
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
-        &mut self[entry as usize]
+    fn next(&self, entry: u32) -> u32 {
+        self[entry as usize].next
+    }
+
+    #[inline]
+    fn set_prev(&mut self, entry: u32, prev: u32) {
+        self[entry as usize].prev = prev;
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u32, next: u32) {
+        self[entry as usize].next = next;
     }
 }
 
 /// Makes `entry` a chain of its own.
 #[inline]
 pub(crate) fn start(links: &mut impl Links, entry: u32) {
-    *links.link_mut(entry) = Link {
-        prev: entry,
-        next: NIL,
-    };
+    links.set_prev(entry, entry);
+    links.set_next(entry, NIL);
 }
 
 /// Puts `entry` behind the last of the chain that begins with `first`.
 #[inline]
 pub(crate) fn append(links: &mut impl Links, first: u32, entry: u32) {
-    let last = links.link(first).prev;
-    links.link_mut(last).next = entry;
-    *links.link_mut(entry) = Link {
-        prev: last,
-        next: NIL,
-    };
-    links.link_mut(first).prev = entry;
+    let last = links.prev(first);
+    links.set_next(last, entry);
+    links.set_prev(entry, last);
+    links.set_next(entry, NIL);
+    links.set_prev(first, entry);
 }
 
 /// Whether `entry` is the first of its chain.
 #[inline]
 pub(crate) fn is_first(links: &impl Links, entry: u32) -> bool {
-    links.link(links.link(entry).prev).next == NIL
+    links.next(links.prev(entry)) == NIL
 }
 
 /// Takes the first entry out; the new first one, or [`NIL`] if the chain is now empty.
 #[inline]
 pub(crate) fn remove_first(links: &mut impl Links, first: u32) -> u32 {
-    let Link { prev: last, next } = links.link(first);
+    let next = links.next(first);
     if next != NIL {
-        links.link_mut(next).prev = last;
+        let last = links.prev(first);
+        links.set_prev(next, last);
     }
     next
 }
@@ -79,8 +91,8 @@ pub(crate) fn remove_first(links: &mut impl Links, first: u32) -> u32 {
 /// Takes an entry out that is not the first. `first` is looked at only if `entry` is the last.
 #[inline]
 pub(crate) fn remove_later(links: &mut impl Links, first: u32, entry: u32) {
-    let Link { prev, next } = links.link(entry);
-    links.link_mut(prev).next = next;
+    let (prev, next) = (links.prev(entry), links.next(entry));
+    links.set_next(prev, next);
     let behind = if next == NIL { first } else { next };
-    links.link_mut(behind).prev = prev;
+    links.set_prev(behind, prev);
 }

@@ -1,7 +1,7 @@
 //! The list of posted receives.
 
-use crate::class::{Entries, Envelope, MaskClass, Shape};
-use crate::hash::{self, SeedStream};
+use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
 use crate::slab::{PostedHandle, RawHandle, Slab, StaleHandle};
@@ -30,13 +30,23 @@ const _: () = assert!(
 
 impl<T: Copy> Links for Slab<Entry<T>> {
     #[inline]
-    fn link(&self, entry: u32) -> Link {
-        self.entry(entry).link
+    fn prev(&self, entry: u32) -> u32 {
+        self.entry(entry).link.prev
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
-        &mut self.entry_mut(entry).link
+    fn next(&self, entry: u32) -> u32 {
+        self.entry(entry).link.next
+    }
+
+    #[inline]
+    fn set_prev(&mut self, entry: u32, prev: u32) {
+        self.entry_mut(entry).link.prev = prev;
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u32, next: u32) {
+        self.entry_mut(entry).link.next = next;
     }
 }
 
@@ -90,20 +100,20 @@ pub struct PostedList<T: Copy> {
     active: u32,
     scanned: Scanned,
     next_sequence: u64,
-    seeds: SeedStream,
-    inspected: u64,
-    scans: u64,
-    growths: u64,
-    reseeds: u64,
+    work: Work,
 }
 
-/// The receive that a lookup found.
+/// The receive that a lookup found; no options, so that it stays in registers.
 #[derive(Clone, Copy)]
 struct Found {
+    /// [`NIL`] if there is none.
     entry: u32,
+    /// Its class, or [`SCANNED`].
+    class: u32,
     sequence: u64,
-    /// Where its class's index has it; `None` on the scanned list.
-    place: Option<(usize, Place)>,
+    /// Where its class's index has it.
+    at: Place,
+    steps: u64,
 }
 
 /// The positions of the set bits, lowest first.
@@ -131,11 +141,7 @@ impl<T: Copy> PostedList<T> {
                 shapes: Vec::new(),
             },
             next_sequence: 0,
-            seeds: SeedStream::new(seed),
-            inspected: 0,
-            scans: 0,
-            growths: 0,
-            reseeds: 0,
+            work: Work::new(seed),
         }
     }
 
@@ -164,29 +170,25 @@ impl<T: Copy> PostedList<T> {
         self.next_sequence += 1;
         let class = self.class_for(shape);
         let source = pattern.source().map_or(0, |source| source.0);
-        let handle = self.slab.insert(
-            source,
-            Entry {
-                sequence,
-                tag: pattern.tag().0,
-                value,
-                link: Link::NONE,
-                class,
-            },
-        );
+        let tag = pattern.tag().0;
+        let entry = || Entry {
+            sequence,
+            tag,
+            value,
+            link: Link::NONE,
+            class,
+        };
+        let handle = self.slab.insert(source, entry);
+        let index = handle.index;
         if let Some(known) = self.classes.get_mut(class as usize) {
             known.entries += 1;
             self.active |= 1 << class;
-            let upkeep = known.class.insert(
-                &mut self.slab,
-                handle.index,
-                &mut self.seeds,
-                &mut self.inspected,
-            );
-            self.growths += upkeep.growths;
-            self.reseeds += upkeep.reseeds;
+            let envelope = Envelope { tag, source };
+            known
+                .class
+                .insert(&mut self.slab, index, envelope, &mut self.work);
         } else {
-            self.append_scanned(handle.index, shape);
+            self.append_scanned(index, shape);
         }
         PostedHandle(handle)
     }
@@ -195,28 +197,15 @@ impl<T: Copy> PostedList<T> {
     /// each class in use.
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
-        let mut inspected = 0;
-        let found = self.find(
-            Envelope {
-                tag: tag.0,
-                source: source.0,
-            },
-            &mut inspected,
-        );
-        self.inspected += inspected;
-        let found = found?;
-        match found.place {
-            Some((class, place)) => {
-                let known = &mut self.classes[class];
-                known.class.remove_found(&mut self.slab, place, found.entry);
-                known.entries -= 1;
-                if known.entries == 0 {
-                    self.active &= !(1 << class);
-                }
-            }
-            None => self.unlink_scanned(found.entry),
+        let envelope = Envelope {
+            tag: tag.0,
+            source: source.0,
+        };
+        if self.scanned.len != 0 {
+            return self.take_match_scanning(envelope);
         }
-        Some(self.slab.remove(found.entry).value)
+        let found = self.find(envelope);
+        self.take_found(found)
     }
 
     /// The first posted receive that accepts a message of this envelope; it stays. One probe for
@@ -224,14 +213,20 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
-        let found = self.find(
-            Envelope {
-                tag: tag.0,
-                source: source.0,
-            },
-            &mut 0,
-        )?;
-        Some(PostedHandle(self.slab.handle(found.entry)))
+        let mut found = self.find(Envelope {
+            tag: tag.0,
+            source: source.0,
+        });
+        if self.scanned.len != 0 {
+            found = self.find_scanned(
+                Envelope {
+                    tag: tag.0,
+                    source: source.0,
+                },
+                found,
+            );
+        }
+        (found.entry != NIL).then(|| PostedHandle(self.slab.handle(found.entry)))
     }
 
     /// Removes one receive. Constant.
@@ -287,76 +282,105 @@ impl<T: Copy> PostedList<T> {
             entries: self.len(),
             classes: self.active.count_ones() as usize,
             scanned_entries: self.scanned.len,
-            scans: self.scans,
-            inspected: self.inspected,
+            scans: self.work.scans,
+            inspected: self.work.inspected,
             longest_probe: bits(self.active)
                 .map(|class| self.classes[class].class.longest_probe())
                 .max()
                 .unwrap_or(0),
-            growths: self.growths,
-            reseeds: self.reseeds,
+            growths: self.work.growths,
+            reseeds: self.work.reseeds,
             ..MatchStats::default()
         }
     }
 
     #[inline]
-    fn find(&self, envelope: Envelope, inspected: &mut u64) -> Option<Found> {
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
+    fn find(&self, envelope: Envelope) -> Found {
         let spread = hash::spread(envelope.source);
-        let mut best: Option<Found> = None;
+        let mut best = Found {
+            entry: NIL,
+            class: SCANNED,
+            sequence: u64::MAX,
+            at: Place::default(),
+            steps: 0,
+        };
         for class in bits(self.active) {
-            let probe = self.classes[class]
-                .class
-                .find(&self.slab, envelope, spread, inspected);
-            if let Some((place, entry)) = probe {
-                let sequence = self.slab.entry(entry).sequence;
-                if best.is_none_or(|best| sequence < best.sequence) {
-                    best = Some(Found {
-                        entry,
-                        sequence,
-                        place: Some((class, place)),
-                    });
+            let probe = self.classes[class].class.find(&self.slab, envelope, spread);
+            best.steps += probe.steps;
+            if probe.entry != NIL {
+                let sequence = self.slab.entry(probe.entry).sequence;
+                if sequence < best.sequence {
+                    best.sequence = sequence;
+                    best.entry = probe.entry;
+                    best.class = class as u32;
+                    best.at = probe.at;
                 }
             }
-        }
-        if self.scanned.len != 0 {
-            return self.find_scanned(envelope, best, inspected);
         }
         best
     }
 
+    #[inline]
+    fn take_found(&mut self, found: Found) -> Option<T> {
+        self.work.inspected += found.steps;
+        if found.entry == NIL {
+            return None;
+        }
+        if let Some(known) = self.classes.get_mut(found.class as usize) {
+            known
+                .class
+                .remove_found(&mut self.slab, found.at, found.entry);
+            known.entries -= 1;
+            if known.entries == 0 {
+                self.active &= !(1 << found.class);
+            }
+        } else {
+            self.unlink_scanned(found.entry);
+        }
+        Some(self.slab.remove(found.entry).value)
+    }
+
+    /// [`take_match`](Self::take_match) with the scanned list in use; by itself, so that the
+    /// common path keeps what it finds in registers.
+    #[cold]
+    #[inline(never)]
+    fn take_match_scanning(&mut self, envelope: Envelope) -> Option<T> {
+        self.work.scans += 1;
+        let found = self.find_scanned(envelope, self.find(envelope));
+        self.take_found(found)
+    }
+
     /// Walks the scanned list up to the best match so far.
     #[cold]
-    fn find_scanned(
-        &self,
-        envelope: Envelope,
-        best: Option<Found>,
-        inspected: &mut u64,
-    ) -> Option<Found> {
+    #[inline(never)]
+    fn find_scanned(&self, envelope: Envelope, best: Found) -> Found {
+        let mut steps = best.steps;
         let mut entry = self.scanned.first;
         while entry != NIL {
             let sequence = self.slab.entry(entry).sequence;
-            if best.is_some_and(|best| best.sequence < sequence) {
+            if best.sequence < sequence {
                 break;
             }
-            *inspected += 1;
+            steps += 1;
             if self.scanned.shapes[entry as usize].same(self.slab.envelope(entry), envelope) {
-                return Some(Found {
+                return Found {
                     entry,
+                    class: SCANNED,
                     sequence,
-                    place: None,
-                });
+                    at: Place::default(),
+                    steps,
+                };
             }
-            entry = self.slab.link(entry).next;
+            entry = self.slab.next(entry);
         }
-        best
+        Found { steps, ..best }
     }
 
     fn remove(&mut self, entry: u32) -> T {
         let class = self.slab.entry(entry).class;
         if let Some(known) = self.classes.get_mut(class as usize) {
-            known
-                .class
-                .remove(&mut self.slab, entry, &mut self.inspected);
+            known.class.remove(&mut self.slab, entry, &mut self.work);
             known.entries -= 1;
             if known.entries == 0 {
                 self.active &= !(1 << class);
@@ -400,7 +424,7 @@ impl<T: Copy> PostedList<T> {
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
     fn new_class(&mut self, shape: Shape) -> u32 {
         let class = PostedClass {
-            class: MaskClass::new(shape, &mut self.seeds, 0),
+            class: MaskClass::new(shape, &mut self.work.seeds, 0),
             entries: 0,
         };
         if self.classes.len() < MAX_CLASSES {

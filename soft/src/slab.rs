@@ -63,8 +63,11 @@ impl<E: Copy> Slab<E> {
         self.len as usize
     }
 
+    /// Takes the entry as a closure, so that it is made in place: an entry that is also handed to
+    /// the slow path is made on the stack, and reading it back from there takes longer than all
+    /// else that happens here.
     #[inline]
-    pub(crate) fn insert(&mut self, extra: u32, entry: E) -> RawHandle {
+    pub(crate) fn insert(&mut self, extra: u32, entry: impl Fn() -> E) -> RawHandle {
         self.len += 1;
         if let Some(slot) = self.slots.get_mut(self.free as usize) {
             let index = self.free;
@@ -73,11 +76,11 @@ impl<E: Copy> Slab<E> {
             *slot = Slot {
                 generation,
                 extra,
-                entry,
+                entry: entry(),
             };
             return RawHandle { index, generation };
         }
-        self.push(extra, entry)
+        self.push(extra, entry())
     }
 
     #[cold]

@@ -21,6 +21,12 @@ impl TagMask {
     pub const ANY: TagMask = TagMask(0);
 }
 
+impl From<u64> for Tag {
+    fn from(tag: u64) -> Self {
+        Tag(tag)
+    }
+}
+
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.0)

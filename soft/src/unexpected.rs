@@ -1,7 +1,7 @@
 //! The list of messages that came before their receives.
 
-use crate::class::{Entries, Envelope, MaskClass, Shape};
-use crate::hash::{self, SeedStream};
+use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
 use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
@@ -43,13 +43,23 @@ struct View<'a, T> {
 
 impl<T: Copy> Links for View<'_, T> {
     #[inline]
-    fn link(&self, entry: u32) -> Link {
-        self.links[entry as usize]
+    fn prev(&self, entry: u32) -> u32 {
+        self.links.prev(entry)
     }
 
     #[inline]
-    fn link_mut(&mut self, entry: u32) -> &mut Link {
-        &mut self.links[entry as usize]
+    fn next(&self, entry: u32) -> u32 {
+        self.links.next(entry)
+    }
+
+    #[inline]
+    fn set_prev(&mut self, entry: u32, prev: u32) {
+        self.links.set_prev(entry, prev);
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u32, next: u32) {
+        self.links.set_next(entry, next);
     }
 }
 
@@ -93,20 +103,33 @@ pub struct UnexpectedList<T: Copy> {
     arrival: Vec<Link>,
     first: u32,
     classes: Vec<AskedClass>,
-    seeds: SeedStream,
-    inspected: u64,
-    scans: u64,
-    growths: u64,
-    reseeds: u64,
+    work: Work,
     builds: u64,
     retirements: u64,
 }
 
-/// The message that a search found, and where the asked class's index has it.
+/// The message that a search found.
 #[derive(Clone, Copy)]
 struct Found {
+    /// [`NIL`] if there is none.
     entry: u32,
-    place: Option<(usize, Place)>,
+    /// The class whose index was asked, or [`NO_CLASS`].
+    class: usize,
+    /// Where that index has it.
+    at: Place,
+}
+
+const NO_CLASS: usize = usize::MAX;
+
+impl Found {
+    #[inline]
+    fn unindexed(entry: u32) -> Self {
+        Found {
+            entry,
+            class: NO_CLASS,
+            at: Place::default(),
+        }
+    }
 }
 
 impl<T: Copy> UnexpectedList<T> {
@@ -114,8 +137,8 @@ impl<T: Copy> UnexpectedList<T> {
     /// from a source of randomness, or from a simulator.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut seeds = SeedStream::new(seed);
-        let class = MaskClass::new(Shape::FULL, &mut seeds, 0);
+        let mut work = Work::new(seed);
+        let class = MaskClass::new(Shape::FULL, &mut work.seeds, 0);
         UnexpectedList {
             messages: Slab::new(),
             arrival: Vec::new(),
@@ -125,11 +148,7 @@ impl<T: Copy> UnexpectedList<T> {
                 links: Vec::new(),
                 upkeep: 0,
             }],
-            seeds,
-            inspected: 0,
-            scans: 0,
-            growths: 0,
-            reseeds: 0,
+            work,
             builds: 0,
             retirements: 0,
         }
@@ -155,7 +174,9 @@ impl<T: Copy> UnexpectedList<T> {
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
-        let handle = self.messages.insert(source.0, Entry { tag: tag.0, value });
+        let handle = self
+            .messages
+            .insert(source.0, || Entry { tag: tag.0, value });
         let entry = handle.index;
         if self.arrival.len() <= entry as usize {
             self.arrival.resize(entry as usize + 1, Link::NONE);
@@ -166,8 +187,12 @@ impl<T: Copy> UnexpectedList<T> {
         } else {
             link::append(&mut self.arrival, self.first, entry);
         }
+        let envelope = Envelope {
+            tag: tag.0,
+            source: source.0,
+        };
         for class in 0..self.classes.len() {
-            self.insert_into(class, entry);
+            self.insert_into(class, entry, envelope);
         }
         self.retire_unasked();
         UnexpectedHandle(handle)
@@ -180,8 +205,8 @@ impl<T: Copy> UnexpectedList<T> {
         if self.is_empty() {
             return None;
         }
-        let found = self.search(pattern)?;
-        Some(UnexpectedHandle(self.messages.handle(found.entry)))
+        let found = self.search(pattern);
+        (found.entry != NIL).then(|| UnexpectedHandle(self.messages.handle(found.entry)))
     }
 
     /// Removes the oldest message that the pattern accepts. Constant for each class that is asked
@@ -191,8 +216,8 @@ impl<T: Copy> UnexpectedList<T> {
         if self.is_empty() {
             return None;
         }
-        let found = self.search(pattern)?;
-        Some(self.unlink(found))
+        let found = self.search(pattern);
+        (found.entry != NIL).then(|| self.unlink(found))
     }
 
     /// Removes one message. Constant for each class that is asked for.
@@ -202,7 +227,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     pub fn remove(&mut self, handle: UnexpectedHandle) -> Result<T, StaleHandle> {
         let entry = self.messages.resolve(handle.0).ok_or(StaleHandle)?;
-        Ok(self.unlink(Found { entry, place: None }))
+        Ok(self.unlink(Found::unindexed(entry)))
     }
 
     /// A message's tag, source and value, if it is still here. Constant.
@@ -233,11 +258,11 @@ impl<T: Copy> UnexpectedList<T> {
             entries: self.len(),
             classes: self.classes.len(),
             scanned_entries: 0,
-            scans: self.scans,
-            inspected: self.inspected,
+            scans: self.work.scans,
+            inspected: self.work.inspected,
             longest_probe: probes.max().unwrap_or(0),
-            growths: self.growths,
-            reseeds: self.reseeds,
+            growths: self.work.growths,
+            reseeds: self.work.reseeds,
             builds: self.builds,
             retirements: self.retirements,
         }
@@ -253,19 +278,16 @@ impl<T: Copy> UnexpectedList<T> {
         std::iter::from_fn(move || {
             let entry = next;
             (entry != NIL).then(|| {
-                next = self.arrival[entry as usize].next;
+                next = self.arrival.next(entry);
                 entry
             })
         })
     }
 
-    fn search(&mut self, pattern: &Pattern) -> Option<Found> {
+    fn search(&mut self, pattern: &Pattern) -> Found {
         let shape = Shape::of(pattern);
         if shape == Shape::ANY {
-            return Some(Found {
-                entry: self.first,
-                place: None,
-            });
+            return Found::unindexed(self.first);
         }
         let source = pattern.source().map_or(0, |source| source.0);
         let wanted = Envelope {
@@ -292,24 +314,26 @@ impl<T: Copy> UnexpectedList<T> {
             messages: &self.messages,
             links: &mut asked.links,
         };
-        let spread = hash::spread(source);
-        let found = asked.class.find(&view, wanted, spread, &mut self.inspected);
-        found.map(|(place, entry)| Found {
-            entry,
-            place: Some((class, place)),
-        })
+        let probe = asked.class.find(&view, wanted, hash::spread(source));
+        self.work.inspected += probe.steps;
+        Found {
+            entry: probe.entry,
+            class,
+            at: probe.at,
+        }
     }
 
-    fn scan(&mut self, shape: Shape, wanted: Envelope) -> Option<Found> {
-        let mut inspected = 0;
-        let accepted = |&entry: &u32| {
-            inspected += 1;
-            shape.same(envelope(&self.messages, entry), wanted)
-        };
-        let entry = self.in_order().find(accepted);
-        self.scans += 1;
-        self.inspected += inspected;
-        entry.map(|entry| Found { entry, place: None })
+    fn scan(&mut self, shape: Shape, wanted: Envelope) -> Found {
+        self.work.scans += 1;
+        let mut entry = self.first;
+        while entry != NIL {
+            self.work.inspected += 1;
+            if shape.same(envelope(&self.messages, entry), wanted) {
+                break;
+            }
+            entry = self.arrival.next(entry);
+        }
+        Found::unindexed(entry)
     }
 
     /// Builds the index of a class; `None` if there are too many already.
@@ -322,19 +346,20 @@ impl<T: Copy> UnexpectedList<T> {
         }
         let order: Vec<u32> = self.in_order().collect();
         self.classes.push(AskedClass {
-            class: MaskClass::new(shape, &mut self.seeds, 0),
+            class: MaskClass::new(shape, &mut self.work.seeds, 0),
             links: vec![Link::NONE; self.arrival.len()],
             upkeep: 0,
         });
         for entry in order {
-            self.insert_into(class, entry);
+            let envelope = envelope(&self.messages, entry);
+            self.insert_into(class, entry, envelope);
         }
         self.builds += 1;
         Some(class)
     }
 
     #[inline]
-    fn insert_into(&mut self, class: usize, entry: u32) {
+    fn insert_into(&mut self, class: usize, entry: u32, envelope: Envelope) {
         let AskedClass {
             class,
             links,
@@ -348,24 +373,22 @@ impl<T: Copy> UnexpectedList<T> {
             messages: &self.messages,
             links,
         };
-        let done = class.insert(&mut view, entry, &mut self.seeds, &mut self.inspected);
-        self.growths += done.growths;
-        self.reseeds += done.reseeds;
+        class.insert(&mut view, entry, envelope, &mut self.work);
     }
 
+    #[inline]
     fn unlink(&mut self, found: Found) -> T {
-        let Found { entry, place } = found;
-        for (number, asked) in self.classes.iter_mut().enumerate() {
+        let entry = found.entry;
+        for (class, asked) in self.classes.iter_mut().enumerate() {
             asked.upkeep += 1;
             let mut view = View {
                 messages: &self.messages,
                 links: &mut asked.links,
             };
-            match place {
-                Some((class, place)) if class == number => {
-                    asked.class.remove_found(&mut view, place, entry);
-                }
-                _ => asked.class.remove(&mut view, entry, &mut self.inspected),
+            if class == found.class {
+                asked.class.remove_found(&mut view, found.at, entry);
+            } else {
+                asked.class.remove(&mut view, entry, &mut self.work);
             }
         }
         if entry == self.first {

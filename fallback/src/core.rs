@@ -1,0 +1,428 @@
+//! The protocol as a pure state machine: events in, things to do out. No device in sight.
+
+use tagmatch_hw::{Buffer, Bytes, Event, ExposureId, Incoming, PeerId, ReadError, RemoteSpan};
+use tagmatch_soft::{Pattern, PostedList, SourceId, UnexpectedList};
+
+use crate::EngineConfig;
+use crate::counters::Counters;
+use crate::credit::{Amount, Pool};
+use crate::error::{Fault, PeerFault};
+use crate::message::{Body, Message};
+use crate::peer::{Peer, PeerState};
+use crate::request::{Completion, Request, RequestId, Started, State, Status};
+use crate::slab::{Key, Slab};
+use crate::store::Store;
+use crate::wire::{self, AppCtx, Control, Opcode, TMH_BYTES, Tmh, WireError};
+
+/// Requests, matched messages or operations that a worker can hold at once.
+pub(crate) const REQUESTS_MAX: u32 = u32::MAX - 1;
+
+/// Something that the device is to do, decided while an event was looked at.
+#[derive(Debug)]
+pub(crate) enum Todo {
+    /// Send 16 bytes: a FIN, a credit, an abort.
+    Control(PeerId, [u8; 16]),
+    /// Read a matched message out of its sender's memory.
+    Read { request: Key, peer: PeerId, span: RemoteSpan, buffer: Buffer },
+    /// A send has ended: take its buffer back and complete it.
+    Finish(Operation, Result<(), Fault>),
+    /// Something that a peer's sends waited for is there.
+    Flush(PeerId),
+    /// Break with a peer that broke the protocol.
+    Break(PeerId, WireError),
+}
+
+/// A send that ends with a FIN or an abort.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) request: Key,
+    pub(crate) status: Status,
+    pub(crate) memory: SendMemory,
+}
+
+/// Where the bytes of an operation are until it ends.
+#[derive(Debug)]
+pub(crate) enum SendMemory {
+    /// The peer may read them.
+    Exposed(ExposureId),
+    /// They are on their way already.
+    Sent(Buffer),
+}
+
+/// All state of the protocol.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) requests: Slab<Request>,
+    pub(crate) operations: Slab<Operation>,
+    pub(crate) messages: Slab<Message>,
+    pub(crate) posted: PostedList<u32>,
+    pub(crate) unexpected: UnexpectedList<u32>,
+    pub(crate) store: Store,
+    pub(crate) pool: Pool,
+    pub(crate) todo: Vec<Todo>,
+    pub(crate) woken: Vec<RequestId>,
+    pub(crate) counters: Counters,
+}
+
+impl Core {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Core {
+            peers: Vec::new(),
+            requests: Slab::default(),
+            operations: Slab::default(),
+            messages: Slab::default(),
+            posted: PostedList::new(config.seed),
+            unexpected: UnexpectedList::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
+            store: Store::default(),
+            pool: Pool::new(config.credit),
+            todo: Vec::new(),
+            woken: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes in one event of the device.
+    #[inline]
+    pub(crate) fn take_event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Message(incoming) => {
+                if let Err(error) = self.message(&incoming) {
+                    self.todo.push(Todo::Break(incoming.peer, error));
+                }
+            }
+            Event::ReadDone { token, into, result } => self.read_done(token, into, result),
+            Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
+            Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
+        }
+    }
+
+    #[inline]
+    fn message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
+        let Incoming { peer, immediate, bytes } = incoming;
+        if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
+            return Ok(());
+        }
+        match wire::Message::parse(bytes)? {
+            wire::Message::Eager(tmh) => self.eager(*peer, &tmh, *immediate, bytes),
+            wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
+            wire::Message::Fin(operation) => {
+                let ended = self.end_operation(*peer, operation, "FIN")?;
+                self.todo.push(Todo::Finish(ended, Ok(())));
+                Ok(())
+            }
+            wire::Message::Control(Control::Credit { messages, bytes }) => {
+                self.peer_mut(*peer).allowance.add(Amount { messages: messages.into(), bytes });
+                self.todo.push(Todo::Flush(*peer));
+                Ok(())
+            }
+            wire::Message::Control(Control::Abort { app_ctx, errno }) => {
+                let ended = self.end_operation(*peer, app_ctx, "abort")?;
+                let errno = i32::try_from(errno).unwrap_or(0);
+                self.todo.push(Todo::Finish(ended, Err(Fault::NotRead { peer: *peer, errno })));
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn eager(
+        &mut self,
+        peer: PeerId,
+        tmh: &Tmh,
+        immediate: Option<u32>,
+        bytes: &Bytes<'_>,
+    ) -> Result<(), WireError> {
+        let length = bytes.len() - TMH_BYTES;
+        let cost = Amount::eager(length);
+        if !self.peer_mut(peer).grant.arrived(cost) {
+            return Err(WireError::Credit { bytes: cost.bytes });
+        }
+        let length = length as u64;
+        let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
+        let ack = tmh.app_ctx.ack_wanted().then(|| tmh.app_ctx.operation());
+        if let Some((request, mut buffer)) = self.take_posted(&status) {
+            let room = buffer.as_mut_slice().unwrap_or_default();
+            bytes.copy_to(TMH_BYTES, room);
+            self.received(request, status, buffer);
+            self.acknowledge(peer, ack);
+            self.freed(peer, cost);
+        } else {
+            let stored = self.store.put(bytes, TMH_BYTES);
+            self.counters.unexpected_bytes_now += cost.bytes;
+            self.unexpected(Message { status, ack, body: Body::Stored(stored) });
+            self.grant_credit(peer);
+        }
+        Ok(())
+    }
+
+    fn rendezvous(&mut self, peer: PeerId, request: &wire::Rendezvous) -> Result<(), WireError> {
+        if !self.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
+            return Err(WireError::Credit { bytes: 0 });
+        }
+        let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;
+        let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
+        if let Some((request, buffer)) = self.take_posted(&status) {
+            self.freed(peer, Amount::RENDEZVOUS);
+            self.pull(request, status, span, app_ctx, buffer);
+        } else {
+            self.unexpected(Message { status, ack: Some(app_ctx), body: Body::Remote(span) });
+            self.grant_credit(peer);
+        }
+        Ok(())
+    }
+
+    /// The first posted receive that matches, off the list, and its buffer.
+    #[inline]
+    fn take_posted(&mut self, status: &Status) -> Option<(Key, Buffer)> {
+        let index = self.posted.take_match(status.tag, SourceId(status.source.0))?;
+        let key = self.requests.key_at(index)?;
+        let State::Posted { buffer, .. } = &mut self.requests.get_mut(key)?.state else {
+            return None;
+        };
+        self.counters.posted += 1;
+        self.counters.not_offloaded.off += 1;
+        Some((key, std::mem::take(buffer)))
+    }
+
+    fn unexpected(&mut self, message: Message) {
+        let Status { tag, source, .. } = message.status;
+        if let Ok(key) = self.messages.insert(message, REQUESTS_MAX) {
+            self.unexpected.push(tag, SourceId(source.0), key.index);
+        }
+    }
+
+    /// Posts a receive, or gives it the oldest waiting message.
+    #[inline]
+    pub(crate) fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+        if !buffer.is_writable() {
+            return failed(Fault::ReadOnlyBuffer, buffer);
+        }
+        if let Some(index) = self.unexpected.take(&pattern)
+            && let Some(message) = self.messages.key_at(index).and_then(|k| self.messages.remove(k))
+        {
+            self.counters.unexpected += 1;
+            return self.deliver(message, buffer);
+        }
+        if let Some(source) = pattern.source() {
+            let peer = PeerId(source.0);
+            match self.peers.get(peer.index()).map(|p| &p.state) {
+                None => return failed(Fault::NoSuchPeer { peer }, buffer),
+                Some(&PeerState::Down(fault)) => {
+                    return failed(Fault::PeerDown { peer, fault }, buffer);
+                }
+                Some(_) => {}
+            }
+        }
+        // The entry of the list names the place in the table, so the place comes first.
+        let request = Request::new(State::Sending);
+        let Ok(key) = self.requests.insert(request, REQUESTS_MAX) else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let handle = self.posted.post(pattern, key.index);
+        if let Some(request) = self.requests.get_mut(key) {
+            request.state = State::Posted { handle, buffer };
+        }
+        Started::Pending(RequestId(key))
+    }
+
+    /// Puts a waiting message into a buffer.
+    pub(crate) fn deliver(&mut self, message: Message, mut buffer: Buffer) -> Started {
+        let Message { mut status, ack, body } = message;
+        let peer = status.source;
+        match body {
+            Body::Stored(stored) => {
+                let room = buffer.as_mut_slice().unwrap_or_default();
+                let fits = room.len().min(stored.bytes().len());
+                room[..fits].copy_from_slice(&stored.bytes()[..fits]);
+                self.drop_stored(peer, stored);
+                self.acknowledge(peer, ack);
+                self.truncate(&mut status, &buffer);
+                Started::Done(Completion { result: Ok(status), buffer })
+            }
+            Body::Remote(span) => {
+                let operation = ack.unwrap_or_default();
+                self.freed(peer, Amount::RENDEZVOUS);
+                let state = State::Reading { status, operation };
+                let Ok(key) = self.requests.insert(Request::new(state), REQUESTS_MAX) else {
+                    self.abort(peer, operation, 0);
+                    return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+                };
+                self.pull(key, status, span, operation, buffer);
+                Started::Pending(RequestId(key))
+            }
+            Body::Lost => failed(self.down(peer), buffer),
+        }
+    }
+
+    /// Reads what fits of a matched message out of its sender's memory.
+    fn pull(
+        &mut self,
+        request: Key,
+        status: Status,
+        span: RemoteSpan,
+        operation: AppCtx,
+        buffer: Buffer,
+    ) {
+        let length = span.length.min(buffer.len() as u64);
+        if length == 0 {
+            self.received(request, status, buffer);
+            self.acknowledge(status.source, Some(operation));
+            return;
+        }
+        if let Some(request) = self.requests.get_mut(request) {
+            request.state = State::Reading { status, operation };
+        }
+        self.counters.reads += 1;
+        let span = RemoteSpan { length, ..span };
+        self.todo.push(Todo::Read { request, peer: status.source, span, buffer });
+    }
+
+    /// A read has ended.
+    pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
+        let key = key_of_token(token);
+        let Some(&State::Reading { status, operation }) =
+            self.requests.get(key).map(|request| &request.state)
+        else {
+            return;
+        };
+        let peer = status.source;
+        match result {
+            Ok(()) => {
+                self.received(key, status, buffer);
+                self.acknowledge(peer, Some(operation));
+            }
+            Err(ReadError::PeerDown) => {
+                let fault = self.down(peer);
+                self.complete(key, Err(fault), buffer);
+            }
+            Err(error) => {
+                let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
+                self.abort(peer, operation, errno);
+                self.complete(key, Err(Fault::ReadFailed { peer, errno }), buffer);
+            }
+        }
+    }
+
+    /// A receive has its bytes.
+    #[inline]
+    fn received(&mut self, request: Key, mut status: Status, buffer: Buffer) {
+        self.truncate(&mut status, &buffer);
+        self.complete(request, Ok(status), buffer);
+    }
+
+    #[inline]
+    fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
+        status.truncated = status.length > buffer.len() as u64;
+        self.counters.truncated += u64::from(status.truncated);
+    }
+
+    /// Ends a request: once, whatever its owner does.
+    #[inline]
+    pub(crate) fn complete(&mut self, key: Key, result: Result<Status, Fault>, buffer: Buffer) {
+        let Some(request) = self.requests.get_mut(key) else {
+            return;
+        };
+        if request.detached {
+            self.requests.remove(key);
+            return;
+        }
+        request.state = State::Done(Completion { result, buffer });
+        if request.interest {
+            self.woken.push(RequestId(key));
+        }
+    }
+
+    /// Frees what a stored message took.
+    pub(crate) fn drop_stored(&mut self, peer: PeerId, stored: crate::store::Stored) {
+        let cost = Amount::eager(stored.bytes().len());
+        self.counters.unexpected_bytes_now -= cost.bytes;
+        self.store.free(stored);
+        self.freed(peer, cost);
+    }
+
+    /// A message's credit is free again.
+    #[inline]
+    pub(crate) fn freed(&mut self, peer: PeerId, cost: Amount) {
+        let Core { peers, pool, .. } = self;
+        if let Some(p) = peers.get_mut(peer.index()) {
+            p.grant.freed(cost, pool);
+        }
+        self.grant_credit(peer);
+    }
+
+    #[inline]
+    fn grant_credit(&mut self, peer: PeerId) {
+        let Core { peers, pool, .. } = self;
+        if let Some(credit) = peers.get_mut(peer.index()).and_then(|p| p.grant.due(pool)) {
+            self.send_credit(peer, credit);
+        }
+    }
+
+    pub(crate) fn send_credit(&mut self, peer: PeerId, credit: Amount) {
+        let messages = u32::try_from(credit.messages).unwrap_or(u32::MAX);
+        let control = Control::Credit { messages, bytes: credit.bytes };
+        self.counters.credits_sent += 1;
+        self.todo.push(Todo::Control(peer, control.emit()));
+    }
+
+    /// Tells a sender that waits for it that its message is where it should be.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, peer: PeerId, operation: Option<AppCtx>) {
+        if let Some(app_ctx) = operation {
+            let tag = tagmatch_soft::Tag(0);
+            let fin = Tmh { opcode: Opcode::Fin, app_ctx, tag };
+            self.todo.push(Todo::Control(peer, fin.emit()));
+        }
+    }
+
+    fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
+        let errno = u32::try_from(errno).unwrap_or(0);
+        self.todo.push(Todo::Control(peer, Control::Abort { app_ctx, errno }.emit()));
+    }
+
+    fn end_operation(
+        &mut self,
+        peer: PeerId,
+        operation: AppCtx,
+        kind: &'static str,
+    ) -> Result<Operation, WireError> {
+        let key = self.operations.key_at(operation.index()).filter(|key| {
+            let ours = AppCtx::new(key.index, key.generation) == operation;
+            ours && self.operations.get(*key).is_some_and(|op| op.status.source == peer)
+        });
+        key.and_then(|key| self.operations.remove(key))
+            .ok_or(WireError::NoSuchOperation { kind, operation })
+    }
+
+    /// The fault of operations with a peer that is down.
+    pub(crate) fn down(&self, peer: PeerId) -> Fault {
+        let state = self.peers.get(peer.index()).map(|p| &p.state);
+        let fault = if let Some(&PeerState::Down(fault)) = state { fault } else { PeerFault::Gone };
+        Fault::PeerDown { peer, fault }
+    }
+
+    /// The record of a peer; made when the device names a peer for the first time.
+    #[inline]
+    pub(crate) fn peer_mut(&mut self, peer: PeerId) -> &mut Peer {
+        if peer.index() >= self.peers.len() {
+            self.peers.resize_with(peer.index() + 1, Peer::default);
+        }
+        &mut self.peers[peer.index()]
+    }
+}
+
+/// A completion at once.
+pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Started {
+    Started::Done(Completion { result: Err(fault), buffer })
+}
+
+/// A request as the token of a read.
+pub(crate) fn token_of_key(key: Key) -> u64 {
+    (u64::from(key.generation) << 32) | u64::from(key.index)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
+fn key_of_token(token: u64) -> Key {
+    Key { index: token as u32, generation: (token >> 32) as u32 }
+}

@@ -1,0 +1,66 @@
+//! Counters, each named after what it counts.
+
+/// Receives that software matched although a NIC might have, by the reason why it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotOffloaded {
+    /// Smaller than the threshold from which a NIC is worth it.
+    pub too_small: u64,
+    /// The NIC's list was full.
+    pub list_full: u64,
+    /// An earlier overlapping receive was in software.
+    pub order: u64,
+    /// The receive does not pin its source, or pins one that the NIC does not carry.
+    pub source: u64,
+    /// The buffer can't be registered.
+    pub memory: u64,
+    /// The NIC held the receive, but not active yet.
+    pub phase: u64,
+    /// There is no NIC that matches, or its use is switched off.
+    pub off: u64,
+}
+
+/// What a worker did since it was made. Counters only grow, except the gauges that say *now*.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Receives matched by a NIC.
+    pub hardware: u64,
+    /// Receives that were posted before their message came, matched in software.
+    pub posted: u64,
+    /// Receives that found their message waiting, those of matched probes included.
+    pub unexpected: u64,
+    /// Why those in `posted` were not matched by a NIC; the sum is `posted`.
+    pub not_offloaded: NotOffloaded,
+    /// Messages sent with their payload at once.
+    pub eager_sent: u64,
+    /// Messages sent as a request that the receiver answers by reading.
+    pub rendezvous_sent: u64,
+    /// Of those, messages that fit an eager one and became a rendezvous for want of credit.
+    pub eager_turned: u64,
+    /// Reads of senders' memory that were started.
+    pub reads: u64,
+    /// Receives whose message was longer than their buffer.
+    pub truncated: u64,
+    /// Receives that were cancelled before they matched.
+    pub cancelled: u64,
+    /// Cancels that came too late.
+    pub cancelled_late: u64,
+    /// Messages that were matched by a probe and then dropped.
+    pub discarded: u64,
+    /// Rendezvous requests that left the unexpected list because their sender went down.
+    pub lost_rendezvous: u64,
+    /// Credit messages sent.
+    pub credits_sent: u64,
+    /// Times that sends to a peer began to wait for its credit.
+    pub credit_stalls: u64,
+    /// Times that sends to a peer began to wait for room on the way to it.
+    pub room_stalls: u64,
+    /// Peers that went down by their own or the system's doing.
+    pub peer_faults: u64,
+    /// Receives posted *now*.
+    pub posted_now: u64,
+    /// Unexpected messages waiting *now*, without those held by a matched probe.
+    pub unexpected_now: u64,
+    /// Bytes that unexpected messages take in the store *now*, those held by matched probes included.
+    pub unexpected_bytes_now: u64,
+}

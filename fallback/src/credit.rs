@@ -1,0 +1,368 @@
+//! Credits: what bounds the memory that unexpected messages take.
+//!
+//! Every eager message costs one message and the bytes of its block in the store; every rendezvous
+//! request costs one message. A sender spends from its allowance; the receiver returns what it spent
+//! once the landing place is free again. All grants come out of one pool, which bounds the total.
+//!
+//! For each peer the receiver keeps, per unit (messages, bytes):
+//!
+//! `limit = outstanding + held + back`
+//!
+//! *outstanding*: granted and not yet spent; *held*: spent, the message is still here; *back*: free
+//! again, not yet granted anew. A grant starts small ([`CreditConfig::first`]) and doubles with use
+//! while the pool has room; when the pool runs short, what comes back stays there.
+
+/// A number of messages and of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes, in blocks of the store.
+    pub bytes: u64,
+}
+
+impl Amount {
+    /// What an eager message with such a payload costs.
+    #[inline]
+    pub fn eager(payload_length: usize) -> Self {
+        Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
+    }
+
+    /// What a rendezvous request costs.
+    pub const RENDEZVOUS: Amount = Amount { messages: 1, bytes: 0 };
+
+    #[inline]
+    fn covers(self, other: Amount) -> bool {
+        self.messages >= other.messages && self.bytes >= other.bytes
+    }
+
+    #[inline]
+    fn plus(self, other: Amount) -> Amount {
+        Amount {
+            messages: self.messages.saturating_add(other.messages),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    #[inline]
+    fn minus(self, other: Amount) -> Amount {
+        Amount {
+            messages: self.messages.saturating_sub(other.messages),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    /// Unit by unit.
+    fn each(self, other: Amount, f: impl Fn(u64, u64) -> u64) -> Amount {
+        Amount { messages: f(self.messages, other.messages), bytes: f(self.bytes, other.bytes) }
+    }
+}
+
+/// Bounds of unexpected memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditConfig {
+    /// All that may be granted to peers together.
+    pub pool: Amount,
+    /// What a stranger is granted, if the pool still has it.
+    pub first: Amount,
+    /// The most that one peer is granted.
+    pub peer_max: Amount,
+}
+
+/// What every peer may always send, beyond the pool, so that a full pool stops nobody for good:
+/// that many messages, as rendezvous requests.
+pub const FLOOR_MESSAGES: u64 = 16;
+
+/// What is left to grant.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    config: CreditConfig,
+    free: Amount,
+}
+
+impl Pool {
+    pub(crate) fn new(config: CreditConfig) -> Self {
+        Pool { config, free: config.pool }
+    }
+
+    fn take(&mut self, wanted: Amount) -> Amount {
+        let taken = wanted.each(self.free, u64::min);
+        self.free = self.free.minus(taken);
+        taken
+    }
+
+    /// Nothing of the pool is granted or held.
+    #[cfg(test)]
+    fn is_whole(&self) -> bool {
+        self.free == self.config.pool
+    }
+}
+
+/// What one peer was granted.
+#[derive(Debug, Default)]
+pub(crate) struct Grant {
+    /// Of the limit, what came from the pool.
+    from_pool: Amount,
+    limit: Amount,
+    outstanding: Amount,
+    held: Amount,
+    back: Amount,
+    closed: bool,
+}
+
+impl Grant {
+    /// Opens a grant; the amount is to be told to the peer.
+    pub(crate) fn open(pool: &mut Pool) -> (Self, Amount) {
+        let from_pool = pool.take(pool.config.first);
+        let limit = from_pool.plus(Amount { messages: FLOOR_MESSAGES, bytes: 0 });
+        let grant = Grant { from_pool, limit, outstanding: limit, ..Grant::default() };
+        (grant, limit)
+    }
+
+    /// A message came in. `false`: the peer had no credit for it.
+    #[inline]
+    pub(crate) fn arrived(&mut self, cost: Amount) -> bool {
+        let allowed = self.outstanding.covers(cost);
+        if allowed {
+            self.outstanding = self.outstanding.minus(cost);
+            self.held = self.held.plus(cost);
+        }
+        allowed
+    }
+
+    /// A message that had come in is gone.
+    #[inline]
+    pub(crate) fn freed(&mut self, cost: Amount, pool: &mut Pool) {
+        self.held = self.held.minus(cost);
+        if self.closed {
+            self.give_back(cost, pool);
+        } else {
+            self.back = self.back.plus(cost);
+        }
+    }
+
+    /// What is to be granted to the peer now, if it is worth a message.
+    #[inline]
+    pub(crate) fn due(&mut self, pool: &mut Pool) -> Option<Amount> {
+        let low = |outstanding: u64, limit: u64| outstanding * 2 <= limit && limit > 0;
+        let (out, limit) = (self.outstanding, self.limit);
+        if !low(out.messages, limit.messages) && !low(out.bytes, limit.bytes) || self.closed {
+            return None;
+        }
+        self.adapt(pool);
+        let out = self.outstanding;
+        let worth = |back: u64, out: u64| back > 0 && back >= out;
+        if worth(self.back.messages, out.messages) || worth(self.back.bytes, out.bytes) {
+            let credit = std::mem::take(&mut self.back);
+            self.outstanding = out.plus(credit);
+            return Some(credit);
+        }
+        None
+    }
+
+    /// Grows the grant of a peer that uses it, shrinks it when the pool runs short.
+    fn adapt(&mut self, pool: &mut Pool) {
+        let Pool { config, free } = pool;
+        // Growth, by unit: double while most of the pool is free, or while the peer's messages
+        // really wait here and the pool isn't short.
+        let growth = |limit: u64, held: u64, first: u64, max: u64, free: u64, total: u64| {
+            let roomy = free > total / 2 || (held > limit / 4 && free > total / 8);
+            if roomy { limit.max(first).min(max.saturating_sub(limit)) } else { 0 }
+        };
+        let wanted = Amount {
+            messages: growth(
+                self.limit.messages,
+                self.held.messages,
+                config.first.messages,
+                config.peer_max.messages,
+                free.messages,
+                config.pool.messages,
+            ),
+            bytes: growth(
+                self.limit.bytes,
+                self.held.bytes,
+                config.first.bytes,
+                config.peer_max.bytes,
+                free.bytes,
+                config.pool.bytes,
+            ),
+        };
+        // Shrinking, by unit: what came back beyond the first grant stays in a pool that runs short.
+        let short = free.each(config.pool, |free, total| u64::from(free <= total / 8));
+        let beyond = self.from_pool.minus(config.first);
+        let keep = self.back.each(beyond, u64::min).each(short, |keep, short| keep * short);
+        self.back = self.back.minus(keep);
+        self.limit = self.limit.minus(keep);
+        self.give_back(keep, pool);
+        let grown = pool.take(wanted);
+        self.from_pool = self.from_pool.plus(grown);
+        self.limit = self.limit.plus(grown);
+        self.back = self.back.plus(grown);
+    }
+
+    /// The peer is gone: all but what its waiting messages hold goes back to the pool.
+    pub(crate) fn close(&mut self, pool: &mut Pool) {
+        self.closed = true;
+        let idle = self.outstanding.plus(self.back);
+        self.outstanding = Amount::default();
+        self.back = Amount::default();
+        self.give_back(idle, pool);
+    }
+
+    fn give_back(&mut self, amount: Amount, pool: &mut Pool) {
+        let amount = amount.each(self.from_pool, u64::min);
+        self.from_pool = self.from_pool.minus(amount);
+        pool.free = pool.free.plus(amount);
+        if self.closed && self.held == Amount::default() {
+            pool.free = pool.free.plus(std::mem::take(&mut self.from_pool));
+        }
+    }
+}
+
+/// What we may still send to a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance(Amount);
+
+impl Allowance {
+    #[inline]
+    pub(crate) fn covers(&self, cost: Amount) -> bool {
+        self.0.covers(cost)
+    }
+
+    #[inline]
+    pub(crate) fn spend(&mut self, cost: Amount) {
+        debug_assert!(self.covers(cost));
+        self.0 = self.0.minus(cost);
+    }
+
+    pub(crate) fn add(&mut self, credit: Amount) {
+        self.0 = self.0.plus(credit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn config() -> CreditConfig {
+        CreditConfig {
+            pool: Amount { messages: 1000, bytes: 100_000 },
+            first: Amount { messages: 50, bytes: 4096 },
+            peer_max: Amount { messages: 600, bytes: 60_000 },
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_served_at_once_never_stalls() {
+        let mut pool = Pool::new(config());
+        let (mut grant, first) = Grant::open(&mut pool);
+        let mut allowance = Allowance(first);
+        for _ in 0..10_000 {
+            let cost = Amount::eager(100);
+            assert!(allowance.covers(cost));
+            allowance.spend(cost);
+            assert!(grant.arrived(cost));
+            grant.freed(cost, &mut pool);
+            if let Some(credit) = grant.due(&mut pool) {
+                allowance.add(credit);
+            }
+        }
+        grant.close(&mut pool);
+        assert!(pool.is_whole());
+    }
+
+    #[test]
+    fn messages_that_wait_let_the_grant_grow_to_its_bound() {
+        let mut pool = Pool::new(config());
+        let (mut grant, first) = Grant::open(&mut pool);
+        let mut allowance = Allowance(first);
+        let mut waiting = 0;
+        while allowance.covers(Amount::RENDEZVOUS) {
+            allowance.spend(Amount::RENDEZVOUS);
+            assert!(grant.arrived(Amount::RENDEZVOUS));
+            waiting += 1;
+            if let Some(credit) = grant.due(&mut pool) {
+                allowance.add(credit);
+            }
+        }
+        assert_eq!(waiting, 600);
+        // One that goes away makes room for one: nobody is stuck.
+        grant.freed(Amount::RENDEZVOUS, &mut pool);
+        assert_eq!(grant.due(&mut pool).map(|credit| credit.messages), Some(1));
+    }
+
+    #[test]
+    fn waiting_bytes_stay_within_the_bound_of_a_peer() {
+        let mut pool = Pool::new(config());
+        let (mut grant, first) = Grant::open(&mut pool);
+        let mut allowance = Allowance(first);
+        let cost = Amount::eager(1000);
+        let mut waiting = 0;
+        while allowance.covers(cost) {
+            allowance.spend(cost);
+            assert!(grant.arrived(cost));
+            waiting += cost.bytes;
+            if let Some(credit) = grant.due(&mut pool) {
+                allowance.add(credit);
+            }
+            assert!(grant.limit.bytes <= 60_000, "{grant:?}");
+        }
+        assert_eq!(waiting, 58 * 1024);
+    }
+
+    #[test]
+    fn a_full_pool_still_lets_a_stranger_speak() {
+        let empty = Amount { messages: 0, bytes: 0 };
+        let mut pool = Pool::new(CreditConfig { pool: empty, ..config() });
+        let (_, first) = Grant::open(&mut pool);
+        assert_eq!(first, Amount { messages: FLOOR_MESSAGES, bytes: 0 });
+    }
+
+    #[test]
+    fn spending_beyond_the_grant_is_noticed() {
+        let mut pool = Pool::new(config());
+        let (mut grant, first) = Grant::open(&mut pool);
+        assert!(!grant.arrived(Amount { messages: 1, bytes: first.bytes + 1 }));
+        assert!(grant.arrived(Amount { messages: 1, bytes: first.bytes }));
+        assert!(!grant.arrived(Amount::eager(1)));
+    }
+
+    proptest! {
+        /// Whatever peers do, no credit is lost or invented, the pool is never overdrawn, and a
+        /// peer none of whose messages wait can always send.
+        #[test]
+        fn credits_are_conserved(steps in prop::collection::vec((0..4usize, 0..3u8, 0..3000usize), 1..600)) {
+            let mut pool = Pool::new(config());
+            let mut peers: Vec<_> = (0..4).map(|_| {
+                let (grant, first) = Grant::open(&mut pool);
+                (grant, Allowance(first), Vec::new())
+            }).collect();
+            for (who, what, size) in steps {
+                let (grant, allowance, waiting) = &mut peers[who];
+                let cost = if size % 3 == 0 { Amount::RENDEZVOUS } else { Amount::eager(size) };
+                if what < 2 && allowance.covers(cost) {
+                    allowance.spend(cost);
+                    prop_assert!(grant.arrived(cost));
+                    if what == 0 { waiting.push(cost) } else { grant.freed(cost, &mut pool) }
+                } else if let Some(cost) = (!waiting.is_empty()).then(|| waiting.swap_remove(size % waiting.len())) {
+                    grant.freed(cost, &mut pool);
+                }
+                if let Some(credit) = grant.due(&mut pool) {
+                    allowance.add(credit);
+                }
+                prop_assert_eq!(grant.outstanding, allowance.0);
+                prop_assert_eq!(grant.limit, grant.outstanding.plus(grant.held).plus(grant.back));
+                prop_assert!(!waiting.is_empty() || allowance.covers(Amount::RENDEZVOUS));
+                let granted = peers.iter().fold(Amount::default(), |sum, p| sum.plus(p.0.from_pool));
+                prop_assert_eq!(granted.plus(pool.free), config().pool);
+            }
+            for (mut grant, _, waiting) in peers {
+                grant.close(&mut pool);
+                waiting.into_iter().for_each(|cost| grant.freed(cost, &mut pool));
+            }
+            prop_assert!(pool.is_whole());
+        }
+    }
+}

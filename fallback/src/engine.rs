@@ -1,0 +1,374 @@
+//! The engine: the protocol's state machine and a device, joined.
+
+use tagmatch_hw::{
+    Address, Buffer, Device, DeviceError, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
+};
+use tagmatch_soft::{Pattern, Tag};
+
+use crate::core::{Core, Operation, SendMemory, Todo, token_of_key};
+use crate::counters::Counters;
+use crate::credit::CreditConfig;
+use crate::error::{Fault, PeerFault};
+use crate::peer::PeerState;
+use crate::request::{Completion, MessageId, Request, RequestId, SendMode, Started, State, Status};
+
+/// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
+const EVENTS_PER_PROGRESS: usize = 64;
+
+/// Settings of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The largest payload, in bytes, that is sent at once; larger ones are read by the receiver. The
+    /// receiver's announced bound holds as well.
+    pub eager_max: usize,
+    /// Bounds of unexpected memory.
+    pub credit: CreditConfig,
+    /// Seed of the hashes: from outside, and secret, or peers can choose tags against it.
+    pub seed: u64,
+}
+
+/// Matching and protocol on one device. See the crate's page for the flows.
+///
+/// Not thread-safe by itself. No call blocks. Results come from [`Engine::progress`] and
+/// [`Engine::take`].
+#[derive(Debug)]
+pub struct Engine<D: Device> {
+    pub(crate) device: D,
+    pub(crate) core: Core,
+    pub(crate) eager_max: usize,
+    /// Peers whose queues wait for room on the way to them.
+    pub(crate) waiting_for_room: Vec<PeerId>,
+}
+
+impl<D: Device> Engine<D> {
+    /// An engine on a device.
+    pub fn new(device: D, config: &EngineConfig) -> Self {
+        let core = Core::new(config);
+        Engine { device, core, eager_max: config.eager_max, waiting_for_room: Vec::new() }
+    }
+
+    /// The device, for what it tells about itself.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The device, to arm it and the like.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Connects lazily; see [`Device::connect`].
+    pub fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        let peer = self.device.connect(address)?;
+        self.core.peer_mut(peer);
+        Ok(peer)
+    }
+
+    /// Why a peer is down, if it is.
+    pub fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
+        match self.core.peers.get(peer.index())?.state {
+            PeerState::Down(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// How messages are read from a peer.
+    pub fn read_mode(&self, peer: PeerId) -> ReadMode {
+        self.device.read_mode(peer)
+    }
+
+    /// Breaks with a peer: everything that depends on it ends with an error.
+    pub fn disconnect(&mut self, peer: PeerId) {
+        self.break_with(peer, PeerFault::Disconnected);
+        self.settle();
+    }
+
+    /// Breaks with all peers and ends everything that is under way: nothing is left on any list, and
+    /// every buffer is back in its request.
+    pub fn close(&mut self) {
+        for index in 0..self.core.peers.len() {
+            let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+            self.break_with(peer, PeerFault::Disconnected);
+        }
+        while self.progress() > 0 {}
+        self.core.close_posted();
+        self.settle();
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.core.counters;
+        counters.posted_now = self.core.posted.len() as u64;
+        counters.unexpected_now = self.core.unexpected.len() as u64;
+        counters
+    }
+
+    /// Requests that the engine knows, results not yet taken included.
+    pub fn requests(&self) -> usize {
+        self.core.requests.len()
+    }
+
+    /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
+    /// comes. The buffer's length is the most that is received.
+    #[inline]
+    pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+        let started = self.core.receive(pattern, buffer);
+        self.settle_started(started)
+    }
+
+    /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
+    pub fn probe(&mut self, pattern: &Pattern) -> Option<Status> {
+        self.core.probe(pattern)
+    }
+
+    /// Takes that message: nobody else finds it any more. It must be received or discarded.
+    pub fn matched_probe(&mut self, pattern: &Pattern) -> Option<(MessageId, Status)> {
+        self.core.matched_probe(pattern)
+    }
+
+    /// Receives a message that [`Engine::matched_probe`] took.
+    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
+        let started = self.core.receive_message(message, buffer);
+        self.settle_started(started)
+    }
+
+    /// Drops a message that [`Engine::matched_probe`] took; its sender completes. `false` if there
+    /// is no such message.
+    pub fn discard_message(&mut self, message: MessageId) -> bool {
+        let found = self.core.discard_message(message);
+        self.settle();
+        found
+    }
+
+    /// Sends a message. Messages to one peer are matched in the order of these calls.
+    #[inline]
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        mode: SendMode,
+    ) -> Started {
+        if mode == SendMode::Standard && self.send_at_once(peer, tag, immediate, &buffer) {
+            let length = buffer.len() as u64;
+            let status = Status { source: peer, tag, length, truncated: false, immediate };
+            return Started::Done(Completion { result: Ok(status), buffer });
+        }
+        self.send_queued(peer, tag, immediate, buffer, mode)
+    }
+
+    /// Sends a copy of `payload`, whose owner may use it again at once. Always succeeds unless the
+    /// peer is down; what can't go out at once is copied and waits.
+    #[inline]
+    pub fn inject(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        if self.send_at_once(peer, tag, immediate, payload) {
+            return Ok(());
+        }
+        let buffer = Buffer::from(payload.to_vec());
+        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+            Started::Done(Completion { result, .. }) => result.map(|_| ()),
+            Started::Pending(request) => {
+                self.detach(request);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the events that are there, at most 64 per call; returns how many.
+    #[inline]
+    pub fn progress(&mut self) -> usize {
+        let mut events = 0;
+        while events < EVENTS_PER_PROGRESS {
+            let Some(event) = self.device.poll() else {
+                break;
+            };
+            self.core.take_event(event);
+            events += 1;
+            if !self.core.todo.is_empty() {
+                self.settle();
+            }
+        }
+        if !self.waiting_for_room.is_empty() {
+            self.retry();
+        }
+        events
+    }
+
+    #[cold]
+    fn retry(&mut self) {
+        for peer in std::mem::take(&mut self.waiting_for_room) {
+            self.core.peer_mut(peer).waits_for_room = false;
+            self.flush(peer);
+        }
+        self.settle();
+    }
+
+    /// The result of a request that is over; the request is gone then. `None` while it is under
+    /// way, and for a stale name.
+    #[inline]
+    pub fn take(&mut self, request: RequestId) -> Option<Completion> {
+        match self.core.requests.get_mut(request.0)?.state {
+            State::Done(_) => match self.core.requests.remove(request.0)?.state {
+                State::Done(completion) => Some(completion),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether a request is over and its result still here.
+    pub fn is_done(&self, request: RequestId) -> bool {
+        let state = self.core.requests.get(request.0).map(|request| &request.state);
+        matches!(state, Some(State::Done(_)))
+    }
+
+    /// Whether the request is under way, or over with its result still here.
+    pub fn exists(&self, request: RequestId) -> bool {
+        self.core.requests.get(request.0).is_some()
+    }
+
+    /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
+    /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
+    pub fn cancel(&mut self, request: RequestId) {
+        let Some(entry) = self.core.requests.get_mut(request.0) else {
+            return;
+        };
+        match &mut entry.state {
+            State::Posted { handle, buffer } => {
+                let (handle, buffer) = (*handle, std::mem::take(buffer));
+                if self.core.posted.cancel(handle).is_ok() {
+                    self.core.counters.cancelled += 1;
+                    self.core.complete(request.0, Err(Fault::Cancelled), buffer);
+                }
+            }
+            _ => self.core.counters.cancelled_late += 1,
+        }
+    }
+
+    /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
+    /// itself and its buffer is freed there.
+    pub fn detach(&mut self, request: RequestId) {
+        let Some(entry) = self.core.requests.get_mut(request.0) else {
+            return;
+        };
+        entry.detached = true;
+        match &entry.state {
+            State::Done(_) => drop(self.core.requests.remove(request.0)),
+            State::Posted { .. } => self.cancel(request),
+            _ => {}
+        }
+    }
+
+    /// Asks that the request be named by [`Engine::take_woken`] when it is over. `false` if it is
+    /// over already.
+    pub fn watch(&mut self, request: RequestId) -> bool {
+        match self.core.requests.get_mut(request.0) {
+            Some(Request { state: State::Done(_), .. }) | None => false,
+            Some(request) => {
+                request.interest = true;
+                true
+            }
+        }
+    }
+
+    /// Watched requests that are over since the last call.
+    pub fn take_woken(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.core.woken)
+    }
+
+    /// Whether [`Engine::take_woken`] has anything to say.
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.core.woken.is_empty()
+    }
+
+    /// Makes the device's descriptor readable at the next event. `false`: there is something to do
+    /// already, call [`Engine::progress`] first.
+    pub fn arm(&mut self) -> bool {
+        self.device.arm(&self.waiting_for_room)
+    }
+
+    /// Ends what [`Engine::arm`] began.
+    pub fn disarm(&mut self) {
+        self.device.disarm();
+    }
+
+    /// Gives the result along if settling ended the operation already.
+    #[inline]
+    pub(crate) fn settle_started(&mut self, started: Started) -> Started {
+        if !self.core.todo.is_empty() {
+            self.settle();
+        }
+        match started {
+            Started::Pending(request) => match self.take(request) {
+                Some(completion) => Started::Done(completion),
+                None => started,
+            },
+            done => done,
+        }
+    }
+
+    /// Does what the state machine asked for.
+    fn settle(&mut self) {
+        while let Some(todo) = self.core.todo.pop() {
+            match todo {
+                Todo::Control(peer, bytes) => self.control(peer, bytes),
+                Todo::Read { request, peer, span, buffer } => {
+                    let token = token_of_key(request);
+                    let read = ReadRequest { peer, remote: span, into: buffer, token };
+                    if let Err((buffer, error)) = self.device.read(read) {
+                        self.core.read_done(token, buffer, Err(error));
+                    }
+                }
+                Todo::Finish(operation, result) => self.finish(operation, result),
+                Todo::Flush(peer) => self.flush(peer),
+                Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
+            }
+        }
+    }
+
+    fn control(&mut self, id: PeerId, bytes: [u8; 16]) {
+        let peer = self.core.peer_mut(id);
+        match peer.state {
+            PeerState::Down(_) => {}
+            _ if !peer.controls.is_empty() => peer.controls.push_back(bytes),
+            _ => {
+                let message = Outgoing { header: &bytes, payload: &[], immediate: None };
+                if self.device.send(id, message) == Err(Refused::Full) {
+                    peer.controls.push_back(bytes);
+                    self.wait_for_room(id);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, operation: Operation, result: Result<(), Fault>) {
+        let Operation { request, status, memory } = operation;
+        let buffer = match memory {
+            SendMemory::Exposed(id) => self.device.withdraw(id).unwrap_or_default(),
+            SendMemory::Sent(buffer) => buffer,
+        };
+        self.core.complete(request, result.map(|()| status), buffer);
+        // A place in the table of operations is free.
+        if !self.core.peer_mut(status.source).backlog.is_empty() {
+            self.core.todo.push(Todo::Flush(status.source));
+        }
+    }
+
+    fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
+        if self.core.peers.get(peer.index()).is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
+        {
+            // Reads come back from the device before its own word that the peer is down.
+            self.core.peer_mut(peer).state = PeerState::Down(fault);
+            self.core.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+            self.device.disconnect(peer);
+        }
+    }
+}

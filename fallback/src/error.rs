@@ -1,0 +1,104 @@
+//! What can end an operation other than success, split by who is at fault.
+
+use tagmatch_hw::{DownReason, PeerId};
+
+use crate::wire::WireError;
+
+/// Why a peer is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerFault {
+    /// Its process ended, or it closed its worker.
+    #[error("its process ended or its worker was closed")]
+    Gone,
+    /// It could not be reached.
+    #[error("it can't be reached (errno {errno}): is its worker still there, on this machine?")]
+    Unreachable {
+        /// Error number of the last attempt, 0 if there was none.
+        errno: i32,
+    },
+    /// What it sent can't be a message of this protocol.
+    #[error("it broke the protocol: {0}")]
+    Protocol(WireError),
+    /// What it wrote into the device's memory can't be right.
+    #[error("it broke the device's rules: {what}")]
+    Device {
+        /// The rule.
+        what: &'static str,
+    },
+    /// This worker broke with it.
+    #[error("this worker disconnected it")]
+    Disconnected,
+}
+
+impl From<DownReason> for PeerFault {
+    fn from(reason: DownReason) -> Self {
+        match reason {
+            DownReason::Gone => PeerFault::Gone,
+            DownReason::Unreachable { errno } => PeerFault::Unreachable { errno },
+            DownReason::Misbehaved { what } => PeerFault::Device { what },
+            DownReason::Disconnected => PeerFault::Disconnected,
+        }
+    }
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The peer that the operation depends on is down.
+    #[error("{peer} is down: {fault}")]
+    PeerDown {
+        /// Which peer.
+        peer: PeerId,
+        /// Why it is down.
+        fault: PeerFault,
+    },
+    /// The receive was cancelled before it matched.
+    #[error("the receive was cancelled before a message matched it")]
+    Cancelled,
+    /// The worker was closed while the receive was posted.
+    #[error("the worker was closed")]
+    Closed,
+    /// The message could not be read out of its sender's memory; the buffer's contents are
+    /// unspecified. The sender was told.
+    #[error("reading the message out of the memory of {peer} failed (errno {errno})")]
+    ReadFailed {
+        /// The sender.
+        peer: PeerId,
+        /// What the read failed with, 0 if unknown.
+        errno: i32,
+    },
+    /// The receiver matched the message, but could not read it.
+    #[error("{peer} matched the message, but failed to read it (errno {errno} there)")]
+    NotRead {
+        /// The receiver.
+        peer: PeerId,
+        /// What its read failed with, 0 if unknown.
+        errno: i32,
+    },
+    /// The device would not let peers read this buffer.
+    #[error("the device refused to expose the buffer to {peer}")]
+    NotExposed {
+        /// The receiver.
+        peer: PeerId,
+    },
+    /// A receive was given a buffer that can only be read.
+    #[error("the buffer of a receive must be writable; shared bytes can only be sent")]
+    ReadOnlyBuffer,
+    /// There is no such peer on this worker.
+    #[error("{peer} does not exist on this worker")]
+    NoSuchPeer {
+        /// The number that was given.
+        peer: PeerId,
+    },
+    /// The matched message was received or discarded before.
+    #[error("the matched message was received or discarded before")]
+    NoSuchMessage,
+    /// Too many operations are under way.
+    #[error("{limit} operations are under way, the most that a worker can hold")]
+    TooMany {
+        /// The bound.
+        limit: u32,
+    },
+}

@@ -1,0 +1,82 @@
+//! Unexpected messages: probed, matched by a probe, received, discarded.
+
+use tagmatch_hw::RemoteSpan;
+use tagmatch_soft::Pattern;
+
+use crate::core::{Core, failed};
+use crate::credit::Amount;
+use crate::error::Fault;
+use crate::request::{MessageId, Started, Status};
+use crate::store::Stored;
+use crate::wire::AppCtx;
+
+/// A message that no receive was posted for.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) status: Status,
+    /// The operation that its sender waits to see ended.
+    pub(crate) ack: Option<AppCtx>,
+    pub(crate) body: Body,
+}
+
+/// Where the bytes of an unexpected message are.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Here.
+    Stored(Stored),
+    /// Still with the sender.
+    Remote(RemoteSpan),
+    /// With a sender that went down.
+    Lost,
+}
+
+impl Core {
+    /// The envelope of the oldest waiting message that the pattern matches.
+    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Option<Status> {
+        let handle = self.unexpected.find(pattern)?;
+        let (_, _, index) = self.unexpected.get(handle)?;
+        let key = self.messages.key_at(index)?;
+        self.messages.get(key).map(|message| message.status)
+    }
+
+    /// Takes that message off the list: no other probe or receive finds it (MPI-4.1 section 3.8.2).
+    pub(crate) fn matched_probe(&mut self, pattern: &Pattern) -> Option<(MessageId, Status)> {
+        let index = self.unexpected.take(pattern)?;
+        let key = self.messages.key_at(index)?;
+        let status = self.messages.get(key)?.status;
+        Some((MessageId(key), status))
+    }
+
+    /// Receives a message that a matched probe took.
+    pub(crate) fn receive_message(
+        &mut self,
+        id: MessageId,
+        buffer: tagmatch_hw::Buffer,
+    ) -> Started {
+        if !buffer.is_writable() {
+            return failed(Fault::ReadOnlyBuffer, buffer);
+        }
+        match self.messages.remove(id.0) {
+            Some(message) => {
+                self.counters.unexpected += 1;
+                self.deliver(message, buffer)
+            }
+            None => failed(Fault::NoSuchMessage, buffer),
+        }
+    }
+
+    /// Drops a message that a matched probe took; its sender completes as if it had been received.
+    pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
+        let Some(Message { status, ack, body }) = self.messages.remove(id.0) else {
+            return false;
+        };
+        self.counters.discarded += 1;
+        match body {
+            Body::Stored(stored) => self.drop_stored(status.source, stored),
+            Body::Remote(_) => self.freed(status.source, Amount::RENDEZVOUS),
+            Body::Lost => return true,
+        }
+        self.acknowledge(status.source, ack);
+        true
+    }
+}

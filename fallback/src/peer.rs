@@ -1,0 +1,162 @@
+//! What is known of a peer, from its first mention to its end.
+//!
+//! ```text
+//! Connecting --PeerUp--> Up --PeerDown--> Down
+//!      \-------------PeerDown-------------^
+//! ```
+
+use std::collections::VecDeque;
+
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::{SourceId, Tag};
+
+use crate::core::{Core, Todo};
+use crate::credit::{Allowance, Amount, Grant};
+use crate::error::{Fault, PeerFault};
+use crate::message::Body;
+use crate::request::{SendMode, State};
+use crate::slab::Key;
+use crate::wire::TMH_BYTES;
+
+/// A peer's life.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum PeerState {
+    #[default]
+    Connecting,
+    Up,
+    Down(PeerFault),
+}
+
+/// A send that waits its turn.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) request: Key,
+    pub(crate) mode: SendMode,
+    pub(crate) tag: Tag,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) buffer: Buffer,
+}
+
+/// One peer.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) state: PeerState,
+    /// The largest eager payload that it takes.
+    pub(crate) eager_max: usize,
+    /// What we may send to it.
+    pub(crate) allowance: Allowance,
+    /// What it may send to us.
+    pub(crate) grant: Grant,
+    /// FINs, credits and aborts that found no room. Bounded: each answers something that came in
+    /// on a credit, and a peer's credits are bounded.
+    pub(crate) controls: VecDeque<[u8; 16]>,
+    /// Sends that wait for room or credit, first in, first out: none ever passes another.
+    pub(crate) backlog: VecDeque<Queued>,
+    /// Is in the engine's list of peers whose queues wait for room.
+    pub(crate) waits_for_room: bool,
+}
+
+impl Peer {
+    /// Whether a send may go out at once, without passing another.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == PeerState::Up && self.backlog.is_empty() && self.controls.is_empty()
+    }
+}
+
+impl Core {
+    pub(crate) fn peer_up(&mut self, id: PeerId, message_max: usize) {
+        if self.peer_mut(id).state != PeerState::Connecting {
+            return;
+        }
+        let (grant, first) = Grant::open(&mut self.pool);
+        let peer = self.peer_mut(id);
+        peer.state = PeerState::Up;
+        peer.eager_max = message_max.saturating_sub(TMH_BYTES);
+        peer.grant = grant;
+        self.send_credit(id, first);
+        self.todo.push(Todo::Flush(id));
+    }
+
+    /// Ends everything that depends on the peer, and nothing else:
+    /// its complete eager messages stay receivable, its rendezvous requests leave the list.
+    pub(crate) fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
+        let Core { peers, pool, .. } = self;
+        let Some(peer) = peers.get_mut(id.index()) else {
+            return;
+        };
+        if !matches!(peer.state, PeerState::Down(_)) {
+            peer.state = PeerState::Down(fault);
+            self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+        }
+        peer.grant.close(pool);
+        peer.controls = VecDeque::new();
+        let backlog = std::mem::take(&mut peer.backlog);
+        let down = self.down(id);
+        for send in backlog {
+            self.complete(send.request, Err(down), send.buffer);
+        }
+        for key in self.operations.keys_where(|op| op.status.source == id) {
+            if let Some(operation) = self.operations.remove(key) {
+                self.todo.push(Todo::Finish(operation, Err(down)));
+            }
+        }
+        for index in self.posted.take_source(SourceId(id.0)) {
+            self.fail_posted(index, down);
+        }
+        self.lose_rendezvous(id);
+    }
+
+    fn fail_posted(&mut self, index: u32, fault: Fault) {
+        let Some(key) = self.requests.key_at(index) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(key) else {
+            return;
+        };
+        if let State::Posted { buffer, .. } = &mut request.state {
+            let buffer = std::mem::take(buffer);
+            self.complete(key, Err(fault), buffer);
+        }
+    }
+
+    /// Ends all receives that are posted.
+    pub(crate) fn close_posted(&mut self) {
+        let posted: Vec<_> = self.posted.iter_in_order().map(|(handle, ..)| handle).collect();
+        for handle in posted {
+            if let Ok(index) = self.posted.cancel(handle) {
+                self.fail_posted(index, Fault::Closed);
+            }
+        }
+    }
+
+    /// Rendezvous requests of a dead peer can't be answered: those that wait leave the list, those
+    /// that a matched probe holds turn into an error for whoever receives them.
+    fn lose_rendezvous(&mut self, id: PeerId) {
+        let of_peer = |(handle, _, source, index): (_, Tag, SourceId, u32)| {
+            (source == SourceId(id.0)).then_some((handle, index))
+        };
+        let waiting: Vec<_> = self.unexpected.iter_in_order().filter_map(of_peer).collect();
+        for (handle, index) in waiting {
+            let key = self.messages.key_at(index);
+            let remote = key.filter(|&key| {
+                matches!(self.messages.get(key), Some(m) if matches!(m.body, Body::Remote(_)))
+            });
+            if let Some(key) = remote {
+                self.counters.lost_rendezvous += u64::from(self.unexpected.remove(handle).is_ok());
+                self.messages.remove(key);
+                self.freed(id, Amount::RENDEZVOUS);
+            }
+        }
+        let held = self
+            .messages
+            .keys_where(|m| m.status.source == id && matches!(m.body, Body::Remote(_)));
+        for key in held {
+            if let Some(message) = self.messages.get_mut(key) {
+                message.body = Body::Lost;
+                self.counters.lost_rendezvous += 1;
+                self.freed(id, Amount::RENDEZVOUS);
+            }
+        }
+    }
+}

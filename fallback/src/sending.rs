@@ -1,0 +1,216 @@
+//! Sending: at once where the way is clear, else in order behind what waits already.
+//!
+//! ```text
+//!            eager, in credit, nothing before it, room
+//! send --------------------------------------------------> on its way, complete
+//!   \
+//!    +--> backlog of the peer --head--> eager        --> complete, or waits for its FIN
+//!               ^                  \--> rendezvous   --> waits for its FIN
+//!               +---- no room: at the next progress; no credit: when a credit message comes
+//! ```
+
+use tagmatch_hw::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
+use tagmatch_soft::Tag;
+
+use crate::core::{Operation, REQUESTS_MAX, SendMemory, failed};
+use crate::credit::Amount;
+use crate::engine::Engine;
+use crate::error::Fault;
+use crate::peer::{PeerState, Queued};
+use crate::request::{Request, RequestId, SendMode, Started, State, Status};
+use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
+
+/// Whether a synchronous message without payload is a rendezvous of length zero. Its use is unproven
+/// on hardware; switched off, it is an eager message that wants a FIN, which means the same where
+/// software matches.
+const ZERO_LENGTH_RENDEZVOUS: bool = false;
+
+/// Why the head of a backlog did not go out.
+enum Blocked {
+    /// No room on the way, in the device's tables or in ours; or the peer is going down, which its
+    /// event will say.
+    Room,
+    Credit,
+}
+
+impl<D: Device> Engine<D> {
+    /// The short way: eager, in credit, nothing before it, room on the way.
+    #[inline]
+    pub(crate) fn send_at_once(
+        &mut self,
+        id: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> bool {
+        let Some(peer) = self.core.peers.get_mut(id.index()) else {
+            return false;
+        };
+        let cost = Amount::eager(payload.len());
+        let fits = payload.len() <= self.eager_max.min(peer.eager_max);
+        if !fits || !peer.is_open() || !peer.allowance.covers(cost) {
+            return false;
+        }
+        let header = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx::default(), tag }.emit();
+        let sent = self.device.send(id, Outgoing { header: &header, payload, immediate }).is_ok();
+        if sent {
+            peer.allowance.spend(cost);
+            self.core.counters.eager_sent += 1;
+        }
+        sent
+    }
+
+    #[cold]
+    pub(crate) fn send_queued(
+        &mut self,
+        id: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        mode: SendMode,
+    ) -> Started {
+        match self.core.peers.get(id.index()).map(|peer| &peer.state) {
+            None => return failed(Fault::NoSuchPeer { peer: id }, buffer),
+            Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer),
+            Some(_) => {}
+        }
+        let Ok(request) = self.core.requests.insert(Request::new(State::Sending), REQUESTS_MAX)
+        else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let peer = self.core.peer_mut(id);
+        peer.backlog.push_back(Queued { request, mode, tag, immediate, buffer });
+        if peer.backlog.len() == 1 && !peer.waits_for_room {
+            self.flush(id);
+        }
+        self.settle_started(Started::Pending(RequestId(request)))
+    }
+
+    pub(crate) fn wait_for_room(&mut self, id: PeerId) {
+        let peer = self.core.peer_mut(id);
+        if !std::mem::replace(&mut peer.waits_for_room, true) {
+            self.waiting_for_room.push(id);
+            self.core.counters.room_stalls += 1;
+        }
+    }
+
+    /// Sends what waits for a peer, until it has to wait again.
+    pub(crate) fn flush(&mut self, id: PeerId) {
+        if self.core.peer_mut(id).state != PeerState::Up {
+            return;
+        }
+        while let Some(bytes) = self.core.peer_mut(id).controls.front() {
+            let message = Outgoing { header: bytes, payload: &[], immediate: None };
+            if self.device.send(id, message) == Err(Refused::Full) {
+                return self.wait_for_room(id);
+            }
+            self.core.peer_mut(id).controls.pop_front();
+        }
+        while let Some(head) = self.core.peer_mut(id).backlog.pop_front() {
+            if let Err((head, blocked)) = self.send_head(id, head) {
+                self.core.peer_mut(id).backlog.push_front(head);
+                match blocked {
+                    Blocked::Room => self.wait_for_room(id),
+                    Blocked::Credit => self.core.counters.credit_stalls += 1,
+                }
+                return;
+            }
+        }
+    }
+
+    /// Sends one message by the way that its size, its mode and the credits allow.
+    fn send_head(&mut self, id: PeerId, send: Queued) -> Result<(), (Queued, Blocked)> {
+        let peer = self.core.peer_mut(id);
+        let length = send.buffer.len();
+        let eager = Amount::eager(length);
+        let small = length <= self.eager_max.min(peer.eager_max);
+        let asks_for_match =
+            send.mode == SendMode::Synchronous && (length > 0 || ZERO_LENGTH_RENDEZVOUS);
+        if small && !asks_for_match && peer.allowance.covers(eager) {
+            return self.send_eager(id, send, eager);
+        }
+        if length == 0 || !peer.allowance.covers(Amount::RENDEZVOUS) {
+            return Err((send, Blocked::Credit));
+        }
+        self.core.counters.eager_turned += u64::from(small && !asks_for_match);
+        self.send_rendezvous(id, send)
+    }
+
+    fn send_eager(
+        &mut self,
+        id: PeerId,
+        send: Queued,
+        cost: Amount,
+    ) -> Result<(), (Queued, Blocked)> {
+        let Queued { request, mode, tag, immediate, buffer } = send;
+        let length = buffer.len() as u64;
+        let status = Status { source: id, tag, length, truncated: false, immediate };
+        let acknowledged = mode != SendMode::Standard;
+        let operation = if acknowledged {
+            let memory = SendMemory::Sent(Buffer::default());
+            match self.begin(Operation { request, status, memory }) {
+                Some(key) => Some(key),
+                None => {
+                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+                }
+            }
+        } else {
+            None
+        };
+        let app_ctx =
+            operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
+        let header = Tmh { opcode: Opcode::Eager, app_ctx, tag }.emit();
+        let message = Outgoing { header: &header, payload: &buffer, immediate };
+        if self.device.send(id, message).is_err() {
+            operation.map(|key| self.core.operations.remove(key));
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+        }
+        self.core.peer_mut(id).allowance.spend(cost);
+        self.core.counters.eager_sent += 1;
+        match operation.and_then(|key| self.core.operations.get_mut(key)) {
+            Some(operation) => operation.memory = SendMemory::Sent(buffer),
+            None => self.core.complete(request, Ok(status), buffer),
+        }
+        Ok(())
+    }
+
+    fn send_rendezvous(&mut self, id: PeerId, send: Queued) -> Result<(), (Queued, Blocked)> {
+        let Queued { request, mode, tag, immediate, buffer } = send;
+        let length = buffer.len() as u64;
+        let status = Status { source: id, tag, length, truncated: false, immediate };
+        let exposure = match self.device.expose(buffer) {
+            Ok(exposure) => exposure,
+            Err((buffer, DeviceError::Exhausted { .. })) => {
+                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+            }
+            Err((buffer, _)) => {
+                self.core.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
+                return Ok(());
+            }
+        };
+        let memory = SendMemory::Exposed(exposure.id);
+        let Some(key) = self.begin(Operation { request, status, memory }) else {
+            let buffer = self.take_back(exposure.id);
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+        };
+        let app_ctx = AppCtx::new(key.index, key.generation);
+        let header = Rendezvous { app_ctx, tag, span: exposure.span, immediate }.emit();
+        let message = Outgoing { header: &header, payload: &[], immediate: None };
+        if self.device.send(id, message).is_err() {
+            self.core.operations.remove(key);
+            let buffer = self.take_back(exposure.id);
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+        }
+        self.core.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
+        self.core.counters.rendezvous_sent += 1;
+        Ok(())
+    }
+
+    fn begin(&mut self, operation: Operation) -> Option<crate::slab::Key> {
+        self.core.operations.insert(operation, AppCtx::OPERATIONS_MAX).ok()
+    }
+
+    fn take_back(&mut self, id: ExposureId) -> Buffer {
+        self.device.withdraw(id).unwrap_or_default()
+    }
+}

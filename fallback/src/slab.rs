@@ -1,0 +1,110 @@
+//! Slots with generations, so that a stale handle is an error and never another entry.
+
+/// Names an entry of a [`Slab`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+/// Entries that keep their place, with O(1) insertion and removal. Free places are used again, last
+/// freed first, under a new generation.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Slab { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Adds an entry; `None` if all `limit` places are taken.
+    #[inline]
+    pub(crate) fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.entry = Some(entry);
+            return Ok(Key { index, generation: slot.generation });
+        }
+        match u32::try_from(self.slots.len()) {
+            Ok(index) if index < limit => {
+                self.slots.push(Slot { generation: 0, entry: Some(entry) });
+                Ok(Key { index, generation: 0 })
+            }
+            _ => Err(entry),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation { slot.entry.as_mut() } else { None }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.entry.as_ref() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let entry = slot.entry.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(entry)
+    }
+
+    /// The key of the entry at `index`, if there is one.
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        let slot = self.slots.get(index as usize)?;
+        slot.entry.as_ref().map(|_| Key { index, generation: slot.generation })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Keys of all entries that `wanted` picks. Linear: for the rare death of a peer.
+    pub(crate) fn keys_where(&self, mut wanted: impl FnMut(&T) -> bool) -> Vec<Key> {
+        let picks = |(index, slot): (usize, &Slot<T>)| {
+            slot.entry.as_ref().filter(|entry| wanted(entry))?;
+            let index = u32::try_from(index).ok()?;
+            Some(Key { index, generation: slot.generation })
+        };
+        self.slots.iter().enumerate().filter_map(picks).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_keys_find_nothing() {
+        let mut slab = Slab::default();
+        let a = slab.insert('a', 2).unwrap();
+        let b = slab.insert('b', 2).unwrap();
+        assert_eq!(slab.insert('c', 2), Err('c'));
+        assert_eq!(slab.remove(a), Some('a'));
+        assert_eq!((slab.remove(a), slab.get(a)), (None, None));
+        let c = slab.insert('c', 2).unwrap();
+        assert_eq!((c.index, slab.get_mut(a)), (a.index, None));
+        assert_eq!((slab.get(b), slab.get(c), slab.len()), (Some(&'b'), Some(&'c'), 2));
+        assert_eq!(slab.keys_where(|&e| e == 'c'), [c]);
+        assert_eq!(slab.key_at(c.index), Some(c));
+    }
+}

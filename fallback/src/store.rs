@@ -1,0 +1,100 @@
+//! Where the bytes of unexpected messages wait, in size classes.
+//!
+//! A message takes a block of the smallest power of two that holds it, [`SMALLEST_BYTES`] at least,
+//! so that a 1-byte message never pins kilobytes. Freed blocks are kept for the next message of
+//! their class, up to [`SPARE_BYTES_MAX`] a class; the rest goes back to the allocator. What is taken
+//! is bounded by the credits that were granted (`credit`), which count in these blocks.
+
+use tagmatch_hw::Bytes;
+
+/// Bytes in the smallest block.
+pub(crate) const SMALLEST_BYTES: usize = 16;
+/// Bytes of spare blocks kept per class.
+pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
+
+/// What a payload of `length` bytes costs in credits: the size of its block, 0 for an empty one.
+#[inline]
+pub fn cost_bytes(length: usize) -> u64 {
+    if length == 0 { 0 } else { length.max(SMALLEST_BYTES).next_power_of_two() as u64 }
+}
+
+/// Payload of an unexpected message.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    block: Box<[u8]>,
+    length: usize,
+}
+
+impl Stored {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.block[..self.length]
+    }
+}
+
+/// Blocks by size class.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    /// Spare blocks of 2^(index) bytes.
+    spare: Vec<Vec<Box<[u8]>>>,
+}
+
+impl Store {
+    /// Copies a message's bytes from `offset` on.
+    pub(crate) fn put(&mut self, bytes: &Bytes<'_>, offset: usize) -> Stored {
+        let length = bytes.len().saturating_sub(offset);
+        if length == 0 {
+            return Stored::default();
+        }
+        let size = length.max(SMALLEST_BYTES).next_power_of_two();
+        let class = size.trailing_zeros() as usize;
+        let spare = self.spare.get_mut(class).and_then(Vec::pop);
+        let mut block = spare.unwrap_or_else(|| vec![0; size].into_boxed_slice());
+        bytes.copy_to(offset, &mut block[..length]);
+        Stored { block, length }
+    }
+
+    /// Takes a block back.
+    pub(crate) fn free(&mut self, stored: Stored) {
+        let size = stored.block.len();
+        if size == 0 {
+            return;
+        }
+        let class = size.trailing_zeros() as usize;
+        if self.spare.len() <= class {
+            self.spare.resize_with(class + 1, Vec::new);
+        }
+        let spare = &mut self.spare[class];
+        if (spare.len() + 1) * size <= SPARE_BYTES_MAX {
+            spare.push(stored.block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_costs_the_block_that_it_takes() {
+        let mut store = Store::default();
+        for length in [0, 1, 15, 16, 17, 64, 100, 4096, 5000] {
+            let payload: Vec<u8> = (0..=250u8).cycle().take(length + 3).collect();
+            let stored = store.put(&Bytes::from_slice(&payload), 3);
+            assert_eq!(stored.bytes(), &payload[3..]);
+            assert_eq!(stored.block.len() as u64, cost_bytes(length));
+            store.free(stored);
+        }
+        assert_eq!([cost_bytes(0), cost_bytes(1), cost_bytes(17)], [0, 16, 32]);
+    }
+
+    #[test]
+    fn spare_blocks_are_used_again_and_bounded() {
+        let mut store = Store::default();
+        let payload = vec![1; 64 * 1024];
+        let held: Vec<_> = (0..10).map(|_| store.put(&Bytes::from_slice(&payload), 0)).collect();
+        held.into_iter().for_each(|stored| store.free(stored));
+        assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024));
+        store.put(&Bytes::from_slice(&payload), 0);
+        assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024) - 1);
+    }
+}

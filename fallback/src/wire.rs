@@ -1,0 +1,500 @@
+//! What goes over the wire: the headers of `infiniband/tm_types.h`, byte for byte, and ours.
+//!
+//! | message | bytes |
+//! |---|---|
+//! | EAGER | [`Tmh`], payload |
+//! | RNDV | [`Tmh`], [`Rvh`], [`Companion`] (16 bytes of ours) |
+//! | FIN | [`Tmh`]; up to 16 more bytes are accepted and ignored (hardware may echo the RVH) |
+//! | NO_TAG | [`Control`]: credits and aborts |
+//!
+//! All numbers are big-endian. TMH and RVH are those that a tag-matching NIC reads and writes
+//! (rdma-core, `libibverbs/tm_types.h`), so that a peer with such a NIC and a peer without one talk
+//! to each other with no negotiation of formats.
+
+use std::fmt;
+
+use tagmatch_hw::{Bytes, RemoteSpan};
+use tagmatch_soft::Tag;
+
+/// Bytes in a [`Tmh`].
+pub const TMH_BYTES: usize = 16;
+/// Bytes in an [`Rvh`].
+pub const RVH_BYTES: usize = 16;
+/// Bytes in a [`Companion`].
+pub const COMPANION_BYTES: usize = 16;
+/// Bytes in a rendezvous request of ours.
+pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + COMPANION_BYTES;
+/// The longest FIN that is accepted: a NIC may send back TMH and RVH.
+pub const FIN_BYTES_MAX: usize = TMH_BYTES + RVH_BYTES;
+
+/// Version of what is ours alone: [`Companion`] and [`Control`].
+const VERSION: u8 = 1;
+
+/// Bytes that can't be a message of this protocol. Names the peer's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Too few bytes for the header, or too many.
+    #[error("a {kind} of {length} bytes, which has {expected}")]
+    Length {
+        /// Kind of message.
+        kind: &'static str,
+        /// Bytes that there were.
+        length: usize,
+        /// Bytes that there should be.
+        expected: &'static str,
+    },
+    /// A TMH opcode that does not exist.
+    #[error("opcode {0} in a tag-matching header, which has 0 to 3")]
+    Opcode(u8),
+    /// A version of our own headers that this build does not speak.
+    #[error("version {0} of the protocol; this build speaks version {VERSION}")]
+    Version(u8),
+    /// A kind of control message that does not exist.
+    #[error("control message of unknown kind {0}")]
+    Control(u8),
+    /// Reserved flags are set.
+    #[error("reserved flags {0:#x}")]
+    Flags(u32),
+    /// The two lengths of a rendezvous request contradict each other.
+    #[error("rendezvous request with length {rvh} in its RVH and {real} beside it")]
+    Lengths {
+        /// In the RVH.
+        rvh: u32,
+        /// In the companion.
+        real: u64,
+    },
+    /// A FIN or an abort for an operation that isn't under way with this peer.
+    #[error("{kind} for operation {operation}, which isn't under way with this peer")]
+    NoSuchOperation {
+        /// `FIN` or `abort`.
+        kind: &'static str,
+        /// As it came.
+        operation: AppCtx,
+    },
+    /// More than the credits allow.
+    #[error("a message of {bytes} bytes beyond its credits")]
+    Credit {
+        /// Bytes that it would have taken.
+        bytes: u64,
+    },
+}
+
+/// TMH opcodes (`IBV_TMH_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Not matched: a message of ours.
+    NoTag = 0,
+    /// Rendezvous request.
+    Rendezvous = 1,
+    /// The receiver has what it wants of a rendezvous.
+    Fin = 2,
+    /// Header and payload in one.
+    Eager = 3,
+}
+
+/// The 32 bits that a NIC hands through: operation index and generation, and flags.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 31 | *ack wanted*: the receiver answers with FIN once the bytes are in its buffer |
+/// | 30 | *companion*: a NO_TAG message follows with what a NIC drops (reserved until a NIC is there) |
+/// | 20..30 | generation of the operation |
+/// | 0..20 | index of the operation |
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct AppCtx(pub u32);
+
+impl AppCtx {
+    /// Operations that can be under way at once.
+    pub const OPERATIONS_MAX: u32 = 1 << 20;
+    /// Generations before they repeat.
+    pub const GENERATIONS: u32 = 1 << 10;
+    const ACK_WANTED: u32 = 1 << 31;
+    const COMPANION: u32 = 1 << 30;
+
+    /// Names an operation. The arguments are taken modulo their ranges.
+    pub fn new(index: u32, generation: u32) -> Self {
+        let generation = generation % Self::GENERATIONS;
+        AppCtx((generation << 20) | (index % Self::OPERATIONS_MAX))
+    }
+
+    /// The same with *ack wanted*.
+    pub fn with_ack(self) -> Self {
+        AppCtx(self.0 | Self::ACK_WANTED)
+    }
+
+    /// Whether a FIN is wanted for an eager message.
+    pub fn ack_wanted(self) -> bool {
+        self.0 & Self::ACK_WANTED != 0
+    }
+
+    /// Without flags: what a FIN is compared by.
+    pub fn operation(self) -> Self {
+        AppCtx(self.0 & !(Self::ACK_WANTED | Self::COMPANION))
+    }
+
+    /// Index of the operation.
+    pub fn index(self) -> u32 {
+        self.0 % Self::OPERATIONS_MAX
+    }
+
+    /// Generation of the operation.
+    pub fn generation(self) -> u32 {
+        (self.0 >> 20) & (Self::GENERATIONS - 1)
+    }
+}
+
+impl fmt::Debug for AppCtx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AppCtx({self})")
+    }
+}
+
+impl fmt::Display for AppCtx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index(), self.generation())?;
+        if self.ack_wanted() { f.write_str("+ack") } else { Ok(()) }
+    }
+}
+
+/// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tmh {
+    /// Kind of message.
+    pub opcode: Opcode,
+    /// Handed through.
+    pub app_ctx: AppCtx,
+    /// What is matched.
+    pub tag: Tag,
+}
+
+impl Tmh {
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self) -> [u8; TMH_BYTES] {
+        let mut out = [0; TMH_BYTES];
+        out[0] = self.opcode as u8;
+        out[4..8].copy_from_slice(&self.app_ctx.0.to_be_bytes());
+        out[8..16].copy_from_slice(&self.tag.0.to_be_bytes());
+        out
+    }
+
+    /// Reads the header. The reserved bytes are ignored: UCX keeps something of its own in them.
+    #[inline]
+    pub fn parse(bytes: &[u8; TMH_BYTES]) -> Result<Self, WireError> {
+        let opcode = match bytes[0] {
+            0 => Opcode::NoTag,
+            1 => Opcode::Rendezvous,
+            2 => Opcode::Fin,
+            3 => Opcode::Eager,
+            other => return Err(WireError::Opcode(other)),
+        };
+        let app_ctx = AppCtx(be32(bytes, 4));
+        Ok(Tmh { opcode, app_ctx, tag: Tag(be64(bytes, 8)) })
+    }
+}
+
+/// The rendezvous header, `struct ibv_rvh`: va at 0, rkey at 8, len at 12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rvh {
+    /// Address of the sender's buffer.
+    pub va: u64,
+    /// Its key.
+    pub rkey: u32,
+    /// Its length; `u32::MAX` when it does not fit, the real one stands in the [`Companion`].
+    pub len: u32,
+}
+
+impl Rvh {
+    /// Writes the header.
+    pub fn emit(&self) -> [u8; RVH_BYTES] {
+        let mut out = [0; RVH_BYTES];
+        out[0..8].copy_from_slice(&self.va.to_be_bytes());
+        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        out[12..16].copy_from_slice(&self.len.to_be_bytes());
+        out
+    }
+
+    /// Reads the header.
+    pub fn parse(bytes: &[u8; RVH_BYTES]) -> Self {
+        Rvh { va: be64(bytes, 0), rkey: be32(bytes, 8), len: be32(bytes, 12) }
+    }
+}
+
+/// What a rendezvous request carries beside TMH and RVH: version at 0, flags at 1 (bit 0: there is
+/// immediate data), immediate data at 4, the real length at 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Companion {
+    /// Immediate data for the receiver's completion.
+    pub immediate: Option<u32>,
+    /// Length of the message in bytes.
+    pub length: u64,
+}
+
+impl Companion {
+    const IMMEDIATE: u8 = 1;
+
+    /// Writes it.
+    pub fn emit(&self) -> [u8; COMPANION_BYTES] {
+        let mut out = [0; COMPANION_BYTES];
+        out[0] = VERSION;
+        out[1] = if self.immediate.is_some() { Self::IMMEDIATE } else { 0 };
+        out[4..8].copy_from_slice(&self.immediate.unwrap_or(0).to_be_bytes());
+        out[8..16].copy_from_slice(&self.length.to_be_bytes());
+        out
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8; COMPANION_BYTES]) -> Result<Self, WireError> {
+        if bytes[0] != VERSION {
+            return Err(WireError::Version(bytes[0]));
+        }
+        if bytes[1] & !Self::IMMEDIATE != 0 {
+            return Err(WireError::Flags(bytes[1].into()));
+        }
+        let immediate = (bytes[1] & Self::IMMEDIATE != 0).then(|| be32(bytes, 4));
+        Ok(Companion { immediate, length: be64(bytes, 8) })
+    }
+}
+
+/// A rendezvous request, whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// Handed back in the FIN.
+    pub app_ctx: AppCtx,
+    /// What is matched.
+    pub tag: Tag,
+    /// Where the bytes lie; its length is the message's.
+    pub span: RemoteSpan,
+    /// Immediate data for the receiver's completion.
+    pub immediate: Option<u32>,
+}
+
+impl Rendezvous {
+    /// Writes the request.
+    pub fn emit(&self) -> [u8; RENDEZVOUS_BYTES] {
+        let tmh = Tmh { opcode: Opcode::Rendezvous, app_ctx: self.app_ctx, tag: self.tag };
+        let len = u32::try_from(self.span.length).unwrap_or(u32::MAX);
+        let rvh = Rvh { va: self.span.address, rkey: self.span.key, len };
+        let companion = Companion { immediate: self.immediate, length: self.span.length };
+        let mut out = [0; RENDEZVOUS_BYTES];
+        out[..16].copy_from_slice(&tmh.emit());
+        out[16..32].copy_from_slice(&rvh.emit());
+        out[32..].copy_from_slice(&companion.emit());
+        out
+    }
+
+    /// Reads a request whose TMH was read already. Without a companion the RVH's length counts.
+    pub fn parse(tmh: &Tmh, bytes: &Bytes<'_>) -> Result<Self, WireError> {
+        let length = bytes.len();
+        let wrong = WireError::Length { kind: "RNDV", length, expected: "32 or 48" };
+        let rvh = Rvh::parse(&bytes.array(TMH_BYTES).ok_or(wrong)?);
+        let companion = match length {
+            32 => Companion { immediate: None, length: rvh.len.into() },
+            RENDEZVOUS_BYTES => Companion::parse(&bytes.array(32).ok_or(wrong)?)?,
+            _ => return Err(wrong),
+        };
+        let real = companion.length;
+        let agrees = rvh.len == u32::try_from(real).unwrap_or(u32::MAX);
+        if !agrees || (length == 32 && rvh.len == u32::MAX) {
+            return Err(WireError::Lengths { rvh: rvh.len, real });
+        }
+        let span = RemoteSpan { address: rvh.va, key: rvh.rkey, length: real };
+        let immediate = companion.immediate;
+        Ok(Rendezvous { app_ctx: tmh.app_ctx.operation(), tag: tmh.tag, span, immediate })
+    }
+}
+
+/// A NO_TAG message of ours, 16 bytes: opcode 0 at 0, version at 1, kind at 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Kind 1. Allows that many more: messages at 4 (u32), bytes at 8 (u64).
+    Credit {
+        /// Further messages.
+        messages: u32,
+        /// Further bytes of eager payload, as the store counts them.
+        bytes: u64,
+    },
+    /// Kind 2. The receiver could not read a rendezvous: app_ctx at 4, errno at 8 (u32).
+    Abort {
+        /// Of the rendezvous request.
+        app_ctx: AppCtx,
+        /// What the read failed with, 0 if unknown.
+        errno: u32,
+    },
+}
+
+impl Control {
+    /// Bytes in a control message.
+    pub const BYTES: usize = 16;
+
+    /// Writes the message.
+    pub fn emit(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[0] = Opcode::NoTag as u8;
+        out[1] = VERSION;
+        match *self {
+            Control::Credit { messages, bytes } => {
+                out[2] = 1;
+                out[4..8].copy_from_slice(&messages.to_be_bytes());
+                out[8..16].copy_from_slice(&bytes.to_be_bytes());
+            }
+            Control::Abort { app_ctx, errno } => {
+                out[2] = 2;
+                out[4..8].copy_from_slice(&app_ctx.0.to_be_bytes());
+                out[8..12].copy_from_slice(&errno.to_be_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads a message whose first byte said NO_TAG.
+    pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
+        let length = bytes.len();
+        let wrong = WireError::Length { kind: "control message", length, expected: "16" };
+        let all: [u8; Self::BYTES] = bytes.array(0).filter(|_| length == 16).ok_or(wrong)?;
+        if all[1] != VERSION {
+            return Err(WireError::Version(all[1]));
+        }
+        match all[2] {
+            1 => Ok(Control::Credit { messages: be32(&all, 4), bytes: be64(&all, 8) }),
+            2 => {
+                let app_ctx = AppCtx(be32(&all, 4)).operation();
+                Ok(Control::Abort { app_ctx, errno: be32(&all, 8) })
+            }
+            other => Err(WireError::Control(other)),
+        }
+    }
+}
+
+/// Any message, as its bytes say. Eager payload stays where it is, from byte [`TMH_BYTES`] on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Header of an eager message.
+    Eager(Tmh),
+    /// A rendezvous request.
+    Rendezvous(Rendezvous),
+    /// The end of a rendezvous, or the answer to *ack wanted*.
+    Fin(AppCtx),
+    /// Ours.
+    Control(Control),
+}
+
+impl Message {
+    /// Reads any message.
+    #[inline]
+    pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
+        let length = bytes.len();
+        if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
+            return Control::parse(bytes).map(Message::Control);
+        }
+        let wrong = WireError::Length { kind: "message", length, expected: "16 or more" };
+        let tmh = Tmh::parse(&bytes.array(0).ok_or(wrong)?)?;
+        if tmh.app_ctx.0 & AppCtx::COMPANION != 0 {
+            return Err(WireError::Flags(AppCtx::COMPANION));
+        }
+        match tmh.opcode {
+            Opcode::Eager => Ok(Message::Eager(tmh)),
+            Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(Message::Rendezvous),
+            Opcode::Fin if length <= FIN_BYTES_MAX => Ok(Message::Fin(tmh.app_ctx.operation())),
+            Opcode::Fin => Err(WireError::Length { kind: "FIN", length, expected: "16 to 32" }),
+            Opcode::NoTag => Control::parse(bytes).map(Message::Control),
+        }
+    }
+}
+
+fn be32(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be64(bytes: &[u8; 16], at: usize) -> u64 {
+    (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<Message, WireError> {
+        Message::parse(&Bytes::from_slice(bytes))
+    }
+
+    #[test]
+    fn headers_are_those_of_tm_types_h() {
+        let tmh = Tmh {
+            opcode: Opcode::Eager,
+            app_ctx: AppCtx(0x0102_0304),
+            tag: Tag(0x1112_1314_1516_1718),
+        };
+        let bytes = *b"\x03\0\0\0\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18";
+        assert_eq!(tmh.emit(), bytes);
+        assert_eq!(Tmh::parse(&bytes), Ok(tmh));
+        let rvh = Rvh { va: 0x0102_0304_0506_0708, rkey: 0x1112_1314, len: 0x2122_2324 };
+        assert_eq!(
+            rvh.emit(),
+            *b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x21\x22\x23\x24"
+        );
+        assert_eq!(Rvh::parse(&rvh.emit()), rvh);
+    }
+
+    #[test]
+    fn rendezvous_round_trips_with_long_lengths() {
+        for length in [0, 1, 8192, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 40] {
+            for immediate in [None, Some(0), Some(7)] {
+                let span = RemoteSpan { address: 9, key: 8, length };
+                let request =
+                    Rendezvous { app_ctx: AppCtx::new(3, 1023), tag: Tag(5), span, immediate };
+                assert_eq!(parse(&request.emit()), Ok(Message::Rendezvous(request)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_our_bytes_is_understood() {
+        let span = RemoteSpan { address: 9, key: 8, length: 77 };
+        let request = Rendezvous { app_ctx: AppCtx(3), tag: Tag(5), span, immediate: None };
+        assert_eq!(parse(&request.emit()[..32]), Ok(Message::Rendezvous(request)));
+    }
+
+    #[test]
+    fn control_round_trips() {
+        let credit = Control::Credit { messages: 5, bytes: 1 << 33 };
+        let abort = Control::Abort { app_ctx: AppCtx::new(9, 9), errno: 14 };
+        for control in [credit, abort] {
+            assert_eq!(parse(&control.emit()), Ok(Message::Control(control)));
+        }
+    }
+
+    #[test]
+    fn fin_has_16_to_32_bytes() {
+        let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx(1).with_ack(), tag: Tag(0) };
+        let mut bytes = fin.emit().to_vec();
+        assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
+        bytes.resize(32, 0);
+        assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
+        bytes.resize(33, 0);
+        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: "FIN", .. })));
+    }
+
+    #[test]
+    fn each_mistake_has_its_error() {
+        assert!(matches!(parse(&[]), Err(WireError::Length { .. })));
+        assert!(matches!(parse(&[3; 15]), Err(WireError::Length { .. })));
+        assert_eq!(parse(&[4; 16]), Err(WireError::Opcode(4)));
+        let mut control = Control::Credit { messages: 0, bytes: 0 }.emit();
+        control[1] = 2;
+        assert_eq!(parse(&control), Err(WireError::Version(2)));
+        control[1] = 1;
+        control[2] = 3;
+        assert_eq!(parse(&control), Err(WireError::Control(3)));
+        let span = RemoteSpan { address: 0, key: 0, length: 50 };
+        let request = Rendezvous { app_ctx: AppCtx(0), tag: Tag(0), span, immediate: None };
+        let mut bytes = request.emit();
+        bytes[15 + 16] = 51;
+        assert_eq!(parse(&bytes), Err(WireError::Lengths { rvh: 51, real: 50 }));
+        bytes[4] = 0x40;
+        assert_eq!(parse(&bytes), Err(WireError::Flags(1 << 30)));
+        assert!(matches!(parse(&request.emit()[..40]), Err(WireError::Length { .. })));
+    }
+}

@@ -1,0 +1,257 @@
+//! Random programs on three engines: every send and receive ends once, in order, with its own bytes.
+
+#![allow(clippy::cast_possible_truncation, clippy::needless_range_loop, reason = "small numbers")]
+
+mod wire;
+
+use std::collections::{HashMap, VecDeque};
+
+use proptest::prelude::*;
+use tagmatch_fallback::{Completion, MessageId, RequestId, SendMode, Started};
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+use wire::{Node, config, meet, nodes, settle};
+
+const NODES: usize = 3;
+const TAGS: u64 = 4;
+const LENGTH_MAX: usize = 3000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send { from: usize, to: usize, tag: u64, length: usize, mode: u8 },
+    Receive { at: usize, tag: Option<u64>, from: Option<usize>, room: usize },
+    Cancel { at: usize, which: usize },
+    Probe { at: usize, tag: Option<u64> },
+    TakeProbed { at: usize, room: Option<usize> },
+    Work { at: usize, rounds: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = 0..NODES;
+    let tag = 0..TAGS;
+    let length = prop_oneof![Just(0), 1..64usize, 0..LENGTH_MAX];
+    prop_oneof![
+        6 => (node.clone(), node.clone(), tag.clone(), length.clone(), 0..3u8)
+            .prop_map(|(from, to, tag, length, mode)| Step::Send { from, to, tag, length, mode }),
+        6 => (node.clone(), prop::option::of(tag.clone()), prop::option::of(node.clone()), length.clone())
+            .prop_map(|(at, tag, from, room)| Step::Receive { at, tag, from, room }),
+        1 => (node.clone(), 0..8usize).prop_map(|(at, which)| Step::Cancel { at, which }),
+        1 => (node.clone(), prop::option::of(tag)).prop_map(|(at, tag)| Step::Probe { at, tag }),
+        1 => (node.clone(), prop::option::of(length)).prop_map(|(at, room)| Step::TakeProbed { at, room }),
+        6 => (node, 1..4usize).prop_map(|(at, rounds)| Step::Work { at, rounds }),
+    ]
+}
+
+/// A message says who sent it and the how-manieth of its sender to this receiver and tag it is.
+fn payload(from: usize, number: u32, length: usize) -> Buffer {
+    (0..length).map(|i| (i as u32 * 31 + number * 7 + from as u32) as u8).collect::<Vec<_>>().into()
+}
+
+#[derive(Default)]
+struct World {
+    /// (from, to, tag) -> messages not yet received, as (number, length).
+    sent: HashMap<(usize, usize, u64), VecDeque<(u32, usize)>>,
+    numbers: HashMap<(usize, usize), u32>,
+    receives: Vec<VecDeque<RequestId>>,
+    /// Messages that a matched probe took, with what they must be.
+    probed: Vec<VecDeque<(MessageId, usize, u32, usize)>>,
+    sends: Vec<Vec<RequestId>>,
+    /// node, its number of a peer -> node
+    met: Vec<HashMap<PeerId, usize>>,
+}
+
+impl World {
+    /// A receive or a matched probe took a message of this envelope: the oldest of its kind, or one
+    /// that a receive matched earlier and that has not been looked at yet.
+    fn take(&mut self, from: usize, at: usize, tag: u64, number: u32) -> usize {
+        let waiting = self.sent.get_mut(&(from, at, tag)).expect("never sent");
+        let index = waiting.iter().position(|&(n, _)| n == number).expect("received twice");
+        waiting.remove(index).unwrap().1
+    }
+
+    fn received(&mut self, at: usize, completion: Completion) {
+        let Ok(status) = completion.result else { return };
+        let from = self.met[at][&status.source];
+        let number = status.immediate.expect("immediate data is lost");
+        let length = self.take(from, at, status.tag.0, number);
+        self.check_bytes(from, number, length, status.length, &completion.buffer, status.truncated);
+    }
+
+    fn check_bytes(
+        &self,
+        from: usize,
+        number: u32,
+        sent: usize,
+        told: u64,
+        buffer: &[u8],
+        cut: bool,
+    ) {
+        assert_eq!(told, sent as u64);
+        let fits = sent.min(buffer.len());
+        assert_eq!(buffer[..fits], payload(from, number, sent)[..fits]);
+        assert!(buffer[fits..].iter().all(|&b| b == 0xee), "wrote past the message");
+        assert_eq!(cut, sent > buffer.len());
+    }
+
+    fn sweep(&mut self, n: &mut [Node]) {
+        for at in 0..NODES {
+            for _ in 0..self.receives[at].len() {
+                let request = self.receives[at].pop_front().unwrap();
+                match n[at].take(request) {
+                    Some(completion) => self.received(at, completion),
+                    None => self.receives[at].push_back(request),
+                }
+            }
+            self.sends[at].retain(|&send| match n[at].take(send) {
+                Some(completion) => {
+                    completion.result.expect("a send failed");
+                    false
+                }
+                None => true,
+            });
+        }
+    }
+}
+
+fn pattern(tag: Option<u64>) -> Pattern {
+    tag.map_or(Pattern::new(Tag(0), TagMask::ANY), |tag| Pattern::new(Tag(tag), TagMask::EXACT))
+}
+
+fn run(steps: Vec<Step>, capacity: usize) {
+    let (net, mut n) = nodes(NODES, &config());
+    net.borrow_mut().capacity = capacity;
+    let mut world = World {
+        receives: vec![VecDeque::new(); NODES],
+        probed: vec![VecDeque::new(); NODES],
+        sends: vec![Vec::new(); NODES],
+        met: vec![HashMap::new(); NODES],
+        ..World::default()
+    };
+    let mut peers = [[PeerId(0); NODES]; NODES];
+    for a in 0..NODES {
+        for b in 0..NODES {
+            peers[a][b] = meet(&mut n, a, b);
+            world.met[a].insert(peers[a][b], b);
+        }
+    }
+    for step in steps {
+        match step {
+            Step::Send { from, to, tag, length, mode } => {
+                let number = world.numbers.entry((from, to)).or_default();
+                *number += 1;
+                let number = *number;
+                world.sent.entry((from, to, tag)).or_default().push_back((number, length));
+                let mode = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered]
+                    [usize::from(mode)];
+                let bytes = payload(from, number, length);
+                match n[from].send(peers[from][to], Tag(tag), Some(number), bytes, mode) {
+                    Started::Done(done) => drop(done.result.expect("a send failed")),
+                    Started::Pending(send) => world.sends[from].push(send),
+                }
+            }
+            Step::Receive { at, tag, from, room } => {
+                let mut pattern = pattern(tag);
+                if let Some(from) = from {
+                    pattern = pattern.from_source(SourceId(peers[at][from].0));
+                }
+                match n[at].receive(pattern, vec![0xee; room].into()) {
+                    Started::Done(done) => world.received(at, done),
+                    Started::Pending(request) => world.receives[at].push_back(request),
+                }
+            }
+            Step::Cancel { at, which } => {
+                if let Some(&request) = world.receives[at].get(which) {
+                    n[at].cancel(request);
+                }
+            }
+            Step::Probe { at, tag } => {
+                let seen = n[at].probe(&pattern(tag));
+                let taken = n[at].matched_probe(&pattern(tag));
+                assert_eq!(seen, taken.map(|(_, status)| status));
+                if let Some((message, status)) = taken {
+                    let from = world.met[at][&status.source];
+                    let number = status.immediate.unwrap();
+                    let length = world.take(from, at, status.tag.0, number);
+                    assert_eq!((length as u64, false), (status.length, status.truncated));
+                    world.probed[at].push_back((message, from, number, length));
+                }
+            }
+            Step::TakeProbed { at, room } => {
+                if let Some((message, from, number, length)) = world.probed[at].pop_front() {
+                    match room {
+                        None => assert!(n[at].discard_message(message)),
+                        Some(room) => {
+                            let started = n[at].receive_message(message, vec![0xee; room].into());
+                            settle(&mut n);
+                            let done = match started {
+                                Started::Done(done) => done,
+                                Started::Pending(request) => n[at].take(request).unwrap(),
+                            };
+                            let status = done.result.unwrap();
+                            world.check_bytes(
+                                from,
+                                number,
+                                length,
+                                status.length,
+                                &done.buffer,
+                                status.truncated,
+                            );
+                        }
+                    }
+                }
+            }
+            Step::Work { at, rounds } => {
+                (0..rounds).for_each(|_| _ = n[at].progress());
+            }
+        }
+        world.sweep(&mut n);
+    }
+    // At the end everything that was sent can be had, each once, in the order of its sender.
+    for at in 0..NODES {
+        for request in std::mem::take(&mut world.receives[at]) {
+            n[at].cancel(request);
+            match n[at].take(request) {
+                Some(done) => world.received(at, done),
+                None => world.receives[at].push_back(request),
+            }
+        }
+        while let Some((message, ..)) = world.probed[at].pop_front() {
+            n[at].discard_message(message);
+        }
+    }
+    settle(&mut n);
+    world.sweep(&mut n);
+    let mut last: HashMap<(PeerId, usize), u32> = HashMap::new();
+    for at in 0..NODES {
+        while n[at].probe(&pattern(None)).is_some() {
+            let started = n[at].receive(pattern(None), vec![0xee; LENGTH_MAX].into());
+            settle(&mut n);
+            let done = match started {
+                Started::Done(done) => done,
+                Started::Pending(request) => n[at].take(request).unwrap(),
+            };
+            let status = done.result.unwrap();
+            let number = status.immediate.unwrap();
+            let previous = last.insert((status.source, at), number);
+            assert!(previous < Some(number), "a message overtook another of its sender");
+            world.received(at, done);
+        }
+    }
+    world.sweep(&mut n);
+    assert!(world.sent.values().all(VecDeque::is_empty), "lost: {:?}", world.sent);
+    assert!(world.sends.iter().all(Vec::is_empty), "sends that never end");
+    for node in &n {
+        assert_eq!((node.requests(), node.counters().unexpected_bytes_now), (0, 0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_is_lost_doubled_or_mixed_up(
+        steps in prop::collection::vec(step(), 1..200),
+        capacity in 1..10usize,
+    ) {
+        run(steps, capacity);
+    }
+}

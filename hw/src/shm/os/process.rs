@@ -1,0 +1,88 @@
+//! Other processes: whether they live, and reading their memory. Also the barrier that reaches them.
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{check, check_count};
+
+/// Number of a process, as this process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pid(pub(crate) i32);
+
+impl Pid {
+    pub(crate) fn own() -> Self {
+        // SAFETY: no pointers, can't fail.
+        Pid(unsafe { libc::getpid() })
+    }
+}
+
+/// The effective user of this process, which is the one that peers see on a socket.
+pub(crate) fn own_uid() -> u32 {
+    // SAFETY: no pointers, can't fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub(crate) fn open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers. The descriptor is close-on-exec from the start, see pidfd_open(2).
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
+    let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    let fd = check(fd)?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the process behind a pidfd has ended.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    super::event::is_readable(pidfd)
+}
+
+/// Reads another process' memory into `into`; returns how many bytes came, which may be fewer.
+///
+/// The caller finds out afterwards whether `pid` was still the process that it meant.
+pub(crate) fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let Ok(remote) = usize::try_from(address) else {
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    };
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(remote),
+        iov_len: into.len(),
+    };
+    // SAFETY: the local part is a slice that is ours alone; the remote part is checked by the
+    // kernel against the other process' memory.
+    check_count(unsafe {
+        libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0)
+    })
+}
+
+/// Lets any process of this user read our memory, where Yama would allow only our ancestors.
+pub(crate) fn allow_readers() -> io::Result<()> {
+    // SAFETY: prctl(2) with PR_SET_PTRACER takes a number. `PR_SET_PTRACER_ANY` is -1 as a long.
+    check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) }).map(drop)
+}
+
+/// Whether the kernel lets others of this user look into this process at all, see prctl(2).
+pub(crate) fn is_dumpable() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: no pointers.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    check(i32::try_from(answer).map_err(|_| io::ErrorKind::InvalidData)?)
+}
+
+/// Enters this process among those that [`barrier_everywhere`] reaches.
+pub(crate) fn register_for_barriers() -> io::Result<()> {
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED).map(drop)
+}
+
+/// A full memory barrier on every thread of every registered process, as membarrier(2) promises.
+pub(crate) fn barrier_everywhere() -> io::Result<()> {
+    membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).map(drop)
+}

@@ -1,0 +1,150 @@
+//! One slot: what its first word says, checked before it is believed.
+
+use std::sync::atomic::AtomicU64;
+
+/// Bytes of a message that lie in its slot, if it has no immediate data.
+pub(crate) const INLINE_BYTES: usize = 56;
+
+/// Bytes of immediate data: they take the end of the slot.
+pub(crate) const IMMEDIATE_BYTES: usize = 4;
+
+/// A slot: one cache line.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    /// Low half: sequence number, the position of the message + 1. High half: [`Meta`].
+    ///
+    /// Stored by the writer, last and with `Release`; loaded by the reader with `Acquire`: whoever
+    /// sees the sequence number sees the body and the spilled bytes.
+    pub(crate) word: AtomicU64,
+    /// The first bytes of the message, then its immediate data if it has any. `Relaxed`: ordered by
+    /// `word`.
+    pub(crate) body: [AtomicU64; INLINE_BYTES / 8],
+}
+
+const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
+
+/// The high half of a slot's first word: length and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta(pub u32);
+
+impl Meta {
+    const IMMEDIATE: u32 = 1 << 31;
+    const INTERNAL: u32 = 1 << 30;
+    const LENGTH: u32 = (1 << 28) - 1;
+
+    /// Of a message of `length` bytes, which must be below 2^28.
+    #[inline]
+    pub(crate) fn new(length: u32, immediate: bool, internal: bool) -> Self {
+        let immediate = if immediate { Self::IMMEDIATE } else { 0 };
+        let internal = if internal { Self::INTERNAL } else { 0 };
+        Meta(length & Self::LENGTH | immediate | internal)
+    }
+
+    /// The slot's first word.
+    #[inline]
+    pub(crate) fn word(self, sequence: u32) -> u64 {
+        u64::from(sequence) | u64::from(self.0) << 32
+    }
+}
+
+/// What a reader accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Longest message.
+    pub message_bytes_max: u32,
+    /// Longest message of the device's own.
+    pub internal_bytes_max: u32,
+}
+
+/// A slot's first word, believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of the message.
+    pub length: u32,
+    /// Bytes of it that lie in the slot; the rest is spilled.
+    pub inline: u32,
+    /// Whether there is immediate data at the end of the slot.
+    pub immediate: bool,
+    /// A message of the device's own, not to be shown to the engine.
+    pub internal: bool,
+}
+
+impl Shape {
+    /// Bytes of the message that are not in the slot.
+    #[inline]
+    pub fn spilled(self) -> u32 {
+        self.length - self.inline
+    }
+}
+
+/// Checks a slot's meta data. Everything is decided on this one copy.
+///
+/// # Errors
+/// The rule that the writer broke.
+#[inline]
+pub fn parse(meta: Meta, bounds: Bounds) -> Result<Shape, &'static str> {
+    let length = meta.0 & Meta::LENGTH;
+    if meta.0 & !(Meta::IMMEDIATE | Meta::INTERNAL | Meta::LENGTH) != 0 {
+        return Err("a message has unknown flags");
+    }
+    let immediate = meta.0 & Meta::IMMEDIATE != 0;
+    let internal = meta.0 & Meta::INTERNAL != 0;
+    let length_max = if internal {
+        bounds.internal_bytes_max
+    } else {
+        bounds.message_bytes_max
+    };
+    if length > length_max {
+        return Err("a message is longer than allowed");
+    }
+    let room = if immediate {
+        (INLINE_BYTES - IMMEDIATE_BYTES) as u32
+    } else {
+        INLINE_BYTES as u32
+    };
+    Ok(Shape {
+        length,
+        inline: length.min(room),
+        immediate,
+        internal,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BOUNDS: Bounds = Bounds {
+        message_bytes_max: 16448,
+        internal_bytes_max: 40000,
+    };
+
+    proptest! {
+        #[test]
+        fn whatever_is_accepted_is_within_bounds(word: u32) {
+            if let Ok(shape) = parse(Meta(word), BOUNDS) {
+                let max = if shape.internal { 40000 } else { 16448 };
+                prop_assert!(shape.length <= max);
+                let tail = if shape.immediate { IMMEDIATE_BYTES } else { 0 };
+                prop_assert!(shape.inline as usize + tail <= INLINE_BYTES);
+                prop_assert!(shape.inline <= shape.length);
+                prop_assert_eq!(Meta::new(shape.length, shape.immediate, shape.internal), Meta(word));
+            }
+        }
+
+        #[test]
+        fn what_a_writer_writes_is_accepted(length in 0u32..=16448, immediate: bool) {
+            let shape = parse(Meta::new(length, immediate, false), BOUNDS).unwrap();
+            prop_assert_eq!((shape.length, shape.immediate), (length, immediate));
+            prop_assert_eq!(shape.inline + shape.spilled(), length);
+        }
+    }
+
+    #[test]
+    fn refuses_too_long_and_unknown_flags() {
+        assert!(parse(Meta::new(16449, false, false), BOUNDS).is_err());
+        assert!(parse(Meta::new(16449, false, true), BOUNDS).is_ok());
+        assert!(parse(Meta(1 << 29), BOUNDS).is_err());
+    }
+}

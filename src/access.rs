@@ -1,0 +1,195 @@
+//! One worker, reached from one thread or from many.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
+
+use tagmatch_fallback::{Engine, RequestId};
+use tagmatch_hw::Address;
+use tagmatch_hw::shm::Shm;
+
+use crate::config::WaitPolicy;
+
+/// What the handles of a worker share.
+pub struct State {
+    pub(crate) engine: Engine<Shm>,
+    /// Who wants to know that a request is over.
+    wakers: HashMap<RequestId, Waker>,
+    /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
+    pub(crate) sleepers: usize,
+}
+
+impl State {
+    pub(crate) fn new(engine: Engine<Shm>) -> Self {
+        State { engine, wakers: HashMap::new(), sleepers: 0 }
+    }
+
+    /// Takes the events that are there, and leaves the device armed if others sleep on it.
+    #[inline]
+    pub(crate) fn progress(&mut self) -> usize {
+        let mut events = self.engine.progress();
+        if self.sleepers > 0 {
+            while !self.engine.arm() {
+                events += self.engine.progress();
+            }
+        }
+        events
+    }
+
+    /// Wakes `waker` once the request is over; gives back the waker that this replaces.
+    pub(crate) fn watch(&mut self, request: RequestId, waker: Waker) -> Option<Waker> {
+        if self.engine.watch(request) { self.wakers.insert(request, waker) } else { Some(waker) }
+    }
+
+    /// Forgets who wanted to be woken. The waker is dropped by the caller, outside of any lock: it is
+    /// foreign code.
+    pub(crate) fn unwatch(&mut self, request: RequestId) -> Option<Waker> {
+        if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
+    }
+
+    #[inline]
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        if self.engine.has_woken() { self.collect_wakers() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn collect_wakers(&mut self) -> Vec<Waker> {
+        let woken = self.engine.take_woken();
+        woken.into_iter().filter_map(|request| self.wakers.remove(&request)).collect()
+    }
+}
+
+/// What never changes about a worker.
+pub(crate) struct Fixed {
+    /// Tells the peers of this worker from those of others.
+    pub(crate) worker: u32,
+    pub(crate) address: Address,
+    pub(crate) wait: WaitPolicy,
+    /// A duplicate of the device's descriptor, to sleep on without holding the worker.
+    pub(crate) events: OwnedFd,
+}
+
+/// How the handles of a worker reach it: [`Local`] or [`Shared`].
+pub trait Access: Clone + sealed::Sealed {
+    /// Whether other threads may make progress while one sleeps.
+    #[doc(hidden)]
+    const SHARED: bool;
+
+    #[doc(hidden)]
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R;
+
+    /// Like `with`, but `None` if another thread is at it.
+    #[doc(hidden)]
+    fn try_with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R>;
+}
+
+pub(crate) mod sealed {
+    use super::{Fixed, State};
+
+    pub trait Sealed {
+        #[doc(hidden)]
+        #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+        fn new(state: State, fixed: Fixed) -> Self;
+
+        #[doc(hidden)]
+        #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+        fn fixed(&self) -> &Fixed;
+    }
+}
+
+/// Access from one thread, without locks.
+#[derive(Clone)]
+pub struct Local(Rc<(RefCell<State>, Fixed)>);
+
+/// Access from many threads, under one lock.
+#[derive(Clone)]
+pub struct Shared(Arc<(Mutex<State>, Fixed)>);
+
+impl sealed::Sealed for Local {
+    #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+    fn new(state: State, fixed: Fixed) -> Self {
+        Local(Rc::new((RefCell::new(state), fixed)))
+    }
+
+    #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+    fn fixed(&self) -> &Fixed {
+        &self.0.1
+    }
+}
+
+impl Access for Local {
+    const SHARED: bool = false;
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.0.0.borrow_mut();
+        let out = f(&mut state);
+        let wakers = state.take_wakers();
+        drop(state);
+        // Foreign code, which may well call this worker: nothing is borrowed any more.
+        wakers.into_iter().for_each(Waker::wake);
+        out
+    }
+
+    #[inline]
+    fn try_with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+        Some(self.with(f))
+    }
+}
+
+impl sealed::Sealed for Shared {
+    #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+    fn new(state: State, fixed: Fixed) -> Self {
+        Shared(Arc::new((Mutex::new(state), fixed)))
+    }
+
+    #[allow(private_interfaces, reason = "sealed: only this crate calls it")]
+    fn fixed(&self) -> &Fixed {
+        &self.0.1
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn run<R>(mut state: MutexGuard<'_, State>, f: impl FnOnce(&mut State) -> R) -> R {
+        let out = f(&mut state);
+        let wakers = state.take_wakers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        out
+    }
+}
+
+impl Access for Shared {
+    const SHARED: bool = true;
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        Self::run(self.0.0.lock().unwrap_or_else(PoisonError::into_inner), f)
+    }
+
+    #[inline]
+    fn try_with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+        match self.0.0.try_lock() {
+            Ok(state) => Some(Self::run(state, f)),
+            Err(TryLockError::Poisoned(state)) => Some(Self::run(state.into_inner(), f)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Shared")
+    }
+}

@@ -1,0 +1,89 @@
+//! Settings of a worker.
+
+use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+use tagmatch_hw::shm::ShmConfig;
+
+/// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
+///
+/// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
+/// thread per core. Where more threads wait than there are cores, set `spin` to 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitPolicy {
+    /// Polls before the first yield.
+    pub spin: u32,
+    /// Polls, each after a yield, before the first sleep.
+    pub yields: u32,
+    /// Whether to sleep at all. A sleeping worker costs no processor time, and some microseconds to
+    /// wake; its peers pay for the wake-up call.
+    pub sleep: bool,
+}
+
+impl Default for WaitPolicy {
+    fn default() -> Self {
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
+    }
+}
+
+/// Settings of a worker. The default is right for most.
+///
+/// ```
+/// use tagmatch::{Config, Worker};
+/// let config = Config { unexpected_bytes: 8 << 20, ..Config::default() };
+/// let worker = Worker::new(config)?;
+/// # Ok::<(), tagmatch::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest payload in bytes that is sent at once; a larger one is read by its receiver out of the
+    /// sender's memory. At most what the device carries in one message.
+    pub eager_max: usize,
+    /// Bytes that unexpected messages of all peers together may take in this worker, counted in
+    /// blocks of powers of two. Beyond it peers wait; nothing is lost.
+    pub unexpected_bytes: u64,
+    /// Unexpected messages of all peers together that may wait in this worker. Beyond it peers wait.
+    /// Each peer may always have [`tagmatch_fallback::FLOOR_MESSAGES`] rendezvous requests waiting.
+    pub unexpected_messages: u64,
+    /// Of these, the share that one peer may take: from 1 to 100 percent.
+    pub unexpected_peer_percent: u32,
+    /// How blocking calls wait.
+    pub wait: WaitPolicy,
+    /// The shared-memory device.
+    pub shm: ShmConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            eager_max: 8192,
+            unexpected_bytes: 64 << 20,
+            unexpected_messages: 1 << 18,
+            unexpected_peer_percent: 50,
+            wait: WaitPolicy::default(),
+            shm: ShmConfig::default(),
+        }
+    }
+}
+
+/// What a stranger is granted at first.
+const FIRST: Amount = Amount { messages: 1024, bytes: 256 * 1024 };
+
+impl Config {
+    pub(crate) fn engine(&self, seed: u64) -> EngineConfig {
+        let share = |total: u64| {
+            let percent = u128::from(self.unexpected_peer_percent.clamp(1, 100));
+            u64::try_from(u128::from(total) * percent / 100).unwrap_or(total)
+        };
+        let pool = Amount { messages: self.unexpected_messages, bytes: self.unexpected_bytes };
+        let peer_max = Amount { messages: share(pool.messages), bytes: share(pool.bytes) };
+        let first = Amount {
+            messages: FIRST.messages.min(peer_max.messages),
+            bytes: FIRST.bytes.min(peer_max.bytes),
+        };
+        EngineConfig {
+            eager_max: self.eager_max,
+            credit: CreditConfig { pool, first, peer_max },
+            seed,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Peers, envelopes and patterns in the terms of the public API.
+
+use tagmatch_fallback as fallback;
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+/// A peer, as one worker knows it. Numbers count from 0, which is the worker itself, in the order of
+/// meeting; they are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    pub(crate) id: PeerId,
+    pub(crate) worker: u32,
+}
+
+impl Peer {
+    /// The peer's number on its worker.
+    pub fn number(self) -> u32 {
+        self.id.0
+    }
+}
+
+/// Which messages a receive or a probe takes: by tag and mask, from one peer or from any.
+///
+/// A message with tag `t` matches iff `(t ^ tag) & mask == 0`, and its sender is the one that is
+/// named, if one is.
+///
+/// ```
+/// use tagmatch::{Match, Tag, TagMask};
+/// let exact = Match::tag(7);
+/// let low_byte = Match::masked(Tag(7), TagMask(0xff));
+/// let all = Match::any();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    pattern: Pattern,
+    peer: Option<Peer>,
+}
+
+impl Match {
+    /// Messages with this tag.
+    #[inline]
+    pub fn tag(tag: impl Into<Tag>) -> Self {
+        Self::masked(tag.into(), TagMask::EXACT)
+    }
+
+    /// Messages whose tag agrees in the bits of the mask.
+    #[inline]
+    pub fn masked(tag: Tag, mask: TagMask) -> Self {
+        Match { pattern: Pattern::new(tag, mask), peer: None }
+    }
+
+    /// All messages.
+    pub fn any() -> Self {
+        Self::masked(Tag(0), TagMask::ANY)
+    }
+
+    /// Of these, the ones that `peer` sends.
+    #[inline]
+    #[must_use]
+    pub fn from(self, peer: Peer) -> Self {
+        let pattern = self.pattern.from_source(SourceId(peer.id.0));
+        Match { pattern, peer: Some(peer) }
+    }
+
+    pub(crate) fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+}
+
+/// The envelope of a message, complete on every path: whether it was expected, unexpected, probed,
+/// received at once or much later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who sent it.
+    pub source: Peer,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its full length in bytes, also when less fitted into the buffer.
+    pub length: u64,
+    /// Whether the buffer was too small: it holds the message's first bytes. A probe never says so.
+    pub truncated: bool,
+    /// Immediate data, if the sender gave any.
+    pub immediate: Option<u32>,
+}
+
+impl Status {
+    pub(crate) fn new(status: fallback::Status, worker: u32) -> Self {
+        let fallback::Status { source, tag, length, truncated, immediate } = status;
+        Status { source: Peer { id: source, worker }, tag, length, truncated, immediate }
+    }
+}
+
+/// A received message.
+#[derive(Debug)]
+pub struct Received {
+    /// The buffer that the receive was given.
+    pub buffer: Buffer,
+    /// The message's envelope.
+    pub status: Status,
+}
+
+impl Received {
+    /// The bytes that were received: all of the message, or as many as fitted.
+    pub fn data(&self) -> &[u8] {
+        let length = usize::try_from(self.status.length).unwrap_or(usize::MAX);
+        &self.buffer[..length.min(self.buffer.len())]
+    }
+}
+
+/// A completed send.
+#[derive(Debug)]
+pub struct Sent {
+    /// The buffer that the send was given.
+    pub buffer: Buffer,
+}
+
+/// How a message is sent: see [`crate::WorkerOf::send_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// When the send is complete.
+    pub mode: fallback::SendMode,
+    /// 32 bits for the receiver's completion.
+    pub immediate: Option<u32>,
+}

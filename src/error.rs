@@ -1,0 +1,83 @@
+//! What can go wrong, by who can do something about it.
+
+use std::fmt;
+
+use tagmatch_fallback::{Fault, PeerFault};
+use tagmatch_hw::{Address, Buffer, DeviceError};
+
+use crate::Peer;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device could not do what it was asked for.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The peer that the operation depends on is down; it stays so. A process that is started anew
+    /// has a new address.
+    #[error("{peer} is down: {fault}")]
+    PeerDown {
+        /// Which peer.
+        peer: Peer,
+        /// Why.
+        fault: PeerFault,
+    },
+    /// The receive was cancelled before a message matched it.
+    #[error("the receive was cancelled before a message matched it")]
+    Cancelled,
+    /// The operation was refused or broke; the text says how.
+    #[error("{0}")]
+    Operation(Fault),
+    /// The peer belongs to another worker.
+    #[error("{peer} belongs to another worker")]
+    ForeignPeer {
+        /// The peer that was given.
+        peer: Peer,
+    },
+    /// The result was taken before, by [`crate::Request::test`] or by polling the future.
+    #[error("the request's result was taken before")]
+    AlreadyTaken,
+    /// A system call of a blocking wait failed.
+    #[error("waiting for {address}: {source}")]
+    Wait {
+        /// The worker that waited.
+        address: Address,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A failed operation: what went wrong, and the buffer that it owned.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    /// What went wrong.
+    pub error: Error,
+    /// The operation's buffer; its contents are unspecified if a receive failed.
+    pub buffer: Buffer,
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+impl Error {
+    pub(crate) fn from_fault(fault: Fault, worker: u32) -> Self {
+        match fault {
+            Fault::PeerDown { peer, fault } => {
+                Error::PeerDown { peer: Peer { id: peer, worker }, fault }
+            }
+            Fault::Cancelled => Error::Cancelled,
+            other => Error::Operation(other),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.id, f)
+    }
+}

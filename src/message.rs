@@ -1,0 +1,57 @@
+//! Messages that a matched probe took.
+
+use std::fmt;
+
+use tagmatch_fallback::MessageId;
+use tagmatch_hw::Buffer;
+
+use crate::access::{Access, Local};
+use crate::envelope::{Received, Status};
+use crate::request::Request;
+
+/// A message that [`crate::WorkerOf::mprobe`] took: nobody else finds it. It is to be received;
+/// dropping it discards it, and its sender completes as if it had been received.
+///
+/// A synchronous sender completes only once the receive has begun.
+#[must_use = "a matched message that is dropped is discarded"]
+pub struct Message<A: Access = Local> {
+    access: A,
+    id: MessageId,
+    status: Status,
+}
+
+impl<A: Access> Message<A> {
+    pub(crate) fn new(access: &A, id: MessageId, status: Status) -> Self {
+        Message { access: access.clone(), id, status }
+    }
+
+    /// The message's envelope.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Receives it. Truncation is reported by the receive. If its sender died before its bytes could
+    /// be read, the receive fails.
+    pub fn recv(self, buffer: impl Into<Buffer>) -> Request<Received, A> {
+        let (id, buffer) = (self.id, buffer.into());
+        let started = self.access.with(|state| state.engine.receive_message(id, buffer));
+        // What is left of the message is its name, which names nothing any more, or a message that
+        // the receive refused: then dropping discards it.
+        Request::new(&self.access, started)
+    }
+
+    /// Drops it.
+    pub fn discard(self) {}
+}
+
+impl<A: Access> Drop for Message<A> {
+    fn drop(&mut self) {
+        self.access.with(|state| state.engine.discard_message(self.id));
+    }
+}
+
+impl<A: Access> fmt::Debug for Message<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Message").field(&self.status).finish()
+    }
+}

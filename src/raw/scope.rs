@@ -1,0 +1,155 @@
+//! Operations on borrowed slices, inside a closure that does not return before they have ended.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use tagmatch_fallback::RequestId;
+use tagmatch_hw::Buffer;
+use tagmatch_soft::Tag;
+
+use super::{borrowed, borrowed_shared};
+use crate::access::{Access, Local};
+use crate::envelope::{Match, Peer, Received, SendOptions, Status};
+use crate::error::Error;
+use crate::request::Request;
+use crate::wait::wait_until;
+use crate::worker::WorkerOf;
+
+/// Where operations on borrowed slices begin; see [`WorkerOf::scope`].
+pub struct Scope<'scope, 'env: 'scope, A: Access = Local> {
+    worker: &'env WorkerOf<A>,
+    /// Operations that hold a borrowed slice, or did.
+    begun: RefCell<Vec<RequestId>>,
+    // Invariant in both, as `std::thread::Scope` is: neither lifetime may be shortened.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// An operation on a borrowed slice. Dropping it cancels a receive that has not matched.
+#[must_use = "a receive that is dropped is cancelled"]
+#[derive(Debug)]
+pub struct ScopedRequest<'scope, A: Access = Local> {
+    request: Request<Received, A>,
+    slice: PhantomData<&'scope mut [u8]>,
+}
+
+impl<'scope, A: Access> ScopedRequest<'scope, A> {
+    /// The result, if there is one; makes progress if there isn't. For a send, the envelope's source
+    /// is the peer that it went to.
+    pub fn test(&mut self) -> Option<Result<Status, Error>> {
+        self.request.test().map(|result| Ok(result?.status))
+    }
+
+    /// Blocks until the operation ends.
+    pub fn wait(self) -> Result<Status, Error> {
+        Ok(self.request.wait()?.status)
+    }
+
+    /// Asks to cancel; see [`Request::cancel`].
+    pub fn cancel(&mut self) {
+        self.request.cancel();
+    }
+}
+
+impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
+    /// Receives into a slice; see [`WorkerOf::recv`].
+    pub fn recv(&'scope self, which: Match, slice: &'scope mut [u8]) -> ScopedRequest<'scope, A> {
+        // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
+        let buffer = unsafe { borrowed(slice) };
+        self.begun(self.worker.recv(which, buffer))
+    }
+
+    /// Sends a slice; see [`WorkerOf::send`].
+    pub fn send(
+        &'scope self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        slice: &'scope [u8],
+    ) -> ScopedRequest<'scope, A> {
+        self.send_with(peer, tag, slice, SendOptions::default())
+    }
+
+    /// Sends a slice in any mode; see [`WorkerOf::send_with`].
+    pub fn send_with(
+        &'scope self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        slice: &'scope [u8],
+        options: SendOptions,
+    ) -> ScopedRequest<'scope, A> {
+        // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
+        let buffer: Buffer = unsafe { borrowed_shared(slice) };
+        self.begun(self.worker.send_with(peer, tag, buffer, options).into_received())
+    }
+
+    fn begun(&self, request: Request<Received, A>) -> ScopedRequest<'scope, A> {
+        self.begun.borrow_mut().extend(request.id());
+        ScopedRequest { request, slice: PhantomData }
+    }
+
+    /// Ends every operation that may still hold a slice: receives are cancelled, all are waited for.
+    fn end(&self) {
+        let access = &self.worker.access;
+        for request in self.begun.take() {
+            access.with(|state| state.engine.cancel(request));
+            let ended = wait_until(access, Some(request), |state| {
+                let taken = state.engine.take(request).is_some();
+                (taken || !state.engine.exists(request)).then_some(())
+            });
+            if ended.is_err() {
+                // The borrow ends with this call, and the operation has not: there is no way on.
+                std::process::abort();
+            }
+        }
+    }
+}
+
+/// Ends the scope's operations also when the closure panics.
+struct End<'a, 'scope, 'env, A: Access>(&'a Scope<'scope, 'env, A>);
+
+impl<A: Access> Drop for End<'_, '_, '_, A> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl<A: Access> WorkerOf<A> {
+    /// Runs a closure that may send and receive borrowed slices. Blocks until every operation that was
+    /// begun in it has ended: receives that have not matched are cancelled then, everything else is
+    /// waited for.
+    ///
+    /// ```
+    /// use tagmatch::{Config, Match, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// let me = worker.oneself();
+    /// let mut inbox = [0u8; 4];
+    /// worker.scope(|scope| {
+    ///     let receive = scope.recv(Match::tag(1), &mut inbox);
+    ///     scope.send(me, 1, b"ping").wait()?;
+    ///     receive.wait()
+    /// })?;
+    /// assert_eq!(&inbox, b"ping");
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    pub fn scope<'env, R>(
+        &'env self,
+        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, A>) -> R,
+    ) -> R {
+        let scope = Scope {
+            worker: self,
+            begun: RefCell::new(Vec::new()),
+            scope: PhantomData,
+            env: PhantomData,
+        };
+        let _end = End(&scope);
+        f(&scope)
+    }
+}
+
+impl<A: Access> fmt::Debug for Scope<'_, '_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({} operations)", self.begun.borrow().len())
+    }
+}

@@ -1,0 +1,200 @@
+//! Waiting: poll, then yield, then sleep.
+
+use std::hint::spin_loop;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::thread::{self, yield_now};
+use std::time::Duration;
+
+use tagmatch_fallback::RequestId;
+use tagmatch_hw::sleep::{Nudge, sleep_until_readable};
+
+use crate::access::sealed::Sealed;
+use crate::access::{Access, State};
+use crate::error::Error;
+
+/// The longest sleep without a look around. A bound against the unforeseen: nothing relies on it.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+thread_local! {
+    /// What wakes this thread when another one makes its progress.
+    static NUDGE: io::Result<Arc<Nudge>> = Nudge::new().map(Arc::new);
+}
+
+/// Waits until `look` finds what it looks for. Makes progress all the while.
+///
+/// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
+/// then. Without it, a shared worker's thread yields and does not sleep.
+pub(crate) fn wait_until<A: Access, R>(
+    access: &A,
+    request: Option<RequestId>,
+    mut look: impl FnMut(&mut State) -> Option<R>,
+) -> Result<R, Error> {
+    if let Some(found) = poll_for_a_while(access, &mut look) {
+        return Ok(found);
+    }
+    let fixed = access.fixed();
+    let fail = |source| Error::Wait { address: fixed.address, source };
+    let nudge = NUDGE.with(|nudge| match nudge {
+        Ok(nudge) => Ok(Arc::clone(nudge)),
+        Err(error) => Err(fail(io::Error::from(error.kind()))),
+    })?;
+    let may_sleep = fixed.wait.sleep && (request.is_some() || !A::SHARED);
+    loop {
+        if may_sleep {
+            nudge.reset();
+            if let (Some(request), true) = (request, A::SHARED) {
+                let waker = Waker::from(Arc::clone(&nudge));
+                drop(access.with(|state| state.watch(request, waker)));
+            }
+            let found = sleep(access, &nudge, &mut look);
+            if let Some(request) = request {
+                drop(access.with(|state| state.unwatch(request)));
+            }
+            if let Some(found) = found.map_err(fail)? {
+                return Ok(found);
+            }
+        } else {
+            yield_now();
+        }
+        if let Some(Some(found)) = access.try_with(|state| {
+            state.progress();
+            look(state)
+        }) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Waits until `rung`, which something rings together with the nudge.
+pub(crate) fn wait_for_alarm<A: Access>(
+    access: &A,
+    nudge: &Nudge,
+    rung: impl Fn() -> bool,
+) -> Result<(), Error> {
+    let fixed = access.fixed();
+    let mut look = |_: &mut State| rung().then_some(());
+    let mut found = poll_for_a_while(access, &mut look);
+    while found.is_none() {
+        found = if fixed.wait.sleep {
+            let slept = sleep(access, nudge, &mut look);
+            slept.map_err(|source| Error::Wait { address: fixed.address, source })?
+        } else {
+            poll_for_a_while(access, &mut look)
+        };
+    }
+    Ok(())
+}
+
+/// The phases before sleep: polls, then polls with a yield before each.
+fn poll_for_a_while<A: Access, R>(
+    access: &A,
+    look: &mut impl FnMut(&mut State) -> Option<R>,
+) -> Option<R> {
+    let policy = access.fixed().wait;
+    let mut polls = 0;
+    loop {
+        let found = access.try_with(|state| {
+            let busy = state.progress() > 0;
+            (busy, look(state))
+        });
+        match found {
+            Some((_, Some(found))) => return Some(found),
+            Some((true, None)) => polls = 0,
+            _ => polls += 1,
+        }
+        if polls <= policy.spin {
+            spin_loop();
+        } else if polls - policy.spin <= policy.yields {
+            yield_now();
+        } else {
+            return None;
+        }
+    }
+}
+
+/// Sleeps until the device, or another thread through the nudge, has something; looks before and
+/// after.
+fn sleep<A: Access, R>(
+    access: &A,
+    nudge: &Nudge,
+    look: &mut impl FnMut(&mut State) -> Option<R>,
+) -> io::Result<Option<R>> {
+    let (found, armed) = access.with(|state| {
+        let found = look(state);
+        let armed = found.is_none() && state.engine.arm();
+        state.sleepers += usize::from(armed);
+        (found, armed)
+    });
+    if !armed {
+        if found.is_none() {
+            access.with(State::progress);
+        }
+        return Ok(found);
+    }
+    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), nudge.as_fd()], SLEEP_MAX);
+    let found = access.with(|state| {
+        state.sleepers -= 1;
+        if state.sleepers == 0 {
+            state.engine.disarm();
+        }
+        state.progress();
+        look(state)
+    });
+    woken.map(|_| found)
+}
+
+/// A thread that makes progress for a shared worker until it is dropped.
+///
+/// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
+#[derive(Debug)]
+pub struct ProgressThread {
+    stop: Arc<std::sync::atomic::AtomicBool>,
+    nudge: Arc<Nudge>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl ProgressThread {
+    pub(crate) fn spawn(access: crate::access::Shared) -> io::Result<Self> {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let stop = Arc::new(AtomicBool::new(false));
+        let nudge = Arc::new(Nudge::new()?);
+        let (stopped, nudged) = (Arc::clone(&stop), Arc::clone(&nudge));
+        let work = move || {
+            while !stopped.load(Ordering::Acquire) {
+                let armed = access.with(|state| {
+                    state.progress();
+                    let armed = state.engine.arm();
+                    state.sleepers += usize::from(armed);
+                    armed
+                });
+                if armed {
+                    let descriptors = [access.fixed().events.as_fd(), nudged.as_fd()];
+                    // An error would repeat at once; progress goes on, only without the sleep.
+                    let _ = sleep_until_readable(&descriptors, SLEEP_MAX);
+                    access.with(|state| {
+                        state.sleepers -= 1;
+                        if state.sleepers == 0 {
+                            state.engine.disarm();
+                        }
+                    });
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
+        Ok(ProgressThread { stop, nudge, thread: Some(thread) })
+    }
+}
+
+impl Drop for ProgressThread {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Release);
+        self.nudge.ring();
+        if let Some(thread) = self.thread.take() {
+            // The thread runs no code that panics; if it did, there is nobody to tell here.
+            let _ = thread.join();
+        }
+    }
+}

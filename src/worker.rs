@@ -1,0 +1,381 @@
+//! The worker: where sends, receives and probes begin.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tagmatch_fallback::{Counters, Engine, Fault, PeerFault, SendMode};
+use tagmatch_hw::shm::Shm;
+use tagmatch_hw::{Address, Buffer, Device, PeerId, ReadMode};
+use tagmatch_soft::Tag;
+
+use crate::access::{Access, Fixed, Local, Shared, State};
+use crate::config::Config;
+use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
+use crate::error::Error;
+use crate::message::Message;
+use crate::request::Request;
+use crate::wait::{ProgressThread, wait_until};
+
+/// Numbers workers, so that a peer of one is not taken for a peer of another.
+static WORKERS: AtomicU32 = AtomicU32::new(0);
+
+/// A worker for one thread: no locks.
+pub type Worker = WorkerOf<Local>;
+
+/// The same for many threads, under one lock. Clones are the same worker.
+pub type SharedWorker = WorkerOf<Shared>;
+
+/// Where messages are sent from and received at. See [`Worker`] and [`SharedWorker`].
+///
+/// **Ordering.** Messages from one worker to another are matched in the order in which they were
+/// sent; receives are matched in the order in which they were posted (MPI-4.1 section 3.5).
+/// Completion has no order.
+///
+/// **Progress.** Nothing moves by itself: messages are taken in by [`progress`](Self::progress), by
+/// [`Request::test`], [`Request::wait`] and polling a request as a future, by probes and by blocking
+/// calls; on a [`SharedWorker`] by a [`ProgressThread`] too. No call blocks unless its page says so.
+///
+/// **Buffers.** An operation owns its buffer until it ends, and gives it back. Blocking calls and
+/// [`scope`](Self::scope) take borrowed slices.
+///
+/// **End.** Dropping the last handle breaks with all peers: they see this worker go down, and
+/// requests that are still there end with an error. Wait for sends that matter.
+///
+/// ```
+/// use tagmatch::{Config, Match, Tag, Worker};
+///
+/// let worker = Worker::new(Config::default())?;
+/// let receive = worker.recv(Match::tag(7), vec![0; 5]);
+/// worker.send(worker.oneself(), Tag(7), b"hello".to_vec()).wait()?;
+/// let message = receive.wait()?;
+/// assert_eq!(message.data(), b"hello");
+/// assert_eq!(message.status.source, worker.oneself());
+/// # Ok::<(), tagmatch::Error>(())
+/// ```
+pub struct WorkerOf<A: Access> {
+    pub(crate) access: A,
+    /// Shared by the clones; the last one to go closes the worker.
+    handle: Arc<Close<A>>,
+}
+
+impl<A: Access> WorkerOf<A> {
+    /// A worker with its device, reachable from now on.
+    ///
+    /// # Errors
+    /// A setting is out of range, or the system refused sockets or memory; the error says which.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let device = Shm::new(config.shm.clone())?;
+        // The standard library's keys come from the system's randomness and stay in this process.
+        let seed = RandomState::new().build_hasher().finish();
+        let address = device.address();
+        let events = device.event_descriptor().try_clone_to_owned();
+        let events = events.map_err(|source| Error::Wait { address, source })?;
+        let mut engine = Engine::new(device, &config.engine(seed));
+        engine.connect(&address)?;
+        let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
+        let fixed = Fixed { worker, address, wait: config.wait, events };
+        let access = A::new(State::new(engine), fixed);
+        Ok(WorkerOf { handle: Arc::new(Close(access.clone())), access })
+    }
+
+    /// Where peers reach this worker. To be handed to them by any means.
+    pub fn address(&self) -> Address {
+        self.access.fixed().address
+    }
+
+    /// The worker at an address. Returns at once; the connection is made by and by, and a failure
+    /// ends the operations that depend on the peer. The same address always gives the same peer, also
+    /// if it connected first; our own gives [`oneself`](Self::oneself).
+    ///
+    /// # Errors
+    /// The bytes can't be an address of a device that this worker has.
+    pub fn connect(&self, address: &Address) -> Result<Peer, Error> {
+        let id = self.access.with(|state| state.engine.connect(address))?;
+        Ok(self.peer(id))
+    }
+
+    /// This worker as its own peer. Sending to oneself works like sending to anyone.
+    pub fn oneself(&self) -> Peer {
+        self.peer(PeerId::ONESELF)
+    }
+
+    /// The address of a peer.
+    pub fn peer_address(&self, peer: Peer) -> Option<Address> {
+        let id = self.own(peer).ok()?;
+        self.access.with(|state| state.engine.device().peer_address(id))
+    }
+
+    /// Why a peer is down, if it is.
+    pub fn peer_fault(&self, peer: Peer) -> Option<PeerFault> {
+        let id = self.own(peer).ok()?;
+        self.access.with(|state| state.engine.peer_fault(id))
+    }
+
+    /// How large messages are read from a peer: straight out of its memory, or copied twice.
+    pub fn read_mode(&self, peer: Peer) -> ReadMode {
+        let mode = |id| self.access.with(|state| state.engine.read_mode(id));
+        self.own(peer).map_or(ReadMode::Unknown, mode)
+    }
+
+    /// Breaks with a peer: it sees this worker go down, and what depends on it here ends with an
+    /// error. For good: the two workers can't connect again.
+    pub fn disconnect(&self, peer: Peer) -> Result<(), Error> {
+        let id = self.own(peer)?;
+        self.access.with(|state| state.engine.disconnect(id));
+        Ok(())
+    }
+
+    /// Sends a message; complete when its buffer may be used again.
+    #[inline]
+    pub fn send(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+    ) -> Request<Sent, A> {
+        self.send_with(peer, tag, buffer, SendOptions::default())
+    }
+
+    /// Sends a message; complete when it was matched and its receive has begun.
+    pub fn send_sync(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+    ) -> Request<Sent, A> {
+        let mode = SendMode::Synchronous;
+        self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
+    }
+
+    /// Sends a message; complete when its bytes are in the receiver's buffer.
+    pub fn send_delivered(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+    ) -> Request<Sent, A> {
+        let mode = SendMode::Delivered;
+        self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
+    }
+
+    /// Sends a message in any mode, with immediate data if wanted.
+    #[inline]
+    pub fn send_with(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        buffer: impl Into<Buffer>,
+        options: SendOptions,
+    ) -> Request<Sent, A> {
+        let (tag, buffer) = (tag.into(), buffer.into());
+        let SendOptions { mode, immediate } = options;
+        match self.own(peer) {
+            Ok(id) => {
+                let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
+                Request::new(&self.access, self.access.with(send))
+            }
+            Err(error) => Request::refused(&self.access, error, buffer),
+        }
+    }
+
+    /// Sends a copy of `payload` and is done: the slice may be used again, and there is nothing to
+    /// wait for. The fastest way for small messages. What can't go out at once waits in a copy.
+    ///
+    /// # Errors
+    /// The peer is down, or not one of this worker. A peer that goes down later is not reported here.
+    #[inline]
+    pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
+        let (id, tag) = (self.own(peer)?, tag.into());
+        let sent = self.access.with(|state| state.engine.inject(id, tag, None, payload));
+        sent.map_err(|fault| self.error(fault))
+    }
+
+    /// Receives a message into a buffer: the oldest waiting one that matches, else the first that
+    /// comes. The buffer's length is the most that is received; a longer message is truncated.
+    #[inline]
+    pub fn recv(&self, which: Match, buffer: impl Into<Buffer>) -> Request<Received, A> {
+        let buffer = buffer.into();
+        if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
+            return Request::refused(&self.access, error, buffer);
+        }
+        let receive = |state: &mut State| state.engine.receive(*which.pattern(), buffer);
+        Request::new(&self.access, self.access.with(receive))
+    }
+
+    /// The envelope of the oldest waiting message that matches, which stays where it is: on a
+    /// [`SharedWorker`] another thread may take it before you do. Makes progress first.
+    pub fn probe(&self, which: Match) -> Option<Status> {
+        which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
+        let status = self.access.with(|state| {
+            state.progress();
+            state.engine.probe(which.pattern())
+        })?;
+        Some(Status::new(status, self.access.fixed().worker))
+    }
+
+    /// Takes the oldest waiting message that matches: no other probe or receive, of whatever thread,
+    /// finds it any more (MPI-4.1 section 3.8.2). It is to be received or dropped. Makes progress
+    /// first.
+    pub fn mprobe(&self, which: Match) -> Option<Message<A>> {
+        which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
+        let (id, status) = self.access.with(|state| {
+            state.progress();
+            state.engine.matched_probe(which.pattern())
+        })?;
+        Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
+    }
+
+    /// Takes in what has come; returns how many events that were, at most 64. 0: nothing to do now.
+    #[inline]
+    pub fn progress(&self) -> usize {
+        self.access.with(State::progress)
+    }
+
+    /// What was counted since the worker was made.
+    pub fn counters(&self) -> Counters {
+        self.access.with(|state| state.engine.counters())
+    }
+
+    /// Sends a slice and blocks until it may be used again.
+    ///
+    /// # Errors
+    /// The peer is down.
+    pub fn send_blocking(
+        &self,
+        peer: Peer,
+        tag: impl Into<Tag>,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        self.scope(|scope| scope.send(peer, tag, payload).wait()).map(|_| ())
+    }
+
+    /// Receives into a slice and blocks until a message has come.
+    ///
+    /// # Errors
+    /// The peer that the receive names is down, or the message's sender died with it.
+    pub fn recv_blocking(&self, which: Match, buffer: &mut [u8]) -> Result<Status, Error> {
+        self.scope(|scope| scope.recv(which, buffer).wait())
+    }
+
+    /// Runs a future to its end on this thread, making progress for this worker meanwhile. Blocks.
+    ///
+    /// For programs without an executor. The future may use several requests at once; it is polled
+    /// again when one of them asks for it.
+    ///
+    /// # Errors
+    /// A system call of the wait failed.
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        crate::request::block_on(&self.access, future)
+    }
+
+    /// Readable once there is something to do, after [`arm`](Self::arm): to be watched by poll(2),
+    /// epoll(7) or an executor's reactor.
+    pub fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.access.fixed().events.as_fd()
+    }
+
+    /// Asks that [`event_descriptor`](Self::event_descriptor) become readable at the next event.
+    /// `false`: there is something to do already; make progress and arm again.
+    pub fn arm(&self) -> bool {
+        self.access.with(|state| state.engine.arm())
+    }
+
+    /// After waking: peers need not wake this worker any more. Optional; without it they go on to pay
+    /// for wake-up calls until the next blocking call.
+    pub fn disarm(&self) {
+        self.access.with(|state| {
+            if state.sleepers == 0 {
+                state.engine.disarm();
+            }
+        });
+    }
+
+    pub(crate) fn peer(&self, id: PeerId) -> Peer {
+        Peer { id, worker: self.access.fixed().worker }
+    }
+
+    #[inline]
+    pub(crate) fn own(&self, peer: Peer) -> Result<PeerId, Error> {
+        if peer.worker == self.access.fixed().worker {
+            Ok(peer.id)
+        } else {
+            Err(Error::ForeignPeer { peer })
+        }
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        Error::from_fault(fault, self.access.fixed().worker)
+    }
+
+    /// Blocks until the oldest message that matches is there; it stays where it is.
+    ///
+    /// # Errors
+    /// The peer that is named is down.
+    pub fn probe_blocking(&self, which: Match) -> Result<Status, Error> {
+        let worker = self.access.fixed().worker;
+        self.wait_for_message(which, |state| {
+            state.engine.probe(which.pattern()).map(|status| Status::new(status, worker))
+        })
+    }
+
+    /// Blocks until the oldest message that matches is there, and takes it.
+    ///
+    /// # Errors
+    /// The peer that is named is down.
+    pub fn mprobe_blocking(&self, which: Match) -> Result<Message<A>, Error> {
+        let worker = self.access.fixed().worker;
+        let (id, status) =
+            self.wait_for_message(which, |state| state.engine.matched_probe(which.pattern()))?;
+        Ok(Message::new(&self.access, id, Status::new(status, worker)))
+    }
+
+    fn wait_for_message<R>(
+        &self,
+        which: Match,
+        mut look: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, Error> {
+        let named = which.peer().map(|peer| self.own(peer)).transpose()?;
+        wait_until(&self.access, None, |state| {
+            if let Some(found) = look(state) {
+                return Some(Ok(found));
+            }
+            let fault = state.engine.peer_fault(named?)?;
+            Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))
+        })?
+    }
+}
+
+impl SharedWorker {
+    /// A thread that makes progress for this worker until it is dropped. It sleeps while there is
+    /// nothing to do. It does not keep the worker from ending: drop it first, or with it.
+    ///
+    /// # Errors
+    /// The system refused a thread or a descriptor.
+    pub fn progress_thread(&self) -> std::io::Result<ProgressThread> {
+        ProgressThread::spawn(self.access.clone())
+    }
+}
+
+impl Clone for SharedWorker {
+    fn clone(&self) -> Self {
+        WorkerOf { access: self.access.clone(), handle: self.handle.clone() }
+    }
+}
+
+/// Ends a worker: requests and messages may outlive its handles, their operations don't.
+struct Close<A: Access>(A);
+
+impl<A: Access> Drop for Close<A> {
+    fn drop(&mut self) {
+        self.0.with(|state| state.engine.close());
+    }
+}
+
+impl<A: Access> fmt::Debug for WorkerOf<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Worker({})", self.address())
+    }
+}

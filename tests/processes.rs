@@ -1,0 +1,382 @@
+//! What the public API promises between processes, death by SIGKILL at every stage included.
+//!
+//! Each test starts this very program again, with a role in its environment; `role` is the test that
+//! plays it and does nothing otherwise.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tagmatch::{Address, Config, Error, Match, Output, Peer, Request, SendMode, SendOptions};
+use tagmatch::{WaitPolicy, Worker};
+
+const ROLE: &str = "TAGMATCH_TEST_ROLE";
+const PARENT: &str = "TAGMATCH_TEST_PARENT";
+/// "hangs nobody for more than a second": with room for a machine that is busy.
+const SOON: Duration = Duration::from_secs(2);
+const HUGE: usize = 256 << 20;
+
+/// Another process, and a worker here that is connected to its worker.
+struct Other {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str, parent: &Address) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(PARENT, parent.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Other { process, input, output }
+    }
+
+    /// The next line that the role printed, beginning with this word.
+    fn hear(&mut self, word: &str) -> String {
+        for line in self.output.by_ref().lines() {
+            let line = line.unwrap();
+            // The test runner prints in front of the first line.
+            if let Some(at) = line.find(&format!("@{word}")) {
+                return line[at + word.len() + 1..].trim().to_string();
+            }
+        }
+        panic!("the other process ended without saying {word}");
+    }
+
+    fn address(&mut self) -> Address {
+        self.hear("address").parse().unwrap()
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn finish(mut self) {
+        drop(self.input);
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+fn say(word: &str, rest: impl std::fmt::Display) {
+    println!("@{word} {rest}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn listen() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_string()
+}
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let parent: Address = std::env::var(PARENT).unwrap().parse().unwrap();
+    let worker = Worker::new(Config::default()).unwrap();
+    say("address", worker.address());
+    let parent = worker.connect(&parent).unwrap();
+    match role.as_str() {
+        "silent" => drop(listen()),
+        "sender" => sender(&worker, parent),
+        "echo" => echo(&worker, parent),
+        "flood" => flood(&worker, parent),
+        "asleep" => drop(worker.recv(Match::tag(1).from(parent), vec![0; 8]).wait()),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Sends one message of every kind and never sees them received.
+fn sender(worker: &Worker, parent: Peer) {
+    for tag in 0..10u64 {
+        worker.send(parent, tag, vec![tag as u8; 100]).wait().unwrap();
+    }
+    let large: Vec<_> = (20..23u64).map(|tag| worker.send(parent, tag, vec![1; 100_000])).collect();
+    let sync = worker.send_sync(parent, 30, vec![1; 10]);
+    let huge = worker.send(parent, 40, vec![7; HUGE]);
+    // Said by a message too, so that all of it has arrived when this is known.
+    worker.send(parent, 50, vec![0; 1]).wait().unwrap();
+    say("sent", "");
+    while worker.peer_fault(parent).is_none() {
+        worker.progress();
+    }
+    drop((large, sync, huge));
+}
+
+/// Sends everything back, until a message of one byte.
+fn echo(worker: &Worker, parent: Peer) {
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let received = match worker.recv(Match::any().from(parent), buffer).wait() {
+            Ok(received) => received,
+            Err(_) => return,
+        };
+        let length = received.data().len();
+        if length == 1 {
+            return;
+        }
+        let tag = received.status.tag;
+        let reply = received.data().to_vec();
+        buffer = received.buffer.into_vec();
+        if worker.send(parent, tag, reply).wait().is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends and receives all sizes in all modes, as fast as it can.
+fn flood(worker: &Worker, parent: Peer) {
+    let modes = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered];
+    let mut sends = std::collections::VecDeque::new();
+    let mut receives = std::collections::VecDeque::new();
+    for i in 0usize.. {
+        let size = [0, 8, 100, 5000, 20_000, 300_000][i % 6];
+        let options = SendOptions { mode: modes[i % 3], immediate: None };
+        sends.push_back(worker.send_with(parent, (i % 4) as u64, vec![1; size], options));
+        receives.push_back(worker.recv(Match::any(), vec![0; 300_000]));
+        while sends.len() > 20 || receives.len() > 20 {
+            worker.progress();
+            if worker.peer_fault(parent).is_some() {
+                return;
+            }
+            sends.retain_mut(|send| send.test().is_none());
+            receives.retain_mut(|receive| receive.test().is_none());
+        }
+    }
+}
+
+/// Ends soon, however it ends.
+fn soon<T: Output>(request: Request<T>) -> Result<T, Error> {
+    let start = Instant::now();
+    let result = request.wait();
+    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
+    Ok(result?)
+}
+
+fn is_down<T>(result: Result<T, Error>, who: Peer) {
+    match result {
+        Err(Error::PeerDown { peer, .. }) => assert_eq!(peer, who),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("succeeded with a dead peer"),
+    }
+}
+
+/// A worker and another process that is playing `role`, connected and known to be alive.
+fn with_role(role: &str) -> (Worker, Other, Peer) {
+    let worker = Worker::new(Config::default()).unwrap();
+    let mut other = Other::start(role, &worker.address());
+    let peer = worker.connect(&other.address()).unwrap();
+    (worker, other, peer)
+}
+
+#[test]
+fn two_processes_exchange_every_size() {
+    let (worker, other, peer) = with_role("echo");
+    for round in 0..3usize {
+        for size in [0, 2, 8, 41, 8192, 8193, 70_000, 1 << 20] {
+            let message: Vec<u8> = (0..size).map(|i| (i * 31 + round) as u8).collect();
+            let receive = worker.recv(Match::tag(size as u64).from(peer), vec![0; 1 << 20]);
+            worker.send(peer, size as u64, message.clone()).wait().unwrap();
+            assert_eq!(receive.wait().unwrap().data(), message);
+        }
+    }
+    worker.send(peer, 0, vec![0; 1]).wait().unwrap();
+    other.finish();
+}
+
+#[test]
+fn a_process_killed_before_it_was_met_fails_what_depends_on_it() {
+    let worker = Worker::new(Config::default()).unwrap();
+    let mut other = Other::start("silent", &worker.address());
+    let address = other.address();
+    other.kill();
+    let peer = worker.connect(&address).unwrap();
+    is_down(soon(worker.send(peer, 1, vec![0; 8])), peer);
+    is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
+}
+
+#[test]
+fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
+    let (worker, mut other, peer) = with_role("sender");
+    let any = worker.recv(Match::tag(99), vec![0; 8]);
+    worker.recv(Match::tag(50), vec![0; 1]).wait().unwrap();
+    let held = worker.mprobe(Match::tag(21)).unwrap();
+    let named = worker.recv(Match::tag(98).from(peer), vec![0; 8]);
+    // In the middle of the huge one: four gigabytes a second at most, so it takes 60 ms.
+    let reading = worker.recv(Match::tag(40), vec![0; HUGE]);
+    worker.progress();
+    other.kill();
+    match soon(reading) {
+        Ok(received) => assert!(received.data().iter().all(|&b| b == 7)),
+        Err(error) => assert!(matches!(error, Error::PeerDown { .. }), "{error}"),
+    }
+    is_down(soon(named), peer);
+    is_down(soon(held.recv(vec![0; 100_000])), peer);
+    for tag in [20, 22, 30u64] {
+        assert!(worker.probe(Match::tag(tag)).is_none(), "{tag} can't be received any more");
+    }
+    assert!(worker.counters().lost_rendezvous >= 4);
+    for tag in 0..10u64 {
+        let received = soon(worker.recv(Match::tag(tag).from(peer), vec![0; 100])).unwrap();
+        assert_eq!(received.data(), [tag as u8; 100]);
+    }
+    is_down(soon(worker.recv(Match::tag(0).from(peer), vec![0; 100])), peer);
+    // Any-source receives stay, and the worker goes on.
+    let me = worker.oneself();
+    worker.send(me, 99, vec![5; 8]).wait().unwrap();
+    assert_eq!(soon(any).unwrap().data(), [5; 8]);
+}
+
+#[test]
+fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
+    let (worker, mut other, peer) = with_role("silent");
+    let eager = soon(worker.send(peer, 1, vec![0; 8]));
+    assert!(eager.is_ok(), "a standard send is complete when its buffer is free");
+    let waiting = [
+        worker.send(peer, 1, vec![0; 100_000]),
+        worker.send_sync(peer, 1, vec![0; 8]),
+        worker.send_delivered(peer, 1, vec![0; 8]),
+    ];
+    let flood: Vec<_> = (0..20_000).map(|_| worker.send(peer, 2, vec![0; 1000])).collect();
+    other.kill();
+    for send in waiting {
+        is_down(soon(send), peer);
+    }
+    for send in flood {
+        // Those that were on their way may have succeeded; none waits.
+        let _ = soon(send);
+    }
+}
+
+#[test]
+fn a_sleeping_worker_is_woken_by_a_death() {
+    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    let worker = Worker::new(Config { wait, ..Config::default() }).unwrap();
+    let mut other = Other::start("silent", &worker.address());
+    let peer = worker.connect(&other.address()).unwrap();
+    worker.send(peer, 1, vec![0; 8]).wait().unwrap();
+    let receive = worker.recv(Match::any().from(peer), vec![0; 8]);
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        other.kill();
+        Instant::now()
+    });
+    is_down(receive.wait().map_err(Error::from), peer);
+    let killed = killer.join().unwrap();
+    assert!(killed.elapsed() < SOON, "{:?}", killed.elapsed());
+}
+
+#[test]
+fn a_death_at_any_moment_of_a_flood_hangs_nobody() {
+    let seed = std::process::id() as usize;
+    for round in 0..25 {
+        let (worker, mut other, peer) = with_role("flood");
+        let life = Duration::from_micros(((seed + round * 7919) % 30_000) as u64);
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(life);
+            other.kill();
+            Instant::now()
+        });
+        flood(&worker, peer);
+        let killed = killer.join().unwrap();
+        assert!(killed.elapsed() < SOON, "noticed after {:?}", killed.elapsed());
+        assert!(worker.peer_fault(peer).is_some());
+        // Nothing is left of it, and this worker is as good as new.
+        let me = worker.oneself();
+        let send = worker.send(me, 777, vec![3; 100_000]);
+        assert_eq!(soon(worker.recv(Match::tag(777), vec![0; 100_000])).unwrap().data()[0], 3);
+        soon(send).unwrap();
+    }
+}
+
+#[test]
+fn a_process_whose_parent_dies_ends_too() {
+    // Here the killed one is the peer of the process that is looked at: a child that waits, asleep,
+    // for a worker that goes away.
+    let (worker, mut other, peer) = with_role("asleep");
+    worker.send(peer, 9, vec![0; 1]).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(worker);
+    let start = Instant::now();
+    while other.process.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < SOON, "the child still waits");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn nothing_outlives_a_crash() {
+    let shared = || {
+        let names = std::fs::read_dir("/dev/shm").unwrap().map(|e| e.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains("tagmatch")).count()
+    };
+    let sockets = |name: &str| {
+        let text = std::fs::read_to_string("/proc/net/unix").unwrap();
+        text.lines().filter(|line| line.contains(name)).count()
+    };
+    let before = shared();
+    let (worker, mut other, peer) = with_role("echo");
+    worker.send(peer, 5, vec![0; 5]).wait().unwrap();
+    worker.recv(Match::tag(5), vec![0; 5]).wait().unwrap();
+    let address = worker.peer_address(peer).unwrap().to_string();
+    // The socket's name holds the random part of the address.
+    let line = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let name = line.lines().filter_map(|l| l.rsplit('-').next()).find(|n| {
+        n.len() >= 16 && n.bytes().all(|b| b.is_ascii_hexdigit()) && address.contains(n)
+    });
+    let name = name.expect("a socket of the other worker").to_string();
+    assert!(sockets(&name) > 0);
+    other.kill();
+    is_down(soon(worker.recv(Match::any().from(peer), vec![0; 1])), peer);
+    assert_eq!((shared(), sockets(&name)), (before, 0));
+}
+
+#[test]
+fn four_busy_processes_share_two_cores() {
+    for wait in [WaitPolicy::default(), WaitPolicy { spin: 0, ..WaitPolicy::default() }] {
+        let worker = Worker::new(Config { wait, ..Config::default() }).unwrap();
+        let mut others: Vec<_> = (0..4).map(|_| Other::start("echo", &worker.address())).collect();
+        let peers: Vec<_> =
+            others.iter_mut().map(|other| worker.connect(&other.address()).unwrap()).collect();
+        let start = Instant::now();
+        for round in 0..500u64 {
+            let receives: Vec<_> = peers
+                .iter()
+                .map(|&peer| {
+                    worker.inject(peer, round, &round.to_le_bytes()).unwrap();
+                    worker.recv(Match::tag(round).from(peer), vec![0; 8])
+                })
+                .collect();
+            for receive in receives {
+                assert_eq!(receive.wait().unwrap().data(), round.to_le_bytes());
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "starved");
+        for (other, &peer) in others.into_iter().zip(&peers) {
+            worker.send(peer, 0, vec![0; 1]).wait().unwrap();
+            other.finish();
+        }
+    }
+}
+
+#[test]
+fn a_told_process_answers() {
+    // The harness itself: a role that listens ends when it is told to.
+    let (_worker, mut other, _) = with_role("silent");
+    other.tell("end");
+    other.finish();
+}
