@@ -48,10 +48,8 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "tagperf", version, after_help = TOUR_EXAMPLES, max_term_width = 100)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
-#[command(
-    override_usage = "tagperf [--json FILE|-] [--pin CPU,CPU] [--device NAME]\n       \
-                            tagperf COMMAND ..."
-)]
+#[command(override_usage = "tagperf [--json FILE|-] [--pin CPU,CPU] [--device NAME]\n       \
+                            tagperf COMMAND ...")]
 #[command(subcommand_value_name = "COMMAND", arg_required_else_help = false)]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -80,7 +78,7 @@ pub(crate) enum Command {
     Replay(Replay),
     /// The second process of a local run and of `serve`; speaks on its standard input and output.
     #[command(hide = true)]
-    Peer,
+    Peer(Peer),
 }
 
 /// What the tour and the measuring commands share.
@@ -129,12 +127,7 @@ pub(crate) struct Measure {
     #[arg(value_parser = clap::value_parser!(u64).range(..=DEPTH_MAX))]
     pub(crate) unexpected_depth: u64,
     /// Share of the posted ones that take any source, in percent
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = percent)]
     pub(crate) wildcard: u8,
     /// Let the measured receives take any source
@@ -155,6 +148,13 @@ pub(crate) struct Serve {
     /// End after the first client that was served
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Peer {
+    /// Whom it serves, for the log
+    #[arg(long)]
+    pub(crate) client: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -195,11 +195,7 @@ fn in_one_line(explained: &str) -> String {
             break;
         }
         if !out.is_empty() {
-            out.push_str(if out.ends_with(':') || line.starts_with('[') {
-                " "
-            } else {
-                "; "
-            });
+            out.push_str(if out.ends_with(':') || line.starts_with('[') { " " } else { "; " });
         }
         out.push_str(line);
     }
@@ -231,10 +227,7 @@ impl FromStr for Pin {
             || format!("`{text}` is no pair of CPUs; two numbers such as 0,1 would be right");
         let (here, there) = text.split_once(',').ok_or_else(wrong)?;
         let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-        Ok(Self {
-            here: cpu(here)?,
-            there: cpu(there)?,
-        })
+        Ok(Self { here: cpu(here)?, there: cpu(there)? })
     }
 }
 
@@ -258,26 +251,16 @@ impl FromStr for Host {
         let bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
         let (name, port) = match text.rsplit_once(':') {
             Some(_) if bare_v6 || text.ends_with(']') => (text, PORT),
-            Some((name, port)) => (
-                name,
-                port.parse()
-                    .ok()
-                    .filter(|&port| port > 0)
-                    .ok_or_else(wrong)?,
-            ),
+            Some((name, port)) => {
+                (name, port.parse().ok().filter(|&port| port > 0).ok_or_else(wrong)?)
+            }
             None => (text, PORT),
         };
-        let name = name
-            .strip_prefix('[')
-            .and_then(|n| n.strip_suffix(']'))
-            .unwrap_or(name);
+        let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(wrong());
         }
-        Ok(Self {
-            name: name.to_owned(),
-            port,
-        })
+        Ok(Self { name: name.to_owned(), port })
     }
 }
 
@@ -296,9 +279,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Cli, String> {
-        let args = std::iter::once("tagperf")
-            .chain(line.split_whitespace())
-            .map(Into::into);
+        let args = std::iter::once("tagperf").chain(line.split_whitespace()).map(Into::into);
         match Cli::read(args) {
             Ok(cli) => Ok(cli.expect("neither help nor version")),
             Err(failure) => Err(failure.to_string()),
@@ -344,10 +325,7 @@ mod tests {
         assert_eq!(host("[::1]").unwrap(), "[::1]:13338");
         assert_eq!(host("[::1]:7").unwrap(), "[::1]:7");
         for wrong in ["", ":", ":7", "a:", "a:0", "a:99999", "a b", "[]"] {
-            assert!(
-                host(wrong).unwrap_err().contains("would be right"),
-                "{wrong}"
-            );
+            assert!(host(wrong).unwrap_err().contains("would be right"), "{wrong}");
         }
     }
 
@@ -370,10 +348,7 @@ mod tests {
             "lat --posted-depth 9999999999",
         ] {
             let error = read(line).unwrap_err();
-            assert!(
-                !error.contains('\n') && error.len() < 220,
-                "{line}: {error}"
-            );
+            assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
             assert!(error.ends_with("; see tagperf --help"), "{line}: {error}");
         }
         assert_eq!(
@@ -400,11 +375,7 @@ mod tests {
             pages.push(page.clone().term_width(100).render_help().to_string());
         }
         for page in pages {
-            assert!(
-                page.lines().count() <= 40,
-                "{} lines:\n{page}",
-                page.lines().count()
-            );
+            assert!(page.lines().count() <= 40, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
     }

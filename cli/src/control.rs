@@ -53,27 +53,18 @@ impl Control {
         let (sender, lines) = sync_channel(LINES_MAX);
         let waiting = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&waiting);
-        std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || {
-                read_lines(reader, &sender, &seen);
-                closed();
-            })?;
-        Ok(Self {
-            lines,
-            writer: Box::new(writer),
-            waiting,
-        })
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            read_lines(reader, &sender, &seen);
+            closed();
+        })?;
+        Ok(Self { lines, writer: Box::new(writer), waiting })
     }
 
     /// Sends one message.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(message).map_err(|e| ControlError::Broken(e.into()))?;
         line.push(b'\n');
-        let written = self
-            .writer
-            .write_all(&line)
-            .and_then(|()| self.writer.flush());
+        let written = self.writer.write_all(&line).and_then(|()| self.writer.flush());
         written.map_err(ControlError::Broken)
     }
 
@@ -107,11 +98,7 @@ fn read_lines(
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = Vec::new();
-        let next = match reader
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-        {
+        let next = match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(_) if line.last() == Some(&b'\n') => Ok(line),
             Ok(read) if read as u64 == LINE_BYTES_MAX => {
                 Err(garbage(&line, "the line is too long"))
@@ -131,11 +118,7 @@ fn garbage(line: &[u8], why: &str) -> ControlError {
     const SHOWN_BYTES_MAX: usize = 48;
     let shown = &line[..line.len().min(SHOWN_BYTES_MAX)];
     let dots = if shown.len() < line.len() { "..." } else { "" };
-    ControlError::Garbage(format!(
-        "`{}{dots}` ({})",
-        shown.escape_ascii(),
-        one_line(why)
-    ))
+    ControlError::Garbage(format!("`{}{dots}` ({})", shown.escape_ascii(), one_line(why)))
 }
 
 #[cfg(test)]
@@ -147,10 +130,7 @@ mod tests {
 
     fn end() -> (Control, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (
-            Control::new(ours.try_clone().unwrap(), ours, || ()).unwrap(),
-            theirs,
-        )
+        (Control::new(ours.try_clone().unwrap(), ours, || ()).unwrap(), theirs)
     }
 
     fn receive(bytes: &[u8]) -> Result<Vec<u32>, ControlError> {
@@ -173,9 +153,7 @@ mod tests {
         assert_eq!(there.receive::<Vec<u32>>(SOON).unwrap(), [1, 2, 3]);
         assert_eq!(there.receive::<Vec<u32>>(SOON).unwrap(), [4]);
         assert!(!there.wants_attention());
-        let error = there
-            .receive::<Vec<u32>>(Duration::from_millis(10))
-            .unwrap_err();
+        let error = there.receive::<Vec<u32>>(Duration::from_millis(10)).unwrap_err();
         assert!(matches!(error, ControlError::Silent(_)));
     }
 

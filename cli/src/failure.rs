@@ -72,9 +72,6 @@ mod tests {
 
     #[test]
     fn one_line_stays_one_line() {
-        assert_eq!(
-            one_line("a\nb\u{1b}[2J\u{9b}\u{e9}"),
-            "a\\nb\\u{1b}[2J\\u{9b}\u{e9}"
-        );
+        assert_eq!(one_line("a\nb\u{1b}[2J\u{9b}\u{e9}"), "a\\nb\\u{1b}[2J\\u{9b}\u{e9}");
     }
 }

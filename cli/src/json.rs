@@ -110,21 +110,9 @@ impl Matching {
     }
 
     fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
-        let Self {
-            hardware,
-            posted,
-            unexpected,
-            not_offloaded,
-        } = self;
-        let NotOffloaded {
-            too_small,
-            list_full,
-            order,
-            source,
-            memory,
-            phase,
-            off,
-        } = not_offloaded;
+        let Self { hardware, posted, unexpected, not_offloaded } = self;
+        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
+            not_offloaded;
         let reasons = &other.not_offloaded;
         for (to, from) in [
             (hardware, other.hardware),
@@ -175,16 +163,8 @@ mod tests {
     }
 
     fn matching() -> Matching {
-        let not_offloaded = NotOffloaded {
-            off: 19,
-            ..NotOffloaded::default()
-        };
-        Matching {
-            hardware: 0,
-            posted: 19,
-            unexpected: 1,
-            not_offloaded,
-        }
+        let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
+        Matching { hardware: 0, posted: 19, unexpected: 1, not_offloaded }
     }
 
     #[test]
@@ -210,26 +190,16 @@ mod tests {
 
     #[test]
     fn what_a_test_has_no_value_for_is_absent() {
-        let row = Row {
-            latency_ns: None,
-            samples: 0,
-            ..row()
-        };
+        let row = Row { latency_ns: None, samples: 0, ..row() };
         let text = serde_json::to_string(&row).unwrap();
-        assert!(
-            !text.contains("latency_ns") && !text.contains("null"),
-            "{text}"
-        );
+        assert!(!text.contains("latency_ns") && !text.contains("null"), "{text}");
     }
 
     #[test]
     fn sums_and_differences() {
         let mut sum = matching();
         sum.add(&matching());
-        assert_eq!(
-            (sum.posted, sum.unexpected, sum.not_offloaded.off),
-            (38, 2, 38)
-        );
+        assert_eq!((sum.posted, sum.unexpected, sum.not_offloaded.off), (38, 2, 38));
         assert_eq!(sum.since(&matching()), matching());
         assert_eq!(
             serde_json::from_str::<Matching>(&serde_json::to_string(&sum).unwrap()).unwrap(),

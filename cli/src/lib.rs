@@ -4,7 +4,10 @@
 mod args;
 mod control;
 mod failure;
+mod info;
 mod json;
+mod link;
+mod measure;
 mod output;
 mod payload;
 mod progress;
@@ -19,6 +22,7 @@ use std::process::ExitCode;
 
 use args::{Cli, Command};
 use failure::Failure;
+use measure::Test;
 
 /// Runs the command line of this process.
 #[must_use]
@@ -31,7 +35,13 @@ pub fn run() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        None => measure::tour(&cli.common),
+        Some(Command::Lat(args)) => measure::command(Test::Lat, &args),
+        Some(Command::Bw(args)) => measure::command(Test::Bw, &args),
+        Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
+        Some(Command::Serve(args)) => measure::serve(&args),
+        Some(Command::Info) => info::command(),
         Some(Command::Replay(args)) => replay::command(&args),
-        _ => Err(Failure::Usage("not yet".into())),
+        Some(Command::Peer(args)) => measure::peer(args),
     }
 }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use crate::failure::{Failure, one_line};
 
 /// One place to write to. What can't be written there is a [`Failure`], except that a reader who
@@ -16,50 +18,43 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn stdout() -> Self {
         // Whole lines as they come: a table's rows are watched while it is measured.
-        Self {
-            name: "standard output".into(),
-            to: Box::new(io::stdout()),
-        }
+        Self { name: "standard output".into(), to: Box::new(io::stdout()) }
     }
 
     pub(crate) fn stderr() -> Self {
-        Self {
-            name: "standard error".into(),
-            to: Box::new(io::stderr()),
-        }
+        Self { name: "standard error".into(), to: Box::new(io::stderr()) }
     }
 
     /// Takes everything and writes nothing.
     pub(crate) fn nowhere() -> Self {
-        Self {
-            name: "nowhere".into(),
-            to: Box::new(io::sink()),
-        }
+        Self { name: "nowhere".into(), to: Box::new(io::sink()) }
     }
 
     /// Makes the file at `path`, or takes standard output for `-`.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Self, Failure> {
         if is_dash(path) {
             let to = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            return Ok(Self {
-                name: "standard output".into(),
-                to,
-            });
+            return Ok(Self { name: "standard output".into(), to });
         }
         let name = one_line(path.display());
         let file = File::create(path).map_err(|error| {
             let right = "a file that can be written, or - for standard output, would be right";
             Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
         })?;
-        Ok(Self {
-            name,
-            to: Box::new(BufWriter::with_capacity(1 << 16, file)),
-        })
+        Ok(Self { name, to: Box::new(BufWriter::with_capacity(1 << 16, file)) })
     }
 
     /// Writes `text` at once.
     pub(crate) fn print(&mut self, text: &str) -> Result<(), Failure> {
         self.with(|to| to.write_all(text.as_bytes()))
+    }
+
+    /// Writes one compact line of JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        self.with(|to| {
+            serde_json::to_writer(&mut *to, value)?;
+            to.write_all(b"\n")
+        })
     }
 
     /// Lets `write` write, then flushes.

@@ -88,9 +88,7 @@ impl Stamp {
             let word = word.wrapping_add(STEP.wrapping_mul((at / WORD) as u64));
             word.to_le_bytes()[at % WORD]
         };
-        let at = (0..block.len())
-            .find(|&at| block[at] != right(at))
-            .unwrap_or(0);
+        let at = (0..block.len()).find(|&at| block[at] != right(at)).unwrap_or(0);
         Corrupt {
             iteration: self.iteration,
             size: payload.len(),
@@ -105,10 +103,7 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp {
-        iteration: 5,
-        direction: Direction::Ping,
-    };
+    const STAMP: Stamp = Stamp { iteration: 5, direction: Direction::Ping };
 
     #[test]
     fn every_wrong_byte_shows() {
@@ -131,18 +126,9 @@ mod tests {
         let mut payload = [0; 8];
         STAMP.fill(&mut payload);
         for other in [
-            Stamp {
-                iteration: 6,
-                ..STAMP
-            },
-            Stamp {
-                iteration: 4,
-                ..STAMP
-            },
-            Stamp {
-                direction: Direction::Pong,
-                ..STAMP
-            },
+            Stamp { iteration: 6, ..STAMP },
+            Stamp { iteration: 4, ..STAMP },
+            Stamp { direction: Direction::Pong, ..STAMP },
         ] {
             assert!(other.check(&payload).is_err());
         }

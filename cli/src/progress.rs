@@ -29,10 +29,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
         let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}");
         bar.set_style(style.expect("the template is sound").progress_chars("=> "));
-        Self {
-            bar,
-            drawn: Instant::now(),
-        }
+        Self { bar, drawn: Instant::now() }
     }
 
     /// A measurement begins.

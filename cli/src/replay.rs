@@ -32,27 +32,17 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let (matches, json) = (args.matches.as_ref(), args.json.as_ref());
     if to_stdout(matches) && to_stdout(json) {
         let right = "a file for one of them would be right";
-        return Err(Failure::Usage(format!(
-            "both --matches and --json go to -; {right}"
-        )));
+        return Err(Failure::Usage(format!("both --matches and --json go to -; {right}")));
     }
-    let name = if is_dash(&args.trace) {
-        "-".into()
-    } else {
-        one_line(args.trace.display())
-    };
+    let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
     for (option, path) in [("--matches", matches), ("--json", json)] {
         if path.is_some_and(|path| same_file(path, &args.trace)) {
             let right = "another file would be right";
-            return Err(Failure::Usage(format!(
-                "{option}: {name} is the trace itself; {right}"
-            )));
+            return Err(Failure::Usage(format!("{option}: {name} is the trace itself; {right}")));
         }
     }
-    let mut json = json
-        .map(|path| Output::create("--json", path))
-        .transpose()?;
+    let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
     let mut out = match matches {
         Some(path) => Some(Output::create("--matches", path)?),
         None => None,
@@ -65,23 +55,15 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
             _ => Ok(()),
         }
     };
-    let pass = engine::pass(
-        &script,
-        matcher::Indexed::new(),
-        engine::CHUNK,
-        Duration::MAX,
-        &mut record,
-    )?;
+    let pass =
+        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, Duration::MAX, &mut record)?;
     if let Some(mut out) = out {
         out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
     }
     let cost = cost::measure(&script, &pass);
     let report = report::Report::new(name, &census::Census::new(&trace), &count, cost);
     if let Some(json) = &mut json {
-        json.with(|to| {
-            serde_json::to_writer(&mut *to, &report)?;
-            to.write_all(b"\n")
-        })?;
+        json.json(&report)?;
     }
     let mut people = if to_stdout(matches) {
         Output::stderr()
@@ -114,9 +96,5 @@ fn same_file(out: &Path, trace: &Path) -> bool {
 
 /// `part / whole`; of nothing, nothing.
 fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -21,12 +21,7 @@ const LADDER: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p
 impl Samples {
     pub(crate) fn new() -> Self {
         let histogram = Histogram::new(4).expect("4 digits are in range");
-        Self {
-            histogram,
-            min: u64::MAX,
-            max: 0,
-            sum: 0,
-        }
+        Self { histogram, min: u64::MAX, max: 0, sum: 0 }
     }
 
     /// Adds a round trip. Allocates when one is longer than all before; not for the measured loop.
@@ -123,14 +118,7 @@ mod tests {
         };
         assert_eq!(samples.halved(), Some(want));
         assert_eq!(samples.count(), 1000);
-        let shown = [
-            Some(1.0),
-            Some(500.0),
-            Some(900.0),
-            Some(990.0),
-            None,
-            Some(1000.0),
-        ];
+        let shown = [Some(1.0), Some(500.0), Some(900.0), Some(990.0), None, Some(1000.0)];
         assert_eq!(want.ladder(1000), shown);
         assert_eq!(want.ladder(999)[3], None);
         assert_eq!(want.ladder(10_000)[4], Some(999.0));

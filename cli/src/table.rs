@@ -11,13 +11,7 @@ pub(crate) struct Table(pub(crate) &'static [Column]);
 impl Table {
     /// The heading, newline-terminated.
     pub(crate) fn heading(&self) -> String {
-        self.row(
-            &self
-                .0
-                .iter()
-                .map(|column| column.0.to_owned())
-                .collect::<Vec<_>>(),
-        )
+        self.row(&self.0.iter().map(|column| column.0.to_owned()).collect::<Vec<_>>())
     }
 
     /// A row, newline-terminated; cells beyond the columns are left out.
@@ -47,9 +41,6 @@ mod tests {
         let table = Table(&[Column("size", 8), Column("min", 7), Column("messages/s", 6)]);
         let row = ["4 KiB".to_owned(), us(Some(142.4)), us(None)];
         let text = table.heading() + &table.row(&row);
-        assert_eq!(
-            text,
-            "    size      min  messages/s\n   4 KiB    0.142           -\n"
-        );
+        assert_eq!(text, "    size      min  messages/s\n   4 KiB    0.142           -\n");
     }
 }

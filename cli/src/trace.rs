@@ -124,11 +124,7 @@ impl Trace {
     ///
     /// [`TraceError`] with the line and what is wrong on it; the first mistake ends the reading.
     pub fn parse(mut input: impl BufRead) -> Result<Self, TraceError> {
-        let mut lines = Lines {
-            input: &mut input,
-            number: 0,
-            buffer: Vec::with_capacity(256),
-        };
+        let mut lines = Lines { input: &mut input, number: 0, buffer: Vec::with_capacity(256) };
         match lines.next()? {
             Some(first) if first == HEADER.as_bytes() => {}
             Some(first) => return Err(TraceError::at(1, Mistake::header(first))),
@@ -144,10 +140,7 @@ impl Trace {
             };
             ops.push(op.map_err(|mistake| TraceError::at(lines.number, mistake))?);
         }
-        Ok(Self {
-            ops,
-            names: ids.into_names(),
-        })
+        Ok(Self { ops, names: ids.into_names() })
     }
 
     /// The file's id of `index`.
@@ -171,10 +164,7 @@ impl<R: BufRead> Lines<'_, R> {
         let mut bounded = std::io::Read::take(&mut *self.input, LINE_BYTES_MAX);
         let read = bounded
             .read_until(b'\n', &mut self.buffer)
-            .map_err(|source| TraceError::Read {
-                line: self.number,
-                source,
-            })?;
+            .map_err(|source| TraceError::Read { line: self.number, source })?;
         if read == 0 {
             return Ok(None);
         }
@@ -185,12 +175,7 @@ impl<R: BufRead> Lines<'_, R> {
                 self.buffer.pop();
             }
         } else if read as u64 == LINE_BYTES_MAX {
-            return Err(TraceError::at(
-                self.number,
-                Mistake::LineTooLong {
-                    max: LINE_BYTES_MAX,
-                },
-            ));
+            return Err(TraceError::at(self.number, Mistake::LineTooLong { max: LINE_BYTES_MAX }));
         }
         Ok(Some(&self.buffer))
     }
@@ -208,53 +193,16 @@ mod tests {
     fn an_operation_of_each_kind() {
         let text = "tagtrace 1\nmsg 7 1 2 3 4\nrecv 8 1 * 3 4\ncancel 8\nprobe 1 2 *\n\
                     mprobe 9 1 * *\nmrecv 9 5\nmprobe 10 0 0 0\nmcancel 10\n";
-        let any = Pattern {
-            ctx: 1,
-            src: None,
-            tag: None,
-        };
-        let zero = Pattern {
-            ctx: 0,
-            src: Some(0),
-            tag: Some(0),
-        };
+        let any = Pattern { ctx: 1, src: None, tag: None };
+        let zero = Pattern { ctx: 0, src: Some(0), tag: Some(0) };
         let want = [
-            Op::Msg {
-                id: Index(0),
-                envelope: Envelope {
-                    ctx: 1,
-                    src: 2,
-                    tag: 3,
-                },
-                len: 4,
-            },
-            Op::Recv {
-                id: Index(1),
-                pattern: Pattern {
-                    tag: Some(3),
-                    ..any
-                },
-                len: 4,
-            },
+            Op::Msg { id: Index(0), envelope: Envelope { ctx: 1, src: 2, tag: 3 }, len: 4 },
+            Op::Recv { id: Index(1), pattern: Pattern { tag: Some(3), ..any }, len: 4 },
             Op::Cancel { recv: Index(1) },
-            Op::Probe {
-                pattern: Pattern {
-                    src: Some(2),
-                    ..any
-                },
-            },
-            Op::Mprobe {
-                id: Index(2),
-                pattern: any,
-            },
-            Op::Mrecv {
-                mprobe: Index(2),
-                len: 5,
-            },
-            Op::Mprobe {
-                id: Index(3),
-                pattern: zero,
-            },
+            Op::Probe { pattern: Pattern { src: Some(2), ..any } },
+            Op::Mprobe { id: Index(2), pattern: any },
+            Op::Mrecv { mprobe: Index(2), len: 5 },
+            Op::Mprobe { id: Index(3), pattern: zero },
             Op::Mcancel { mprobe: Index(3) },
         ];
         assert_eq!(ops(text), want);

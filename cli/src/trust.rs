@@ -56,36 +56,21 @@ impl Trust {
         match pin {
             None => warnings.push("not pinned: --pin CPU,CPU steadies the tail".into()),
             Some(pin) if pin.here == pin.there => {
-                warnings.push(format!(
-                    "both sides on CPU {}: each waits for the other",
-                    pin.here
-                ));
+                warnings.push(format!("both sides on CPU {}: each waits for the other", pin.here));
             }
             Some(_) => {}
         }
         // Half a core's worth of others is enough to spoil a tail.
         if let Some(load) = load.filter(|load| *load > self.cores as f64 - 1.5) {
-            warnings.push(format!(
-                "load average {load:.1} on {} cores: others run",
-                self.cores
-            ));
+            warnings.push(format!("load average {load:.1} on {} cores: others run", self.cores));
         }
-        if let Some(governor) = self
-            .governor
-            .as_deref()
-            .filter(|name| *name != "performance")
-        {
-            warnings.push(format!(
-                "CPU governor {governor}: performance would be steadier"
-            ));
+        if let Some(governor) = self.governor.as_deref().filter(|name| *name != "performance") {
+            warnings.push(format!("CPU governor {governor}: performance would be steadier"));
         }
         if let Some(source) = self.clock_source.as_deref()
             && self.clock_ns > 200.0
         {
-            warnings.push(format!(
-                "clock source {source} takes {:.0} ns a reading",
-                self.clock_ns
-            ));
+            warnings.push(format!("clock source {source} takes {:.0} ns a reading", self.clock_ns));
         }
         if cfg!(debug_assertions) {
             warnings
@@ -103,18 +88,10 @@ impl Trust {
         for (name, what) in facts {
             say(name, what);
         }
-        let governor = self
-            .governor
-            .as_deref()
-            .map_or(String::new(), |g| format!(", governor {g}"));
+        let governor =
+            self.governor.as_deref().map_or(String::new(), |g| format!(", governor {g}"));
         let kernel = &self.kernel;
-        say(
-            "machine",
-            &format!(
-                "{}, {} cores, Linux {kernel}{governor}",
-                self.cpu, self.cores
-            ),
-        );
+        say("machine", &format!("{}, {} cores, Linux {kernel}{governor}", self.cpu, self.cores));
         say(
             "pinning",
             &match self.pin {
@@ -123,10 +100,7 @@ impl Trust {
             },
         );
         let source = self.clock_source.as_deref().unwrap_or("unknown");
-        say(
-            "clock",
-            &format!("{:.1} ns a reading ({source})", self.clock_ns),
-        );
+        say("clock", &format!("{:.1} ns a reading ({source})", self.clock_ns));
         for warning in &self.warnings {
             say("warning", warning);
         }
@@ -138,9 +112,7 @@ impl Trust {
 pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    let known = usize::try_from(cpu)
-        .ok()
-        .filter(|&cpu| cpu < CpuSet::MAX_CPU);
+    let known = usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
     let mut set = CpuSet::new();
     let pinned = known.filter(|&cpu| allowed.is_set(cpu)).is_some_and(|cpu| {
         set.set(cpu);
@@ -152,9 +124,7 @@ pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
     let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     let cpus: Vec<_> = cpus.map(|cpu| cpu.to_string()).collect();
     let right = format!("{} would be right", shorten(&cpus));
-    Err(Failure::Usage(format!(
-        "--pin: CPU {cpu} is not open to this process; {right}"
-    )))
+    Err(Failure::Usage(format!("--pin: CPU {cpu} is not open to this process; {right}")))
 }
 
 fn shorten(cpus: &[String]) -> String {
@@ -166,10 +136,7 @@ fn shorten(cpus: &[String]) -> String {
 
 fn first_line(path: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
-    text.lines()
-        .next()
-        .map(|line| line.trim().to_owned())
-        .filter(|line| !line.is_empty())
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 fn cpu_model() -> Option<String> {
@@ -238,11 +205,7 @@ mod tests {
         assert!(trust().warn(None, None)[0].starts_with("not pinned"));
         assert!(trust().warn(Some(Pin { here: 1, there: 1 }), None)[0].contains("CPU 1"));
         assert!(trust().warn(pinned, Some(3.0))[0].starts_with("load average"));
-        let one = Trust {
-            cores: 1,
-            governor: Some("powersave".into()),
-            ..trust()
-        };
+        let one = Trust { cores: 1, governor: Some("powersave".into()), ..trust() };
         assert_eq!(one.warn(pinned, Some(0.0)).len(), 3 + debug);
     }
 
@@ -250,11 +213,6 @@ mod tests {
     fn a_machine_is_found() {
         let trust = Trust::gather(None);
         assert!(trust.cores > 0 && trust.clock_ns > 0.0 && !trust.cpu.is_empty());
-        assert!(
-            pin(999_999)
-                .unwrap_err()
-                .to_string()
-                .contains("would be right")
-        );
+        assert!(pin(999_999).unwrap_err().to_string().contains("would be right"));
     }
 }

@@ -30,10 +30,7 @@ impl FromStr for Sizes {
         }
         let sizes = text.split(',').map(size).collect::<Result<Vec<_>, _>>()?;
         if sizes.len() > SIZES_MAX {
-            return Err(format!(
-                "{} sizes; at most {SIZES_MAX} would be right",
-                sizes.len()
-            ));
+            return Err(format!("{} sizes; at most {SIZES_MAX} would be right", sizes.len()));
         }
         Ok(Self(sizes))
     }
@@ -48,9 +45,7 @@ impl Sizes {
 
 /// Both ends, and the powers of two between them.
 fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
-    let between = (0..u64::BITS)
-        .map(|bit| 1 << bit)
-        .filter(|&size| from < size && size < to);
+    let between = (0..u64::BITS).map(|bit| 1 << bit).filter(|&size| from < size && size < to);
     let mut sizes = vec![from];
     sizes.extend(between);
     if to != from {
@@ -76,12 +71,8 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong(""));
     }
-    let size = digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(1 << shift));
-    size.filter(|&size| size <= SIZE_MAX)
-        .ok_or_else(|| wrong(" that fits"))
+    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| wrong(" that fits"))
 }
 
 /// A duration: `1s`, `500ms`, `1.5s`, `2m`; a bare number is seconds.
@@ -98,10 +89,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(wrong()),
     };
-    if !digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
-    {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(wrong());
     }
     let seconds = digits.parse::<f64>().map_err(|_| wrong())? * unit;
@@ -215,9 +203,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in [
-            "", "s", "1d", "-1s", "0s", "2h", "1us", "1e3s", "inf", "nan", "1..5s",
-        ] {
+        for wrong in ["", "s", "1d", "-1s", "0s", "2h", "1us", "1e3s", "inf", "nan", "1..5s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -29,10 +29,7 @@ impl Drop for Scratch {
 }
 
 fn tagperf(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tagperf"))
-        .args(args)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tagperf")).args(args).output().unwrap()
 }
 
 /// The line to blame, and a trace's text after its header.
@@ -81,10 +78,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (3, b"mprobe 1 0 * *\nmrecv 1 007\n"),
     // Out of range.
     (2, b"msg 18446744073709551616 0 0 0 0\n"),
-    (
-        2,
-        b"msg 99999999999999999999999999999999999999999 0 0 0 0\n",
-    ),
+    (2, b"msg 99999999999999999999999999999999999999999 0 0 0 0\n"),
     (2, b"msg 1 65536 0 0 0\n"),
     (2, b"msg 1 0 16777216 0 0\n"),
     (2, b"msg 1 0 0 16777216 0\n"),
@@ -118,10 +112,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (3, b"mprobe 1 0 0 0\nmsg 1 0 0 0 0\n"),
     (4, b"mprobe 1 0 0 0\nmcancel 1\nmprobe 1 0 0 0\n"),
     (4, b"recv 1 0 0 0 0\ncancel 1\nrecv 1 0 0 0 0\n"),
-    (
-        3,
-        b"msg 18446744073709551615 0 0 0 0\nmsg 18446744073709551615 0 0 0 0\n",
-    ),
+    (3, b"msg 18446744073709551615 0 0 0 0\nmsg 18446744073709551615 0 0 0 0\n"),
     // Ids that nothing defines, or something else, or that are used up.
     (2, b"cancel 1\nrecv 1 0 0 0 0\n"),
     (3, b"recv 1 0 0 0 0\ncancel 2\n"),
@@ -205,10 +196,7 @@ fn every_mistake_names_its_line() {
         let error = error.to_string();
         assert!(!error.contains(char::is_control), "{shown:?}: {error:?}");
         let right = ["must be", "would be right"];
-        assert!(
-            right.iter().any(|right| error.contains(right)),
-            "{shown:?}: {error}"
-        );
+        assert!(right.iter().any(|right| error.contains(right)), "{shown:?}: {error}");
     }
 }
 
@@ -224,10 +212,7 @@ fn the_command_refuses_them_and_prints_no_match() {
         assert_eq!(output.status.code(), Some(2), "{}", text.escape_ascii());
         assert_eq!(output.stdout, b"", "{}", text.escape_ascii());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            said.starts_with(&format!("{path}:{}: ", line + 3)),
-            "{said}"
-        );
+        assert!(said.starts_with(&format!("{path}:{}: ", line + 3)), "{said}");
         assert!(said.ends_with('\n') && said.lines().count() == 1, "{said}");
     }
 }
@@ -241,10 +226,7 @@ fn a_malformed_trace_leaves_the_files_alone() {
     for out in [&old, new.to_str().unwrap()] {
         for option in ["--matches", "--json"] {
             let output = tagperf(&["replay", &trace, option, out]);
-            assert_eq!(
-                (output.status.code(), &output.stdout[..]),
-                (Some(2), &b""[..])
-            );
+            assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
         }
     }
     assert_eq!(std::fs::read(&old).unwrap(), b"kept\n");
@@ -273,16 +255,9 @@ fn files_that_cannot_be() {
         let output = tagperf(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert_eq!(output.stdout, b"", "{args:?}");
-        assert_eq!(
-            String::from_utf8(output.stderr).unwrap().lines().count(),
-            1,
-            "{args:?}"
-        );
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1, "{args:?}");
     }
-    assert_eq!(
-        std::fs::read(&trace).unwrap(),
-        b"tagtrace 1\nmsg 1 0 0 0 0\n"
-    );
+    assert_eq!(std::fs::read(&trace).unwrap(), b"tagtrace 1\nmsg 1 0 0 0 0\n");
 }
 
 #[test]
@@ -300,14 +275,8 @@ fn output_goes_where_it_was_asked_to() {
 
     let output = tagperf(&["replay", &trace, "--json", "-"]);
     let json = text(output.stdout);
-    assert!(
-        json.starts_with("{\"schema\":1,\"tool\":\"tagperf\",\"version\":"),
-        "{json}"
-    );
-    assert!(
-        json.contains("\"test\":\"replay\"") && json.ends_with("}\n"),
-        "{json}"
-    );
+    assert!(json.starts_with("{\"schema\":1,\"tool\":\"tagperf\",\"version\":"), "{json}");
+    assert!(json.contains("\"test\":\"replay\"") && json.ends_with("}\n"), "{json}");
     assert_eq!((json.lines().count(), output.stderr.len()), (1, 0));
 
     let file = scratch.0.join("out");
@@ -322,8 +291,5 @@ fn output_goes_where_it_was_asked_to() {
     assert!(text(output.stdout).contains("nothing to match"));
 
     let full = tagperf(&["replay", &trace, "--matches", "/dev/full"]);
-    assert_eq!(
-        (full.status.code(), text(full.stderr).lines().count()),
-        (Some(1), 1)
-    );
+    assert_eq!((full.status.code(), text(full.stderr).lines().count()), (Some(1), 1));
 }

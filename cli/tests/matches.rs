@@ -28,12 +28,7 @@ fn replay(trace: &str, more: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(trace.as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(trace.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
 
@@ -42,11 +37,7 @@ fn random_traces_agree_with_the_oracle() {
     let mut seen = std::collections::BTreeMap::<String, u64>::new();
     for seed in 0..2000 {
         // Mostly short ones, which shrink to something readable; some with lists of hundreds.
-        let ops = [12, 60, 60, 300, 3000][if seed % 40 == 0 {
-            4
-        } else {
-            (seed % 4) as usize
-        }];
+        let ops = [12, 60, 60, 300, 3000][if seed % 40 == 0 { 4 } else { (seed % 4) as usize }];
         let trace = oracle::random_trace(seed, ops);
         let want = oracle::matches(&trace);
         assert_eq!(matches(&trace), want, "seed {seed}, {ops} operations");
@@ -75,10 +66,7 @@ fn random_traces_agree_with_the_oracle() {
         "posted",
         "unexpected",
     ] {
-        assert!(
-            seen.remove(kind).is_some_and(|count| count > 1000),
-            "{kind} is rare"
-        );
+        assert!(seen.remove(kind).is_some_and(|count| count > 1000), "{kind} is rare");
     }
     assert!(seen.is_empty(), "{seen:?}");
 }
@@ -108,10 +96,7 @@ fn the_rules_one_by_one() {
             "match 3 1 truncated\nmatch 4 2\n",
         ),
         // A context has no wildcard; equal to the other fields does not count.
-        (
-            "msg 1 1 0 0 0\nrecv 2 0 * * 0\n",
-            "posted 2\nunexpected 1\n",
-        ),
+        ("msg 1 1 0 0 0\nrecv 2 0 * * 0\n", "posted 2\nunexpected 1\n"),
         // A cancel finds its receive posted, matched, or cancelled before.
         (
             "recv 1 0 0 0 0\ncancel 1\ncancel 1\nmsg 2 0 0 0 0\nrecv 3 0 0 0 0\ncancel 3\n",

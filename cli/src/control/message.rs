@@ -44,9 +44,7 @@ impl Hello {
             return Ok(());
         }
         let (ours, theirs) = (&self.version, crate::failure::one_line(&other.version));
-        Err(format!(
-            "tagperf {theirs} is there, {ours} here; the same on both would be right"
-        ))
+        Err(format!("tagperf {theirs} is there, {ours} here; the same on both would be right"))
     }
 }
 
@@ -172,49 +170,18 @@ mod tests {
     fn every_parameter_has_its_bound() {
         assert_eq!(leg().check(), Ok(()));
         for wrong in [
-            Leg {
-                size: SIZE_MAX + 1,
-                batch: 1,
-                ..leg()
-            },
+            Leg { size: SIZE_MAX + 1, batch: 1, ..leg() },
             Leg { window: 0, ..leg() },
-            Leg {
-                window: WINDOW_MAX + 1,
-                ..leg()
-            },
+            Leg { window: WINDOW_MAX + 1, ..leg() },
             Leg { batch: 0, ..leg() },
-            Leg {
-                batch: u64::MAX,
-                ..leg()
-            },
-            Leg {
-                posted_depth: DEPTH_MAX + 1,
-                ..leg()
-            },
-            Leg {
-                unexpected_depth: u64::MAX,
-                ..leg()
-            },
-            Leg {
-                wildcard_percent: 101,
-                ..leg()
-            },
-            Leg {
-                size: SIZE_MAX,
-                batch: 5,
-                ..leg()
-            },
-            Leg {
-                size: SIZE_MAX,
-                batch: 3,
-                traffic: Traffic::PingPong,
-                ..leg()
-            },
+            Leg { batch: u64::MAX, ..leg() },
+            Leg { posted_depth: DEPTH_MAX + 1, ..leg() },
+            Leg { unexpected_depth: u64::MAX, ..leg() },
+            Leg { wildcard_percent: 101, ..leg() },
+            Leg { size: SIZE_MAX, batch: 5, ..leg() },
+            Leg { size: SIZE_MAX, batch: 3, traffic: Traffic::PingPong, ..leg() },
         ] {
-            assert!(
-                wrong.check().unwrap_err().contains("would be right"),
-                "{wrong:?}"
-            );
+            assert!(wrong.check().unwrap_err().contains("would be right"), "{wrong:?}");
         }
     }
 
@@ -233,16 +200,8 @@ mod tests {
     fn another_protocol_is_not_understood() {
         let here = Hello::new();
         assert_eq!(here.understands(&here), Ok(()));
-        let there = Hello {
-            tagperf: PROTOCOL + 1,
-            version: "9.9\n".into(),
-            ..here.clone()
-        };
-        assert!(
-            here.understands(&there)
-                .unwrap_err()
-                .starts_with("tagperf 9.9\\n is there")
-        );
+        let there = Hello { tagperf: PROTOCOL + 1, version: "9.9\n".into(), ..here.clone() };
+        assert!(here.understands(&there).unwrap_err().starts_with("tagperf 9.9\\n is there"));
         assert!(here.boot_id.len() >= 32);
     }
 }

@@ -73,10 +73,7 @@ impl Classes {
     }
 
     pub(super) fn in_use(&self) -> usize {
-        self.by_name()
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .count()
+        self.by_name().iter().filter(|(_, count)| *count > 0).count()
     }
 }
 
@@ -116,10 +113,6 @@ impl Census {
             };
             *kind += 1;
         }
-        Self {
-            operations,
-            classes,
-            envelopes: envelopes.len(),
-        }
+        Self { operations, classes, envelopes: envelopes.len() }
     }
 }

@@ -98,11 +98,7 @@ impl Count {
         match event {
             None if matches!(step, Step::Msg { .. }) => *unexpected += 1,
             None => *posted += 1,
-            Some(Event::Match {
-                truncated,
-                unexpected: waited,
-                ..
-            }) => {
+            Some(Event::Match { truncated, unexpected: waited, .. }) => {
                 if waited {
                     outcome.unexpected += 1;
                     *unexpected -= 1;
@@ -113,11 +109,7 @@ impl Count {
                 outcome.truncated += u64::from(truncated);
             }
             Some(Event::Mprobe { msg: Some(_), .. }) => *unexpected -= 1,
-            Some(Event::Mrecv {
-                msg: Some(_),
-                truncated,
-                ..
-            }) => {
+            Some(Event::Mrecv { msg: Some(_), truncated, .. }) => {
                 outcome.unexpected += 1;
                 outcome.truncated += u64::from(truncated);
             }
@@ -141,19 +133,8 @@ mod tests {
         for depth in 0..100 {
             tally.add(depth);
         }
-        let Depth {
-            searches,
-            mean,
-            p50,
-            p90,
-            p99,
-            p999,
-            max,
-        } = tally.summary();
-        assert_eq!(
-            (searches, p50, p90, p99, p999, max),
-            (100, 49, 89, 98, 99, 99)
-        );
+        let Depth { searches, mean, p50, p90, p99, p999, max } = tally.summary();
+        assert_eq!((searches, p50, p90, p99, p999, max), (100, 49, 89, 98, 99, 99));
         assert!((mean - 49.5).abs() < 1e-9);
         assert_eq!(Tally::default().summary().max, 0);
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_soft::{Pattern, Tag, TagLayout};
+use tagmatch::soft::{Pattern, Tag, TagLayout};
 
 use super::matcher::Matcher;
 use crate::trace::{self, Index, Op, Trace};
@@ -34,33 +34,19 @@ impl Script {
         let steps = trace.ops.iter().map(|op| match *op {
             Op::Msg { id, envelope, len } => {
                 lens[id.at()] = len;
-                Step::Msg {
-                    id,
-                    tag: pack(envelope),
-                }
+                Step::Msg { id, tag: pack(envelope) }
             }
             Op::Recv { id, pattern, len } => {
                 lens[id.at()] = len;
-                Step::Recv {
-                    id,
-                    pattern: pack_pattern(pattern),
-                }
+                Step::Recv { id, pattern: pack_pattern(pattern) }
             }
             Op::Cancel { recv } => Step::Cancel { recv },
-            Op::Probe { pattern } => Step::Probe {
-                pattern: pack_pattern(pattern),
-            },
-            Op::Mprobe { id, pattern } => Step::Mprobe {
-                id,
-                pattern: pack_pattern(pattern),
-            },
+            Op::Probe { pattern } => Step::Probe { pattern: pack_pattern(pattern) },
+            Op::Mprobe { id, pattern } => Step::Mprobe { id, pattern: pack_pattern(pattern) },
             Op::Mrecv { mprobe, len } => Step::Mrecv { mprobe, len },
             Op::Mcancel { mprobe } => Step::Mcancel { mprobe },
         });
-        Self {
-            steps: steps.collect(),
-            lens,
-        }
+        Self { steps: steps.collect(), lens }
     }
 }
 
@@ -142,12 +128,7 @@ pub(super) fn pass<M: Matcher, E>(
     mut see: impl FnMut(&Step, Option<Event>) -> Result<(), E>,
 ) -> Result<Pass<M>, E> {
     let ids = script.lens.len();
-    let mut run = Run {
-        script,
-        lists,
-        handles: vec![None; ids],
-        held: vec![None; ids],
-    };
+    let mut run = Run { script, lists, handles: vec![None; ids], held: vec![None; ids] };
     let mut events = Vec::with_capacity(chunk);
     let (mut took, mut steps) = (Duration::ZERO, 0);
     for chunk in script.steps.chunks(chunk) {
@@ -163,11 +144,7 @@ pub(super) fn pass<M: Matcher, E>(
             break;
         }
     }
-    Ok(Pass {
-        lists: run.lists,
-        took,
-        steps,
-    })
+    Ok(Pass { lists: run.lists, took, steps })
 }
 
 /// A run in progress: the matcher, and what its owner remembers of each id.
@@ -189,10 +166,7 @@ impl<M: Matcher> Run<'_, M> {
                     return None;
                 }
             },
-            Step::Recv {
-                id: recv,
-                ref pattern,
-            } => match self.lists.take_unexpected(pattern) {
+            Step::Recv { id: recv, ref pattern } => match self.lists.take_unexpected(pattern) {
                 Some(msg) => self.matched(recv, msg, true),
                 None => {
                     self.handles[recv.at()] = Some(self.lists.post(pattern, recv));
@@ -204,9 +178,9 @@ impl<M: Matcher> Run<'_, M> {
                 Some(handle) if self.lists.cancel(handle) => Event::Cancelled { recv },
                 _ => Event::Late { recv },
             },
-            Step::Probe { ref pattern } => Event::Probe {
-                msg: self.lists.find_unexpected(pattern),
-            },
+            Step::Probe { ref pattern } => {
+                Event::Probe { msg: self.lists.find_unexpected(pattern) }
+            }
             Step::Mprobe { id, ref pattern } => {
                 let msg = self.lists.take_unexpected(pattern);
                 self.held[id.at()] = msg;
@@ -217,20 +191,12 @@ impl<M: Matcher> Run<'_, M> {
                 let truncated = msg.is_some_and(|msg| self.script.lens[msg.at()] > len);
                 Event::Mrecv { id, msg, truncated }
             }
-            Step::Mcancel { mprobe: id } => Event::Mcancelled {
-                id,
-                msg: self.held[id.at()],
-            },
+            Step::Mcancel { mprobe: id } => Event::Mcancelled { id, msg: self.held[id.at()] },
         })
     }
 
     fn matched(&self, recv: Index, msg: Index, unexpected: bool) -> Event {
         let truncated = self.script.lens[msg.at()] > self.script.lens[recv.at()];
-        Event::Match {
-            recv,
-            msg,
-            truncated,
-            unexpected,
-        }
+        Event::Match { recv, msg, truncated, unexpected }
     }
 }

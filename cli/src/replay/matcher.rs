@@ -1,7 +1,7 @@
 //! The two matchers that a trace is run through: tagmatch's own, and the plain list that most
 //! MPI libraries walk, to compare with.
 
-use tagmatch_soft::{
+use tagmatch::soft::{
     Pattern, PostedHandle, PostedList, SourceId, Tag, UnexpectedHandle, UnexpectedList,
 };
 
@@ -39,24 +39,13 @@ impl Indexed {
     pub(super) fn new() -> Self {
         // The hash's seed only has to be unknown to whoever chose the tags.
         let seed = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u8);
-        Self {
-            posted: PostedList::new(seed()),
-            unexpected: UnexpectedList::new(seed()),
-        }
+        Self { posted: PostedList::new(seed()), unexpected: UnexpectedList::new(seed()) }
     }
 
     /// What is left, oldest first.
     pub(super) fn left(&self) -> (Vec<Index>, Vec<Index>) {
-        let posted = self
-            .posted
-            .iter_in_order()
-            .map(|(_, _, recv)| recv)
-            .collect();
-        let unexpected = self
-            .unexpected
-            .iter_in_order()
-            .map(|(.., msg)| msg)
-            .collect();
+        let posted = self.posted.iter_in_order().map(|(_, _, recv)| recv).collect();
+        let unexpected = self.unexpected.iter_in_order().map(|(.., msg)| msg).collect();
         (posted, unexpected)
     }
 }
@@ -126,21 +115,13 @@ impl Matcher for Plain {
     }
 
     fn take_posted(&mut self, tag: Tag) -> Option<Index> {
-        let found = self
-            .posted
-            .iter()
-            .position(|(pattern, _)| pattern.matches(tag, SOURCE));
-        self.search(found, self.posted.len(), |lists, at| {
-            lists.posted.remove(at).1
-        })
+        let found = self.posted.iter().position(|(pattern, _)| pattern.matches(tag, SOURCE));
+        self.search(found, self.posted.len(), |lists, at| lists.posted.remove(at).1)
     }
 
     fn cancel(&mut self, handle: Index) -> bool {
         let found = self.posted.iter().position(|&(_, recv)| recv == handle);
-        self.search(found, self.posted.len(), |lists, at| {
-            lists.posted.remove(at)
-        })
-        .is_some()
+        self.search(found, self.posted.len(), |lists, at| lists.posted.remove(at)).is_some()
     }
 
     fn push(&mut self, tag: Tag, msg: Index) {
@@ -148,23 +129,13 @@ impl Matcher for Plain {
     }
 
     fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
-        let found = self
-            .unexpected
-            .iter()
-            .position(|&(tag, _)| pattern.matches(tag, SOURCE));
-        self.search(found, self.unexpected.len(), |lists, at| {
-            lists.unexpected[at].1
-        })
+        let found = self.unexpected.iter().position(|&(tag, _)| pattern.matches(tag, SOURCE));
+        self.search(found, self.unexpected.len(), |lists, at| lists.unexpected[at].1)
     }
 
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
-        let found = self
-            .unexpected
-            .iter()
-            .position(|&(tag, _)| pattern.matches(tag, SOURCE));
-        self.search(found, self.unexpected.len(), |lists, at| {
-            lists.unexpected.remove(at).1
-        })
+        let found = self.unexpected.iter().position(|&(tag, _)| pattern.matches(tag, SOURCE));
+        self.search(found, self.unexpected.len(), |lists, at| lists.unexpected.remove(at).1)
     }
 
     fn depths(&self) -> (usize, usize) {

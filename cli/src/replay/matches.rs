@@ -14,16 +14,10 @@ use crate::trace::{Index, Trace};
 /// What `out` says.
 pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let script = Script::new(trace);
-    let pass = pass(
-        &script,
-        Indexed::new(),
-        CHUNK,
-        Duration::MAX,
-        |_, event| match event {
-            Some(event) => write_event(trace, event, &mut out),
-            None => Ok(()),
-        },
-    )?;
+    let pass = pass(&script, Indexed::new(), CHUNK, Duration::MAX, |_, event| match event {
+        Some(event) => write_event(trace, event, &mut out),
+        None => Ok(()),
+    })?;
     write_left(trace, &pass.lists, &mut out)?;
     out.flush()
 }
@@ -33,12 +27,7 @@ pub(super) fn write_event(trace: &Trace, event: Event, out: &mut impl Write) -> 
     let name = |index: Index| trace.name(index);
     let cut = |truncated| if truncated { " truncated" } else { "" };
     match event {
-        Event::Match {
-            recv,
-            msg,
-            truncated,
-            ..
-        } => {
+        Event::Match { recv, msg, truncated, .. } => {
             writeln!(out, "match {} {}{}", name(recv), name(msg), cut(truncated))
         }
         Event::Cancelled { recv } => writeln!(out, "cancelled {}", name(recv)),

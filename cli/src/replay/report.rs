@@ -103,13 +103,7 @@ impl Report {
     }
 
     fn matches(&self) -> String {
-        let Outcome {
-            posted,
-            unexpected,
-            truncated,
-            cancelled,
-            late,
-        } = self.matches;
+        let Outcome { posted, unexpected, truncated, cancelled, late } = self.matches;
         let mut said = format!(
             "{} messages received, {:.1} % of them from the unexpected list",
             show_count(posted + unexpected),
@@ -185,10 +179,7 @@ impl Report {
                 cost.ns_per_operation * total as f64 / 1e6,
             )
         } else if times >= 1.5 {
-            format!(
-                "depth costs: plain lists take {} times as long",
-                show_3(times)
-            )
+            format!("depth costs: plain lists take {} times as long", show_3(times))
         } else if deep <= SHORT {
             format!("lists are short: 99 % of searches meet at most {deep}; any matcher will do")
         } else {
@@ -200,12 +191,7 @@ impl Report {
 /// `3 msg, 1 recv`: those that are not zero, or `none`.
 fn listed(counts: &[(&str, u64)]) -> String {
     let some = counts.iter().filter(|(_, count)| *count > 0);
-    let words: Vec<_> = some
-        .map(|(name, count)| format!("{} {name}", show_count(*count)))
-        .collect();
-    if words.is_empty() {
-        "none".into()
-    } else {
-        words.join(", ")
-    }
+    let words: Vec<_> =
+        some.map(|(name, count)| format!("{} {name}", show_count(*count))).collect();
+    if words.is_empty() { "none".into() } else { words.join(", ") }
 }

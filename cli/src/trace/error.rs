@@ -27,10 +27,7 @@ pub enum TraceError {
 
 impl TraceError {
     pub(super) fn at(line: u64, mistake: impl Into<Box<Mistake>>) -> Self {
-        Self::Malformed {
-            line,
-            mistake: mistake.into(),
-        }
+        Self::Malformed { line, mistake: mistake.into() }
     }
 
     /// The line to blame, counted from 1.
@@ -192,11 +189,7 @@ pub struct Range {
 impl Display for Range {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let wildcard = if self.wildcard { "`*` or " } else { "" };
-        write!(
-            f,
-            "{wildcard}0..{} in plain decimal, no sign or leading zero",
-            self.max
-        )
+        write!(f, "{wildcard}0..{} in plain decimal, no sign or leading zero", self.max)
     }
 }
 

@@ -36,10 +36,7 @@ struct Id {
 
 impl Known {
     fn find(&mut self, id: u64) -> Option<&mut Id> {
-        match usize::try_from(id)
-            .ok()
-            .and_then(|id| self.small.get_mut(id))
-        {
+        match usize::try_from(id).ok().and_then(|id| self.small.get_mut(id)) {
             // The array may have grown past an id that went into the map before.
             Some(Some(known)) => Some(known),
             _ if self.others.is_empty() => None,
@@ -65,31 +62,19 @@ impl Ids {
     /// Defines the id that `raw` defines, looks up the one it refers to.
     pub(super) fn resolve(&mut self, raw: RawOp) -> Result<Op, Box<Mistake>> {
         Ok(match raw {
-            RawOp::Msg { id, envelope, len } => Op::Msg {
-                id: self.define(id, Kind::Message)?,
-                envelope,
-                len,
-            },
-            RawOp::Recv { id, pattern, len } => Op::Recv {
-                id: self.define(id, Kind::Receive)?,
-                pattern,
-                len,
-            },
-            RawOp::Mprobe { id, pattern } => Op::Mprobe {
-                id: self.define(id, Kind::Mprobe)?,
-                pattern,
-            },
+            RawOp::Msg { id, envelope, len } => {
+                Op::Msg { id: self.define(id, Kind::Message)?, envelope, len }
+            }
+            RawOp::Recv { id, pattern, len } => {
+                Op::Recv { id: self.define(id, Kind::Receive)?, pattern, len }
+            }
+            RawOp::Mprobe { id, pattern } => {
+                Op::Mprobe { id: self.define(id, Kind::Mprobe)?, pattern }
+            }
             RawOp::Probe { pattern } => Op::Probe { pattern },
-            RawOp::Cancel { recv } => Op::Cancel {
-                recv: self.receive(recv)?,
-            },
-            RawOp::Mrecv { mprobe, len } => Op::Mrecv {
-                mprobe: self.use_up(mprobe)?,
-                len,
-            },
-            RawOp::Mcancel { mprobe } => Op::Mcancel {
-                mprobe: self.use_up(mprobe)?,
-            },
+            RawOp::Cancel { recv } => Op::Cancel { recv: self.receive(recv)? },
+            RawOp::Mrecv { mprobe, len } => Op::Mrecv { mprobe: self.use_up(mprobe)?, len },
+            RawOp::Mcancel { mprobe } => Op::Mcancel { mprobe: self.use_up(mprobe)? },
         })
     }
 
@@ -104,32 +89,15 @@ impl Ids {
             return Err(Box::new(Mistake::TooManyIds));
         }
         if let Some(first) = self.known.find(id) {
-            return Err(Box::new(Mistake::Reused {
-                id,
-                kind: first.kind,
-            }));
+            return Err(Box::new(Mistake::Reused { id, kind: first.kind }));
         }
-        self.known.add(
-            id,
-            Id {
-                index: Index(index),
-                kind,
-                used_up: false,
-            },
-            defined,
-        );
+        self.known.add(id, Id { index: Index(index), kind, used_up: false }, defined);
         self.names.push(id);
         Ok(Index(index))
     }
 
     fn receive(&mut self, id: u64) -> Result<Index, Box<Mistake>> {
-        let unknown = |found| {
-            Box::new(Mistake::Unknown {
-                id,
-                found,
-                wanted: "a recv",
-            })
-        };
+        let unknown = |found| Box::new(Mistake::Unknown { id, found, wanted: "a recv" });
         match self.known.find(id) {
             Some(known) if known.kind == Kind::Receive => Ok(known.index),
             Some(known) => Err(unknown(Instead::Other(known.kind))),
@@ -138,13 +106,7 @@ impl Ids {
     }
 
     fn use_up(&mut self, id: u64) -> Result<Index, Box<Mistake>> {
-        let unknown = |found| {
-            Box::new(Mistake::Unknown {
-                id,
-                found,
-                wanted: "an unused mprobe",
-            })
-        };
+        let unknown = |found| Box::new(Mistake::Unknown { id, found, wanted: "an unused mprobe" });
         match self.known.find(id) {
             Some(known) if known.kind != Kind::Mprobe => Err(unknown(Instead::Other(known.kind))),
             Some(known) if known.used_up => Err(unknown(Instead::UsedUp)),

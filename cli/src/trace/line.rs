@@ -6,33 +6,13 @@ use super::{Envelope, Pattern};
 /// An operation as it stands on the line, its ids not yet looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RawOp {
-    Msg {
-        id: u64,
-        envelope: Envelope,
-        len: u64,
-    },
-    Recv {
-        id: u64,
-        pattern: Pattern,
-        len: u64,
-    },
-    Cancel {
-        recv: u64,
-    },
-    Probe {
-        pattern: Pattern,
-    },
-    Mprobe {
-        id: u64,
-        pattern: Pattern,
-    },
-    Mrecv {
-        mprobe: u64,
-        len: u64,
-    },
-    Mcancel {
-        mprobe: u64,
-    },
+    Msg { id: u64, envelope: Envelope, len: u64 },
+    Recv { id: u64, pattern: Pattern, len: u64 },
+    Cancel { recv: u64 },
+    Probe { pattern: Pattern },
+    Mprobe { id: u64, pattern: Pattern },
+    Mrecv { mprobe: u64, len: u64 },
+    Mcancel { mprobe: u64 },
 }
 
 const CTX_MAX: u64 = u16::MAX as u64;
@@ -56,9 +36,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
             break;
         }
         let field = &line[at..];
-        let len = field
-            .iter()
-            .position(|&byte| is_blank(byte) || byte == b'#');
+        let len = field.iter().position(|&byte| is_blank(byte) || byte == b'#');
         let field = &field[..len.unwrap_or(field.len())];
         if let Some(slot) = fields.get_mut(count) {
             *slot = field;
@@ -69,12 +47,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
     if count == 0 {
         return Ok(None);
     }
-    operation(Fields {
-        fields,
-        count,
-        usage: "",
-    })
-    .map(Some)
+    operation(Fields { fields, count, usage: "" }).map(Some)
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -85,51 +58,27 @@ fn operation(fields: Fields<'_>) -> Result<RawOp, Box<Mistake>> {
     match fields.fields[0] {
         b"msg" => {
             let f = fields.shaped(6, "msg ID CTX SRC TAG LEN")?;
-            let envelope = Envelope {
-                ctx: f.ctx(2)?,
-                src: f.src(3)?,
-                tag: f.tag(4)?,
-            };
-            Ok(RawOp::Msg {
-                id: f.id(1)?,
-                envelope,
-                len: f.len(5)?,
-            })
+            let envelope = Envelope { ctx: f.ctx(2)?, src: f.src(3)?, tag: f.tag(4)? };
+            Ok(RawOp::Msg { id: f.id(1)?, envelope, len: f.len(5)? })
         }
         b"recv" => {
             let f = fields.shaped(6, "recv ID CTX SRC|* TAG|* LEN")?;
-            Ok(RawOp::Recv {
-                id: f.id(1)?,
-                pattern: f.pattern(2)?,
-                len: f.len(5)?,
-            })
+            Ok(RawOp::Recv { id: f.id(1)?, pattern: f.pattern(2)?, len: f.len(5)? })
         }
-        b"cancel" => Ok(RawOp::Cancel {
-            recv: fields.shaped(2, "cancel RECV_ID")?.id(1)?,
-        }),
+        b"cancel" => Ok(RawOp::Cancel { recv: fields.shaped(2, "cancel RECV_ID")?.id(1)? }),
         b"probe" => {
             let f = fields.shaped(4, "probe CTX SRC|* TAG|*")?;
-            Ok(RawOp::Probe {
-                pattern: f.pattern(1)?,
-            })
+            Ok(RawOp::Probe { pattern: f.pattern(1)? })
         }
         b"mprobe" => {
             let f = fields.shaped(5, "mprobe ID CTX SRC|* TAG|*")?;
-            Ok(RawOp::Mprobe {
-                id: f.id(1)?,
-                pattern: f.pattern(2)?,
-            })
+            Ok(RawOp::Mprobe { id: f.id(1)?, pattern: f.pattern(2)? })
         }
         b"mrecv" => {
             let f = fields.shaped(3, "mrecv MPROBE_ID LEN")?;
-            Ok(RawOp::Mrecv {
-                mprobe: f.id(1)?,
-                len: f.len(2)?,
-            })
+            Ok(RawOp::Mrecv { mprobe: f.id(1)?, len: f.len(2)? })
         }
-        b"mcancel" => Ok(RawOp::Mcancel {
-            mprobe: fields.shaped(2, "mcancel MPROBE_ID")?.id(1)?,
-        }),
+        b"mcancel" => Ok(RawOp::Mcancel { mprobe: fields.shaped(2, "mcancel MPROBE_ID")?.id(1)? }),
         other => Err(Box::new(Mistake::Operation(Quoted::new(other)))),
     }
 }
@@ -164,44 +113,20 @@ impl Fields<'_> {
         if self.count == words {
             Ok(Self { usage, ..self })
         } else {
-            Err(Box::new(Mistake::Fields {
-                found: FieldCount(self.count - 1),
-                usage,
-            }))
+            Err(Box::new(Mistake::Fields { found: FieldCount(self.count - 1), usage }))
         }
     }
 
     fn id(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(
-            at,
-            "id",
-            Range {
-                max: u64::MAX,
-                wildcard: false,
-            },
-        )
+        self.number(at, "id", Range { max: u64::MAX, wildcard: false })
     }
 
     fn len(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(
-            at,
-            "length",
-            Range {
-                max: u64::MAX,
-                wildcard: false,
-            },
-        )
+        self.number(at, "length", Range { max: u64::MAX, wildcard: false })
     }
 
     fn ctx(&self, at: usize) -> Result<u16, Box<Mistake>> {
-        let ctx = self.number(
-            at,
-            "context id",
-            Range {
-                max: CTX_MAX,
-                wildcard: false,
-            },
-        )?;
+        let ctx = self.number(at, "context id", Range { max: CTX_MAX, wildcard: false })?;
         Ok(u16::try_from(ctx).expect("checked against CTX_MAX"))
     }
 
@@ -219,22 +144,11 @@ impl Fields<'_> {
             b"*" => Ok(None),
             _ => self.label(at, name, true).map(Some),
         };
-        Ok(Pattern {
-            ctx: self.ctx(at)?,
-            src: open(at + 1, "source")?,
-            tag: open(at + 2, "tag")?,
-        })
+        Ok(Pattern { ctx: self.ctx(at)?, src: open(at + 1, "source")?, tag: open(at + 2, "tag")? })
     }
 
     fn label(&self, at: usize, name: &'static str, wildcard: bool) -> Result<u32, Box<Mistake>> {
-        let label = self.number(
-            at,
-            name,
-            Range {
-                max: LABEL_MAX,
-                wildcard,
-            },
-        )?;
+        let label = self.number(at, name, Range { max: LABEL_MAX, wildcard })?;
         Ok(u32::try_from(label).expect("checked against LABEL_MAX"))
     }
 
@@ -276,18 +190,7 @@ mod tests {
         assert_eq!(decimal(b"0"), Some(0));
         assert_eq!(decimal(b"10"), Some(10));
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        for wrong in [
-            "",
-            "00",
-            "01",
-            "+1",
-            "-1",
-            "1.",
-            "0x1",
-            "1_0",
-            "18446744073709551616",
-            "*",
-        ] {
+        for wrong in ["", "00", "01", "+1", "-1", "1.", "0x1", "1_0", "18446744073709551616", "*"] {
             assert_eq!(decimal(wrong.as_bytes()), None, "{wrong}");
         }
         assert_eq!(decimal("\u{661}".as_bytes()), None);

@@ -46,16 +46,8 @@ pub fn matches(trace: &str) -> String {
         match words[..] {
             [] => {}
             ["msg", id, ctx, src, tag, len] => {
-                let msg = Msg {
-                    id,
-                    ctx,
-                    src,
-                    tag,
-                    len: len.parse().unwrap(),
-                };
-                let at = posted
-                    .iter()
-                    .position(|r| fits([r.ctx, r.src, r.tag], &msg));
+                let msg = Msg { id, ctx, src, tag, len: len.parse().unwrap() };
+                let at = posted.iter().position(|r| fits([r.ctx, r.src, r.tag], &msg));
                 match at {
                     Some(at) => {
                         let recv = posted.remove(at);
@@ -65,13 +57,7 @@ pub fn matches(trace: &str) -> String {
                 }
             }
             ["recv", id, ctx, src, tag, len] => {
-                let recv = Recv {
-                    id,
-                    ctx,
-                    src,
-                    tag,
-                    len: len.parse().unwrap(),
-                };
+                let recv = Recv { id, ctx, src, tag, len: len.parse().unwrap() };
                 match first(&unexpected, [ctx, src, tag]) {
                     Some(at) => {
                         let msg = unexpected.remove(at);
@@ -89,26 +75,16 @@ pub fn matches(trace: &str) -> String {
             },
             ["probe", ctx, src, tag] => {
                 let found = first(&unexpected, [ctx, src, tag]);
-                out.push(format!(
-                    "probe {}",
-                    found.map_or("none", |at| unexpected[at].id)
-                ));
+                out.push(format!("probe {}", found.map_or("none", |at| unexpected[at].id)));
             }
             ["mprobe", id, ctx, src, tag] => {
                 let found = first(&unexpected, [ctx, src, tag]).map(|at| unexpected.remove(at));
-                out.push(format!(
-                    "mprobe {id} {}",
-                    found.as_ref().map_or("none", |m| m.id)
-                ));
+                out.push(format!("mprobe {id} {}", found.as_ref().map_or("none", |m| m.id)));
                 held.insert(id, found);
             }
             ["mrecv", id, len] => out.push(match held.remove(id).unwrap() {
                 Some(msg) => {
-                    format!(
-                        "mrecv {id} {}{}",
-                        msg.id,
-                        cut(msg.len, len.parse().unwrap())
-                    )
+                    format!("mrecv {id} {}{}", msg.id, cut(msg.len, len.parse().unwrap()))
                 }
                 None => format!("mrecv {id} none"),
             }),
@@ -120,11 +96,7 @@ pub fn matches(trace: &str) -> String {
         }
     }
     out.extend(posted.iter().map(|recv| format!("posted {}", recv.id)));
-    out.extend(
-        unexpected
-            .iter()
-            .map(|msg| format!("unexpected {}", msg.id)),
-    );
+    out.extend(unexpected.iter().map(|msg| format!("unexpected {}", msg.id)));
     out.iter().map(|line| format!("{line}\n")).collect()
 }
 
@@ -170,11 +142,7 @@ pub fn random_trace(seed: u64, ops: u64) -> String {
             label => label.to_string(),
         };
         let open = |random: &mut Random, top: u64| {
-            if random.below(100) < wild {
-                "*".to_owned()
-            } else {
-                label(random, top)
-            }
+            if random.below(100) < wild { "*".to_owned() } else { label(random, top) }
         };
         let ctx = [0, 0, 0, 1, 65535][random.below(5) as usize];
         let len = lens[random.below(lens.len() as u64) as usize];
@@ -189,10 +157,7 @@ pub fn random_trace(seed: u64, ops: u64) -> String {
                 format!("recv {fresh} {ctx} {src} {tag} {len}")
             }
             7 if !recvs.is_empty() => {
-                format!(
-                    "cancel {}",
-                    recvs[random.below(recvs.len() as u64) as usize]
-                )
+                format!("cancel {}", recvs[random.below(recvs.len() as u64) as usize])
             }
             8 => {
                 let (src, tag) = (open(&mut random, top[0]), open(&mut random, top[1]));
