@@ -1,0 +1,382 @@
+//! The command line: every option, its unit, its bounds, and what would be right.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::units::{self, Sizes};
+
+/// Where `serve` listens and a client knocks, unless told.
+pub(crate) const PORT: u16 = 13338;
+/// Bounds that both the command line and a serving side hold a run to.
+pub(crate) const DEPTH_MAX: u64 = 1 << 20;
+pub(crate) const WINDOW_MAX: u64 = 1 << 14;
+pub(crate) const ITERS_MAX: u64 = 1 << 40;
+
+const TOUR_EXAMPLES: &str = "\
+Measuring, with their own --help: tagperf lat | bw | rate
+Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input
+
+Examples:
+  tagperf                                         the tour, under 30 seconds
+  tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
+  tagperf lat --posted-depth 4096 --wildcard 50   does depth cost anything?
+  tagperf serve --once                            one side ...
+  tagperf bw 127.0.0.1                            ... and the other
+  tagperf replay app.trace --matches -            your application's own matching";
+
+const MEASURE_EXAMPLES: &str = "\
+Examples:
+  tagperf lat --sizes 0..4M --duration 500ms
+  tagperf lat --sizes 8 --iters 100000 --pin 0,1 --json lat.json
+  tagperf bw --sizes 4K,64K,1M --window 32
+  tagperf rate --posted-depth 1024 --wildcard-recv
+  tagperf lat 127.0.0.1:13338 --unexpected-depth 256";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  tagperf replay app.trace
+  tagperf replay app.trace --matches app.matches
+  tagperf replay - --matches - < app.trace 2> report.txt";
+
+/// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
+#[derive(Parser, Debug)]
+#[command(name = "tagperf", version, after_help = TOUR_EXAMPLES, max_term_width = 100)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+#[command(override_usage = "tagperf [--json FILE|-] [--pin CPU,CPU] [--device NAME]\n       \
+                            tagperf COMMAND ...")]
+#[command(subcommand_value_name = "COMMAND", arg_required_else_help = false)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Latency by size: half the round trip in us, all percentiles
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Lat(Measure),
+    /// Bandwidth by size: one way, MB/s
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Bw(Measure),
+    /// Message rate: one way, messages/s
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Rate(Measure),
+    /// The other side for `lat | bw | rate HOST[:PORT]`
+    Serve(Serve),
+    /// Devices found, what each can do, and what to do about those missing
+    Info,
+    /// Run a recorded matching history (tagtrace 1) through the matcher
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(Replay),
+    /// The second process of a local run and of `serve`; speaks on its standard input and output.
+    #[command(hide = true)]
+    Peer(Peer),
+}
+
+/// What the tour and the measuring commands share.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// CPU numbers for this side and the other
+    #[arg(long, value_name = "CPU,CPU")]
+    pub(crate) pin: Option<Pin>,
+    /// Device to use, by its name in `tagperf info` [the best]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Do not check the bytes received
+    #[arg(long)]
+    pub(crate) no_validate: bool,
+    /// One line of JSON (times in ns) to FILE; with - nothing else is printed
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Measure {
+    /// Where `tagperf serve` runs (port 13338); without it both sides run here
+    #[arg(value_name = "HOST[:PORT]")]
+    pub(crate) host: Option<Host>,
+    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate: 8]
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) sizes: Option<Sizes>,
+    /// Round trips (lat) or messages (bw, rate) to measure a size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ITERS_MAX))]
+    pub(crate) iters: Option<u64>,
+    /// Time a size: 1s, 500ms; with --iters the first reached [500ms]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    /// The same before it, not counted [1000, at most 50 ms]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
+    pub(crate) warmup: Option<u64>,
+    /// Messages sent before an answer (bw, rate) [64, at most 8 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=WINDOW_MAX))]
+    pub(crate) window: Option<u64>,
+    /// Receives posted first on both sides that never match
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=DEPTH_MAX))]
+    pub(crate) posted_depth: u64,
+    /// Messages sent first by both sides that no receive takes
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=DEPTH_MAX))]
+    pub(crate) unexpected_depth: u64,
+    /// Share of the posted ones that take any source, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = percent)]
+    pub(crate) wildcard: u8,
+    /// Let the measured receives take any source
+    #[arg(long)]
+    pub(crate) wildcard_recv: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// TCP port for control messages (0: any free one, printed)
+    #[arg(long, value_name = "N", default_value_t = PORT)]
+    pub(crate) port: u16,
+    /// Address to listen on; any but loopback lets strangers in
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+    /// End after the first client that was served
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Peer {
+    /// Whom it serves, for the log
+    #[arg(long)]
+    pub(crate) client: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Replay {
+    /// The recorded history; - is standard input
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// Print what matched what, one line each, to FILE; - is standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) matches: Option<PathBuf>,
+    /// The report as one line of JSON (times in ns) to FILE; - is standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Cli {
+    /// Reads the command line. `Ok(None)`: help or version was asked for, and printed.
+    pub(crate) fn read(
+        args: impl IntoIterator<Item = std::ffi::OsString>,
+    ) -> Result<Option<Self>, Failure> {
+        match Self::try_parse_from(args) {
+            Ok(cli) => Ok(Some(cli)),
+            Err(error) if !error.use_stderr() => match error.print() {
+                Ok(()) => Ok(None),
+                Err(error) => Err(Failure::write("standard output", &error)),
+            },
+            Err(error) => Err(Failure::Usage(in_one_line(&error.to_string()))),
+        }
+    }
+}
+
+/// clap explains over several lines; scripts and people want one: what, where, what is right.
+fn in_one_line(explained: &str) -> String {
+    let said = explained.strip_prefix("error: ").unwrap_or(explained);
+    let mut out = String::new();
+    for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        if !out.is_empty() {
+            out.push_str(if out.ends_with(':') || line.starts_with('[') { " " } else { "; " });
+        }
+        out.push_str(line);
+    }
+    out.push_str("; see tagperf --help");
+    out
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let digits = text.strip_suffix('%').unwrap_or(text);
+    digits
+        .parse()
+        .ok()
+        .filter(|&percent| percent <= 100)
+        .ok_or_else(|| format!("`{text}` is no percentage; 0 to 100 would be right"))
+}
+
+/// A CPU for each side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pin {
+    pub(crate) here: u32,
+    pub(crate) there: u32,
+}
+
+impl FromStr for Pin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no pair of CPUs; two numbers such as 0,1 would be right");
+        let (here, there) = text.split_once(',').ok_or_else(wrong)?;
+        let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+        Ok(Self { here: cpu(here)?, there: cpu(there)? })
+    }
+}
+
+/// Where the other side listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no HOST[:PORT]; 127.0.0.1:{PORT}, node7 or [::1]:{PORT} \
+                     would be right"
+            )
+        };
+        let bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
+        let (name, port) = match text.rsplit_once(':') {
+            Some(_) if bare_v6 || text.ends_with(']') => (text, PORT),
+            Some((name, port)) => {
+                (name, port.parse().ok().filter(|&port| port > 0).ok_or_else(wrong)?)
+            }
+            None => (text, PORT),
+        };
+        let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(wrong());
+        }
+        Ok(Self { name: name.to_owned(), port })
+    }
+}
+
+impl Display for Host {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Cli, String> {
+        let args = std::iter::once("tagperf").chain(line.split_whitespace()).map(Into::into);
+        match Cli::read(args) {
+            Ok(cli) => Ok(cli.expect("neither help nor version")),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    fn measure(line: &str) -> Measure {
+        match read(line).unwrap().command {
+            Some(Command::Lat(m) | Command::Bw(m) | Command::Rate(m)) => m,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_a_measurement() {
+        let m = measure(
+            "lat node7:99 --sizes 0..8 --iters 10 --duration 500ms --warmup 0 --window 4 \
+             --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
+             --device shm --no-validate --json -",
+        );
+        assert_eq!(m.host.unwrap().to_string(), "node7:99");
+        assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);
+        assert_eq!((m.iters, m.warmup, m.window), (Some(10), Some(0), Some(4)));
+        assert_eq!((m.posted_depth, m.unexpected_depth, m.wildcard), (5, 6, 50));
+        assert_eq!(m.duration, Some(Duration::from_millis(500)));
+        assert_eq!(m.common.pin, Some(Pin { here: 0, there: 1 }));
+        assert!(m.wildcard_recv && m.common.no_validate);
+        assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
+        assert!(read("").unwrap().command.is_none());
+        assert!(read("--json -").unwrap().common.json.is_some());
+    }
+
+    #[test]
+    fn hosts() {
+        let host = |text: &str| text.parse::<Host>().map(|host| host.to_string());
+        assert_eq!(host("a").unwrap(), "a:13338");
+        assert_eq!(host("::1").unwrap(), "[::1]:13338");
+        assert_eq!(host("[::1]").unwrap(), "[::1]:13338");
+        assert_eq!(host("[::1]:7").unwrap(), "[::1]:7");
+        for wrong in ["", ":", ":7", "a:", "a:0", "a:99999", "a b", "[]"] {
+            assert!(host(wrong).unwrap_err().contains("would be right"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bad_usage_is_one_line_that_helps() {
+        for line in [
+            "lat --sizes 4X",
+            "lat --nosuch",
+            "latt",
+            "replay",
+            "lat --iters 0",
+            "lat --wildcard 101",
+            "lat --pin 0",
+            "serve --port 70000",
+            "serve --bind x",
+            "lat a b",
+            "--json - lat",
+            "lat --iters",
+            "bw --window 99999",
+            "lat --posted-depth 9999999999",
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
+            assert!(error.ends_with("; see tagperf --help"), "{line}: {error}");
+        }
+        assert_eq!(
+            read("bw --sizes 4X").unwrap_err(),
+            "tagperf: invalid value '4X' for '--sizes <SIZES>': `4X` is no size; a size such as 8, \
+             4K, 1M (at most 1G) would be right; see tagperf --help"
+        );
+        assert_eq!(
+            read("replay").unwrap_err(),
+            "tagperf: the following required arguments were not provided: <TRACE>; see tagperf \
+             --help"
+        );
+    }
+
+    #[test]
+    fn help_fits_a_screen() {
+        use clap::CommandFactory;
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let names = ["lat", "bw", "rate", "serve", "info", "replay"];
+        let mut pages = vec![command.render_help().to_string()];
+        for name in names {
+            let page = command.find_subcommand_mut(name).unwrap();
+            pages.push(page.clone().term_width(100).render_help().to_string());
+        }
+        for page in pages {
+            assert!(page.lines().count() <= 40, "{} lines:\n{page}", page.lines().count());
+            assert!(page.lines().all(|line| line.len() <= 100), "{page}");
+        }
+    }
+}

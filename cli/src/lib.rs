@@ -1,0 +1,47 @@
+//! tagperf: latency, bandwidth, message rate and matching depth of `tagmatch`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod control;
+mod failure;
+mod info;
+mod json;
+mod link;
+mod measure;
+mod output;
+mod payload;
+mod progress;
+pub mod replay;
+mod samples;
+mod table;
+pub mod trace;
+mod trust;
+mod units;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use failure::Failure;
+use measure::Test;
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn run() -> ExitCode {
+    match Cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(()), dispatch)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        None => measure::tour(&cli.common),
+        Some(Command::Lat(args)) => measure::command(Test::Lat, &args),
+        Some(Command::Bw(args)) => measure::command(Test::Bw, &args),
+        Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
+        Some(Command::Serve(args)) => measure::serve(&args),
+        Some(Command::Info) => info::command(),
+        Some(Command::Replay(args)) => replay::command(&args),
+        Some(Command::Peer(args)) => measure::peer(args),
+    }
+}

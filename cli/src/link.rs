@@ -1,0 +1,195 @@
+//! All that tagperf uses of `tagmatch`: one worker, one peer, and what to do while waiting.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use tagmatch::{
+    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, Tag, WaitPolicy,
+    Worker,
+};
+pub(crate) use tagmatch::{Buffer, Received, Sent};
+
+use crate::control::Control;
+use crate::json::{Matching, NotOffloaded};
+
+/// The one device of this version, and why it is taken.
+pub(crate) const DEVICE: &str = "shm";
+pub(crate) const DEVICE_WHY: &str = "shared memory, the only device of this version";
+
+/// Polls between two looks at the control channel and, after the spinning, two yields.
+const POLLS_PER_LOOK: u32 = 64;
+
+/// A receive under way.
+pub(crate) type Receiving = Request<Received>;
+/// A send under way.
+pub(crate) type Sending = Request<Sent>;
+
+/// What can break while a measurement runs.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("{0}")]
+    Tagmatch(String),
+    /// The other side said something on the control channel, or is gone.
+    #[error("the other side wants attention")]
+    Attention,
+    #[error("no progress for {} s", .0.as_secs())]
+    Stuck(Duration),
+}
+
+impl From<tagmatch::Error> for LinkError {
+    fn from(error: tagmatch::Error) -> Self {
+        Self::Tagmatch(error.to_string())
+    }
+}
+
+impl From<Failed> for LinkError {
+    fn from(failed: Failed) -> Self {
+        failed.error.into()
+    }
+}
+
+/// Whether a device is to be had; the error says which one would be right.
+pub(crate) fn check_device(name: Option<&str>) -> Result<(), String> {
+    match name {
+        None | Some(DEVICE) => Ok(()),
+        Some(other) => Err(format!("no device `{other}`; {DEVICE} would be right")),
+    }
+}
+
+/// A worker that is not connected yet.
+pub(crate) struct Unlinked {
+    worker: Worker,
+    polls_before_yield: u32,
+}
+
+impl Unlinked {
+    /// A worker that has room for `unexpected` messages that nobody receives.
+    pub(crate) fn new(unexpected: u64) -> Result<Self, LinkError> {
+        let default = Config::default();
+        let polls_before_yield = WaitPolicy::default().spin;
+        let worker = Worker::new(Config {
+            // Empty messages cost their envelope; the fillers must leave all else as it would be.
+            unexpected_messages: default.unexpected_messages + 4 * unexpected,
+            unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
+            unexpected_peer_percent: 100,
+            ..default
+        })?;
+        Ok(Self { worker, polls_before_yield })
+    }
+
+    /// Where the other side reaches this worker.
+    pub(crate) fn address(&self) -> String {
+        self.worker.address().to_string()
+    }
+
+    /// Connects to the other side's worker. Returns at once.
+    pub(crate) fn connect(self, address: &str) -> Result<Link, LinkError> {
+        let address = Address::from_str(address).map_err(|e| LinkError::Tagmatch(e.to_string()))?;
+        let peer = self.worker.connect(&address)?;
+        let Self { worker, polls_before_yield } = self;
+        Ok(Link { worker, peer, polls_before_yield })
+    }
+}
+
+/// A worker and its peer.
+pub(crate) struct Link {
+    worker: Worker,
+    peer: Peer,
+    polls_before_yield: u32,
+}
+
+impl Link {
+    /// Receives from the peer.
+    #[inline]
+    pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving {
+        self.worker.recv(Match::tag(Tag(tag)).from(self.peer), buffer)
+    }
+
+    /// Receives from any source.
+    #[inline]
+    pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving {
+        self.worker.recv(Match::tag(Tag(tag)), buffer)
+    }
+
+    #[inline]
+    pub(crate) fn send(&self, tag: u64, buffer: Buffer) -> Sending {
+        self.worker.send(self.peer, Tag(tag), buffer)
+    }
+
+    /// Waits for a request's end: spins, then yields. Ends early if the control channel wants it.
+    #[inline]
+    pub(crate) fn finish<T: Output>(
+        &self,
+        mut request: Request<T>,
+        control: &Control,
+    ) -> Result<T, LinkError> {
+        let mut polls = 0u32;
+        loop {
+            if let Some(result) = request.test() {
+                return Ok(result?);
+            }
+            polls = polls.saturating_add(1);
+            if polls.is_multiple_of(POLLS_PER_LOOK) && control.wants_attention() {
+                return Err(LinkError::Attention);
+            }
+            if polls > self.polls_before_yield {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Makes progress until `done`, but not for longer than `limit` altogether.
+    pub(crate) fn progress_until(
+        &self,
+        control: &Control,
+        limit: Duration,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), LinkError> {
+        let start = Instant::now();
+        while !done(self) {
+            if self.worker.progress() == 0 {
+                std::thread::yield_now();
+            }
+            if control.wants_attention() {
+                return Err(LinkError::Attention);
+            }
+            if start.elapsed() > limit {
+                return Err(LinkError::Stuck(limit));
+            }
+        }
+        Ok(())
+    }
+
+    /// How receives were matched so far.
+    pub(crate) fn matching(&self) -> Matching {
+        let Counters { hardware, posted, unexpected, not_offloaded: why, .. } =
+            self.worker.counters();
+        let not_offloaded = NotOffloaded {
+            too_small: why.too_small,
+            list_full: why.list_full,
+            order: why.order,
+            source: why.source,
+            memory: why.memory,
+            phase: why.phase,
+            off: why.off,
+        };
+        Matching { hardware, posted, unexpected, not_offloaded }
+    }
+
+    /// Receives posted and messages unexpected now.
+    pub(crate) fn depths(&self) -> (u64, u64) {
+        let counters = self.worker.counters();
+        (counters.posted_now, counters.unexpected_now)
+    }
+
+    /// How large messages get here, once the peer is connected.
+    pub(crate) fn large_messages(&self) -> &'static str {
+        match self.worker.read_mode(self.peer) {
+            ReadMode::Direct => "read straight from the sender's memory, one copy",
+            ReadMode::Copied => "copied through shared memory, two copies",
+            ReadMode::Unknown => "not known yet",
+        }
+    }
+}

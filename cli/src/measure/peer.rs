@@ -1,0 +1,150 @@
+//! The other side: does what a client asks for, a measurement after the other, until it goes.
+//!
+//! It is a process of its own, in a local run as behind `serve`: nothing that a client can say, and
+//! nothing that happens to a measurement, reaches whoever started it. It never outlives its client:
+//! when the control channel closes it is gone at once, whatever it was doing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::side::{MeasureError, Side};
+use super::traffic::{self, Buffers};
+use crate::args;
+use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
+use crate::control::{Control, ControlError};
+use crate::failure::{Failure, one_line};
+use crate::json::Matching;
+use crate::link::{LinkError, Unlinked, check_device};
+use crate::trust;
+
+/// A client speaks at once, or is none.
+const HELLO_TIME: Duration = Duration::from_secs(2);
+/// Between measurements it may think for long.
+const LEG_TIME: Duration = Duration::from_secs(3600);
+
+/// Exit statuses, by which `serve` tells what became of a client.
+pub(super) const SERVED: u8 = 0;
+pub(super) const FAILED: u8 = 1;
+pub(super) const NO_CLIENT: u8 = 3;
+
+/// What is known of the client when the channel closes.
+#[derive(Default)]
+struct Session {
+    /// Whom to name in the log; nobody in a local run, where the client does the talking.
+    client: Option<String>,
+    greeted: AtomicBool,
+    measuring: AtomicBool,
+    legs: AtomicU64,
+}
+
+impl Session {
+    /// Logs how it ended, and ends this process.
+    fn end(&self, trouble: Option<&str>) -> ! {
+        let (status, said) = if !self.greeted.load(Ordering::SeqCst) {
+            (NO_CLIENT, format!("no client of tagperf: {}", trouble.unwrap_or("it said nothing")))
+        } else if let Some(trouble) = trouble {
+            (FAILED, trouble.to_owned())
+        } else if self.measuring.load(Ordering::SeqCst) {
+            (FAILED, "gone in the midst of a measurement".to_owned())
+        } else {
+            (SERVED, format!("served, {} measurements", self.legs.load(Ordering::SeqCst)))
+        };
+        if let Some(client) = &self.client {
+            eprintln!("tagperf serve: {client}: {}", one_line(said));
+        }
+        std::process::exit(status.into());
+    }
+}
+
+/// The hidden command `peer`.
+pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
+    // Behind `serve` the channel does not close when `serve` is killed; the kernel tells us then.
+    let signal = rustix::process::Signal::KILL;
+    let _ = rustix::process::set_parent_process_death_signal(Some(signal));
+    let session = Arc::new(Session { client: args.client, ..Session::default() });
+    let closing = Arc::clone(&session);
+    let control = Control::new(std::io::stdin(), std::io::stdout(), move || closing.end(None));
+    let mut control =
+        control.map_err(|e| Failure::Measurement(format!("cannot start a thread: {e}")))?;
+    match serve(&mut control, &session) {
+        Ok(()) | Err(ControlError::Closed) => session.end(None),
+        Err(error) => {
+            let why = one_line(&error);
+            let _ = control.send(&Answer::Refused { why: why.clone() });
+            session.end(Some(&why))
+        }
+    }
+}
+
+fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
+    let ours = Hello::new();
+    match control.receive(HELLO_TIME)? {
+        Ask::Hello(theirs) => {
+            session.greeted.store(true, Ordering::SeqCst);
+            control.send(&Answer::Hello(ours.clone()))?;
+            if let Err(why) = ours.understands(&theirs) {
+                return Err(ControlError::Garbage(why));
+            }
+        }
+        Ask::Leg(_) => return Err(ControlError::Garbage("no hello first".into())),
+    }
+    let mut pinned = None;
+    loop {
+        let leg = match control.receive(LEG_TIME)? {
+            Ask::Leg(leg) => leg,
+            Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
+        };
+        session.measuring.store(true, Ordering::SeqCst);
+        let answer = match prepare(&leg, &mut pinned) {
+            Ok(unlinked) => measure(control, &leg, unlinked)?,
+            Err(why) => Answer::Refused { why },
+        };
+        session.measuring.store(false, Ordering::SeqCst);
+        session.legs.fetch_add(1, Ordering::SeqCst);
+        control.send(&answer)?;
+    }
+}
+
+/// Everything about a leg that can be refused.
+fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<Unlinked, String> {
+    leg.check()?;
+    check_device(leg.device.as_deref())?;
+    if let Some(cpu) = leg.pin
+        && *pinned != Some(cpu)
+    {
+        trust::pin(cpu).map_err(|failure| match failure {
+            Failure::Usage(why) => why,
+            other => other.to_string(),
+        })?;
+        *pinned = Some(cpu);
+    }
+    Unlinked::new(leg.unexpected_depth).map_err(|error| error.to_string())
+}
+
+fn measure(control: &mut Control, leg: &Leg, unlinked: Unlinked) -> Result<Answer, ControlError> {
+    control.send(&Answer::Ready { address: unlinked.address() })?;
+    match run(control, leg, unlinked) {
+        Ok(matching) => Ok(Answer::Done { matching }),
+        // The client is gone, or talks where it should not: either way there is nobody to answer.
+        Err(MeasureError::Link(LinkError::Attention)) => Err(ControlError::Closed),
+        Err(error) => Ok(Answer::Failed { why: one_line(error) }),
+    }
+}
+
+fn run(control: &Control, leg: &Leg, unlinked: Unlinked) -> Result<Matching, MeasureError> {
+    let mut side = Side::new(unlinked.connect(&leg.address)?, control, leg)?;
+    let outgoing = match leg.traffic {
+        Traffic::PingPong => side.buffers(),
+        Traffic::Stream => Vec::new(),
+    };
+    let mut buffers = Buffers::new(outgoing, side.buffers());
+    while let Some(batch) = side.await_batch()? {
+        match leg.traffic {
+            Traffic::PingPong => traffic::pong(&mut side, batch, &mut buffers)?,
+            Traffic::Stream => traffic::stream_in(&mut side, batch, &mut buffers)?,
+        }
+    }
+    side.check_fillers("after the measurement")?;
+    Ok(side.matched())
+}

@@ -1,0 +1,69 @@
+//! `tagperf` alone: a tour of this machine, well under 30 seconds.
+
+use std::time::Duration;
+
+use super::outputs;
+use super::plan::{Depth, Plan, Test};
+use super::series::Series;
+use crate::args::Common;
+use crate::failure::Failure;
+use crate::link::check_device;
+
+/// 24 sizes, 23 sizes, 1 size, 9 depths: with set-up some 17 seconds.
+const LATENCY_TIME: Duration = Duration::from_millis(200);
+const BANDWIDTH_TIME: Duration = Duration::from_millis(200);
+const RATE_TIME: Duration = Duration::from_secs(1);
+const DEPTH_TIME: Duration = Duration::from_millis(300);
+
+const NEXT: &str = "\
+# next        tagperf lat --sizes 8 --posted-depth 4096 --wildcard 50 --pin 0,1
+# next        tagperf replay TRACE, with a trace of your own application
+# next        tagperf info; tagperf --help
+";
+
+/// Posted, unexpected, percent any source.
+const DEPTHS: [(u64, u64, u8); 9] = [
+    (0, 0, 0),
+    (16, 0, 0),
+    (256, 0, 0),
+    (4096, 0, 0),
+    (4096, 0, 50),
+    (4096, 0, 100),
+    (0, 256, 0),
+    (0, 4096, 0),
+    (4096, 4096, 50),
+];
+
+/// The command.
+pub(crate) fn command(common: &Common) -> Result<(), Failure> {
+    check_device(common.device.as_deref())
+        .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+    let (mut people, mut json) = outputs(common)?;
+    let mut series = Series::open(None, common)?;
+    let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
+        posted_depth,
+        unexpected_depth,
+        wildcard_percent,
+        wildcard_recv: false,
+    });
+    let plans = [
+        Plan::tour(Test::Lat, LATENCY_TIME, common),
+        Plan::tour(Test::Bw, BANDWIDTH_TIME, common),
+        Plan::tour(Test::Rate, RATE_TIME, common),
+        Plan {
+            sizes: vec![8],
+            depths: depths.to_vec(),
+            ..Plan::tour(Test::Lat, DEPTH_TIME, common)
+        },
+    ];
+    let mut documents = Vec::new();
+    for plan in &plans {
+        documents.push(series.run(plan, plan.legs(), &mut people)?);
+        people.print("\n")?;
+    }
+    people.print(NEXT)?;
+    match &mut json {
+        Some(json) => json.json(&documents),
+        None => Ok(()),
+    }
+}

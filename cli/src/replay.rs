@@ -1,0 +1,100 @@
+//! `tagperf replay`: a recorded matching history, run through the matcher.
+//!
+//! 1. [`crate::trace`] reads the whole trace; a mistake ends it here, with nothing printed.
+//! 2. `engine` runs it under the clock, a chunk at a time; between chunks `matches` writes what
+//!    matched what, if asked to, and `depth` counts. `census` counts what needs no run.
+//! 3. `cost` runs a short trace again, and compares with plain lists.
+//! 4. `report` says it all.
+
+mod census;
+mod cost;
+mod depth;
+mod engine;
+mod matcher;
+mod matches;
+mod report;
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+pub use matches::write_matches;
+
+use crate::args;
+use crate::failure::{Failure, one_line};
+use crate::output::{Output, is_dash, to_stdout};
+use crate::trace::Trace;
+
+/// The command.
+pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
+    let (matches, json) = (args.matches.as_ref(), args.json.as_ref());
+    if to_stdout(matches) && to_stdout(json) {
+        let right = "a file for one of them would be right";
+        return Err(Failure::Usage(format!("both --matches and --json go to -; {right}")));
+    }
+    let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
+    let trace = read(&args.trace, &name)?;
+    for (option, path) in [("--matches", matches), ("--json", json)] {
+        if path.is_some_and(|path| same_file(path, &args.trace)) {
+            let right = "another file would be right";
+            return Err(Failure::Usage(format!("{option}: {name} is the trace itself; {right}")));
+        }
+    }
+    let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
+    let mut out = match matches {
+        Some(path) => Some(Output::create("--matches", path)?),
+        None => None,
+    };
+    let (script, mut count) = (engine::Script::new(&trace), depth::Count::default());
+    let mut record = |step: &engine::Step, event: Option<engine::Event>| {
+        count.see(step, event);
+        match (&mut out, event) {
+            (Some(out), Some(event)) => out.write(|to| matches::write_event(&trace, event, to)),
+            _ => Ok(()),
+        }
+    };
+    let pass =
+        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, Duration::MAX, &mut record)?;
+    if let Some(mut out) = out {
+        out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
+    }
+    let cost = cost::measure(&script, &pass);
+    let report = report::Report::new(name, &census::Census::new(&trace), &count, cost);
+    if let Some(json) = &mut json {
+        json.json(&report)?;
+    }
+    let mut people = if to_stdout(matches) {
+        Output::stderr()
+    } else if to_stdout(args.json.as_ref()) {
+        Output::nowhere()
+    } else {
+        Output::stdout()
+    };
+    people.print(&report.text())
+}
+
+fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
+    let read = if is_dash(path) {
+        Trace::parse(io::stdin().lock())
+    } else {
+        let file = File::open(path).map_err(|error| {
+            let right = "a tagtrace file, or - for standard input, would be right";
+            Failure::Usage(format!("cannot open {name}: {error}; {right}"))
+        })?;
+        Trace::parse(BufReader::with_capacity(1 << 18, file))
+    };
+    read.map_err(|error| Failure::Input(format!("{name}:{}: {error}", error.line())))
+}
+
+/// Writing over the trace would lose what can't be recorded again.
+fn same_file(out: &Path, trace: &Path) -> bool {
+    let id = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+    !is_dash(out) && id(out).is_some() && id(out) == id(trace) && trace.is_file()
+}
+
+/// `part / whole`; of nothing, nothing.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

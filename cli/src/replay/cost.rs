@@ -1,0 +1,81 @@
+//! What matching a trace costs: the bare loop timed, in tagmatch's lists and in plain ones.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::engine::{CHUNK, Pass, Script, pass};
+use super::matcher::{Indexed, Plain};
+
+/// A short trace is run again and again for this long; a long one once.
+const PASSES_TIME: Duration = Duration::from_millis(50);
+const PASSES_MAX: usize = 1000;
+/// A list of a million entries would be walked for hours: by then the point is made.
+const PASS_TIME: Duration = Duration::from_millis(100);
+/// A chunk of steps over such a list must not take long either.
+const PLAIN_CHUNK: usize = 32;
+
+/// Time per operation, and how the plain list came by its own.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(super) struct Cost {
+    pub(super) ns_per_operation: f64,
+    /// The median is of this many passes over the whole trace.
+    pub(super) passes: usize,
+    pub(super) plain_ns_per_operation: f64,
+    pub(super) plain_entries_per_search: f64,
+    /// Operations that the plain list got through before it was stopped, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plain_stopped_after: Option<usize>,
+}
+
+/// Times `script`, which `first` has run through already; `None` if there is nothing in it.
+pub(super) fn measure(script: &Script, first: &Pass<Indexed>) -> Option<Cost> {
+    if script.steps.is_empty() {
+        return None;
+    }
+    let mut ns_per_step = vec![first.ns_per_step()];
+    repeat(first.took, || {
+        let pass = bare(script, Indexed::new(), CHUNK);
+        ns_per_step.push(pass.ns_per_step());
+    });
+    let plain = bare(script, Plain::default(), PLAIN_CHUNK);
+    let mut plain_ns_per_step = vec![plain.ns_per_step()];
+    repeat(plain.took, || {
+        plain_ns_per_step.push(bare(script, Plain::default(), PLAIN_CHUNK).ns_per_step());
+    });
+    Some(Cost {
+        ns_per_operation: median(&mut ns_per_step),
+        passes: ns_per_step.len(),
+        plain_ns_per_operation: median(&mut plain_ns_per_step),
+        plain_entries_per_search: super::ratio(plain.lists.walked, plain.lists.searches),
+        plain_stopped_after: (plain.steps < script.steps.len()).then_some(plain.steps),
+    })
+}
+
+fn bare<M: super::matcher::Matcher>(script: &Script, lists: M, chunk: usize) -> Pass<M> {
+    let run = pass(script, lists, chunk, PASS_TIME, |_, event| {
+        // The compiler must not leave out what leads to an event.
+        std::hint::black_box(event);
+        Ok::<(), Infallible>(())
+    });
+    match run {
+        Ok(pass) => pass,
+    }
+}
+
+/// Calls `again` until the passes' time is up, of which `spent` is gone.
+fn repeat(spent: Duration, mut again: impl FnMut()) {
+    let start = Instant::now();
+    for _ in 1..PASSES_MAX {
+        if spent + start.elapsed() >= PASSES_TIME {
+            break;
+        }
+        again();
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

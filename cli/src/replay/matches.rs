@@ -1,0 +1,62 @@
+//! The record of a replay: what matched what, a line each, in order.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::engine::{CHUNK, Event, Script, pass};
+use super::matcher::Indexed;
+use crate::trace::{Index, Trace};
+
+/// Writes what `--matches` promises for `trace`.
+///
+/// # Errors
+///
+/// What `out` says.
+pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
+    let script = Script::new(trace);
+    let pass = pass(&script, Indexed::new(), CHUNK, Duration::MAX, |_, event| match event {
+        Some(event) => write_event(trace, event, &mut out),
+        None => Ok(()),
+    })?;
+    write_left(trace, &pass.lists, &mut out)?;
+    out.flush()
+}
+
+/// The line of one event.
+pub(super) fn write_event(trace: &Trace, event: Event, out: &mut impl Write) -> io::Result<()> {
+    let name = |index: Index| trace.name(index);
+    let cut = |truncated| if truncated { " truncated" } else { "" };
+    match event {
+        Event::Match { recv, msg, truncated, .. } => {
+            writeln!(out, "match {} {}{}", name(recv), name(msg), cut(truncated))
+        }
+        Event::Cancelled { recv } => writeln!(out, "cancelled {}", name(recv)),
+        Event::Late { recv } => writeln!(out, "late {}", name(recv)),
+        Event::Probe { msg: Some(msg) } => writeln!(out, "probe {}", name(msg)),
+        Event::Probe { msg: None } => writeln!(out, "probe none"),
+        Event::Mprobe { id, msg } => held(out, "mprobe", name(id), msg.map(name), ""),
+        Event::Mrecv { id, msg, truncated } => {
+            held(out, "mrecv", name(id), msg.map(name), cut(truncated))
+        }
+        Event::Mcancelled { id, msg } => held(out, "mcancelled", name(id), msg.map(name), ""),
+    }
+}
+
+/// What is left at the end; a message that a matched probe holds is in neither list.
+pub(super) fn write_left(trace: &Trace, lists: &Indexed, out: &mut impl Write) -> io::Result<()> {
+    let (posted, unexpected) = lists.left();
+    for recv in posted {
+        writeln!(out, "posted {}", trace.name(recv))?;
+    }
+    for msg in unexpected {
+        writeln!(out, "unexpected {}", trace.name(msg))?;
+    }
+    Ok(())
+}
+
+fn held(out: &mut impl Write, what: &str, id: u64, msg: Option<u64>, cut: &str) -> io::Result<()> {
+    match msg {
+        Some(msg) => writeln!(out, "{what} {id} {msg}{cut}"),
+        None => writeln!(out, "{what} {id} none"),
+    }
+}

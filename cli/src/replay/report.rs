@@ -1,0 +1,197 @@
+//! The report of a replay, for people and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::census::{Census, Classes, Operations};
+use super::cost::Cost;
+use super::depth::{Count, Depth, Outcome};
+use super::ratio;
+use crate::units::{show_3, show_count};
+
+/// Lists shorter than this are walked in a few nanoseconds: any matcher will do.
+const SHORT: u64 = 32;
+
+/// All that is said about a trace. As JSON the keys stand in this order.
+#[derive(Serialize)]
+pub(super) struct Report {
+    schema: u32,
+    tool: &'static str,
+    version: &'static str,
+    test: &'static str,
+    trace: String,
+    operations: Operations,
+    posted_depth: Depth,
+    unexpected_depth: Depth,
+    matches: Outcome,
+    unexpected_percent: f64,
+    patterns: Classes,
+    wildcard_percent: f64,
+    mask_classes: usize,
+    envelopes: usize,
+    left_posted: usize,
+    left_unexpected: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<Cost>,
+}
+
+impl Report {
+    pub(super) fn new(trace: String, census: &Census, count: &Count, cost: Option<Cost>) -> Self {
+        let (posted_depth, unexpected_depth) = count.summaries();
+        let matches = count.outcome;
+        let (patterns, matched) = (census.classes, matches.posted + matches.unexpected);
+        Self {
+            schema: 1,
+            tool: "tagperf",
+            version: env!("CARGO_PKG_VERSION"),
+            test: "replay",
+            trace,
+            operations: census.operations,
+            posted_depth,
+            unexpected_depth,
+            matches,
+            unexpected_percent: 100.0 * ratio(matches.unexpected, matched),
+            patterns,
+            wildcard_percent: 100.0 * ratio(patterns.wildcards(), patterns.total()),
+            mask_classes: patterns.in_use(),
+            envelopes: census.envelopes,
+            left_posted: count.depths.0,
+            left_unexpected: count.depths.1,
+            cost,
+        }
+    }
+
+    /// The report as text, newline-terminated.
+    pub(super) fn text(&self) -> String {
+        let mut out = format!(
+            "# tagperf replay: {}, {} operations: {}\n\n",
+            self.trace,
+            show_count(self.operations.total()),
+            listed(&self.operations.by_name()),
+        );
+        out += "depth at each search      searches      mean   p50   p90   p99  p99.9     max\n";
+        for (name, depth) in [
+            ("posted, by messages", &self.posted_depth),
+            ("unexpected, by receives", &self.unexpected_depth),
+        ] {
+            writeln!(
+                out,
+                "{name:<23} {:>10} {:>9} {:>5} {:>5} {:>5} {:>6} {:>7}",
+                show_count(depth.searches),
+                format!("{:.1}", depth.mean),
+                depth.p50,
+                depth.p90,
+                depth.p99,
+                depth.p999,
+                depth.max,
+            )
+            .expect("a String takes all");
+        }
+        out.push('\n');
+        for (name, said) in [
+            ("matches", self.matches()),
+            ("wildcards", self.wildcards()),
+            ("envelopes", self.envelopes()),
+            ("left", self.left()),
+            ("cost", self.cost()),
+            ("verdict", self.verdict()),
+        ] {
+            writeln!(out, "{name:<10} {said}").expect("a String takes all");
+        }
+        out
+    }
+
+    fn matches(&self) -> String {
+        let Outcome { posted, unexpected, truncated, cancelled, late } = self.matches;
+        let mut said = format!(
+            "{} messages received, {:.1} % of them from the unexpected list",
+            show_count(posted + unexpected),
+            self.unexpected_percent,
+        );
+        for (count, what) in [
+            (truncated, "truncated"),
+            (cancelled, "receives cancelled"),
+            (late, "cancels too late"),
+        ] {
+            if count > 0 {
+                write!(said, "; {} {what}", show_count(count)).expect("a String takes all");
+            }
+        }
+        said
+    }
+
+    fn wildcards(&self) -> String {
+        format!(
+            "{:.1} % of {} receives and probes: {}",
+            self.wildcard_percent,
+            show_count(self.patterns.total()),
+            listed(&self.patterns.by_name()),
+        )
+    }
+
+    fn envelopes(&self) -> String {
+        format!(
+            "{} distinct (ctx, src, tag) in messages; {} mask class{} in receives and probes",
+            show_count(self.envelopes as u64),
+            self.mask_classes,
+            if self.mask_classes == 1 { "" } else { "es" },
+        )
+    }
+
+    fn left(&self) -> String {
+        format!(
+            "{} receives posted, {} messages unexpected at the end",
+            show_count(self.left_posted as u64),
+            show_count(self.left_unexpected as u64),
+        )
+    }
+
+    fn cost(&self) -> String {
+        let Some(cost) = &self.cost else {
+            return "no operation, no cost".into();
+        };
+        let stopped = cost.plain_stopped_after.map_or(String::new(), |steps| {
+            format!(", stopped after {} operations", show_count(steps as u64))
+        });
+        format!(
+            "{} ns an operation here; plain lists {} ns, {} entries walked a search{stopped}",
+            show_3(cost.ns_per_operation),
+            show_3(cost.plain_ns_per_operation),
+            show_3(cost.plain_entries_per_search),
+        )
+    }
+
+    fn verdict(&self) -> String {
+        let Some(cost) = &self.cost else {
+            return "nothing to match".into();
+        };
+        let deep = self.posted_depth.p99.max(self.unexpected_depth.p99);
+        let times = cost.plain_ns_per_operation / cost.ns_per_operation;
+        // A list that was stopped has met the shallow part only, so the times do not compare.
+        if let Some(steps) = cost.plain_stopped_after {
+            let total = self.operations.total();
+            format!(
+                "depth costs: plain lists got through {:.0} % in {:.0} ms, tagmatch through all \
+                 in {:.0} ms",
+                100.0 * ratio(steps as u64, total),
+                cost.plain_ns_per_operation * steps as f64 / 1e6,
+                cost.ns_per_operation * total as f64 / 1e6,
+            )
+        } else if times >= 1.5 {
+            format!("depth costs: plain lists take {} times as long", show_3(times))
+        } else if deep <= SHORT {
+            format!("lists are short: 99 % of searches meet at most {deep}; any matcher will do")
+        } else {
+            format!("lists are deep, 99 % up to {deep}, but what is sought stands near the front")
+        }
+    }
+}
+
+/// `3 msg, 1 recv`: those that are not zero, or `none`.
+fn listed(counts: &[(&str, u64)]) -> String {
+    let some = counts.iter().filter(|(_, count)| *count > 0);
+    let words: Vec<_> =
+        some.map(|(name, count)| format!("{} {name}", show_count(*count))).collect();
+    if words.is_empty() { "none".into() } else { words.join(", ") }
+}

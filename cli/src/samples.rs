@@ -1,0 +1,140 @@
+//! All samples of a measurement, and what they say.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// A percentile is shown to people only if this many samples lie above it.
+const SAMPLES_BEHIND: f64 = 10.0;
+
+/// Round trips in ns. None is left out; minimum, maximum and mean are exact, percentiles are exact
+/// to the ns below 20 us and to four digits above.
+pub(crate) struct Samples {
+    histogram: Histogram<u64>,
+    min: u64,
+    max: u64,
+    sum: u128,
+}
+
+/// The shares that are reported, with the names that JSON gives them.
+const LADDER: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+
+impl Samples {
+    pub(crate) fn new() -> Self {
+        let histogram = Histogram::new(4).expect("4 digits are in range");
+        Self { histogram, min: u64::MAX, max: 0, sum: 0 }
+    }
+
+    /// Adds a round trip. Allocates when one is longer than all before; not for the measured loop.
+    pub(crate) fn record(&mut self, ns: u64) {
+        // It grows as needed; where it can't, the sample still counts, as the longest it holds.
+        if self.histogram.record(ns).is_err() {
+            self.histogram.saturating_record(ns);
+        }
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+        self.sum += u128::from(ns);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Sum of all in s.
+    pub(crate) fn total_s(&self) -> f64 {
+        self.sum as f64 / 1e9
+    }
+
+    /// Half of each round trip: the latency one way. `None` without samples.
+    pub(crate) fn halved(&self) -> Option<Latency> {
+        if self.count() == 0 {
+            return None;
+        }
+        let at = |quantile| {
+            let ns = self.histogram.value_at_quantile(quantile);
+            half(ns.clamp(self.min, self.max))
+        };
+        let [p50, p90, p99, p999] = LADDER.map(|(_, quantile)| at(quantile));
+        let mean = self.sum as f64 / self.count() as f64 / 2.0;
+        Some(Latency {
+            min: half(self.min),
+            p50,
+            p90,
+            p99,
+            p999,
+            max: half(self.max),
+            mean: (mean * 10.0).round() / 10.0,
+        })
+    }
+}
+
+fn half(ns: u64) -> f64 {
+    ns as f64 / 2.0
+}
+
+/// Latency in ns, as JSON has it: all of it whenever there is a sample.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+}
+
+impl Latency {
+    /// min, p50, p90, p99, p99.9, max for a table of `samples`; `None` where a percentile stands
+    /// on too few of them.
+    pub(crate) fn ladder(&self, samples: u64) -> [Option<f64>; 6] {
+        let percentiles = [self.p50, self.p90, self.p99, self.p999];
+        let mut shown = [Some(self.min), None, None, None, None, Some(self.max)];
+        for ((slot, value), (_, quantile)) in shown[1..5].iter_mut().zip(percentiles).zip(LADDER) {
+            // Rounded, since 1 - 0.999 is a little less than 0.001.
+            let behind = (samples as f64 * (1.0 - quantile) * 1e6).round() / 1e6;
+            *slot = (behind >= SAMPLES_BEHIND).then_some(value);
+        }
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_ones_are_exact() {
+        let mut samples = Samples::new();
+        assert_eq!(samples.halved(), None);
+        (1..=1000).rev().for_each(|ns| samples.record(2 * ns));
+        let want = Latency {
+            min: 1.0,
+            p50: 500.0,
+            p90: 900.0,
+            p99: 990.0,
+            p999: 999.0,
+            max: 1000.0,
+            mean: 500.5,
+        };
+        assert_eq!(samples.halved(), Some(want));
+        assert_eq!(samples.count(), 1000);
+        let shown = [Some(1.0), Some(500.0), Some(900.0), Some(990.0), None, Some(1000.0)];
+        assert_eq!(want.ladder(1000), shown);
+        assert_eq!(want.ladder(999)[3], None);
+        assert_eq!(want.ladder(10_000)[4], Some(999.0));
+        assert_eq!(want.ladder(19)[1..5], [None; 4]);
+    }
+
+    #[test]
+    fn extremes_are_exact_whatever_their_size() {
+        let mut samples = Samples::new();
+        for ns in [123_456_789_123, 3, 987_654_321, u64::MAX / 4] {
+            samples.record(ns);
+        }
+        let latency = samples.halved().unwrap();
+        assert_eq!(latency.min, 1.5);
+        assert_eq!(latency.max, (u64::MAX / 4) as f64 / 2.0);
+        assert!((latency.p50 / 493_827_160.5 - 1.0).abs() < 1e-4);
+        assert!(latency.p999 <= latency.max);
+    }
+}

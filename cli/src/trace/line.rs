@@ -1,0 +1,226 @@
+//! One line: comment off, fields apart, numbers read. Nothing here knows any other line.
+
+use super::error::{FieldCount, Mistake, Quoted, Range};
+use super::{Envelope, Pattern};
+
+/// An operation as it stands on the line, its ids not yet looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RawOp {
+    Msg { id: u64, envelope: Envelope, len: u64 },
+    Recv { id: u64, pattern: Pattern, len: u64 },
+    Cancel { recv: u64 },
+    Probe { pattern: Pattern },
+    Mprobe { id: u64, pattern: Pattern },
+    Mrecv { mprobe: u64, len: u64 },
+    Mcancel { mprobe: u64 },
+}
+
+const CTX_MAX: u64 = u16::MAX as u64;
+/// Sources and tags have 24 bits each.
+const LABEL_MAX: u64 = (1 << 24) - 1;
+/// The longest operation, its name included.
+const FIELDS_MAX: usize = 6;
+
+/// Reads one line without its end; `None` if nothing stands on it.
+pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
+    let mut fields = [&line[..0]; FIELDS_MAX];
+    let (mut count, mut at) = (0, 0);
+    // One pass over the bytes: a million lines have to be read in less than a second.
+    while let Some(&byte) = line.get(at) {
+        if is_blank(byte) {
+            at += 1;
+            continue;
+        }
+        if byte == b'#' {
+            check_comment(&line[at..])?;
+            break;
+        }
+        let field = &line[at..];
+        let len = field.iter().position(|&byte| is_blank(byte) || byte == b'#');
+        let field = &field[..len.unwrap_or(field.len())];
+        if let Some(slot) = fields.get_mut(count) {
+            *slot = field;
+        }
+        count += 1;
+        at += field.len();
+    }
+    if count == 0 {
+        return Ok(None);
+    }
+    operation(Fields { fields, count, usage: "" }).map(Some)
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+fn operation(fields: Fields<'_>) -> Result<RawOp, Box<Mistake>> {
+    match fields.fields[0] {
+        b"msg" => {
+            let f = fields.shaped(6, "msg ID CTX SRC TAG LEN")?;
+            let envelope = Envelope { ctx: f.ctx(2)?, src: f.src(3)?, tag: f.tag(4)? };
+            Ok(RawOp::Msg { id: f.id(1)?, envelope, len: f.len(5)? })
+        }
+        b"recv" => {
+            let f = fields.shaped(6, "recv ID CTX SRC|* TAG|* LEN")?;
+            Ok(RawOp::Recv { id: f.id(1)?, pattern: f.pattern(2)?, len: f.len(5)? })
+        }
+        b"cancel" => Ok(RawOp::Cancel { recv: fields.shaped(2, "cancel RECV_ID")?.id(1)? }),
+        b"probe" => {
+            let f = fields.shaped(4, "probe CTX SRC|* TAG|*")?;
+            Ok(RawOp::Probe { pattern: f.pattern(1)? })
+        }
+        b"mprobe" => {
+            let f = fields.shaped(5, "mprobe ID CTX SRC|* TAG|*")?;
+            Ok(RawOp::Mprobe { id: f.id(1)?, pattern: f.pattern(2)? })
+        }
+        b"mrecv" => {
+            let f = fields.shaped(3, "mrecv MPROBE_ID LEN")?;
+            Ok(RawOp::Mrecv { mprobe: f.id(1)?, len: f.len(2)? })
+        }
+        b"mcancel" => Ok(RawOp::Mcancel { mprobe: fields.shaped(2, "mcancel MPROBE_ID")?.id(1)? }),
+        other => Err(Box::new(Mistake::Operation(Quoted::new(other)))),
+    }
+}
+
+/// A comment may say anything that is text. A CR in it would hide the operations of a file with
+/// old line ends, and a NUL says that this is no text file.
+fn check_comment(comment: &[u8]) -> Result<(), Box<Mistake>> {
+    let holds = if comment.contains(&b'\r') {
+        "a CR that no LF follows"
+    } else if comment.contains(&0) {
+        "a NUL"
+    } else if std::str::from_utf8(comment).is_err() {
+        "bytes that are not UTF-8"
+    } else {
+        return Ok(());
+    };
+    Err(Box::new(Mistake::Comment(holds)))
+}
+
+/// The fields of a line, and how the operation should look, for the error.
+#[derive(Clone, Copy)]
+struct Fields<'a> {
+    fields: [&'a [u8]; FIELDS_MAX],
+    count: usize,
+    usage: &'static str,
+}
+
+impl Fields<'_> {
+    /// The same, if as many fields stand there as `usage` has words.
+    fn shaped(self, words: usize, usage: &'static str) -> Result<Self, Box<Mistake>> {
+        debug_assert_eq!(words, usage.split(' ').count());
+        if self.count == words {
+            Ok(Self { usage, ..self })
+        } else {
+            Err(Box::new(Mistake::Fields { found: FieldCount(self.count - 1), usage }))
+        }
+    }
+
+    fn id(&self, at: usize) -> Result<u64, Box<Mistake>> {
+        self.number(at, "id", Range { max: u64::MAX, wildcard: false })
+    }
+
+    fn len(&self, at: usize) -> Result<u64, Box<Mistake>> {
+        self.number(at, "length", Range { max: u64::MAX, wildcard: false })
+    }
+
+    fn ctx(&self, at: usize) -> Result<u16, Box<Mistake>> {
+        let ctx = self.number(at, "context id", Range { max: CTX_MAX, wildcard: false })?;
+        Ok(u16::try_from(ctx).expect("checked against CTX_MAX"))
+    }
+
+    fn src(&self, at: usize) -> Result<u32, Box<Mistake>> {
+        self.label(at, "source", false)
+    }
+
+    fn tag(&self, at: usize) -> Result<u32, Box<Mistake>> {
+        self.label(at, "tag", false)
+    }
+
+    /// Context, source and tag from `at` on, the last two with wildcards.
+    fn pattern(&self, at: usize) -> Result<Pattern, Box<Mistake>> {
+        let open = |at: usize, name| match self.fields[at] {
+            b"*" => Ok(None),
+            _ => self.label(at, name, true).map(Some),
+        };
+        Ok(Pattern { ctx: self.ctx(at)?, src: open(at + 1, "source")?, tag: open(at + 2, "tag")? })
+    }
+
+    fn label(&self, at: usize, name: &'static str, wildcard: bool) -> Result<u32, Box<Mistake>> {
+        let label = self.number(at, name, Range { max: LABEL_MAX, wildcard })?;
+        Ok(u32::try_from(label).expect("checked against LABEL_MAX"))
+    }
+
+    fn number(&self, at: usize, name: &'static str, range: Range) -> Result<u64, Box<Mistake>> {
+        let found = self.fields[at];
+        match decimal(found) {
+            Some(value) if value <= range.max => Ok(value),
+            _ => Err(Box::new(Mistake::Number {
+                found: Quoted::new(found),
+                name,
+                field: at + 1,
+                usage: self.usage,
+                range,
+            })),
+        }
+    }
+}
+
+/// Plain decimal: digits alone, no leading zero, at most 2^64-1.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || (digits[0] == b'0' && digits.len() > 1) {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &digit| {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals() {
+        assert_eq!(decimal(b"0"), Some(0));
+        assert_eq!(decimal(b"10"), Some(10));
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        for wrong in ["", "00", "01", "+1", "-1", "1.", "0x1", "1_0", "18446744073709551616", "*"] {
+            assert_eq!(decimal(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(decimal("\u{661}".as_bytes()), None);
+    }
+
+    #[test]
+    fn the_message_says_what_where_and_what_would_be_right() {
+        let message = |line: &str| parse(line.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            message("msg 1 65536 0 0 0"),
+            "`65536` is no context id; field 3 of `msg ID CTX SRC TAG LEN` must be 0..65535 in \
+             plain decimal, no sign or leading zero"
+        );
+        assert_eq!(
+            message("probe 0 01 *"),
+            "`01` is no source; field 3 of `probe CTX SRC|* TAG|*` must be `*` or 0..16777215 in \
+             plain decimal, no sign or leading zero"
+        );
+        assert_eq!(
+            message("cancel"),
+            "no field after the operation, `cancel RECV_ID` would be right"
+        );
+        assert_eq!(
+            message("cancel 1 2 3 4 5 6 7"),
+            "7 fields after the operation, `cancel RECV_ID` would be right"
+        );
+        assert_eq!(
+            message("\u{7}send 1"),
+            "`\\x07send` is no operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv \
+             or mcancel"
+        );
+    }
+}

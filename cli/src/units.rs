@@ -1,0 +1,229 @@
+//! Sizes and durations as people type and read them.
+//!
+//! Sizes are binary: `4K` is 4096 bytes. An error says what was found and what would be right.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Largest message tagperf will send.
+pub(crate) const SIZE_MAX: u64 = 1 << 30;
+/// Longest sweep.
+const SIZES_MAX: usize = 64;
+
+/// A list of message sizes: `0..4M` (powers of two) or `8,4K,1M`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes(pub(crate) Vec<u64>);
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((from, to)) = text.split_once("..") {
+            let (from, to) = (size(from)?, size(to)?);
+            if from > to {
+                return Err(format!(
+                    "the range `{text}` runs backwards; `{to}..{from}` would be right"
+                ));
+            }
+            return Ok(Self(powers_of_two(from, to)));
+        }
+        let sizes = text.split(',').map(size).collect::<Result<Vec<_>, _>>()?;
+        if sizes.len() > SIZES_MAX {
+            return Err(format!("{} sizes; at most {SIZES_MAX} would be right", sizes.len()));
+        }
+        Ok(Self(sizes))
+    }
+}
+
+impl Sizes {
+    /// Powers of two up to 4 MiB, from 0 B or from 1 B on.
+    pub(crate) fn sweep(from: u64) -> Self {
+        Self(powers_of_two(from, 4 << 20))
+    }
+}
+
+/// Both ends, and the powers of two between them.
+fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
+    let between = (0..u64::BITS).map(|bit| 1 << bit).filter(|&size| from < size && size < to);
+    let mut sizes = vec![from];
+    sizes.extend(between);
+    if to != from {
+        sizes.push(to);
+    }
+    sizes
+}
+
+/// One size: `8`, `4K`, `1M`, `1G`; `KiB` and the like will do as well.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = |why: &str| {
+        format!("`{text}` is no size{why}; a size such as 8, 4K, 1M (at most 1G) would be right")
+    };
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "kb" | "mb" | "gb" => return Err(wrong(" (K, M and G are binary)")),
+        _ => return Err(wrong("")),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong(""));
+    }
+    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| wrong(" that fits"))
+}
+
+/// A duration: `1s`, `500ms`, `1.5s`, `2m`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("`{text}` is no duration; one such as 500ms, 1s or 2m (1ms to 1h) would be right")
+    };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(wrong());
+    }
+    let seconds = digits.parse::<f64>().map_err(|_| wrong())? * unit;
+    if !(0.001..=3600.0).contains(&seconds) {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A size for a table: `0 B`, `8 B`, `4 KiB`, `1 MiB`, `1000 B`.
+pub(crate) fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// A duration for a sentence: `1 s`, `500 ms`.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let millis = duration.as_secs_f64() * 1e3;
+    if millis >= 1000.0 {
+        format!("{} s", trimmed(millis / 1000.0))
+    } else {
+        format!("{} ms", trimmed(millis))
+    }
+}
+
+/// A count with thin separators: `1 234 567`.
+pub(crate) fn show_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Three significant digits, never fewer than the whole number: `0.123`, `12.3`, `1234`.
+pub(crate) fn show_3(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 || v == 0.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Up to three decimals, none where they are zeros.
+fn trimmed(value: f64) -> String {
+    let mut out = String::new();
+    write!(out, "{value:.3}").expect("a String takes all");
+    out.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_each_form() {
+        let sizes = |text: &str| text.parse::<Sizes>().unwrap().0;
+        assert_eq!(sizes("8"), [8]);
+        assert_eq!(sizes("8,4K,1M"), [8, 4096, 1 << 20]);
+        assert_eq!(sizes("0..8"), [0, 1, 2, 4, 8]);
+        assert_eq!(sizes("3..20"), [3, 4, 8, 16, 20]);
+        assert_eq!(sizes("4K..4K"), [4096]);
+        assert_eq!(sizes("0..4M").len(), 24);
+        assert_eq!(sizes("0..4M"), Sizes::sweep(0).0);
+        assert_eq!(sizes("1..4MiB"), Sizes::sweep(1).0);
+    }
+
+    #[test]
+    fn sizes_that_are_none() {
+        for wrong in [
+            "",
+            "K",
+            "4X",
+            "-1",
+            "8,",
+            ",8",
+            "8..",
+            "..8",
+            "2G",
+            "1 K",
+            "+8",
+            "1.5K",
+            "99999999999999999999",
+            "4KB",
+            "8..4",
+            "\u{664}",
+        ] {
+            let error = wrong.parse::<Sizes>().unwrap_err();
+            assert!(error.contains("would be right"), "{wrong}: {error}");
+        }
+        assert_eq!(
+            "4X".parse::<Sizes>().unwrap_err(),
+            "`4X` is no size; a size such as 8, 4K, 1M (at most 1G) would be right"
+        );
+        assert!(vec!["1"; 65].join(",").parse::<Sizes>().is_err());
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "1d", "-1s", "0s", "2h", "1us", "1e3s", "inf", "nan", "1..5s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shown() {
+        assert_eq!(show_size(0), "0 B");
+        assert_eq!(show_size(1000), "1000 B");
+        assert_eq!(show_size(1025), "1025 B");
+        assert_eq!(show_size(4096), "4 KiB");
+        assert_eq!(show_size(4 << 20), "4 MiB");
+        assert_eq!(show_count(1), "1");
+        assert_eq!(show_count(123), "123");
+        assert_eq!(show_count(1_234_567), "1 234 567");
+        assert_eq!(show_3(0.0), "0.00");
+        assert_eq!(show_3(0.1234), "0.123");
+        assert_eq!(show_3(1.234), "1.23");
+        assert_eq!(show_3(99.97), "100");
+        assert_eq!(show_3(12345.6), "12346");
+        assert_eq!(show_duration(Duration::from_millis(1500)), "1.5 s");
+        assert_eq!(show_duration(Duration::from_millis(500)), "500 ms");
+    }
+}
