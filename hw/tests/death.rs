@@ -180,7 +180,10 @@ fn in_the_middle_of_a_stream() {
             }
             None
         }
-        Owned::Down(down, DownReason::Gone) => Some(assert_eq!(down, peer)),
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!(down, peer);
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     assert!(killed.unwrap().elapsed() < SOON);
@@ -208,7 +211,10 @@ fn complete_messages_are_delivered_after_the_death() {
             next += 1;
             None
         }
-        Owned::Down(down, DownReason::Gone) => Some(assert_eq!((down, next), (peer, 200))),
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!((down, next), (peer, 200));
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
 }
@@ -234,7 +240,10 @@ fn a_worker_is_dropped_and_its_process_lives() {
             next += 1;
             None
         }
-        Owned::Down(down, DownReason::Gone) => Some(assert_eq!((down, next), (peer, 200))),
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!((down, next), (peer, 200));
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     let into = Buffer::zeroed(EXPOSED);
@@ -278,7 +287,10 @@ fn in_the_middle_of_a_read(test: &str, part: &str) {
             back += 1;
             None
         }
-        Owned::Down(down, DownReason::Gone) => Some(assert_eq!((down, back), (peer, 4))),
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!((down, back), (peer, 4));
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     assert!(start.elapsed() < SOON);
@@ -322,11 +334,8 @@ fn while_we_sleep() {
         revents: 0,
     };
     // SAFETY: one entry, as said.
-    assert_eq!(
-        unsafe { libc::poll(&raw mut entry, 1, 1000) },
-        1,
-        "not woken"
-    );
+    let count = unsafe { libc::poll(&raw mut entry, 1, 1000) };
+    assert_eq!(count, 1, "not woken");
     shm.disarm();
     expect_down(&mut shm, peer);
 }

@@ -1,5 +1,10 @@
 //! Peers that break every rule. The victim must neither panic nor hang, and nobody else may suffer.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "small numbers, and a test that fails loudly"
+)]
+
 mod common;
 
 use std::io;
@@ -439,7 +444,8 @@ fn answers_that_break_rules() {
         socket.send(answer, &[]);
         wait_for(&mut [&mut victim], "the end", |_, event| match event {
             Owned::Down(down, DownReason::Misbehaved { .. } | DownReason::Unreachable { .. }) => {
-                Some(assert_eq!(down, peer))
+                assert_eq!(down, peer);
+                Some(())
             }
             other => panic!("{other:?}"),
         });
@@ -573,7 +579,10 @@ fn fragments_that_break_rules() {
                     is_back = true;
                     None
                 }
-                Owned::Down(_, DownReason::Misbehaved { .. }) => Some(assert!(is_back)),
+                Owned::Down(_, DownReason::Misbehaved { .. }) => {
+                    assert!(is_back);
+                    Some(())
+                }
                 other => panic!("{other:?}"),
             },
         );
