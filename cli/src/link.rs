@@ -11,6 +11,7 @@ pub(crate) use tagmatch::{Buffer, Received, Sent};
 
 use crate::control::Control;
 use crate::json::{Matching, NotOffloaded};
+use crate::units::{show_count, show_size};
 
 /// The one device of this version, and why it is taken.
 pub(crate) const DEVICE: &str = "shm";
@@ -54,6 +55,19 @@ pub(crate) fn check_device(name: Option<&str>) -> Result<(), String> {
         None | Some(DEVICE) => Ok(()),
         Some(other) => Err(format!("no device `{other}`; {DEVICE} would be right")),
     }
+}
+
+/// The settings that bound what a worker does, in words.
+pub(crate) fn settings() -> Vec<String> {
+    let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
+    vec![
+        format!("sent at once: up to {}", show_size(eager_max as u64)),
+        format!(
+            "unexpected: up to {} messages, {} in all",
+            show_count(unexpected_messages),
+            show_size(unexpected_bytes),
+        ),
+    ]
 }
 
 /// A worker that is not connected yet.

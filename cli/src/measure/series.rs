@@ -60,6 +60,10 @@ impl Series {
         Ok(Self { other, trust, large_messages: look.large_messages })
     }
 
+    pub(super) fn large_messages(&self) -> &'static str {
+        self.large_messages
+    }
+
     /// Measures `legs` of `plan`, printing as it goes.
     pub(super) fn run(
         &mut self,
