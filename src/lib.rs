@@ -1,4 +1,35 @@
 //! MPI-style tag matching as a transport backend for message-passing runtimes.
+//!
+//! A [`Worker`] sends messages to peers and receives them into posted buffers. A message is matched to a
+//! receive by a 64-bit tag under a mask, and by its sender where the receive names one: first posted,
+//! first matched; first arrived, first found. Wildcards cost no more than exact receives, whatever the
+//! number of them. Small messages are sent at once; large ones are read by the receiver out of the
+//! sender's memory. Today's device is shared memory between processes of one machine; nothing needs to
+//! be installed.
+//!
+//! ```
+//! use tagmatch::{Config, Match, Worker};
+//!
+//! let worker = Worker::new(Config::default())?;
+//! let me = worker.oneself();
+//! let receive = worker.recv(Match::tag(7).from(me), vec![0; 64]);
+//! worker.send(me, 7, b"hello".to_vec()).wait()?;
+//! assert_eq!(receive.wait()?.data(), b"hello");
+//! # Ok::<(), tagmatch::Error>(())
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | send, receive, probe | [`Worker`], or [`SharedWorker`] from several threads |
+//! | say which messages | [`Match`]; [`TagLayout`] packs context id, source and tag as MPI does |
+//! | learn how it ended | [`Request`]: test, wait, await, cancel |
+//! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
+//! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
+//! | manage memory yourself | [`raw`] |
+//! | see what happened | [`WorkerOf::counters`] |
+//! | only match | [`soft`] |
+//!
+//! How it works inside is in the repository's ARCHITECTURE.md.
 
 #![deny(unsafe_code)]
 
@@ -25,3 +56,8 @@ pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 pub use wait::ProgressThread;
 pub use worker::{SharedWorker, Worker, WorkerOf};
+
+/// The examples in README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -616,3 +616,41 @@ fn many_workers_meet_lazily_from_both_sides() {
         assert!(start.elapsed() < Duration::from_secs(20), "{} are missing", receives.len());
     }
 }
+
+#[test]
+fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
+    // The sender's worker goes and its memory with it, in this very process, while the receiver reads.
+    for round in 0..30u64 {
+        let b = Worker::new(Config::default()).unwrap();
+        let address = b.address();
+        let size = 8 << 20;
+        let sender = std::thread::spawn(move || {
+            let a = Worker::new(Config::default()).unwrap();
+            let to_b = a.connect(&address).unwrap();
+            let send = a.send(to_b, 1, vec![7; size]);
+            let start = Instant::now();
+            while a.counters().rendezvous_sent == 0 {
+                a.progress();
+            }
+            while start.elapsed() < Duration::from_micros(300 * (round % 10)) {
+                a.progress();
+            }
+            drop(a);
+            // The buffer is freed and its place used again.
+            drop(send);
+            std::hint::black_box(vec![9u8; size]);
+        });
+        let message = loop {
+            if let Some(message) = b.mprobe(Match::tag(1)) {
+                break Some(message);
+            }
+            if b.counters().lost_rendezvous > 0 {
+                break None;
+            }
+        };
+        if let Some(Ok(received)) = message.map(|message| message.recv(vec![0; size]).wait()) {
+            assert!(received.data().iter().all(|&byte| byte == 7), "garbage in round {round}");
+        }
+        sender.join().unwrap();
+    }
+}

@@ -5,7 +5,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
 /// "hangs nobody for more than a second": with room for a machine that is busy.
 const SOON: Duration = Duration::from_secs(2);
+/// What a silent process waits for before it falls silent.
+const MET: u64 = u64::MAX;
 const HUGE: usize = 256 << 20;
 
 /// Another process, and a worker here that is connected to its worker.
@@ -91,7 +93,11 @@ fn role() {
     say("address", worker.address());
     let parent = worker.connect(&parent).unwrap();
     match role.as_str() {
-        "silent" => drop(listen()),
+        "mute" => drop(listen()),
+        "silent" => {
+            worker.recv(Match::tag(MET), vec![]).wait().unwrap();
+            drop(listen());
+        }
         "sender" => sender(&worker, parent),
         "echo" => echo(&worker, parent),
         "flood" => flood(&worker, parent),
@@ -180,6 +186,9 @@ fn with_role(role: &str) -> (Worker, Other, Peer) {
     let worker = Worker::new(Config::default()).unwrap();
     let mut other = Other::start(role, &worker.address());
     let peer = worker.connect(&other.address()).unwrap();
+    if role == "silent" {
+        worker.send_sync(peer, MET, vec![]).wait().unwrap();
+    }
     (worker, other, peer)
 }
 
@@ -200,13 +209,23 @@ fn two_processes_exchange_every_size() {
 
 #[test]
 fn a_process_killed_before_it_was_met_fails_what_depends_on_it() {
-    let worker = Worker::new(Config::default()).unwrap();
-    let mut other = Other::start("silent", &worker.address());
-    let address = other.address();
-    other.kill();
-    let peer = worker.connect(&address).unwrap();
-    is_down(soon(worker.send(peer, 1, vec![0; 8])), peer);
-    is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
+    for connect_first in [true, false] {
+        let worker = Worker::new(Config::default()).unwrap();
+        let mut other = Other::start("mute", &worker.address());
+        let address = other.address();
+        let early = connect_first.then(|| worker.connect(&address).unwrap());
+        let early = early.map(|peer| worker.send(peer, 1, vec![0; 8]));
+        for _ in 0..100_000 {
+            worker.progress();
+        }
+        other.kill();
+        let peer = worker.connect(&address).unwrap();
+        if let Some(send) = early {
+            is_down(soon(send), peer);
+        }
+        is_down(soon(worker.send(peer, 1, vec![0; 8])), peer);
+        is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
+    }
 }
 
 #[test]
@@ -268,7 +287,7 @@ fn a_sleeping_worker_is_woken_by_a_death() {
     let worker = Worker::new(Config { wait, ..Config::default() }).unwrap();
     let mut other = Other::start("silent", &worker.address());
     let peer = worker.connect(&other.address()).unwrap();
-    worker.send(peer, 1, vec![0; 8]).wait().unwrap();
+    worker.send_sync(peer, MET, vec![]).wait().unwrap();
     let receive = worker.recv(Match::any().from(peer), vec![0; 8]);
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));

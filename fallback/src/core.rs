@@ -14,8 +14,8 @@ use crate::slab::{Key, Slab};
 use crate::store::Store;
 use crate::wire::{self, AppCtx, Control, Opcode, TMH_BYTES, Tmh, WireError};
 
-/// Requests, matched messages or operations that a worker can hold at once.
-pub(crate) const REQUESTS_MAX: u32 = u32::MAX - 1;
+/// Requests or messages that a worker can hold at once: as many as a matching list holds.
+pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
 
 /// Something that the device is to do, decided while an event was looked at.
 #[derive(Debug)]

@@ -155,7 +155,8 @@ mod tests {
         let before = buffer.as_ptr();
         let moved = Box::new(buffer);
         assert_eq!(moved.as_ptr(), before);
-        assert_eq!(moved.into_vec().as_ptr(), before);
+        let vec = moved.into_vec();
+        assert_eq!(vec.as_ptr(), before);
     }
 
     #[test]

@@ -27,4 +27,4 @@ pub use device::{
     Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming, Limits, Outgoing,
     PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
-pub use shm::{ReadPolicy, Shm, ShmConfig};
+pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};

@@ -160,18 +160,6 @@ fn table(name: &str, run: impl Fn(usize, usize) -> (f64, f64)) {
 }
 
 fn main() {
-    if let Ok(only) = std::env::var("ONLY") {
-        let parts: Vec<&str> = only.split(',').collect();
-        let depth = parts[1].parse().unwrap();
-        let classes = parts[2].parse().unwrap();
-        for _ in 0..20 {
-            match parts[0] {
-                "posted" => println!("{:?}", posted(depth, classes)),
-                _ => println!("{:?}", unexpected(depth, classes)),
-            }
-        }
-        return;
-    }
     table("loop alone", nothing);
     table("post and match", posted);
     table("arrive unexpected and take", unexpected);

@@ -99,11 +99,11 @@ impl Work {
 }
 
 impl MaskClass {
-    pub(crate) fn new(shape: Shape, seeds: &mut SeedStream, keys: usize) -> Self {
+    pub(crate) fn new(shape: Shape, seeds: &mut SeedStream) -> Self {
         MaskClass {
             shape,
             seed: seeds.next_seed(),
-            index: KeyIndex::with_capacity(keys),
+            index: KeyIndex::new(),
         }
     }
 
@@ -188,6 +188,72 @@ impl MaskClass {
             let probe = self.index.find(hash, is_key);
             work.inspected += probe.steps;
             link::remove_later(entries, probe.entry, entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Link;
+
+    struct Plain {
+        keys: Vec<Envelope>,
+        links: Vec<Link>,
+    }
+
+    impl Links for Plain {
+        fn prev(&self, entry: u32) -> u32 {
+            self.links.prev(entry)
+        }
+
+        fn next(&self, entry: u32) -> u32 {
+            self.links.next(entry)
+        }
+
+        fn set_prev(&mut self, entry: u32, prev: u32) {
+            self.links.set_prev(entry, prev);
+        }
+
+        fn set_next(&mut self, entry: u32, next: u32) {
+            self.links.set_next(entry, next);
+        }
+    }
+
+    impl Entries for Plain {
+        fn envelope(&self, entry: u32) -> Envelope {
+            self.keys[entry as usize]
+        }
+    }
+
+    /// Two entries per key, and a seed under which all keys have one hash.
+    #[test]
+    fn a_class_with_the_worst_seed_takes_another() {
+        let keys: Vec<_> = (0..2000)
+            .map(|i| Envelope {
+                tag: i % 1000,
+                source: 0,
+            })
+            .collect();
+        let mut entries = Plain {
+            links: vec![Link::NONE; keys.len()],
+            keys,
+        };
+        let mut work = Work::new(1);
+        let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
+        class.seed = KeySeed::WORST;
+        for entry in 0..2000 {
+            let envelope = entries.envelope(entry);
+            class.insert(&mut entries, entry, envelope, &mut work);
+        }
+        assert_eq!(work.reseeds, 1);
+        for round in [0, 1000] {
+            for entry in 0..1000 {
+                let envelope = entries.envelope(entry);
+                let probe = class.find(&entries, envelope, spread(0));
+                assert_eq!(probe.entry, entry + round);
+                class.remove(&mut entries, entry + round, &mut work);
+            }
         }
     }
 }

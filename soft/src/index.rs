@@ -17,9 +17,13 @@ use crate::link::NIL;
 /// Keys per bucket.
 const KEYS: usize = 7;
 /// Keys per bucket, on average, before the table grows.
-const FULL: usize = 5;
-/// Buckets past its home that a key may stand before the hash is to blame.
-const FIRST_REACH: usize = 8;
+const FULL: usize = 4;
+
+/// Buckets past its home that a key may stand before the hash is to blame. At this load the
+/// farthest of `1 << bits` random keys stands about `0.8 * bits` buckets away.
+fn first_reach(bits: u32) -> usize {
+    8 + 2 * bits as usize
+}
 
 /// The lowest bit of every lane of [`Bucket::marks`].
 const LOWS: u64 = 0x0101_0101_0101_0101;
@@ -118,9 +122,8 @@ pub(crate) struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// A table that holds `keys` without growing.
-    pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self::with_bits(keys.div_ceil(FULL).next_power_of_two().trailing_zeros())
+    pub(crate) fn new() -> Self {
+        Self::with_bits(0)
     }
 
     fn with_bits(bits: u32) -> Self {
@@ -129,7 +132,7 @@ impl KeyIndex {
             buckets: vec![Bucket::default(); 1 << bits].into_boxed_slice(),
             shift: HASH_BITS - bits,
             len: 0,
-            reach: FIRST_REACH,
+            reach: first_reach(bits),
             longest: 0,
         }
     }
@@ -173,14 +176,15 @@ impl KeyIndex {
                 candidates &= candidates - 1;
             }
             // Every bucket may have passed a key on, so the way round ends the search as well.
-            if here.passed_on() == 0 || steps > self.buckets.len() as u64 {
+            bucket = self.after(bucket);
+            if here.passed_on() == 0 || bucket == self.home(hash) {
+                let at = Place::default();
                 return Probe {
-                    at: Place::default(),
+                    at,
                     entry: NIL,
                     steps,
                 };
             }
-            bucket = self.after(bucket);
         }
     }
 
@@ -266,5 +270,119 @@ impl KeyIndex {
         }
         // Whatever stands already is no reason to rehash again: only what comes is.
         self.reach = self.reach.max(self.longest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hash with this home in a table of `1 << bits` buckets, told apart by `number`.
+    fn hash(bits: u32, home: u32, number: u32) -> u32 {
+        (home << (HASH_BITS - bits)) | number
+    }
+
+    fn find(index: &KeyIndex, hash: u32, entry: u32) -> Probe {
+        index.find(hash, |other| other == entry)
+    }
+
+    #[test]
+    fn keys_beyond_a_bucket_go_on_and_come_back() {
+        let mut index = KeyIndex::with_bits(2);
+        assert_eq!(index.buckets.len(), 4);
+        // Twelve keys whose home is the last bucket: five go round to the first.
+        let hashes: Vec<u32> = (0..12).map(|number| hash(2, 3, number)).collect();
+        for (entry, &hash) in (0..).zip(&hashes) {
+            assert!(!index.insert(hash, entry));
+        }
+        assert_eq!(index.longest(), 1);
+        assert_eq!(index.buckets[3].passed_on(), 5);
+        for (entry, &hash) in (0..).zip(&hashes) {
+            assert_eq!(find(&index, hash, entry).entry, entry);
+            assert_eq!(find(&index, hash, entry + 1).entry, NIL);
+        }
+        for (entry, &hash) in (0..).zip(&hashes) {
+            index.remove(find(&index, hash, entry).at);
+            assert_eq!(find(&index, hash, entry).entry, NIL);
+        }
+        assert!(index.buckets.iter().all(|bucket| bucket.marks == 0));
+        assert_eq!(index.len, 0);
+    }
+
+    #[test]
+    fn keys_with_the_same_hash_are_told_apart_by_their_entries() {
+        let mut index = KeyIndex::with_bits(5);
+        for entry in 0..40 {
+            let _crowded = index.insert(hash(3, 5, 77), entry);
+        }
+        for entry in 0..40 {
+            assert_eq!(find(&index, hash(3, 5, 77), entry).entry, entry);
+        }
+        for entry in (0..40).rev() {
+            index.remove(find(&index, hash(3, 5, 77), entry).at);
+        }
+        assert!(index.buckets.iter().all(|bucket| bucket.marks == 0));
+    }
+
+    #[test]
+    fn a_bad_hash_is_noticed_and_replaced() {
+        let mut index = KeyIndex::with_bits(9);
+        let bad = |entry| hash(9, 1, entry);
+        let crowded = (0..1000).find(|&entry| index.insert(bad(entry), entry));
+        let last = crowded.expect("a thousand keys have one home");
+        let good = |entry: u32| entry.wrapping_mul(0x9e37_79b9) >> 1;
+        index.rehash(good);
+        assert!(index.longest() < 8);
+        for entry in 0..=last {
+            assert_eq!(find(&index, good(entry), entry).entry, entry);
+        }
+    }
+
+    /// When no hash is any better, the table is slow but right, and doesn't try for ever.
+    #[test]
+    fn rehashes_are_bounded() {
+        let mut index = KeyIndex::with_bits(10);
+        let bad = |entry| hash(10, 1, entry);
+        let mut rehashes = 0;
+        for entry in 0..4000 {
+            if index.insert(bad(entry), entry) {
+                index.rehash(bad);
+                rehashes += 1;
+            }
+        }
+        assert!(rehashes <= 10, "{rehashes}");
+        for entry in 0..4000 {
+            assert_eq!(find(&index, bad(entry), entry).entry, entry);
+        }
+    }
+
+    /// A count of passed on keys that has reached its end is never taken back: searches go on.
+    #[test]
+    fn a_saturated_bucket_stays_correct() {
+        let mut index = KeyIndex::with_bits(10);
+        for entry in 0..400 {
+            let _crowded = index.insert(hash(10, 1, entry), entry);
+        }
+        assert_eq!(index.buckets[1].passed_on(), 0xff);
+        for entry in 0..399 {
+            index.remove(find(&index, hash(10, 1, entry), entry).at);
+        }
+        assert_eq!(find(&index, hash(10, 1, 399), 399).entry, 399);
+        assert_eq!(index.buckets[1].passed_on(), 0xff);
+    }
+
+    #[test]
+    fn growing_keeps_all_keys() {
+        let mut index = KeyIndex::with_bits(0);
+        let good = |entry: u32| entry.wrapping_mul(0x9e37_79b9) >> 1;
+        for entry in 0..10_000 {
+            if index.is_full() {
+                index.grow();
+            }
+            assert!(!index.insert(good(entry), entry));
+        }
+        for entry in 0..10_000 {
+            assert_eq!(find(&index, good(entry), entry).entry, entry);
+        }
     }
 }

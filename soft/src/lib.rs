@@ -1,4 +1,61 @@
-//! Tag matching in software.
+//! Tag matching in software: constant time, wildcards included.
+//!
+//! MPI's rule is short: a message goes to the first posted receive that accepts it, a receive
+//! takes the first arrived message that it accepts. This crate keeps the two lists that the rule
+//! needs, [`PostedList`] and [`UnexpectedList`], so that no operation gets slower as they grow.
+//!
+//! # How
+//!
+//! Receives differ in which bits they look at: their [`TagMask`], and whether they name a source.
+//! All receives that look at the same bits are one *mask class*, and within a class matching is
+//! equality of those bits, which a hash table answers. Programs use few classes: exact, any
+//! source, any tag, and little more. So
+//!
+//! 1. A posted receive gets the next number of one counter, and goes to the end of its key's
+//!    chain in its class's table.
+//! 2. A message asks each class in use for the first receive of its key, and goes to the one with
+//!    the lowest number. A class without receives is not asked.
+//! 3. A message that nobody wants goes to the end of its key's chain in each class that receives
+//!    have asked for. A receive asks its own class alone, whose chain begins with the oldest.
+//! 4. A class of unexpected messages gets its table when the first receive of that class asks, and
+//!    loses it once keeping it up since the last question has cost more than building it again
+//!    would. Up to four messages are searched one by one.
+//!
+//! # What each room knows
+//!
+//! | module | knows | must not know |
+//! |---|---|---|
+//! | `tag`, `layout` | what matches what | lists |
+//! | `posted`, `unexpected` | order, classes in use | how a key is found |
+//! | `class` | keys and their chains | order between classes |
+//! | `index` | hashes, in buckets of one cache line | keys and entries |
+//! | `slab`, `link` | slots, generations, chains | what an entry is |
+//!
+//! The crate has no I/O, no clock, no threads and no randomness of its own: the caller gives each
+//! list a seed. What a value stands for, and what happens on a match, is the caller's business.
+//!
+//! # What it costs
+//!
+//! *c* is the number of classes in use (posted) or asked for (unexpected), at most 32.
+//!
+//! | operation | posted | unexpected |
+//! |---|---|---|
+//! | add | O(1) amortised | O(c) amortised |
+//! | search | O(c) | O(1), O(n) when a class first asks |
+//! | search and remove | O(c) | O(c), the same |
+//! | cancel or remove by handle | O(1) | O(c) |
+//! | receives of one source | O(n) | |
+//! | all in order | O(n log n) | O(n) |
+//! | bytes per entry, 8 byte values | 48 | 32, and 8 per class |
+//! | bytes of index per key and class | 16 to 32 | 16 to 32 |
+//!
+//! Nothing else is linear: not wildcards, not receives that never match, not ten thousand with one
+//! key, not tags chosen against the hash (which is seeded, and seeded anew when keys crowd). The
+//! counters of [`MatchStats`] count the work, and `tests/work.rs` holds the lists to these bounds.
+//!
+//! **Beyond 32 classes** at a time, further receives share one list that every arrival walks, and
+//! questions of further classes walk the unexpected messages. [`MatchStats`] shows both. A list
+//! never gives memory back before it is dropped, except that of given up tables.
 
 #![forbid(unsafe_code)]
 

@@ -424,7 +424,7 @@ impl<T: Copy> PostedList<T> {
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
     fn new_class(&mut self, shape: Shape) -> u32 {
         let class = PostedClass {
-            class: MaskClass::new(shape, &mut self.work.seeds, 0),
+            class: MaskClass::new(shape, &mut self.work.seeds),
             entries: 0,
         };
         if self.classes.len() < MAX_CLASSES {

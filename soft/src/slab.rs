@@ -158,3 +158,47 @@ impl<E: Copy> Slab<E> {
             .map(|(index, _)| index as u32)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_handles_are_stale_and_slots_are_used_again() {
+        let mut slab = Slab::new();
+        let first = slab.insert(1, || 'a');
+        assert_eq!(slab.remove(first.index), 'a');
+        assert_eq!(slab.resolve(first), None);
+        let second = slab.insert(2, || 'b');
+        assert_eq!(second.index, first.index);
+        assert_eq!(slab.resolve(first), None);
+        assert_eq!(slab.resolve(second), Some(second.index));
+        assert_eq!(slab.extra(second.index), 2);
+    }
+
+    #[test]
+    fn handles_of_another_list_are_errors() {
+        let (mut long, mut short) = (Slab::new(), Slab::new());
+        let handles: Vec<_> = (0..3).map(|n| long.insert(0, move || n)).collect();
+        let only = short.insert(0, || 0);
+        short.remove(only.index);
+        assert!(
+            handles
+                .iter()
+                .all(|&handle| short.resolve(handle).is_none())
+        );
+    }
+
+    #[test]
+    fn a_slot_whose_generations_are_spent_is_left_alone() {
+        let mut slab = Slab::new();
+        let old = slab.insert(0, || 'a');
+        slab.slots[0].generation = u32::MAX;
+        slab.remove(old.index);
+        let new = slab.insert(0, || 'b');
+        assert_ne!(new.index, old.index);
+        assert_eq!(slab.resolve(old), None);
+        assert_eq!(slab.len(), 1);
+        assert_eq!(slab.indices().collect::<Vec<_>>(), [new.index]);
+    }
+}

@@ -138,7 +138,7 @@ impl<T: Copy> UnexpectedList<T> {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut work = Work::new(seed);
-        let class = MaskClass::new(Shape::FULL, &mut work.seeds, 0);
+        let class = MaskClass::new(Shape::FULL, &mut work.seeds);
         UnexpectedList {
             messages: Slab::new(),
             arrival: Vec::new(),
@@ -346,7 +346,7 @@ impl<T: Copy> UnexpectedList<T> {
         }
         let order: Vec<u32> = self.in_order().collect();
         self.classes.push(AskedClass {
-            class: MaskClass::new(shape, &mut self.work.seeds, 0),
+            class: MaskClass::new(shape, &mut self.work.seeds),
             links: vec![Link::NONE; self.arrival.len()],
             upkeep: 0,
         });

@@ -166,8 +166,8 @@ impl Pending {
         if self.summary == 0 {
             return None;
         }
-        let start = (self.last + 1) % BITS as u16;
-        let (word, bit) = (usize::from(start) / 64, start % 64);
+        let start = (usize::from(self.last) + 1) % BITS;
+        let (word, bit) = (start / 64, start % 64);
         let after = self.words[word] & (u64::MAX << bit);
         let found = if after != 0 {
             word * 64 + after.trailing_zeros() as usize
@@ -213,7 +213,7 @@ mod tests {
             }
             let mut seen = BTreeSet::new();
             for _ in 0..bits.len() {
-                seen.insert(pending.next().unwrap().index() as u32);
+                seen.insert(u32::try_from(pending.next().unwrap().index()).unwrap());
             }
             prop_assert_eq!(&seen, &bits);
             for bit in &bits {

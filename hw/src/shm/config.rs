@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bell;
 use super::ring::Geometry;
-use crate::{DeviceError, Outgoing};
+use crate::DeviceError;
 
 /// How reads of a peer's memory are to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -40,7 +40,8 @@ pub struct ShmConfig {
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
     /// Yama's scope 1, reads are done by copying.
     pub allow_readers: bool,
-    /// How long to try to reach a peer, and how long a stranger may take over its greeting.
+    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger may
+    /// take over its greeting. A peer that is there and doesn't look is waited for.
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095.
     pub peers_max: u32,
@@ -79,8 +80,7 @@ impl ShmConfig {
             let range = "a power of two from 4096 to 268435456";
             return Err(bad("ring_bytes", self.ring_bytes.into(), range));
         };
-        let shortest = Outgoing::HEADER_MAX as u32;
-        if !(shortest..=geometry.message_max()).contains(&self.message_max) {
+        if !geometry.allows_messages_of(self.message_max) {
             let range = "from 64 to half of ring_bytes";
             return Err(bad("message_max", self.message_max.into(), range));
         }

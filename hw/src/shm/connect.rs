@@ -472,7 +472,9 @@ impl Shm {
             let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage else {
                 continue;
             };
-            if now >= connecting.deadline {
+            // A greeting that waits to be heard has no deadline: the other process is there, and may
+            // not look for minutes. Its end closes the socket.
+            if now >= connecting.deadline && connecting.asked.is_none() {
                 let errno = match connecting.errno {
                     0 => libc::ETIMEDOUT,
                     errno => errno,
@@ -497,13 +499,11 @@ impl Shm {
             let Stage::Connecting(connecting) = &self.lanes.get(peer.index())?.stage else {
                 return None;
             };
-            let waits = connecting.asked.is_some() || connecting.crossed;
-            let retry_at = if waits {
-                connecting.deadline
-            } else {
-                connecting.retry_at
-            };
-            Some(retry_at.min(connecting.deadline))
+            match &**connecting {
+                Connecting { asked: Some(_), .. } => None,
+                Connecting { crossed: true, .. } => Some(connecting.deadline),
+                _ => Some(connecting.retry_at.min(connecting.deadline)),
+            }
         });
         strangers
             .chain(connecting)

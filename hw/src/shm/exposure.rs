@@ -4,6 +4,7 @@ use crate::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 
 /// Most buffers exposed at a time.
 const EXPOSURES_MAX: usize = 1 << INDEX_BITS;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const INDEX_BITS: u32 = 20;
 
 struct Entry {
@@ -21,11 +22,11 @@ pub(crate) struct Exposures {
 
 fn pack(index: usize, generation: u32) -> u32 {
     // Indices are below EXPOSURES_MAX.
-    (index as u32 & (EXPOSURES_MAX as u32 - 1)) | generation << INDEX_BITS
+    (u32::try_from(index).unwrap_or(0) & INDEX_MASK) | generation << INDEX_BITS
 }
 
 fn index(key: u32) -> usize {
-    key as usize & (EXPOSURES_MAX - 1)
+    (key & INDEX_MASK) as usize
 }
 
 impl Exposures {

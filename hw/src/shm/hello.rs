@@ -3,7 +3,7 @@
 use super::bell::BellBit;
 use super::name::{VERSION, u32_at, u64_at};
 use super::ring::Geometry;
-use crate::{Address, Outgoing};
+use crate::Address;
 
 /// Random bytes at a known place of the sender's memory: whoever can read them can read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Hello {
         let geometry = Geometry::new(u32_at(bytes, 20), u32_at(bytes, 24))
             .ok_or("a greeting with an impossible ring")?;
         let message_max = u32_at(bytes, 16);
-        if !(Outgoing::HEADER_MAX as u32..=geometry.message_max()).contains(&message_max) {
+        if !geometry.allows_messages_of(message_max) {
             return Err("a greeting with an impossible message length");
         }
         let bell_bit = BellBit::new(u32_at(bytes, 28)).ok_or("a greeting with no such bell")?;

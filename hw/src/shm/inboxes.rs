@@ -12,7 +12,7 @@ use std::sync::atomic::fence;
 use super::bell::{Bell, BellBit, Pending};
 use super::os::process;
 use super::ring::Consumer;
-use super::ring::consumer::Taken;
+use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{Meta, Shape};
 use crate::PeerId;
 
@@ -33,6 +33,7 @@ pub(crate) struct Inbox {
 }
 
 struct Hot {
+    watch: Watch,
     bit: BellBit,
     idle_ticks: u32,
     /// Whether a message was found since the last tick.
@@ -135,10 +136,21 @@ impl Inboxes {
         self.pending.insert(bit);
     }
 
+    /// Whether there is nothing to see: what most polls find.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        let mut is_silent = self.pending.is_empty() & !self.bell.is_rung();
+        for hot in &self.hot {
+            is_silent &= !hot.watch.is_there();
+        }
+        is_silent
+    }
+
     /// Looks for a message.
     #[inline]
     pub(crate) fn find(&mut self) -> Option<Found> {
-        if self.burst >= BURST {
+        self.burst += 1;
+        if self.burst > BURST {
             self.burst = 0;
             self.first += 1;
             if let Some(found) = self.find_cold() {
@@ -151,17 +163,15 @@ impl Inboxes {
             if at >= count {
                 at = 0;
             }
-            let bit = self.hot[at].bit;
-            if let Some(meta) = self.inbox(bit).and_then(|inbox| inbox.consumer.peek()) {
-                self.burst += 1;
+            let hot = &mut self.hot[at];
+            if hot.watch.is_there() {
+                let bit = hot.bit;
+                hot.was_busy = true;
                 self.first = at;
-                self.hot[at].was_busy = true;
+                let meta = self.inbox(bit)?.consumer.peek()?;
                 return Some(Found { bit, meta });
             }
             at += 1;
-        }
-        if self.pending.is_empty() && !self.bell.is_rung() {
-            return None;
         }
         self.find_cold()
     }
@@ -199,6 +209,7 @@ impl Inboxes {
             // That the writer sees this late only means that it rings in vain.
             inbox.consumer.want_bell(false);
             self.hot.push(Hot {
+                watch: inbox.consumer.watch(),
                 bit,
                 idle_ticks: 0,
                 was_busy: true,
@@ -235,9 +246,14 @@ impl Inboxes {
     }
 
     /// Takes the message that was found and parsed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, bit: BellBit, shape: Shape) -> Option<Taken<'_>> {
         let inbox = self.inboxes.get_mut(bit.index())?.as_mut()?;
+        if inbox.is_hot
+            && let Some(hot) = self.hot.iter_mut().find(|hot| hot.bit == bit)
+        {
+            hot.watch.advance(&inbox.consumer);
+        }
         Some(inbox.consumer.take(shape))
     }
 

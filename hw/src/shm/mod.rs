@@ -47,8 +47,11 @@ mod config;
 mod connect;
 mod copied;
 mod exposure;
+#[doc(hidden)]
+pub mod fuzzing;
 pub(crate) mod hello;
 mod inboxes;
+mod info;
 mod lane;
 pub(crate) mod name;
 pub(crate) mod os;
@@ -63,6 +66,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use config::{ReadPolicy, ShmConfig};
+pub use info::{Finding, ShmInfo};
 
 use bell::Bell;
 use connect::Stranger;
@@ -236,6 +240,17 @@ impl Shm {
         };
         shm.connect_oneself()?;
         Ok(shm)
+    }
+
+    /// Looks at what this machine allows, without making a worker. Registers the process for
+    /// membarrier(2), which is harmless.
+    ///
+    /// ```
+    /// use tagmatch_hw::shm::{Shm, ShmConfig};
+    /// println!("{}", Shm::probe(&ShmConfig::default()));
+    /// ```
+    pub fn probe(config: &ShmConfig) -> ShmInfo {
+        ShmInfo::probe(config)
     }
 
     /// Messages to oneself go through a ring like any other, in memory that nobody else sees.

@@ -30,7 +30,16 @@ impl Shm {
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
-        if self.needs_attention || self.polls.is_multiple_of(POLLS_PER_TICK) {
+        let is_due = self.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK);
+        if !is_due && self.inboxes.is_silent() {
+            self.note_idle();
+            return None;
+        }
+        self.next_event_of_some(is_due)
+    }
+
+    fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
+        if is_due {
             self.attend();
             if let Some(event) = self.events.pop_front() {
                 return Some(Self::report(event));
@@ -59,12 +68,17 @@ impl Shm {
                 return Some(Self::report(event));
             }
         }
+        self.note_idle();
+        None
+    }
+
+    #[inline]
+    fn note_idle(&mut self) {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         if self.idle_polls == POLLS_UNTIL_IDLE {
             self.inboxes.publish_hot();
             self.needs_attention |= !self.inboxes.wake.is_empty();
         }
-        None
     }
 
     fn report(event: Queued) -> Event<'static> {

@@ -1,10 +1,11 @@
 //! Reading a peer's memory, directly.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use super::Shm;
 use super::lane::Stage;
-use super::os::process;
+use super::os::{event, process};
 use super::progress::Queued;
 use crate::{Buffer, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 
@@ -138,8 +139,10 @@ impl Shm {
         if read.done < read.length {
             return None;
         }
-        // Only now is it known that the number meant this process all the time.
-        if process.has_ended() {
+        // Only now is it known that the number meant this process all the time, and that its worker
+        // still kept the buffer: a worker hangs up before it lets go of its buffers.
+        let closed = link.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
+        if closed || process.has_ended() {
             return Some(Err(ReadError::PeerDown));
         }
         Some(Ok(()))

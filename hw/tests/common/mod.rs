@@ -3,6 +3,7 @@
 #![allow(
     dead_code,
     missing_docs,
+    clippy::cast_possible_truncation,
     unreachable_pub,
     reason = "each test binary uses its own part"
 )]

@@ -41,7 +41,7 @@ pub(crate) struct Credentials {
 fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all zeros is a valid `sockaddr_un`.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
     // The first byte stays zero: that is what makes the name abstract.
     let room = address
         .sun_path

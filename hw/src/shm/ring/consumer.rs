@@ -1,13 +1,13 @@
 //! The reading end of a ring.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use super::geometry::Progress;
 use super::memory::Ring;
-use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape};
+use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
 use crate::Bytes;
 
 /// The reading end of a ring: one per ring.
@@ -18,6 +18,39 @@ pub(crate) struct Consumer {
     taken: Progress,
     /// What of it the writer has been told.
     published: Progress,
+    /// Enough was taken that the writer should be told.
+    is_publish_due: bool,
+}
+
+/// Where the next message will be, and what it will begin with: for looking without more ado.
+pub(crate) struct Watch {
+    /// Keeps the slot mapped.
+    _ring: Arc<Ring>,
+    slot: NonNull<Slot>,
+    sequence: u32,
+}
+
+// SAFETY: a slot is made of atomics, and the ring that keeps it mapped is `Send`.
+unsafe impl Send for Watch {}
+
+impl Watch {
+    /// Whether the message is there.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "takes half of the word")]
+    pub(crate) fn is_there(&self) -> bool {
+        // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
+        let slot = unsafe { self.slot.as_ref() };
+        // Looked at again, with `Acquire`, before anything is read.
+        slot.word.load(Relaxed) as u32 == self.sequence
+    }
+
+    /// Moves on by the message that the consumer is about to take.
+    #[inline]
+    pub(crate) fn advance(&mut self, consumer: &Consumer) {
+        let position = consumer.taken.messages.wrapping_add(1);
+        self.slot = NonNull::from(consumer.ring.slot(position));
+        self.sequence = position.wrapping_add(1);
+    }
 }
 
 /// A message that was taken.
@@ -29,15 +62,30 @@ pub(crate) struct Taken<'a> {
 impl Consumer {
     /// For a ring that nothing was written to before it was handed out.
     pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
+        Self::starting_at(ring, message_bytes_max, Progress::default())
+    }
+
+    /// For a ring that has come so far; both ends must start at the same place.
+    pub(crate) fn starting_at(ring: Arc<Ring>, message_bytes_max: u32, start: Progress) -> Self {
         let bounds = Bounds {
             message_bytes_max,
-            internal_bytes_max: ring.geometry().fragment_max() + INLINE_BYTES as u32,
+            internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
         Consumer {
             ring,
             bounds,
-            taken: Progress::default(),
-            published: Progress::default(),
+            taken: start,
+            published: start,
+            is_publish_due: false,
+        }
+    }
+
+    /// A watch on the next message.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch {
+            _ring: self.ring.clone(),
+            slot: NonNull::from(self.ring.slot(self.taken.messages)),
+            sequence: self.taken.messages.wrapping_add(1),
         }
     }
 
@@ -61,15 +109,13 @@ impl Consumer {
 
     /// Takes the message that was peeked at and parsed. Its spilled bytes stay where they are, until
     /// the next [`Consumer::publish`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
         let slot = self.ring.slot(self.taken.messages);
         self.taken.messages = self.taken.messages.wrapping_add(1);
-        let mut head = [0u8; Bytes::HEAD_MAX];
-        let (copy, _) = head.split_at_mut(INLINE_BYTES);
-        for (to, from) in copy.chunks_exact_mut(8).zip(&slot.body) {
-            to.copy_from_slice(&from.load(Relaxed).to_ne_bytes());
-        }
+        let eighth = self.ring.geometry().slots() / 8;
+        self.is_publish_due |= self.taken.messages & (eighth - 1) == 0;
+        let head = slot.copy_body();
         let immediate = shape.immediate.then(|| {
             let at = INLINE_BYTES - slot::IMMEDIATE_BYTES;
             u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
@@ -84,11 +130,14 @@ impl Consumer {
         Taken { bytes, immediate }
     }
 
+    #[inline(never)]
     fn spilled_bytes(&mut self, mut head: [u8; Bytes::HEAD_MAX], shape: Shape) -> Bytes<'_> {
         let spilled = shape.spilled();
         let geometry = self.ring.geometry();
         let (offset, after) = geometry.place(self.taken.spill_bytes, spilled);
         self.taken.spill_bytes = after;
+        let unknown = after.wrapping_sub(self.published.spill_bytes);
+        self.is_publish_due |= unknown >= geometry.spill_bytes() / 8;
         let run = self.ring.spill(offset, spilled);
         // The head is filled up, so that every header is a copy, wherever the slot ended.
         let inline = shape.inline as usize;
@@ -109,10 +158,7 @@ impl Consumer {
     /// Whether enough was taken that the writer should be told.
     #[inline]
     pub(crate) fn is_publish_due(&self) -> bool {
-        let unknown = self.taken.since(self.published);
-        let geometry = self.ring.geometry();
-        unknown.messages >= geometry.slots() / 8
-            || unknown.spill_bytes >= geometry.spill_bytes() / 8
+        self.is_publish_due
     }
 
     /// Gives back to the writer what was taken. Returns whether it sleeps until there is room.
@@ -123,6 +169,7 @@ impl Consumer {
         let header = self.ring.header();
         header.consumed.0.store(self.taken.pack(), Release);
         self.published = self.taken;
+        self.is_publish_due = false;
         fence(SeqCst);
         header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
     }

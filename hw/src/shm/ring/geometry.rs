@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::slot::Slot;
+use crate::Outgoing;
 
 /// The size of a ring: numbers of slots and of spill bytes, both powers of two in range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,11 @@ impl Geometry {
     /// end of the spill, so that only half of it can be counted on.
     pub fn message_max(self) -> u32 {
         self.spill_bytes / 2
+    }
+
+    /// Whether messages of up to this length can be announced: a header at least.
+    pub fn allows_messages_of(self, length: u32) -> bool {
+        length as usize >= Outgoing::HEADER_MAX && length <= self.message_max()
     }
 
     /// The longest fragment of a copied read, its header not counted.

@@ -24,3 +24,6 @@ pub(crate) use consumer::Consumer;
 pub(crate) use geometry::Geometry;
 pub(crate) use memory::Ring;
 pub(crate) use producer::{Producer, PushError};
+
+#[cfg(test)]
+mod tests;

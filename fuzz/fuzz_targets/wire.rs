@@ -1,0 +1,29 @@
+//! Bytes of a peer, as a message. What is understood is written back to the same bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tagmatch_fallback::wire::{Control, Message, Tmh};
+use tagmatch_hw::{Address, Bytes};
+
+fuzz_target!(|data: &[u8]| {
+    let bytes = Bytes::from_slice(data);
+    match Message::parse(&bytes) {
+        Ok(Message::Eager(tmh)) => {
+            let again = Tmh::parse(&tmh.emit());
+            assert_eq!(again, Ok(tmh));
+        }
+        Ok(Message::Rendezvous(request)) => {
+            let again = Message::parse(&Bytes::from_slice(&request.emit())).unwrap();
+            assert_eq!(again, Message::Rendezvous(request));
+        }
+        Ok(Message::Control(control)) => {
+            assert_eq!(Control::parse(&Bytes::from_slice(&control.emit())), Ok(control));
+        }
+        Ok(Message::Fin(_)) | Err(_) => {}
+    }
+    if let Ok(text) = std::str::from_utf8(data) {
+        if let Ok(address) = text.parse::<Address>() {
+            assert_eq!(address.to_string(), text.to_ascii_lowercase());
+        }
+    }
+});

@@ -1,0 +1,210 @@
+//! Sleeping on the event descriptor, and being woken.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use tagmatch_hw::{Buffer, Device, DownReason, PeerId, ReadPolicy, ReadRequest, Shm, ShmConfig};
+
+/// Sleeps until the device has something to do; `false` if it had nothing for `limit`.
+fn sleep(shm: &Shm, limit: Duration) -> bool {
+    let fd = shm.event_descriptor().as_raw_fd();
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, as said.
+    unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
+}
+
+/// The next event, asleep in between.
+fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = poll(shm) {
+            return Some(event);
+        }
+        if shm.arm(waiting) {
+            assert!(shm.arm(waiting) || poll(shm).is_some(), "armed twice");
+            let is_awake = sleep(shm, Duration::from_secs(5));
+            shm.disarm();
+            assert!(is_awake, "slept for five seconds");
+            if !waiting.is_empty() {
+                return poll(shm);
+            }
+        }
+        assert!(start.elapsed() < common::PATIENCE);
+    }
+}
+
+#[test]
+fn nothing_to_do_is_quiet() {
+    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    connect(&mut a, &mut b);
+    while !a.arm(&[]) {
+        poll(&mut a);
+    }
+    assert!(!sleep(&a, Duration::from_millis(50)));
+    a.disarm();
+    for _ in 0..10_000 {
+        assert!(a.poll().is_none());
+    }
+}
+
+#[test]
+fn asleep_in_every_exchange() {
+    for membarrier in [true, false] {
+        for read in [ReadPolicy::Auto, ReadPolicy::Copied] {
+            let config = ShmConfig {
+                membarrier,
+                read,
+                ..ShmConfig::default()
+            };
+            let (mut a, mut b) = (shm(config.clone()), shm(config));
+            let (to_b, to_a) = connect(&mut a, &mut b);
+            let exposure = a.expose(Buffer::from(pattern(4, 1 << 20))).unwrap();
+            let rounds = 3000u32;
+            let other = std::thread::spawn(move || {
+                for round in 0..rounds {
+                    let Some(Owned::Message(peer, Some(number), _)) = next(&mut b, &[]) else {
+                        panic!("no message");
+                    };
+                    assert_eq!((peer, number), (to_a, round));
+                    let payload = pattern(0, round as usize % 100);
+                    let outgoing = tagmatch_hw::Outgoing {
+                        header: &[],
+                        payload: &payload,
+                        immediate: Some(round),
+                    };
+                    b.send(peer, outgoing).unwrap();
+                    if round == rounds / 2 {
+                        let into = Buffer::zeroed(1 << 20);
+                        let remote = exposure.span;
+                        b.read(ReadRequest {
+                            peer,
+                            remote,
+                            into,
+                            token: 5,
+                        })
+                        .unwrap();
+                        let Some(Owned::ReadDone(5, into, Ok(()))) = next(&mut b, &[]) else {
+                            panic!("no read");
+                        };
+                        assert!(into[..] == pattern(4, 1 << 20)[..]);
+                        b.send(peer, outgoing).unwrap();
+                    }
+                }
+                b
+            });
+            for round in 0..rounds {
+                let immediate = Some(round);
+                let outgoing = tagmatch_hw::Outgoing {
+                    header: b"h",
+                    payload: &[],
+                    immediate,
+                };
+                a.send(to_b, outgoing).unwrap();
+                let times = if round == rounds / 2 { 2 } else { 1 };
+                for _ in 0..times {
+                    match next(&mut a, &[]) {
+                        Some(Owned::Message(_, Some(number), _)) => assert_eq!(number, round),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            drop(other.join().unwrap());
+        }
+    }
+}
+
+#[test]
+fn woken_when_there_is_room() {
+    let config = ShmConfig {
+        ring_slots: 8,
+        ring_bytes: 4096,
+        message_max: 2048,
+        ..ShmConfig::default()
+    };
+    let (mut a, mut b) = (shm(config.clone()), shm(config));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let rounds = 3000usize;
+    let other = std::thread::spawn(move || {
+        for round in 0..rounds {
+            let Some(Owned::Message(_, _, bytes)) = next(&mut b, &[]) else {
+                panic!("no message")
+            };
+            assert!(bytes == pattern(round, round * 13 % 2049));
+            if round % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        b
+    });
+    for round in 0..rounds {
+        let bytes = pattern(round, round * 13 % 2049);
+        while a.send(to_b, message(&bytes)).is_err() {
+            assert!(next(&mut a, &[to_b]).is_none());
+        }
+    }
+    drop(other.join().unwrap());
+}
+
+#[test]
+fn woken_by_everything_else() {
+    let mut a = shm(ShmConfig::default());
+    // A connection from outside.
+    let address = a.address();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let mut b = shm(ShmConfig::default());
+        let peer = b.connect(&address).unwrap();
+        wait_for(&mut [&mut b], "a peer", |_, event| {
+            matches!(event, Owned::Up(..)).then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        b.send(peer, message(b"hello")).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Up(..))));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
+    assert!(matches!(
+        next(&mut a, &[]),
+        Some(Owned::Down(_, DownReason::Gone))
+    ));
+    other.join().unwrap();
+    // Messages to oneself, and events that were there already.
+    a.send(PeerId::ONESELF, message(b"me")).unwrap();
+    assert!(!a.arm(&[]));
+    assert!(matches!(
+        next(&mut a, &[]),
+        Some(Owned::Message(PeerId::ONESELF, ..))
+    ));
+}
+
+#[test]
+fn woken_when_time_is_up() {
+    let connect_timeout = Duration::from_millis(200);
+    let mut a = shm(ShmConfig {
+        connect_timeout,
+        ..ShmConfig::default()
+    });
+    // It exists and never answers.
+    let mute = shm(ShmConfig::default());
+    let peer = a.connect(&mute.address()).unwrap();
+    let start = Instant::now();
+    match next(&mut a, &[]) {
+        Some(Owned::Down(
+            down,
+            DownReason::Unreachable {
+                errno: libc::ETIMEDOUT,
+            },
+        )) => {
+            assert_eq!(down, peer);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!((150..1000).contains(&start.elapsed().as_millis()));
+}
