@@ -19,7 +19,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &missing("verbs", &rdma_devices(), "rdma link show");
     out += &missing("ucx", "", "ucx_info -d");
     out += "\n";
-    out += &Trust::gather(None).facts();
+    out += &Trust::gather(None).machine();
     Output::stdout().print(&out)
 }
 

@@ -132,7 +132,11 @@ fn measure(control: &mut Control, leg: &Leg, unlinked: Unlinked) -> Result<Answe
     }
 }
 
-fn run(control: &Control, leg: &Leg, unlinked: Unlinked) -> Result<Matching, MeasureError> {
+pub(super) fn run(
+    control: &Control,
+    leg: &Leg,
+    unlinked: Unlinked,
+) -> Result<Matching, MeasureError> {
     let mut side = Side::new(unlinked.connect(&leg.address)?, control, leg)?;
     let outgoing = match leg.traffic {
         Traffic::PingPong => side.buffers(),
