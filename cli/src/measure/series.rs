@@ -161,6 +161,7 @@ fn row(leg: &Leg, measured: &Measured) -> Row {
     let ways = if latency_ns.is_some() { 2.0 } else { 1.0 };
     let seconds = measured.took.as_secs_f64();
     let messages_per_s = (seconds > 0.0).then(|| ways * measured.iters as f64 / seconds);
+    #[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
     let whole = |value: f64| value.round() as u64;
     Row {
         size: leg.size,

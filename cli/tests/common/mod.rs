@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-pub fn command(args: &str) -> Command {
+pub(crate) fn command(args: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tagperf"));
     command.args(args.split_whitespace()).stdin(Stdio::null());
     command
 }
 
-pub fn tagperf(args: &str) -> Output {
+pub(crate) fn tagperf(args: &str) -> Output {
     command(args).output().unwrap()
 }
 
-pub fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// The one line of JSON that `args` print, and nothing else.
-pub fn json(args: &str) -> Value {
+pub(crate) fn json(args: &str) -> Value {
     let output = tagperf(args);
     assert_eq!(text(&output.stderr), "", "{args}");
     assert_eq!(output.status.code(), Some(0), "{args}");
@@ -34,7 +34,7 @@ pub fn json(args: &str) -> Value {
 }
 
 /// Bad usage: status 2, one line on standard error that says what would be right.
-pub fn refused(args: &str) -> String {
+pub(crate) fn refused(args: &str) -> String {
     let output = tagperf(args);
     assert_eq!(output.status.code(), Some(2), "{args}: {}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "", "{args}");
@@ -43,7 +43,7 @@ pub fn refused(args: &str) -> String {
 }
 
 /// Waits for `done`; false if it does not come to be.
-pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(20) {
         if done() {
@@ -55,32 +55,32 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Children of a process, by the kernel's word.
-pub fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let list = std::fs::read_to_string(path).unwrap_or_default();
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Whether a process is there and not a zombie.
-pub fn lives(pid: u32) -> bool {
+pub(crate) fn lives(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
-pub fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
     assert!(status.success());
 }
 
 /// A `tagperf serve` on a port of its own.
-pub struct Server {
-    pub child: Child,
-    pub port: u16,
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
     log: BufReader<ChildStderr>,
 }
 
 impl Server {
-    pub fn start(args: &str) -> Self {
+    pub(crate) fn start(args: &str) -> Self {
         let mut child = command(&format!("serve --port 0 {args}"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -95,13 +95,13 @@ impl Server {
     }
 
     /// The next line that it logs.
-    pub fn logged(&mut self) -> String {
+    pub(crate) fn logged(&mut self) -> String {
         let mut line = String::new();
         self.log.read_line(&mut line).unwrap();
         line
     }
 
-    pub fn client(&self, args: &str) -> Output {
+    pub(crate) fn client(&self, args: &str) -> Output {
         let (test, rest) = args.split_once(' ').unwrap_or((args, ""));
         tagperf(&format!("{test} 127.0.0.1:{} {rest}", self.port))
     }
