@@ -1,7 +1,118 @@
-//! `tagperf info`: which devices there are.
+//! `tagperf info`: which devices there are, what each can do, and what to do about those missing.
 
-use crate::failure::Failure;
+use std::path::Path;
 
+use crate::failure::{Failure, one_line};
+use crate::link::{DEVICE, Unlinked, settings};
+use crate::measure;
+use crate::output::Output;
+use crate::trust::Trust;
+
+/// Where the kernel lists RDMA devices, and what keeps one process from reading another.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+/// The command.
 pub(crate) fn command() -> Result<(), Failure> {
-    Ok(())
+    let mut out = format!("tagperf {}\n\n", env!("CARGO_PKG_VERSION"));
+    out += &shm();
+    out += &missing("verbs", &rdma_devices(), "rdma link show");
+    out += &missing("ucx", "", "ucx_info -d");
+    out += "\n";
+    out += &Trust::gather(None).machine();
+    Output::stdout().print(&out)
+}
+
+/// Not only that it is there: a second process is started and a message exchanged.
+fn shm() -> String {
+    if let Err(error) = Unlinked::new(0) {
+        return entry(
+            DEVICE,
+            false,
+            &[
+                format!("no shared-memory worker can be made: {}", one_line(error)),
+                "next: ls -l /proc/self/fd; ulimit -a".into(),
+            ],
+        );
+    }
+    let mut lines = vec!["processes of one machine and one user; matching in software".to_owned()];
+    lines.extend(settings());
+    let tried = measure::large_messages();
+    let usable = tried.is_ok();
+    match tried {
+        Ok(how) => {
+            lines.push(format!("large messages: {how}"));
+            if !how.contains("one copy") {
+                lines.push(copied_because());
+            }
+        }
+        Err(failure) => {
+            lines.push(format!("a second process can't be reached: {}", one_line(failure)));
+            lines.push("next: tagperf lat --sizes 8".into());
+        }
+    }
+    entry(DEVICE, usable, &lines)
+}
+
+fn copied_because() -> String {
+    match std::fs::read_to_string(YAMA).map(|scope| scope.trim().to_owned()) {
+        Ok(scope) if scope != "0" => {
+            format!("because {YAMA} is {scope}; next: sudo sysctl kernel.yama.ptrace_scope=0")
+        }
+        _ => "because the kernel refuses process_vm_readv; next: grep Seccomp /proc/self/status"
+            .into(),
+    }
+}
+
+fn rdma_devices() -> String {
+    let entries = std::fs::read_dir(Path::new(RDMA_DEVICES)).ok().into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| one_line(entry.file_name().display())).collect();
+    if names.is_empty() {
+        format!("; {RDMA_DEVICES} lists none either")
+    } else {
+        format!("; the kernel has {}", names.join(", "))
+    }
+}
+
+/// A device that is planned: the reason is always this version, the command shows what there is.
+fn missing(name: &str, more: &str, next: &str) -> String {
+    entry(
+        name,
+        false,
+        &[
+            format!("tagperf {} has no {name} device yet{more}", env!("CARGO_PKG_VERSION")),
+            format!("next: {next} shows what a later version could use"),
+        ],
+    )
+}
+
+fn entry(name: &str, usable: bool, lines: &[String]) -> String {
+    let mut out = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (name, usable) = match (at, usable) {
+            (0, true) => (name, "yes"),
+            (0, false) => (name, "no"),
+            _ => ("", ""),
+        };
+        out += &format!("{name:<7} {usable:<4} {line}\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_no_ends_with_the_next_command() {
+        let text = missing("verbs", "; so it is", "rdma link show");
+        assert_eq!(
+            text,
+            format!(
+                "verbs   no   tagperf {} has no verbs device yet; so it is\n             next: rdma \
+                 link show shows what a later version could use\n",
+                env!("CARGO_PKG_VERSION")
+            )
+        );
+    }
 }

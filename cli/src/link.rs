@@ -4,20 +4,23 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, Tag, WaitPolicy,
-    Worker,
+    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, Tag, Worker,
 };
 pub(crate) use tagmatch::{Buffer, Received, Sent};
 
 use crate::control::Control;
 use crate::json::{Matching, NotOffloaded};
+use crate::units::{show_count, show_size};
 
 /// The one device of this version, and why it is taken.
 pub(crate) const DEVICE: &str = "shm";
 pub(crate) const DEVICE_WHY: &str = "shared memory, the only device of this version";
 
-/// Polls between two looks at the control channel and, after the spinning, two yields.
+/// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
+/// Polls without result after which every further one is followed by a yield. Some 50 us: longer
+/// than any small message takes, so the other side is copying a large one, or has no core to run on.
+const POLLS_BEFORE_YIELD: u32 = 1000;
 
 /// A receive under way.
 pub(crate) type Receiving = Request<Received>;
@@ -56,17 +59,28 @@ pub(crate) fn check_device(name: Option<&str>) -> Result<(), String> {
     }
 }
 
+/// The settings that bound what a worker does, in words.
+pub(crate) fn settings() -> Vec<String> {
+    let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
+    vec![
+        format!("sent at once: up to {}", show_size(eager_max as u64)),
+        format!(
+            "unexpected: up to {} messages, {} in all",
+            show_count(unexpected_messages),
+            show_size(unexpected_bytes),
+        ),
+    ]
+}
+
 /// A worker that is not connected yet.
 pub(crate) struct Unlinked {
     worker: Worker,
-    polls_before_yield: u32,
 }
 
 impl Unlinked {
     /// A worker that has room for `unexpected` messages that nobody receives.
     pub(crate) fn new(unexpected: u64) -> Result<Self, LinkError> {
         let default = Config::default();
-        let polls_before_yield = WaitPolicy::default().spin;
         let worker = Worker::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
@@ -74,7 +88,7 @@ impl Unlinked {
             unexpected_peer_percent: 100,
             ..default
         })?;
-        Ok(Self { worker, polls_before_yield })
+        Ok(Self { worker })
     }
 
     /// Where the other side reaches this worker.
@@ -86,8 +100,7 @@ impl Unlinked {
     pub(crate) fn connect(self, address: &str) -> Result<Link, LinkError> {
         let address = Address::from_str(address).map_err(|e| LinkError::Tagmatch(e.to_string()))?;
         let peer = self.worker.connect(&address)?;
-        let Self { worker, polls_before_yield } = self;
-        Ok(Link { worker, peer, polls_before_yield })
+        Ok(Link { worker: self.worker, peer })
     }
 }
 
@@ -95,7 +108,6 @@ impl Unlinked {
 pub(crate) struct Link {
     worker: Worker,
     peer: Peer,
-    polls_before_yield: u32,
 }
 
 impl Link {
@@ -132,7 +144,7 @@ impl Link {
             if polls.is_multiple_of(POLLS_PER_LOOK) && control.wants_attention() {
                 return Err(LinkError::Attention);
             }
-            if polls > self.polls_before_yield {
+            if polls > POLLS_BEFORE_YIELD {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();

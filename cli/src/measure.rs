@@ -44,6 +44,12 @@ pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How large messages get to a process of this machine: found out by sending one.
+pub(crate) fn large_messages() -> Result<&'static str, Failure> {
+    let common = args::Common { pin: None, device: None, no_validate: false, json: None };
+    Series::open(None, &common).map(|series| series.large_messages())
+}
+
 /// Where people read, and where machines do, if anywhere.
 fn outputs(common: &args::Common) -> Result<(Output, Option<Output>), Failure> {
     let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;

@@ -75,6 +75,30 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     people.print(&report.text())
 }
 
+/// Runs a trace through tagmatch's lists and through plain ones; for tests and fuzzers.
+///
+/// # Panics
+///
+/// If an operation comes to different things, which is a defect of one of them.
+pub fn check(trace: &Trace) {
+    let script = engine::Script::new(trace);
+    let mut events = Vec::with_capacity(script.steps.len());
+    let _ = engine::pass(&script, matcher::Plain::default(), 1, Duration::MAX, |_, event| {
+        events.push(event);
+        Ok::<(), std::convert::Infallible>(())
+    });
+    let (mut wanted, mut count) = (events.into_iter(), depth::Count::default());
+    let pass = engine::pass(&script, matcher::Indexed::new(), 1, Duration::MAX, |step, event| {
+        assert_eq!(Some(event), wanted.next(), "plain lists on the right");
+        count.see(step, event);
+        Ok::<(), std::convert::Infallible>(())
+    });
+    if let Ok(pass) = pass {
+        let (posted, unexpected) = pass.lists.left();
+        assert_eq!((posted.len(), unexpected.len()), count.depths);
+    }
+}
+
 fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
     let read = if is_dash(path) {
         Trace::parse(io::stdin().lock())

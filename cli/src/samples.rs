@@ -39,11 +39,6 @@ impl Samples {
         self.histogram.len()
     }
 
-    /// Sum of all in s.
-    pub(crate) fn total_s(&self) -> f64 {
-        self.sum as f64 / 1e9
-    }
-
     /// Half of each round trip: the latency one way. `None` without samples.
     pub(crate) fn halved(&self) -> Option<Latency> {
         if self.count() == 0 {

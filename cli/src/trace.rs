@@ -1,7 +1,7 @@
 //! The trace format `tagtrace 1`: one process's matching history, one operation a line.
 //!
 //! Whatever can be wrong with a trace is found here, before anything is matched: syntax and
-//! ranges in [`line`], the one id space of messages, receives and matched probes in [`ids`].
+//! ranges in `line`, the one id space of messages, receives and matched probes in `ids`.
 //! What comes out can be replayed without a further check: every reference is an index into
 //! [`Trace::names`] and is known to name the right kind of thing.
 //!

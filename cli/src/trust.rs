@@ -1,6 +1,5 @@
 //! What a measurement rests on: the block above each table, and the same facts for JSON.
 
-use std::fmt::Write as _;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -79,33 +78,37 @@ impl Trust {
         warnings
     }
 
-    /// The block above a table: facts of the run given, then the machine's, then warnings.
-    pub(crate) fn block(&self, title: &str, facts: &[(&str, String)]) -> String {
-        let mut out = format!("# {title}\n");
-        let mut say = |name: &str, what: &str| {
-            writeln!(out, "# {name:<11} {what}").expect("a String takes all");
+    /// The machine's part of the block above a table, warnings last.
+    pub(crate) fn facts(&self) -> String {
+        let pinning = match self.pin {
+            Some([here, there]) => format!("CPU {here} here, CPU {there} there"),
+            None => "none".into(),
         };
-        for (name, what) in facts {
-            say(name, what);
-        }
+        let mut facts = vec![("pinning", pinning)];
+        facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
+        self.machine() + &lines(&facts)
+    }
+
+    /// What does not depend on the run.
+    pub(crate) fn machine(&self) -> String {
         let governor =
             self.governor.as_deref().map_or(String::new(), |g| format!(", governor {g}"));
-        let kernel = &self.kernel;
-        say("machine", &format!("{}, {} cores, Linux {kernel}{governor}", self.cpu, self.cores));
-        say(
-            "pinning",
-            &match self.pin {
-                Some([here, there]) => format!("CPU {here} here, CPU {there} there"),
-                None => "none".into(),
-            },
-        );
+        let (cpu, cores, kernel) = (&self.cpu, self.cores, &self.kernel);
         let source = self.clock_source.as_deref().unwrap_or("unknown");
-        say("clock", &format!("{:.1} ns a reading ({source})", self.clock_ns));
-        for warning in &self.warnings {
-            say("warning", warning);
-        }
-        out
+        lines(&[
+            ("machine", format!("{cpu}, {cores} cores, Linux {kernel}{governor}")),
+            ("clock", format!("{:.1} ns a reading ({source})", self.clock_ns)),
+        ])
     }
+}
+
+/// The run's part of the block above a table.
+pub(crate) fn heading(title: &str, facts: &[(&str, String)]) -> String {
+    format!("# {title}\n{}", lines(facts))
+}
+
+fn lines(facts: &[(&str, String)]) -> String {
+    facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
 }
 
 /// Keeps this process on one CPU; new threads too.
@@ -185,14 +188,14 @@ mod tests {
 
     #[test]
     fn the_block() {
-        let block = trust().block("title", &[("device", "shm".into())]);
+        let block = heading("title", &[("device", "shm".into())]) + &trust().facts();
         assert_eq!(
             block,
             "# title\n\
              # device      shm\n\
              # machine     Some CPU, 4 cores, Linux 6.1, governor performance\n\
-             # pinning     CPU 0 here, CPU 2 there\n\
              # clock       21.0 ns a reading (tsc)\n\
+             # pinning     CPU 0 here, CPU 2 there\n\
              # warning     beware\n"
         );
     }

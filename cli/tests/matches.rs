@@ -5,7 +5,7 @@ mod oracle;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use tagperf::replay::write_matches;
+use tagperf::replay::{check, write_matches};
 use tagperf::trace::Trace;
 
 const LAMMPS: &str = include_str!("traces/lammps-crack-rank0of8.trace");
@@ -13,6 +13,7 @@ const HPCC: &str = include_str!("traces/hpcc-rank0of6.trace");
 
 fn matches(trace: &str) -> String {
     let trace = Trace::parse(trace.as_bytes()).unwrap();
+    check(&trace);
     let mut out = Vec::new();
     write_matches(&trace, &mut out).unwrap();
     String::from_utf8(out).unwrap()

@@ -135,3 +135,137 @@ fn ended(answer: Answer) -> Failure {
 pub(super) fn gone(error: &ControlError) -> Failure {
     Failure::Measurement(one_line(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Buffer;
+    use crate::payload::{Corrupt, Direction};
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+
+    const LIMITS: Limits = Limits {
+        iters: 100,
+        time: Duration::from_secs(20),
+        warmup_iters: 10,
+        warmup_time: Duration::from_secs(20),
+    };
+
+    fn leg(traffic: Traffic) -> Leg {
+        Leg {
+            traffic,
+            size: 1000,
+            window: 8,
+            batch: 32,
+            posted_depth: 5,
+            unexpected_depth: 7,
+            wildcard_percent: 40,
+            wildcard_recv: false,
+            validate: true,
+            pin: None,
+            device: None,
+            address: String::new(),
+        }
+    }
+
+    /// A side that is asked for one leg, which `play` then plays.
+    fn other(
+        play: impl FnOnce(&Control, &Leg, Unlinked) -> Answer + Send + 'static,
+    ) -> (Control, JoinHandle<()>) {
+        let control =
+            |stream: UnixStream| Control::new(stream.try_clone().unwrap(), stream, || ()).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let other = std::thread::spawn(move || {
+            let mut control = control(theirs);
+            let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
+            let unlinked = Unlinked::new(leg.unexpected_depth).unwrap();
+            control.send(&Answer::Ready { address: unlinked.address() }).unwrap();
+            let answer = play(&control, &leg, unlinked);
+            control.send(&answer).unwrap();
+        });
+        (control(ours), other)
+    }
+
+    #[test]
+    fn a_leg_from_both_ends() {
+        for (traffic, receives) in [(Traffic::PingPong, 200), (Traffic::Stream, 100)] {
+            let (mut control, other) = other(|control, leg, unlinked| {
+                let matching = super::super::peer::run(control, leg, unlinked).unwrap();
+                Answer::Done { matching }
+            });
+            let measured = run(&mut control, &mut leg(traffic), LIMITS, || ()).unwrap();
+            other.join().unwrap();
+            let Matching { hardware, posted, unexpected, not_offloaded } = measured.matching;
+            assert_eq!(hardware + posted + unexpected, receives, "{traffic:?}");
+            assert_eq!(not_offloaded.off, posted, "{traffic:?}");
+            assert_eq!(measured.iters, 100);
+            let samples = if traffic == Traffic::PingPong { 100 } else { 0 };
+            assert_eq!(measured.samples.count(), samples);
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_are_found_on_this_side() {
+        // The other side believes that nothing is checked, and sends zeros.
+        let (mut control, other) = other(|control, leg, unlinked| {
+            let leg = Leg { validate: false, ..leg.clone() };
+            // It is left alone in the midst of it; that must not matter here.
+            let ended = super::super::peer::run(control, &leg, unlinked);
+            assert!(ended.is_err());
+            Answer::Failed { why: "left alone".into() }
+        });
+        let mut leg = leg(Traffic::PingPong);
+        let unlinked = Unlinked::new(leg.unexpected_depth).unwrap();
+        leg.address = unlinked.address();
+        control.send(&Ask::Leg(leg.clone())).unwrap();
+        let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
+        let error = measure(&control, &leg, unlinked, &address, LIMITS, &mut || ()).map(drop);
+        let error = error.unwrap_err();
+        assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{error}");
+        drop(control);
+        drop(other.join());
+    }
+
+    #[test]
+    fn wrong_bytes_are_found_on_the_other_side() {
+        let (mut control, other) = other(|control, leg, unlinked| {
+            let error = super::super::peer::run(control, leg, unlinked).unwrap_err();
+            assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
+            Answer::Failed { why: error.to_string() }
+        });
+        let mut told = leg(Traffic::Stream);
+        let unlinked = Unlinked::new(told.unexpected_depth).unwrap();
+        told.address = unlinked.address();
+        control.send(&Ask::Leg(told.clone())).unwrap();
+        let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
+        let lazy = Leg { validate: false, ..told };
+        let error = measure(&control, &lazy, unlinked, &address, LIMITS, &mut || ()).map(drop);
+        let failure = explain(&mut control, error.unwrap_err());
+        assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn a_message_of_another_length_is_found() {
+        let (mut control, other) = other(|control, leg, unlinked| {
+            let mut side =
+                Side::new(unlinked.connect(&leg.address).unwrap(), control, leg).unwrap();
+            let batch = side.await_batch().unwrap().unwrap();
+            let ping = side.receive_data(&mut Buffer::zeroed(1000));
+            side.go(batch).unwrap();
+            side.finish(ping).unwrap();
+            let mut short = Buffer::zeroed(999);
+            side.fill(std::slice::from_mut(&mut short), Direction::Pong);
+            let sending = side.send_data(&mut short);
+            side.finish_send(sending).unwrap();
+            let left = side.await_batch();
+            assert!(left.is_err());
+            Answer::Failed { why: "left alone".into() }
+        });
+        let mut leg = leg(Traffic::PingPong);
+        let failure = run(&mut control, &mut leg, LIMITS, || ()).map(drop).unwrap_err();
+        assert!(failure.to_string().contains("a message of 999 bytes came"), "{failure}");
+        drop(control);
+        drop(other.join());
+    }
+}

@@ -4,8 +4,9 @@
 //! nothing that happens to a measurement, reaches whoever started it. It never outlives its client:
 //! when the control channel closes it is gone at once, whatever it was doing.
 
-use std::sync::Arc;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::side::{MeasureError, Side};
@@ -36,22 +37,33 @@ struct Session {
     greeted: AtomicBool,
     measuring: AtomicBool,
     legs: AtomicU64,
+    /// Why the last measurement broke, which a client does not survive.
+    broken: OnceLock<String>,
+    /// Both threads may want to end the process; one does.
+    ending: AtomicBool,
 }
 
 impl Session {
     /// Logs how it ended, and ends this process.
     fn end(&self, trouble: Option<&str>) -> ! {
+        while self.ending.swap(true, Ordering::SeqCst) {
+            std::thread::park();
+        }
         let (status, said) = if !self.greeted.load(Ordering::SeqCst) {
             (NO_CLIENT, format!("no client of tagperf: {}", trouble.unwrap_or("it said nothing")))
         } else if let Some(trouble) = trouble {
             (FAILED, trouble.to_owned())
+        } else if let Some(broken) = self.broken.get() {
+            (FAILED, broken.clone())
         } else if self.measuring.load(Ordering::SeqCst) {
             (FAILED, "gone in the midst of a measurement".to_owned())
         } else {
             (SERVED, format!("served, {} measurements", self.legs.load(Ordering::SeqCst)))
         };
         if let Some(client) = &self.client {
-            eprintln!("tagperf serve: {client}: {}", one_line(said));
+            // In one piece: `serve` writes to the same place.
+            let line = format!("tagperf serve: {client}: {}\n", one_line(said));
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
         std::process::exit(status.into());
     }
@@ -100,6 +112,9 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
             Ok(unlinked) => measure(control, &leg, unlinked)?,
             Err(why) => Answer::Refused { why },
         };
+        if let Answer::Failed { why } = &answer {
+            let _ = session.broken.set(why.clone());
+        }
         session.measuring.store(false, Ordering::SeqCst);
         session.legs.fetch_add(1, Ordering::SeqCst);
         control.send(&answer)?;
@@ -132,7 +147,11 @@ fn measure(control: &mut Control, leg: &Leg, unlinked: Unlinked) -> Result<Answe
     }
 }
 
-fn run(control: &Control, leg: &Leg, unlinked: Unlinked) -> Result<Matching, MeasureError> {
+pub(super) fn run(
+    control: &Control,
+    leg: &Leg,
+    unlinked: Unlinked,
+) -> Result<Matching, MeasureError> {
     let mut side = Side::new(unlinked.connect(&leg.address)?, control, leg)?;
     let outgoing = match leg.traffic {
         Traffic::PingPong => side.buffers(),

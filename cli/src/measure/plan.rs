@@ -112,11 +112,15 @@ impl Plan {
         }
     }
 
+    /// How long a row is measured at most, unless only the iterations say.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        self.duration.or(self.iters.is_none().then_some(TIME))
+    }
+
     pub(crate) fn limits(&self) -> Limits {
-        let default_time = if self.iters.is_some() { FOREVER } else { TIME };
         Limits {
             iters: self.iters.unwrap_or(ITERS_MAX),
-            time: self.duration.unwrap_or(default_time),
+            time: self.duration().unwrap_or(FOREVER),
             warmup_iters: self.warmup.unwrap_or(WARMUP_ITERS),
             warmup_time: if self.warmup.is_some() { FOREVER } else { WARMUP_TIME },
         }
@@ -158,13 +162,17 @@ impl Plan {
     pub(crate) fn effort(&self) -> String {
         let what = if self.test == Test::Lat { "round trips" } else { "messages" };
         let iters = self.iters.map(|iters| format!("{} {what}", show_count(iters)));
-        let time = self.duration.or(self.iters.is_none().then_some(TIME)).map(show_duration);
+        let time = self.duration().map(show_duration);
         let limits = [iters, time].into_iter().flatten().collect::<Vec<_>>().join(" or ");
         let warmup = match self.warmup {
-            Some(iters) => show_count(iters),
-            None => format!("{} or {}", show_count(WARMUP_ITERS), show_duration(WARMUP_TIME)),
+            Some(iters) => format!("{} {what} of warm-up", show_count(iters)),
+            None => format!(
+                "{} {what} or {} of warm-up",
+                show_count(WARMUP_ITERS),
+                show_duration(WARMUP_TIME)
+            ),
         };
-        format!("{limits} a row, after a warm-up of {warmup} {what}")
+        format!("{limits} a row, after {warmup}")
     }
 }
 
@@ -216,7 +224,7 @@ mod tests {
         assert_eq!(limits("lat --warmup 0").warmup_iters, 0);
         assert_eq!(
             plan("lat --iters 7 --duration 1s").unwrap().effort(),
-            "7 round trips or 1 s a row, after a warm-up of 1 000 or 50 ms round trips"
+            "7 round trips or 1 s a row, after 1 000 round trips or 50 ms of warm-up"
         );
     }
 }

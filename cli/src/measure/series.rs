@@ -1,5 +1,7 @@
 //! A table's worth of measurements: the block of facts, a row as each is done, and the JSON.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::client::{Limits, Measured};
@@ -43,6 +45,8 @@ pub(super) struct Series {
     other: Other,
     trust: Trust,
     large_messages: &'static str,
+    /// The facts that hold for all tables stand above the first.
+    introduced: bool,
 }
 
 impl Series {
@@ -53,11 +57,16 @@ impl Series {
         if let Some(pin) = common.pin {
             trust::pin(pin.here)?;
         }
-        let time = std::time::Duration::from_secs(5);
+        let time = Duration::from_secs(5);
         let mut leg = Plan::tour(Test::Lat, time, common).leg(FIRST_LOOK_BYTES, Depth::default());
         let limits = Limits { iters: 1, time, warmup_iters: 0, warmup_time: time };
         let look = other.run(&mut leg, limits, || ())?;
-        Ok(Self { other, trust, large_messages: look.large_messages })
+        let large_messages = look.large_messages;
+        Ok(Self { other, trust, large_messages, introduced: false })
+    }
+
+    pub(super) fn large_messages(&self) -> &'static str {
+        self.large_messages
     }
 
     /// Measures `legs` of `plan`, printing as it goes.
@@ -92,12 +101,11 @@ impl Series {
     }
 
     fn config(&self, plan: &Plan) -> Config {
-        let duration =
-            plan.duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Config {
             sizes: plan.sizes.clone(),
             iters: plan.iters,
-            duration_ms: duration.or((plan.iters.is_none()).then_some(500)),
+            duration_ms: plan.duration().map(ms),
             warmup: plan.warmup,
             window: plan.window,
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
@@ -107,31 +115,32 @@ impl Series {
         }
     }
 
-    fn block(&self, plan: &Plan) -> String {
+    fn block(&mut self, plan: &Plan) -> String {
         let title = match plan.test {
             Test::Lat => "latency: half the round trip in us, over all samples",
             Test::Bw => "bandwidth: one way; 1 MB/s is 10^6 bytes/s",
             Test::Rate => "message rate: one way",
         };
-        let mut facts = vec![
-            ("device", format!("{DEVICE}: {DEVICE_WHY}")),
-            ("large", self.large_messages.to_owned()),
-            ("other side", self.other.what.clone()),
-            ("effort", plan.effort()),
-            (
-                "checked",
-                match plan.common.no_validate {
-                    false => "every byte, outside the measured interval".into(),
-                    true => "nothing (--no-validate)".into(),
-                },
-            ),
-        ];
+        let checked = match plan.common.no_validate {
+            false => "every byte, outside the measured interval",
+            true => "nothing (--no-validate)",
+        };
+        let mut facts = vec![("effort", plan.effort()), ("checked", checked.into())];
         if let [depth] = plan.depths[..]
             && depth != Depth::default()
         {
             facts.push(("matching", describe(depth)));
         }
-        self.trust.block(title, &facts)
+        if std::mem::replace(&mut self.introduced, true) {
+            return trust::heading(title, &facts);
+        }
+        let device = [
+            ("device", format!("{DEVICE}: {DEVICE_WHY}")),
+            ("large", self.large_messages.to_owned()),
+            ("other side", self.other.what.clone()),
+        ];
+        facts.splice(0..0, device);
+        trust::heading(title, &facts) + &self.trust.facts()
     }
 }
 
@@ -152,6 +161,7 @@ fn row(leg: &Leg, measured: &Measured) -> Row {
     let ways = if latency_ns.is_some() { 2.0 } else { 1.0 };
     let seconds = measured.took.as_secs_f64();
     let messages_per_s = (seconds > 0.0).then(|| ways * measured.iters as f64 / seconds);
+    #[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
     let whole = |value: f64| value.round() as u64;
     Row {
         size: leg.size,

@@ -25,8 +25,6 @@ pub(super) trait Matcher {
     fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Index>;
     /// The same; it leaves the list.
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index>;
-    /// Receives posted and messages unexpected now.
-    fn depths(&self) -> (usize, usize);
 }
 
 /// tagmatch's lists, as they ship.
@@ -76,10 +74,6 @@ impl Matcher for Indexed {
 
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
         self.unexpected.take(pattern)
-    }
-
-    fn depths(&self) -> (usize, usize) {
-        (self.posted.len(), self.unexpected.len())
     }
 }
 
@@ -136,9 +130,5 @@ impl Matcher for Plain {
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
         let found = self.unexpected.iter().position(|&(tag, _)| pattern.matches(tag, SOURCE));
         self.search(found, self.unexpected.len(), |lists, at| lists.unexpected.remove(at).1)
-    }
-
-    fn depths(&self) -> (usize, usize) {
-        (self.posted.len(), self.unexpected.len())
     }
 }

@@ -35,7 +35,7 @@ fn cut(msg: u64, room: u64) -> &'static str {
 }
 
 /// The lines of `--matches` for a well-formed trace.
-pub fn matches(trace: &str) -> String {
+pub(crate) fn matches(trace: &str) -> String {
     let mut out = Vec::new();
     let mut posted: Vec<Recv<'_>> = Vec::new();
     let mut unexpected: Vec<Msg<'_>> = Vec::new();
@@ -101,20 +101,24 @@ pub fn matches(trace: &str) -> String {
 }
 
 /// Random numbers from a seed (xorshift64*), so that a failure can be run again.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
     }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("below a usize")
+    }
 }
 
 /// A well-formed trace of about `ops` operations: few envelopes, so that much matches; ids in no
 /// order; a bias towards messages or receives, so that lists get long; odd blanks and comments.
-pub fn random_trace(seed: u64, ops: u64) -> String {
+pub(crate) fn random_trace(seed: u64, ops: u64) -> String {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let labels = 1 + random.below(4);
     let wild = random.below(60);
@@ -144,8 +148,8 @@ pub fn random_trace(seed: u64, ops: u64) -> String {
         let open = |random: &mut Random, top: u64| {
             if random.below(100) < wild { "*".to_owned() } else { label(random, top) }
         };
-        let ctx = [0, 0, 0, 1, 65535][random.below(5) as usize];
-        let len = lens[random.below(lens.len() as u64) as usize];
+        let ctx = [0, 0, 0, 1, 65535][random.index(5)];
+        let len = lens[random.index(lens.len())];
         let line = match random.below(10) {
             0..=6 if random.below(100) < bias => {
                 let (src, tag) = (label(&mut random, top[0]), label(&mut random, top[1]));
@@ -157,14 +161,14 @@ pub fn random_trace(seed: u64, ops: u64) -> String {
                 format!("recv {fresh} {ctx} {src} {tag} {len}")
             }
             7 if !recvs.is_empty() => {
-                format!("cancel {}", recvs[random.below(recvs.len() as u64) as usize])
+                format!("cancel {}", recvs[random.index(recvs.len())])
             }
             8 => {
                 let (src, tag) = (open(&mut random, top[0]), open(&mut random, top[1]));
                 format!("probe {ctx} {src} {tag}")
             }
             _ if random.below(2) == 0 && !probes.is_empty() => {
-                let id = probes.swap_remove(random.below(probes.len() as u64) as usize);
+                let id = probes.swap_remove(random.index(probes.len()));
                 match random.below(3) {
                     0 => format!("mcancel {id}"),
                     _ => format!("mrecv {id} {len}"),

@@ -1,0 +1,197 @@
+//! `tagperf serve` and its clients, good and bad.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Server, children, command, eventually, lives, text};
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// What the server says to a client that says `bytes`, until it hangs up.
+fn say(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = connect(server);
+    // It may hang up before all is said.
+    let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+/// The last client's process has gone, so that the next one is not turned away.
+fn is_free(server: &Server) -> bool {
+    // Its server learns of its end a moment after we can see it.
+    let free = eventually(|| children(server.child.id()).is_empty());
+    std::thread::sleep(Duration::from_millis(50));
+    free
+}
+
+/// Connections are served one at a time, so a client may have to come again.
+fn measured(server: &Server, args: &str) -> std::process::Output {
+    let mut output = server.client(args);
+    assert!(eventually(|| {
+        let busy = text(&output.stderr).contains("try again");
+        if busy {
+            output = server.client(args);
+        }
+        !busy
+    }));
+    output
+}
+
+#[test]
+fn clients_one_after_the_other() {
+    let mut server = Server::start("");
+    for args in ["lat --sizes 0,8,64K --iters 50", "bw --sizes 8,64K --iters 50", "rate --iters 50"]
+    {
+        assert!(is_free(&server));
+        let output = measured(&server, args);
+        assert_eq!(output.status.code(), Some(0), "{args}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("tagperf serve at 127.0.0.1"));
+        let line = server.logged();
+        assert!(line.contains("served, "), "{line}");
+    }
+    assert!(lives(server.child.id()));
+}
+
+#[test]
+fn once_is_once() {
+    let mut server = Server::start("--once");
+    // Neither of these is a client.
+    drop(connect(&server));
+    assert!(server.logged().contains("no client of tagperf"));
+    assert!(is_free(&server));
+    say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(server.logged().contains("no client of tagperf"));
+    let output = measured(&server, "lat --sizes 8 --iters 50 --json -");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("{\"schema\":1,"));
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn garbage_is_logged_in_one_line_and_ends_nothing() {
+    let mut server = Server::start("");
+    let deep = "[".repeat(50_000) + "\n";
+    let long = "x".repeat(200_000);
+    let hello = "{\"hello\":{\"tagperf\":1,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
+    let leg = |what: &str| {
+        let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
+                   \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
+                   \"wildcard_recv\":false,\"validate\":true,\"address\":\"00\"}}\n";
+        let (from, to) = what.split_once(" to ").unwrap();
+        assert!(leg.contains(from));
+        format!("{hello}{}", leg.replace(from, to))
+    };
+    for (bytes, answer) in [
+        (&b"\n"[..], "refused"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", "refused"),
+        (b"\0\0\0\0\n", "refused"),
+        (b"{}\n", "refused"),
+        (deep.as_bytes(), "refused"),
+        (long.as_bytes(), ""),
+        (other.as_bytes(), "tagperf 9"),
+        (format!("{hello}{hello}").as_bytes(), "second hello"),
+        (leg("\"size\":8 to \"size\":1e12").as_bytes(), "refused"),
+        (leg("\"size\":8 to \"size\":-8").as_bytes(), "refused"),
+        (leg("\"size\":8 to \"size\":99999999999").as_bytes(), "size 99999999999; 0 to"),
+        (leg("\"window\":4 to \"window\":0").as_bytes(), "window 0; 1 to"),
+        (leg("\"batch\":8 to \"batch\":9999999").as_bytes(), "batch 9999999; 1 to"),
+        (leg("\"posted_depth\":0 to \"posted_depth\":9999999").as_bytes(), "posted depth"),
+        (leg("\"unexpected_depth\":0 to \"unexpected_depth\":9999999").as_bytes(), "unexpected"),
+        (leg("\"wildcard_percent\":0 to \"wildcard_percent\":101").as_bytes(), "percent 101"),
+        (leg("\"size\":8,\"window\":4,\"batch\":8 to \"size\":1073741824,\"window\":4,\"batch\":8")
+            .as_bytes(), "4 GiB is the most"),
+        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs\"").as_bytes(), "verbs"),
+        (leg("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
+        (leg("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
+    ] {
+        // The client hangs up after its last word, which may come before the answer is written; so
+        // it stays, and asks for an answer.
+        let mut stream = connect(&server);
+        let _ = stream.write_all(bytes);
+        let mut said = String::new();
+        let mut chunk = [0; 4096];
+        while !said.contains(answer) || answer.is_empty() {
+            match stream.read(&mut chunk) {
+                Ok(read) if read > 0 => said += text(&chunk[..read]),
+                _ => break,
+            }
+        }
+        assert!(said.contains(answer), "{answer} in {said:?}");
+        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+        drop(stream);
+        let line = server.logged();
+        assert!(line.starts_with("tagperf serve: 127.0.0.1:"), "{line}");
+        assert!(!line.trim_end().contains(char::is_control), "{line:?}");
+        assert!(is_free(&server));
+    }
+    let output = measured(&server, "lat --sizes 8 --iters 50");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn one_client_at_a_time() {
+    let mut server = Server::start("");
+    let first = connect(&server);
+    assert!(eventually(|| children(server.child.id()).len() == 1));
+    let output = server.client("lat --sizes 8 --iters 5");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("another client"), "{}", text(&output.stderr));
+    assert!(server.logged().contains("turned away"));
+    // The silent one is not waited for for long.
+    assert!(server.logged().contains("no client of tagperf"));
+    drop(first);
+    let output = measured(&server, "lat --sizes 8 --iters 5");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn neither_side_outlives_the_other() {
+    let mut server = Server::start("");
+    let measure = |server: &Server| {
+        let client = command(&format!("lat 127.0.0.1:{} --duration 60s --sizes 8", server.port))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(eventually(|| children(server.child.id()).len() == 1));
+        std::thread::sleep(Duration::from_millis(300));
+        (client, children(server.child.id())[0])
+    };
+    // The client is killed: its process goes, the server stays.
+    let (mut client, peer) = measure(&server);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(eventually(|| !lives(peer)));
+    // Which of them notices first, the control channel or tagmatch, is chance.
+    let line = server.logged();
+    assert!(line.contains("midst of a measurement") || line.contains("is down"), "{line}");
+    // The process that serves it is killed: the client fails, the server stays.
+    let (mut client, peer) = measure(&server);
+    common::kill(peer);
+    assert_eq!(client.wait().unwrap().code(), Some(1));
+    assert!(server.logged().contains("its process ended"));
+    // The server is killed: everybody goes.
+    let (mut client, peer) = measure(&server);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    assert!(eventually(|| !lives(peer)));
+    assert_eq!(client.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let server = Server::start("");
+    let said = common::refused(&format!("serve --port {}", server.port));
+    assert!(said.contains("cannot listen on 127.0.0.1"), "{said}");
+    assert!(common::refused("serve --bind 192.0.2.1 --port 0").contains("would be right"));
+}
