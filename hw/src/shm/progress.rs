@@ -39,7 +39,19 @@ impl Shm {
             self.note_idle();
             return None;
         }
-        self.next_event_of_some(is_due)
+        if is_due {
+            return self.next_event_of_some(true);
+        }
+        let Some(common) = self.inboxes.find_common() else {
+            return self.next_event_of_some(false);
+        };
+        self.idle_polls = 0;
+        let (peer, taken) = self.inboxes.take_common(common)?;
+        Some(Event::Message(Incoming {
+            peer,
+            immediate: taken.immediate,
+            bytes: taken.bytes,
+        }))
     }
 
     fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {

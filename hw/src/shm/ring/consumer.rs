@@ -59,6 +59,23 @@ pub(crate) struct Taken<'a> {
     pub(crate) immediate: Option<u32>,
 }
 
+impl Taken<'_> {
+    #[inline(always)]
+    fn inline(head: [u8; Bytes::HEAD_MAX], shape: Shape, immediate: Option<u32>) -> Self {
+        // SAFETY: there is no tail.
+        let bytes = unsafe { Bytes::from_head(head, shape.inline as usize, ptr::null(), 0) };
+        Taken { bytes, immediate }
+    }
+}
+
+/// The immediate data of a message, from the end of its slot.
+#[inline(always)]
+fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: Shape) -> Option<u32> {
+    let at = INLINE_BYTES - slot::IMMEDIATE_BYTES;
+    let bytes = [slot[at], slot[at + 1], slot[at + 2], slot[at + 3]];
+    shape.immediate.then_some(u32::from_le_bytes(bytes))
+}
+
 impl Consumer {
     /// For a ring that nothing was written to before it was handed out.
     pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
@@ -111,23 +128,31 @@ impl Consumer {
     /// the next [`Consumer::publish`].
     #[inline(always)]
     pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
+        let head = self.take_slot();
+        let immediate = immediate_of(&head, shape);
+        let spilled = shape.spilled();
+        if spilled == 0 {
+            return Taken::inline(head, shape, immediate);
+        }
+        let bytes = self.spilled_bytes(head, shape);
+        Taken { bytes, immediate }
+    }
+
+    /// As [`Consumer::take`], for a message that has nothing spilled.
+    #[inline(always)]
+    pub(crate) fn take_inline(&mut self, shape: Shape) -> Taken<'_> {
+        let head = self.take_slot();
+        let immediate = immediate_of(&head, shape);
+        Taken::inline(head, shape, immediate)
+    }
+
+    #[inline(always)]
+    fn take_slot(&mut self) -> [u8; Bytes::HEAD_MAX] {
         let slot = self.ring.slot(self.taken.messages);
         self.taken.messages = self.taken.messages.wrapping_add(1);
         let eighth = self.ring.geometry().slots() / 8;
         self.is_publish_due |= self.taken.messages & (eighth - 1) == 0;
-        let head = slot.copy_body();
-        let immediate = shape.immediate.then(|| {
-            let at = INLINE_BYTES - slot::IMMEDIATE_BYTES;
-            u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
-        });
-        let spilled = shape.spilled();
-        if spilled == 0 {
-            // SAFETY: there is no tail.
-            let bytes = unsafe { Bytes::from_head(head, shape.length as usize, ptr::null(), 0) };
-            return Taken { bytes, immediate };
-        }
-        let bytes = self.spilled_bytes(head, shape);
-        Taken { bytes, immediate }
+        slot.copy_body()
     }
 
     #[inline(never)]

@@ -9,9 +9,6 @@ use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
 
-/// So many slots ahead of the writer are fetched. Not the next ones: the reader looks at those.
-const LINES_AHEAD: u32 = 4;
-
 /// Why a message was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PushError {
@@ -112,10 +109,6 @@ impl Producer {
         self.produced.messages = self.produced.messages.wrapping_add(1);
         let meta = Meta::new(length, immediate.is_some(), internal);
         slot.word.store(meta.word(self.produced.messages), Release);
-        // The reader still holds that line from the last time round. Asking for it now keeps a row of
-        // messages from waiting for each line in turn.
-        let ahead = self.produced.messages.wrapping_add(LINES_AHEAD);
-        prefetch_for_writing(self.ring.slot(ahead));
     }
 
     #[cold]
@@ -254,22 +247,6 @@ pub fn check_progress(
 
 fn body(slot: &Slot) -> *mut u8 {
     slot.body.as_ptr().cast_mut().cast()
-}
-
-/// Fetches a line that will be written, without waiting for it.
-#[inline]
-fn prefetch_for_writing(slot: &Slot) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which changes nothing but caches; a no-op on processors that don't know it.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{line}]",
-            line = in(reg) ptr::from_ref(slot),
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slot;
 }
 
 /// Copies up to [`INLINE_BYTES`] bytes without a call.
