@@ -20,7 +20,10 @@ pub struct WaitPolicy {
 
 impl Default for WaitPolicy {
     fn default() -> Self {
-        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        // The machine's processors, not those that this process may use: pinned to one of many, its
+        // peers run on the others.
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        let alone = online.is_ok_and(|processors| processors.trim() == "0");
         WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
     }
 }

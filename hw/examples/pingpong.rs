@@ -250,6 +250,20 @@ fn calls(shm: &mut Shm, peer: PeerId) -> Outcome<()> {
     each("poll, one silent peer", 20_000_000, || {
         black_box(shm.poll().is_some());
     });
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut other = Shm::new(config())?;
+        let to_us = other.connect(&shm.address())?;
+        let is_up = |event| matches!(event, Some(Event::PeerUp { peer, .. }) if peer == to_us);
+        while !is_up(other.poll()) {
+            black_box(shm.poll().is_some());
+        }
+        silent.push(other);
+    }
+    each("poll, 101 silent peers", 20_000_000, || {
+        black_box(shm.poll().is_some());
+    });
+    drop(silent);
     // Bursts shorter than the ring, so that what is measured is the call and not the wait.
     let mut spent = Duration::ZERO;
     let bursts = 20_000;

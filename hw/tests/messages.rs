@@ -1,5 +1,10 @@
 //! Messages between workers of one process, and how they meet.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "small numbers, and a test that fails loudly"
+)]
+
 mod common;
 
 use std::collections::VecDeque;
@@ -105,7 +110,7 @@ fn both_ways_at_once_from_two_threads() {
     let run = |mut shm: Shm, peer: PeerId| {
         const COUNT: usize = 200_000;
         let size = |number: usize| {
-            if number % 64 == 0 {
+            if number.is_multiple_of(64) {
                 number % 16448
             } else {
                 number % 60
@@ -162,7 +167,10 @@ fn one_can_send_to_oneself() {
     })
     .unwrap();
     wait_for(&mut [&mut a], "a read", |_, event| match event {
-        Owned::ReadDone(1, into, Ok(())) => Some(assert!(into[..100_000] == pattern(3, 100_000))),
+        Owned::ReadDone(1, into, Ok(())) => {
+            assert!(into[..100_000] == pattern(3, 100_000));
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     assert_eq!(a.withdraw(exposure.id).unwrap().len(), 100_000);
@@ -275,11 +283,11 @@ fn forty_workers_all_to_all() {
     let rounds = 5usize;
     let mut heard = vec![vec![0usize; COUNT]; COUNT];
     for round in 0..rounds {
-        for at in 0..COUNT {
+        for (at, worker) in workers.iter_mut().enumerate() {
             for other in (0..COUNT).filter(|other| *other != at) {
-                let peer = workers[at].connect(&addresses[other]).unwrap();
+                let peer = worker.connect(&addresses[other]).unwrap();
                 let bytes = [at as u8, round as u8];
-                workers[at].send(peer, message(&bytes)).unwrap();
+                worker.send(peer, message(&bytes)).unwrap();
             }
         }
         let mut left = COUNT * (COUNT - 1);
@@ -342,7 +350,7 @@ fn disconnecting_is_seen_by_both_and_final() {
         of(0).eq([format!("Down({to_b:?}, Disconnected)")]),
         "{events:?}"
     );
-    assert!(of(1).last().unwrap().contains("Gone"), "{events:?}");
+    assert!(of(1).next_back().unwrap().contains("Gone"), "{events:?}");
     assert_eq!(a.connect(&b.address()).unwrap(), to_b);
     assert_eq!(b.send(to_a, message(b"x")), Err(Refused::Down));
 }

@@ -161,3 +161,88 @@ fn a_closed_worker_goes_down_after_its_messages() {
         other => panic!("{other:?}"),
     });
 }
+
+/// In a pid namespace of its own the server sees no number for us, and copies; we see it and read.
+#[test]
+fn across_pid_namespaces() {
+    let test = "across_pid_namespaces";
+    if role().is_some() {
+        serve();
+    }
+    let Some(mut server) = Other::spawn_in_pid_namespace(test, "server") else {
+        println!("SKIPPED: needs root and unshare(1), to make a pid namespace");
+        return;
+    };
+    let (address, span) = hear_server(&mut server);
+    let mut shm = shm(config());
+    let peer = shm.connect(&address).unwrap();
+    wait_up(&mut shm, peer);
+    let into = Buffer::zeroed(3 << 20);
+    shm.read(ReadRequest {
+        peer,
+        remote: span,
+        into,
+        token: 7,
+    })
+    .unwrap();
+    wait_for(&mut [&mut shm], "a read", |_, event| match event {
+        Owned::ReadDone(7, into, Ok(())) => {
+            assert!(into[..] == pattern(5, 3 << 20)[..]);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    shm.send(peer, message(b"echo")).unwrap();
+    wait_for(&mut [&mut shm], "an echo", |_, event| {
+        matches!(event, Owned::Message(..)).then_some(())
+    });
+    server.kill();
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// A server with hardly any descriptors left serves those whom it can, and others later.
+#[test]
+fn short_of_descriptors() {
+    if role().is_some() {
+        // The three of the process, those of the device, and a few for peers.
+        let limit = libc::rlimit {
+            rlim_cur: 24,
+            rlim_max: 24,
+        };
+        // SAFETY: `limit` lives through the call.
+        let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(answer, 0);
+        serve();
+    }
+    let mut server = Other::spawn("short_of_descriptors", "server");
+    let (address, _) = hear_server(&mut server);
+    let connect_timeout = Duration::from_millis(300);
+    let new = || {
+        shm(ShmConfig {
+            connect_timeout,
+            ..config()
+        })
+    };
+    let mut clients: Vec<Shm> = (0..30).map(|_| new()).collect();
+    for client in &mut clients {
+        client.connect(&address).unwrap();
+    }
+    let (mut ups, mut downs) = (0, 0);
+    let mut all: Vec<&mut Shm> = clients.iter_mut().collect();
+    wait_for(&mut all, "an answer to each", |_, event| {
+        match event {
+            Owned::Up(..) => ups += 1,
+            Owned::Down(_, DownReason::Unreachable { .. }) => downs += 1,
+            other => panic!("{other:?}"),
+        }
+        (ups + downs == 30).then_some(())
+    });
+    assert!(ups >= 2 && downs >= 2, "{ups} up, {downs} down");
+    drop(clients);
+    let mut late = shm(config());
+    let peer = late.connect(&address).unwrap();
+    wait_up(&mut late, peer);
+}

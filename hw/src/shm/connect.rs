@@ -19,7 +19,6 @@ use super::hello::{Greeting, Hello, PACKET_MAX, Refusal};
 use super::lane::{Asked, Connecting, Lane, Link, Offer, Process, Stage};
 use super::name::ShmName;
 use super::os::memory::SealedMemory;
-use super::os::socket::Credentials;
 use super::os::{process, socket};
 use super::progress::Queued;
 use super::ring::{Consumer, Producer, Ring};
@@ -378,7 +377,9 @@ impl Shm {
         let (Some(ring), Some(bell)) = (ring, bell) else {
             return Err(Rejection::unreachable(libc::EINVAL));
         };
-        let process = self.pin(socket, credentials);
+        let pid = credentials.pid;
+        let pidfd = socket::peer_pidfd(socket.as_fd(), credentials).ok();
+        let process = pidfd.map(|pidfd| Process { pid, pidfd });
         let read_mode = self.choose_read_mode(hello, process.as_ref());
         if self.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
             return Err(Rejection {
@@ -396,14 +397,9 @@ impl Shm {
         })
     }
 
-    fn pin(&self, socket: &OwnedFd, credentials: Credentials) -> Option<Process> {
-        let pidfd = socket::peer_pidfd(socket.as_fd(), credentials).ok()?;
-        let pid = credentials.pid;
-        (pid.0 > 0).then_some(Process { pid, pidfd })
-    }
-
     /// Direct reads if the peer's nonce can be read where it says that it is.
     fn choose_read_mode(&self, hello: &Hello, process: Option<&Process>) -> ReadMode {
+        let process = process.filter(|process| process.pid.0 > 0);
         let (true, Some(process)) = (self.config.read != ReadPolicy::Copied, process) else {
             return ReadMode::Copied;
         };

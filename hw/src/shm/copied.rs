@@ -12,8 +12,8 @@ use super::bell::BellBit;
 use super::exposure::Exposures;
 use super::lane::Link;
 use super::progress::Queued;
-use super::ring::PushError;
 use super::ring::slot::Shape;
+use super::ring::{Producer, PushError};
 use crate::{Buffer, Bytes, DownReason, PeerId, ReadError, RemoteSpan};
 
 /// Requests that a peer answers at a time; more wait with the one who asks.
@@ -124,6 +124,8 @@ pub(crate) struct Copied {
     requested: usize,
     next_id: u32,
     exports: VecDeque<Export>,
+    /// How often in a row half the ring was not free.
+    waited: u32,
 }
 
 /// A read that has ended.
@@ -212,13 +214,26 @@ impl Copied {
     }
 }
 
+/// After so many polls without half a ring free, any room is taken: an engine that always has
+/// something to send must not keep reads from ending.
+const WAITS_MAX: u32 = 64;
+
+fn may_push(producer: &mut Producer, waited: &mut u32) -> Result<bool, PushError> {
+    if producer.has_half_free()? {
+        *waited = 0;
+        return Ok(true);
+    }
+    *waited = (*waited + 1) % WAITS_MAX;
+    Ok(*waited == 0)
+}
+
 impl Link {
     /// Sends requests, and a fragment or an end, as far as half the ring allows.
     fn push_copied(&mut self, exposures: &Exposures) -> Result<(), PushError> {
         let copied = &mut self.copied;
         while copied.requested < REQUESTS_MAX
             && let Some(import) = copied.imports.get(copied.requested)
-            && self.producer.has_half_free()?
+            && may_push(&mut self.producer, &mut copied.waited)?
         {
             let (id, span) = (import.id, import.remote);
             let request = Internal::Request { id, span };
@@ -226,7 +241,7 @@ impl Link {
             copied.requested += 1;
         }
         if let Some(export) = copied.exports.front_mut()
-            && self.producer.has_half_free()?
+            && may_push(&mut self.producer, &mut copied.waited)?
         {
             let id = export.id;
             let bytes = exposures.bytes(export.span);

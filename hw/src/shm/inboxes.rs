@@ -54,6 +54,8 @@ pub(crate) struct Inboxes {
     hot: Vec<Hot>,
     /// The hot ring to look at first.
     first: usize,
+    /// A ring was busy for which there was no room among the hot ones, since the last tick.
+    is_crowded: bool,
     /// Messages found in hot rings since others got their turn.
     burst: u32,
     pending: Pending,
@@ -73,6 +75,7 @@ impl Inboxes {
             free: (0..capacity).rev().filter_map(BellBit::new).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             first: 0,
+            is_crowded: false,
             burst: 0,
             pending: Pending::new(),
             bell,
@@ -198,6 +201,7 @@ impl Inboxes {
     /// Makes a ring hot, if there is room.
     fn heat(&mut self, bit: BellBit) {
         if self.hot.len() >= HOT_MAX {
+            self.is_crowded = true;
             return;
         }
         let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) else {
@@ -277,11 +281,11 @@ impl Inboxes {
     #[cold]
     pub(crate) fn tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
-        let mut busy = 0;
+        let mut is_other_busy = std::mem::take(&mut self.is_crowded);
         let mut idlest: Option<(u32, BellBit)> = None;
         for hot in &mut self.hot {
             hot.idle_ticks = if hot.was_busy { 0 } else { hot.idle_ticks + 1 };
-            busy += u32::from(hot.was_busy);
+            is_other_busy |= hot.was_busy;
             hot.was_busy = false;
             if hot.idle_ticks >= COLD_TICKS && idlest.is_none_or(|(most, _)| hot.idle_ticks > most)
             {
@@ -290,7 +294,7 @@ impl Inboxes {
         }
         self.publish_hot();
         if let Some((_, bit)) = idlest
-            && busy > 0
+            && is_other_busy
         {
             self.retire(bit);
         }

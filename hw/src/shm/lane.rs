@@ -75,6 +75,7 @@ pub(crate) struct Offer {
 
 /// A process, pinned so that its number can't come to mean another.
 pub(crate) struct Process {
+    /// 0 if it is not in our pid namespace: then it can't be read directly.
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
 }

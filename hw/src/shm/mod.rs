@@ -30,8 +30,8 @@
 //! # Trust
 //! Peers are processes of the same user. None of them can make this one panic, block, or touch
 //! memory that isn't the device's; a peer that breaks a rule goes down, and nobody else does. Since
-//! the bell is shared by all peers, one of them can delay the messages of others, up to a second
-//! while we sleep; it can't stop or change them. A peer may claim the address of another process of
+//! the bell is shared by all peers, one of them can delay the messages of others by what it writes
+//! there, up to a second while we sleep; it can't stop or change them. A peer may claim the address of another process of
 //! the same user only if the kernel can't tell them apart (different pid namespaces).
 //!
 //! # After fork
@@ -61,6 +61,7 @@ pub(crate) mod ring;
 mod sleep;
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -301,6 +302,15 @@ impl Shm {
 
     fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
         self.lanes.get_mut(peer.index())?.link_mut()
+    }
+}
+
+impl fmt::Debug for Shm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shm")
+            .field("address", &self.address)
+            .field("peers", &self.lanes.len())
+            .finish_non_exhaustive()
     }
 }
 

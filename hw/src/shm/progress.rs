@@ -19,6 +19,10 @@ const LOOK_INTERVAL_CONNECTING: Duration = Duration::from_micros(20);
 /// in every exchange of single messages.
 const POLLS_UNTIL_IDLE: u32 = 8;
 
+/// So many messages of the device's own are taken in one poll: a long copied read comes in as many
+/// as its sender cares to send.
+const INTERNALS_PER_POLL: u32 = 8;
+
 /// An event to report.
 pub(crate) enum Queued {
     Up(PeerId, Limits),
@@ -45,6 +49,7 @@ impl Shm {
                 return Some(Self::report(event));
             }
         }
+        let mut internals = 0;
         while let Some(found) = self.inboxes.find() {
             match self.inboxes.parse(found) {
                 Ok((peer, shape)) if !shape.internal => {
@@ -57,15 +62,18 @@ impl Shm {
                     }));
                 }
                 Ok((peer, shape)) => {
-                    let heard = self.hear(peer, found.bit, shape);
-                    if let Err(what) = heard {
+                    if let Err(what) = self.hear(peer, found.bit, shape) {
                         self.finish(peer, DownReason::Misbehaved { what });
                     }
+                    internals += 1;
                 }
                 Err((peer, what)) => self.finish(peer, DownReason::Misbehaved { what }),
             }
             if let Some(event) = self.events.pop_front() {
                 return Some(Self::report(event));
+            }
+            if internals >= INTERNALS_PER_POLL {
+                return None;
             }
         }
         self.note_idle();

@@ -133,7 +133,29 @@ pub fn role() -> Option<String> {
 impl Other {
     /// Runs the test `test` of this binary in a process of its own, as `role`.
     pub fn spawn(test: &str, role: &str) -> Other {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::run(Command::new(std::env::current_exe().unwrap()), test, role)
+    }
+
+    /// The same in a new pid namespace; `None` where that can't be made.
+    pub fn spawn_in_pid_namespace(test: &str, role: &str) -> Option<Other> {
+        let unshare = || {
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child"]);
+            command
+        };
+        let can = unshare()
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success());
+        can.then(|| {
+            let mut command = unshare();
+            command.arg(std::env::current_exe().unwrap());
+            Self::run(command, test, role)
+        })
+    }
+
+    fn run(mut command: Command, test: &str, role: &str) -> Other {
+        let mut child = command
             .args([
                 test,
                 "--exact",

@@ -22,9 +22,17 @@ pub(crate) struct SealedMemory {
 impl SealedMemory {
     /// `length` zero bytes. The name shows in /proc/PID/maps and is no name in any file system.
     pub(crate) fn new(name: &CStr, length: usize) -> io::Result<Self> {
+        let create = |flags| {
+            // SAFETY: `name` ends in a zero byte.
+            check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
+        };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: `name` ends in a zero byte.
-        let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
+        // Where `vm.memfd_noexec` is 2 there is no memory without that flag; before Linux 6.3 there is
+        // no such flag.
+        let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
+            other => other?,
+        };
         // SAFETY: the kernel has just given us this descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let size = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -28,7 +28,7 @@ pub(crate) struct Producer {
     produced: Progress,
     /// What the reader has told us, as far as we have looked and found it right.
     consumed: Progress,
-    /// What `consumed` was when a message was refused last.
+    /// What `consumed` was when a message of the engine was refused last.
     refused_at: Progress,
 }
 
@@ -73,7 +73,7 @@ impl Producer {
         };
         let unread = self.produced.messages.wrapping_sub(self.consumed.messages);
         if unread >= self.ring.geometry().slots() {
-            self.refresh()?;
+            self.refresh(internal)?;
         }
         if length > room {
             return self.push_spilled(first, second, immediate, internal, room);
@@ -142,7 +142,7 @@ impl Producer {
         if !fits(self.consumed) {
             self.load_consumed()?;
             if !fits(self.consumed) {
-                self.refused_at = self.consumed;
+                self.note_refused(internal);
                 return Err(PushError::Full);
             }
         }
@@ -170,14 +170,22 @@ impl Producer {
 
     /// Looks whether slots have become free.
     #[cold]
-    fn refresh(&mut self) -> Result<(), PushError> {
+    fn refresh(&mut self, internal: bool) -> Result<(), PushError> {
         self.load_consumed()?;
         let unread = self.produced.since(self.consumed).messages;
         if unread >= self.ring.geometry().slots() {
-            self.refused_at = self.consumed;
+            self.note_refused(internal);
             return Err(PushError::Full);
         }
         Ok(())
+    }
+
+    /// The engine retries what was refused when there is more room than now; the device's own
+    /// messages wait in their own way, and must not hide that room.
+    fn note_refused(&mut self, internal: bool) {
+        if !internal {
+            self.refused_at = self.consumed;
+        }
     }
 
     /// Takes over the reader's progress, if it can be true.

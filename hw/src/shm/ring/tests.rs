@@ -19,7 +19,9 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::new(mapping, geometry).unwrap())
 }
 
-fn pop(consumer: &mut Consumer) -> Option<Result<(Option<u32>, Vec<u8>), &'static str>> {
+type Popped = Result<(Option<u32>, Vec<u8>), &'static str>;
+
+fn pop(consumer: &mut Consumer) -> Option<Popped> {
     let meta = consumer.peek()?;
     if consumer.is_publish_due() {
         consumer.publish();
@@ -74,7 +76,7 @@ proptest! {
             match step {
                 Step::Push { header, payload, immediate } => {
                     number = number.wrapping_add(1);
-                    let all: Vec<u8> = (0..header + payload).map(|at| (at as u8) ^ number).collect();
+                    let all: Vec<u8> = (0..header + payload).map(|at| at.to_le_bytes()[0] ^ number).collect();
                     let (first, second) = all.split_at(header);
                     match producer.push(first, second, immediate, false) {
                         Ok(()) => oracle.push_back((immediate, all)),

@@ -1,0 +1,757 @@
+//! Peers that break every rule. The victim must neither panic nor hang, and nobody else may suffer.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "small numbers, and a test that fails loudly"
+)]
+
+mod common;
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Other, Owned, connect, message, pattern, poll, role, shm, wait_for};
+use memmap2::{MmapOptions, MmapRaw};
+use tagmatch_hw::shm::fuzzing::{BellBit, Geometry, Greeting, Hello, Internal, Nonce, Refusal};
+use tagmatch_hw::{
+    Address, Buffer, Device, DownReason, Outgoing, PeerId, ReadPolicy, ReadRequest, RemoteSpan,
+    Shm, ShmConfig,
+};
+
+const BELL_BYTES: usize = 4096;
+
+/// A socket that says what it wants.
+struct Raw(OwnedFd);
+
+fn name_of(address: &Address) -> String {
+    let random = &address.as_bytes()[8..24];
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\0tagmatch-{digits}")
+}
+
+impl Raw {
+    fn socket() -> OwnedFd {
+        // SAFETY: no pointers; the descriptor is new.
+        unsafe {
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        }
+    }
+
+    fn sockaddr(name: &str) -> (libc::sockaddr_un, u32) {
+        // SAFETY: all zeros is valid.
+        let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as u16;
+        for (to, from) in address.sun_path.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        (address, (2 + name.len()) as u32)
+    }
+
+    fn connect(victim: &Address) -> io::Result<Raw> {
+        let socket = Self::socket();
+        let (address, length) = Self::sockaddr(&name_of(victim));
+        // SAFETY: `address` lives through the call.
+        let answer =
+            unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+        if answer < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Raw(socket))
+        }
+    }
+
+    fn listen(own: &Address) -> Raw {
+        let socket = Self::socket();
+        let (address, length) = Self::sockaddr(&name_of(own));
+        // SAFETY: `address` lives through the calls.
+        unsafe {
+            assert_eq!(
+                libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length),
+                0
+            );
+            assert_eq!(libc::listen(socket.as_raw_fd(), 5), 0);
+        }
+        Raw(socket)
+    }
+
+    fn accept(&self) -> Raw {
+        let none = std::ptr::null_mut();
+        // SAFETY: no address is asked for; the descriptor is new.
+        unsafe {
+            let fd = libc::accept4(self.0.as_raw_fd(), none, std::ptr::null_mut(), 0);
+            assert!(fd >= 0);
+            Raw(OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    fn send(&self, bytes: &[u8], fds: &[i32]) {
+        let mut control = [0u64; 32];
+        let mut part = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: everything points to locals that are large enough.
+        unsafe {
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            if !fds.is_empty() {
+                header.msg_control = control.as_mut_ptr().cast();
+                header.msg_controllen = libc::CMSG_SPACE((fds.len() * 4) as u32) as usize;
+                let rights = libc::CMSG_FIRSTHDR(&raw const header);
+                (*rights).cmsg_level = libc::SOL_SOCKET;
+                (*rights).cmsg_type = libc::SCM_RIGHTS;
+                (*rights).cmsg_len = libc::CMSG_LEN((fds.len() * 4) as u32) as usize;
+                std::ptr::copy_nonoverlapping(
+                    fds.as_ptr(),
+                    libc::CMSG_DATA(rights).cast(),
+                    fds.len(),
+                );
+            }
+            libc::sendmsg(self.0.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL);
+        }
+    }
+
+    /// The next packet and its descriptors; `None` at the end or after a second.
+    fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+        let mut bytes = [0u8; 512];
+        let mut control = [0u64; 32];
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        let mut fds = Vec::new();
+        // SAFETY: everything points to locals that are large enough; the descriptors are new.
+        let length = unsafe {
+            let mut entry = libc::pollfd {
+                fd: self.0.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            if libc::poll(&raw mut entry, 1, 1000) <= 0 {
+                return None;
+            }
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = 256;
+            let length = libc::recvmsg(self.0.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
+            let rights = libc::CMSG_FIRSTHDR(&raw const header);
+            if length > 0 && !rights.is_null() {
+                let data = libc::CMSG_DATA(rights).cast::<i32>();
+                for at in 0..((*rights).cmsg_len - libc::CMSG_LEN(0) as usize) / 4 {
+                    fds.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
+                }
+            }
+            length
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length > 0)?;
+        Some((bytes[..length].to_vec(), fds))
+    }
+}
+
+fn memfd(length: usize, seals: i32) -> OwnedFd {
+    let name: &std::ffi::CStr = c"hostile";
+    // SAFETY: the name ends in a zero byte; the descriptor is new.
+    unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        assert_eq!(libc::ftruncate(fd, length as i64), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+fn ring_bytes(geometry: Geometry) -> usize {
+    4096 + 64 * geometry.slots() as usize + geometry.spill_bytes() as usize
+}
+
+/// An address that could be of this process, made from another one.
+fn invented(like: &Address, seed: u8) -> Address {
+    let mut bytes = like.as_bytes().to_vec();
+    for (at, byte) in bytes[8..24].iter_mut().enumerate() {
+        *byte = byte
+            .wrapping_add(seed)
+            .wrapping_mul(5)
+            .wrapping_add(at as u8);
+    }
+    Address::from_bytes(&bytes).unwrap()
+}
+
+fn hello(address: Address) -> Hello {
+    Hello {
+        address,
+        message_max: 1024,
+        geometry: Geometry::new(256, 1 << 18).unwrap(),
+        bell_bit: BellBit::new(0).unwrap(),
+        hears_barriers: true,
+        makes_barriers: true,
+        nonce_address: 0,
+        nonce: Nonce([0; 16]),
+    }
+}
+
+/// A pair of workers that must not suffer, with a way to find out.
+struct Innocents {
+    victim: Shm,
+    friend: Shm,
+    to_friend: PeerId,
+    to_victim: PeerId,
+    round: u32,
+}
+
+impl Innocents {
+    fn new(config: ShmConfig) -> Self {
+        let (mut victim, mut friend) = (shm(config.clone()), shm(config));
+        let (to_friend, to_victim) = connect(&mut victim, &mut friend);
+        Innocents {
+            victim,
+            friend,
+            to_friend,
+            to_victim,
+            round: 0,
+        }
+    }
+
+    /// An exchange; events of others are collected.
+    fn exchange(&mut self) -> Vec<Owned> {
+        self.round += 1;
+        let round = self.round;
+        let bytes = pattern(round as usize, round as usize * 37 % 5000);
+        let outgoing = Outgoing {
+            header: &[],
+            payload: &bytes,
+            immediate: Some(round),
+        };
+        self.victim.send(self.to_friend, outgoing).unwrap();
+        self.friend.send(self.to_victim, outgoing).unwrap();
+        let mut others = Vec::new();
+        let mut heard = [false; 2];
+        let peers = [self.to_friend, self.to_victim];
+        wait_for(
+            &mut [&mut self.victim, &mut self.friend],
+            "an exchange",
+            |index, event| {
+                match event {
+                    Owned::Message(peer, immediate, got) if peer == peers[index] => {
+                        assert!(immediate == Some(round) && got == bytes && !heard[index]);
+                        heard[index] = true;
+                    }
+                    other if index == 0 => others.push(other),
+                    other => panic!("the friend saw {other:?}"),
+                }
+                (heard == [true; 2]).then_some(())
+            },
+        );
+        others
+    }
+
+    /// Waits until the victim reports that a peer went down.
+    fn wait_down(&mut self) -> DownReason {
+        wait_for(
+            &mut [&mut self.victim],
+            "the end of a peer",
+            |_, event| match event {
+                Owned::Down(_, reason) => Some(reason),
+                _ => None,
+            },
+        )
+    }
+}
+
+/// A connection made by hand: everything in it can be written.
+struct Accomplice {
+    socket: Raw,
+    /// The ring that the victim reads from.
+    outgoing: MmapRaw,
+    /// The ring that the victim writes to.
+    incoming: MmapRaw,
+    /// The victim's bell.
+    bell: MmapRaw,
+    bit: usize,
+    sent: u32,
+}
+
+impl Accomplice {
+    fn connect(innocents: &mut Innocents, seed: u8) -> Accomplice {
+        let victim = innocents.victim.address();
+        let hello = hello(invented(&victim, seed));
+        let (ring, bell) = (
+            memfd(ring_bytes(hello.geometry), SEALS),
+            memfd(BELL_BYTES, SEALS),
+        );
+        let socket = Raw::connect(&victim).unwrap();
+        socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+        wait_for(&mut [&mut innocents.victim], "the stranger", |_, event| {
+            matches!(event, Owned::Up(..)).then_some(())
+        });
+        let (answer, fds) = socket.receive().unwrap();
+        let Ok(Greeting::Hello(theirs)) = Greeting::parse(&answer) else {
+            panic!("{answer:?}")
+        };
+        let map = |fd: &OwnedFd, length| MmapOptions::new().len(length).map_raw(fd).unwrap();
+        Accomplice {
+            socket,
+            outgoing: map(&fds[0], ring_bytes(theirs.geometry)),
+            incoming: map(&ring, ring_bytes(hello.geometry)),
+            bell: map(&fds[1], BELL_BYTES),
+            bit: theirs.bell_bit.index(),
+            sent: 0,
+        }
+    }
+
+    fn word(map: &MmapRaw, at_bytes: usize) -> &AtomicU64 {
+        assert!(at_bytes.is_multiple_of(8) && at_bytes + 8 <= map.len());
+        // SAFETY: inside the mapping and aligned, by the check; any bits are a valid word.
+        unsafe { &*map.as_mut_ptr().add(at_bytes).cast::<AtomicU64>() }
+    }
+
+    /// Writes a slot whose sequence number is right, and rings.
+    fn write_slot(&mut self, meta: u32, body: &[u8]) {
+        let slot = 4096 + 64 * (self.sent as usize % 256);
+        self.sent += 1;
+        for (at, chunk) in body.chunks(8).take(7).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_le_bytes(bytes);
+            Self::word(&self.outgoing, slot + 8 + at * 8).store(word, Ordering::Relaxed);
+        }
+        let word = u64::from(self.sent) | u64::from(meta) << 32;
+        Self::word(&self.outgoing, slot).store(word, Ordering::Release);
+        Self::word(&self.bell, 256 + self.bit / 64 * 8)
+            .fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
+        Self::word(&self.bell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
+    }
+}
+
+const INTERNAL: u32 = 1 << 30;
+
+#[test]
+fn greetings_that_break_rules() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let victim = innocents.victim.address();
+    let good = hello(invented(&victim, 1));
+    let length = ring_bytes(good.geometry);
+    let (ring, bell) = (memfd(length, SEALS), memfd(BELL_BYTES, SEALS));
+    let fds = [ring.as_raw_fd(), bell.as_raw_fd()];
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let unsealed = memfd(length, 0);
+    let half_sealed = memfd(length, libc::F_SEAL_GROW | libc::F_SEAL_SEAL);
+    let short = memfd(length - 4096, SEALS);
+    let claims = |address| {
+        Hello {
+            address,
+            ..good.clone()
+        }
+        .emit()
+    };
+    let mut foreign = victim.as_bytes().to_vec();
+    foreign[28] ^= 1;
+    let foreign = Address::from_bytes(&foreign).unwrap();
+    let packets: Vec<(Vec<u8>, Vec<i32>)> = vec![
+        (vec![], vec![]),
+        (b"garbage".to_vec(), vec![]),
+        (vec![0xff; 128], fds.to_vec()),
+        (vec![0; 5000], fds.to_vec()),
+        (good.emit()[..100].to_vec(), fds.to_vec()),
+        (good.emit(), vec![]),
+        (good.emit(), vec![fds[0]]),
+        (good.emit(), vec![fds[1], fds[0]]),
+        (good.emit(), vec![fds[0], fds[1], fds[0]]),
+        (good.emit(), vec![fds[0]; 100]),
+        (good.emit(), vec![file.as_raw_fd(), fds[1]]),
+        (good.emit(), vec![unsealed.as_raw_fd(), fds[1]]),
+        (good.emit(), vec![half_sealed.as_raw_fd(), fds[1]]),
+        (good.emit(), vec![short.as_raw_fd(), fds[1]]),
+        (
+            good.emit(),
+            vec![fds[0], innocents.victim.event_descriptor().as_raw_fd()],
+        ),
+        (claims(victim), fds.to_vec()),
+        (claims(innocents.friend.address()), fds.to_vec()),
+        (claims(foreign), fds.to_vec()),
+        (claims(Address::from_bytes(&[1; 64]).unwrap()), fds.to_vec()),
+        (Refusal::Crossed.emit(), vec![]),
+    ];
+    for (bytes, fds) in packets {
+        let raw = Raw::connect(&victim).unwrap();
+        raw.send(&bytes, &fds);
+        for _ in 0..3 {
+            assert!(
+                innocents.exchange().is_empty(),
+                "{} bytes, {} fds",
+                bytes.len(),
+                fds.len()
+            );
+        }
+        let until = Instant::now() + Duration::from_millis(5);
+        while Instant::now() < until {
+            assert!(innocents.victim.poll().is_none());
+        }
+        if let Some((answer, _)) = raw.receive() {
+            assert!(matches!(Greeting::parse(&answer), Ok(Greeting::Refusal(_))));
+        }
+    }
+    // Many who say nothing, more than are remembered; a newcomer gets in nevertheless.
+    let silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&victim).unwrap()).collect();
+    innocents.exchange();
+    let mut newcomer = shm(ShmConfig::default());
+    connect(&mut newcomer, &mut innocents.victim);
+    assert!(innocents.exchange().is_empty());
+    drop(silent);
+}
+
+#[test]
+fn strangers_who_say_nothing_are_sent_away_in_time() {
+    let connect_timeout = Duration::from_millis(100);
+    let mut victim = shm(ShmConfig {
+        connect_timeout,
+        ..ShmConfig::default()
+    });
+    let raw = Raw::connect(&victim.address()).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        assert!(victim.poll().is_none());
+    }
+    let start = Instant::now();
+    assert!(raw.receive().is_none());
+    assert!(
+        start.elapsed() < Duration::from_millis(500),
+        "still connected"
+    );
+}
+
+#[test]
+fn answers_that_break_rules() {
+    for (number, answer) in [&b"garbage"[..], &[0xff; 128], &Refusal::Invalid.emit()]
+        .iter()
+        .enumerate()
+    {
+        let mut victim = shm(ShmConfig::default());
+        let liar = invented(&victim.address(), number as u8 + 50);
+        let listener = Raw::listen(&liar);
+        let peer = victim.connect(&liar).unwrap();
+        let socket = listener.accept();
+        assert_eq!(socket.receive().unwrap().1.len(), 2);
+        socket.send(answer, &[]);
+        wait_for(&mut [&mut victim], "the end", |_, event| match event {
+            Owned::Down(down, DownReason::Misbehaved { .. } | DownReason::Unreachable { .. }) => {
+                assert_eq!(down, peer);
+                Some(())
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+}
+
+#[test]
+fn internal_messages_that_break_rules() {
+    let fragment = |id, offset| Internal::Fragment { id, offset }.emit().to_vec();
+    let span = RemoteSpan {
+        address: 1,
+        key: 2,
+        length: 3,
+    };
+    let cases: Vec<(u32, Vec<u8>, usize)> = vec![
+        (INTERNAL, vec![], 1),
+        (INTERNAL | 31, vec![0xff; 31], 1),
+        (INTERNAL | 32, vec![0; 32], 1),
+        (INTERNAL | 33, fragment(0, 0), 1),
+        (INTERNAL | 40, fragment(7, 8), 1),
+        (
+            INTERNAL | 32,
+            Internal::End {
+                id: 0,
+                is_good: true,
+            }
+            .emit()
+            .to_vec(),
+            1,
+        ),
+        (
+            INTERNAL | 40,
+            Internal::Request { id: 0, span }.emit().to_vec(),
+            1,
+        ),
+        // More requests than are answered at a time.
+        (
+            INTERNAL | 32,
+            Internal::Request { id: 0, span }.emit().to_vec(),
+            250,
+        ),
+        (INTERNAL | 1 << 27, vec![], 1),
+        (1 << 29, vec![], 1),
+        (16449, vec![], 1),
+        ((1 << 28) - 1, vec![], 1),
+    ];
+    for (seed, (meta, body, times)) in cases.into_iter().enumerate() {
+        let mut innocents = Innocents::new(ShmConfig::default());
+        let mut accomplice = Accomplice::connect(&mut innocents, seed as u8);
+        for _ in 0..times {
+            accomplice.write_slot(meta, &body);
+        }
+        if times == 1 {
+            let reason = innocents.wait_down();
+            assert!(
+                matches!(reason, DownReason::Misbehaved { .. }),
+                "{meta:x}: {reason:?}"
+            );
+        } else {
+            let events = innocents.exchange();
+            assert!(
+                events.iter().all(|event| matches!(event, Owned::Down(..))),
+                "{events:?}"
+            );
+        }
+        assert!(innocents.exchange().is_empty());
+    }
+}
+
+#[test]
+fn fragments_that_break_rules() {
+    // While a read is under way: too far, too much, too little, twice.
+    let end = Internal::End {
+        id: 0,
+        is_good: true,
+    }
+    .emit()
+    .to_vec();
+    let with_bytes = |offset| {
+        let mut all = Internal::Fragment { id: 0, offset }.emit().to_vec();
+        all.extend_from_slice(&[9; 24]);
+        (INTERNAL | 56, all)
+    };
+    for (seed, slots) in [
+        vec![with_bytes(8)],
+        vec![with_bytes(0), with_bytes(0)],
+        vec![with_bytes(0), with_bytes(24), with_bytes(48)],
+        vec![with_bytes(0), (INTERNAL | 32, end.clone())],
+        vec![(INTERNAL | 32, end.clone())],
+        vec![(INTERNAL | 20_000, with_bytes(0).1)],
+        vec![with_bytes(0), with_bytes(u64::MAX)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let config = ShmConfig {
+            read: ReadPolicy::Copied,
+            ..ShmConfig::default()
+        };
+        let mut innocents = Innocents::new(config);
+        let mut accomplice = Accomplice::connect(&mut innocents, seed as u8 + 100);
+        let peer = PeerId(2);
+        let remote = RemoteSpan {
+            address: 4096,
+            key: 1,
+            length: 60,
+        };
+        let into = Buffer::zeroed(60);
+        innocents
+            .victim
+            .read(ReadRequest {
+                peer,
+                remote,
+                into,
+                token: 3,
+            })
+            .unwrap();
+        for _ in 0..200 {
+            assert!(innocents.victim.poll().is_none());
+        }
+        for (meta, body) in slots {
+            accomplice.write_slot(meta, &body);
+        }
+        let mut is_back = false;
+        wait_for(
+            &mut [&mut innocents.victim],
+            "the end",
+            |_, event| match event {
+                Owned::ReadDone(3, into, Err(_)) => {
+                    assert_eq!(into.len(), 60);
+                    is_back = true;
+                    None
+                }
+                Owned::Down(_, DownReason::Misbehaved { .. }) => {
+                    assert!(is_back);
+                    Some(())
+                }
+                other => panic!("{other:?}"),
+            },
+        );
+        assert!(innocents.exchange().is_empty());
+    }
+}
+
+#[test]
+fn a_consumed_counter_that_cannot_be() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let accomplice = Accomplice::connect(&mut innocents, 9);
+    let peer = PeerId(2);
+    Accomplice::word(&accomplice.incoming, 0).store(u64::MAX, Ordering::SeqCst);
+    while innocents.victim.send(peer, message(b"fill")).is_ok() {}
+    assert!(matches!(
+        innocents.wait_down(),
+        DownReason::Misbehaved { .. }
+    ));
+    assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn nonsense_on_the_socket() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let accomplice = Accomplice::connect(&mut innocents, 10);
+    accomplice.socket.send(b"whatever", &[0, 1, 2]);
+    assert!(matches!(
+        innocents.wait_down(),
+        DownReason::Misbehaved { .. }
+    ));
+    // Wakes without end are borne.
+    let accomplice = Accomplice::connect(&mut innocents, 11);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let byte = b"w";
+                // SAFETY: one byte.
+                unsafe {
+                    let fd = accomplice.socket.0.as_raw_fd();
+                    libc::send(
+                        fd,
+                        byte.as_ptr().cast(),
+                        1,
+                        libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                    );
+                }
+            }
+        });
+        for _ in 0..200 {
+            assert!(innocents.exchange().is_empty());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Random words all over what the peer can write, while the victim does everything that it can.
+#[test]
+fn scribbling_everywhere() {
+    let read = [ReadPolicy::Auto, ReadPolicy::Copied];
+    let mut ends = 0;
+    for seed in 0..24u8 {
+        let config = ShmConfig {
+            read: read[usize::from(seed % 2)],
+            membarrier: seed % 3 != 0,
+            ..ShmConfig::default()
+        };
+        let mut innocents = Innocents::new(config);
+        let exposure = innocents.victim.expose(Buffer::zeroed(100_000)).unwrap();
+        let accomplice = Accomplice::connect(&mut innocents, seed);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(seed) << 32;
+                let mut random = || {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state
+                };
+                let mut position = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let (place, value) = (random(), random());
+                    let (map, limit) = match place % 8 {
+                        0 => (&accomplice.bell, BELL_BYTES),
+                        1 => (&accomplice.incoming, 512),
+                        2 => (&accomplice.incoming, accomplice.incoming.len()),
+                        3 => (&accomplice.outgoing, accomplice.outgoing.len()),
+                        _ => (&accomplice.outgoing, 4096 + 256 * 64),
+                    };
+                    let at = usize::try_from(place >> 8).unwrap() % (limit / 8) * 8;
+                    // Every other time a slot that will be believed, of a length that may be.
+                    let is_slot = place % 8 > 3 && at >= 4096 && (at - 4096).is_multiple_of(64);
+                    let value = if is_slot && value & 1 == 0 {
+                        position = (position + 1) % 300;
+                        position | (value >> 50) << 32 | (value & 2) << 61
+                    } else {
+                        value
+                    };
+                    Accomplice::word(map, at).store(value, Ordering::Relaxed);
+                }
+            });
+            let start = Instant::now();
+            let peer = PeerId(2);
+            for round in 0..300u64 {
+                for event in innocents.exchange() {
+                    ends += usize::from(matches!(event, Owned::Down(..)));
+                }
+                let _ = innocents.victim.send(peer, message(&pattern(1, 700)));
+                let remote = exposure.span;
+                let into = Buffer::zeroed(100_000);
+                let _ = innocents.victim.read(ReadRequest {
+                    peer,
+                    remote,
+                    into,
+                    token: round,
+                });
+                if innocents.victim.arm(&[peer]) {
+                    innocents.victim.disarm();
+                }
+            }
+            assert!(start.elapsed() < 2 * common::PATIENCE);
+            stop.store(true, Ordering::Relaxed);
+        });
+        while poll(&mut innocents.victim).is_some() {}
+    }
+    assert!(ends > 0, "no scribbler was ever caught");
+}
+
+/// Another user may not connect. Needs root, to become another user.
+#[test]
+fn another_user_is_refused() {
+    let test = "another_user_is_refused";
+    if role().is_some() {
+        // SAFETY: no pointers. All threads of the process change.
+        assert_eq!(unsafe { libc::setuid(65534) }, 0);
+        let victim: Address = common::hear_line().parse().unwrap();
+        let mut own = shm(ShmConfig::default());
+        assert!(own.connect(&victim).is_err());
+        let hello = hello(invented(&own.address(), 1));
+        let (ring, bell) = (
+            memfd(ring_bytes(hello.geometry), SEALS),
+            memfd(BELL_BYTES, SEALS),
+        );
+        let raw = Raw::connect(&victim).unwrap();
+        raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+        let (answer, fds) = raw.receive().expect("an answer");
+        assert_eq!(
+            Greeting::parse(&answer),
+            Ok(Greeting::Refusal(Refusal::Invalid))
+        );
+        assert!(fds.is_empty());
+        common::say("refused");
+        return;
+    }
+    // SAFETY: no pointers.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: needs root, to become another user");
+        return;
+    }
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut other = Other::spawn(test, "stranger");
+    other.say(&innocents.victim.address().to_string());
+    let heard = std::thread::spawn(move || {
+        assert_eq!(other.hear(), "refused");
+        other.wait();
+    });
+    while !heard.is_finished() {
+        assert!(innocents.exchange().is_empty());
+    }
+    heard.join().unwrap();
+}
