@@ -210,8 +210,8 @@ fn woken_when_time_is_up() {
     assert!((150..1000).contains(&start.elapsed().as_millis()));
 }
 
-/// Rings go from hot to cold and back all the time here. A bell that was missed would show as a sleep
-/// that only the device's own sweep ends.
+/// Rings go from hot to cold and back all the time here. A bell that was missed would show as a
+/// sleep that only the device's own sweep ends.
 #[test]
 fn many_senders_and_one_who_sleeps() {
     const SENDERS: usize = 12;

@@ -40,9 +40,9 @@ impl BellBit {
 struct Page {
     /// Bit `w` is set after bits of `words[w]` were. `SeqCst` against `sleeping`.
     summary: Padded<AtomicU64>,
-    /// 1 while the owner sleeps. The owner stores it and then loads `summary`, a sender sets its bit
-    /// in `summary` and then loads this, all `SeqCst`: one of them sees the other. Whoever swaps it
-    /// to 0 wakes the owner, so that one wake is sent for one sleep.
+    /// 1 while the owner sleeps. The owner stores it and then loads `summary`, a sender sets its
+    /// bit in `summary` and then loads this, all `SeqCst`: one of them sees the other. Whoever
+    /// swaps it to 0 wakes the owner, so that one wake is sent for one sleep.
     sleeping: Padded<AtomicU32>,
     /// One bit per ring. Set with `Release` after the message was stored, taken with `Acquire`.
     words: Padded<[AtomicU64; WORDS]>,
@@ -74,8 +74,8 @@ impl Bell {
 
     #[inline]
     fn page(&self) -> &Page {
-        // SAFETY: `new` has checked length and alignment, the mapping lives as long as `self`, and a
-        // page is made of atomics.
+        // SAFETY: `new` has checked length and alignment, the mapping lives as long as `self`, and
+        // a page is made of atomics.
         unsafe { self.page.as_ref() }
     }
 

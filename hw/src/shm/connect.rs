@@ -4,8 +4,8 @@
 //! the kernel says that they are there.
 //!
 //! Both sides may begin at once. The connection that the smaller address began counts: its worker
-//! refuses the other's greeting as `Crossed`, the other takes the greeting and withdraws its own. No
-//! message is sent before that is settled, so none can be lost. Since a worker that has taken a
+//! refuses the other's greeting as `Crossed`, the other takes the greeting and withdraws its own.
+//! No message is sent before that is settled, so none can be lost. Since a worker that has taken a
 //! greeting begins nothing of its own, no connection is ever taken and withdrawn.
 
 use std::io;

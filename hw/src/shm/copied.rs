@@ -2,8 +2,8 @@
 //!
 //! The reader sends a request; the owner of the memory checks it against its table of exposed
 //! buffers and sends the bytes in fragments, then an end. These messages share the ring with those
-//! of the engine and keep to half of it. Reads from one peer are answered in the order in which they
-//! were asked for, so that a fragment out of turn is known to be wrong.
+//! of the engine and keep to half of it. Reads from one peer are answered in the order in which
+//! they were asked for, so that a fragment out of turn is known to be wrong.
 
 use std::collections::VecDeque;
 

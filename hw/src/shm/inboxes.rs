@@ -154,8 +154,9 @@ impl Inboxes {
         is_silent
     }
 
-    /// Whether the next message is of the common kind at the common place: whole in its slot, for the
-    /// engine, in the hot ring that had the last one. Everything else is left to [`Inboxes::find`].
+    /// Whether the next message is of the common kind at the common place: whole in its slot, for
+    /// the engine, in the hot ring that had the last one. Everything else is left to
+    /// [`Inboxes::find`].
     #[inline]
     pub(crate) fn find_common(&self) -> Option<Common> {
         let hot = self.hot.get(self.first)?;

@@ -24,15 +24,16 @@
 //!    bell; the other answers in kind. Both check the other's user by the word of the kernel, and
 //!    that the memory can't shrink, before they map it.
 //! 3. If both began at once, the connection that the smaller address began counts.
-//! 4. The sockets stay open. They carry a byte to wake a sleeper, and their end says that the worker
-//!    was closed; a pidfd says that its process ended.
+//! 4. The sockets stay open. They carry a byte to wake a sleeper, and their end says that the
+//!    worker was closed; a pidfd says that its process ended.
 //!
 //! # Trust
 //! Peers are processes of the same user. None of them can make this one panic, block, or touch
 //! memory that isn't the device's; a peer that breaks a rule goes down, and nobody else does. Since
 //! the bell is shared by all peers, one of them can delay the messages of others by what it writes
-//! there, up to a second while we sleep; it can't stop or change them. A peer may claim the address of another process of
-//! the same user only if the kernel can't tell them apart (different pid namespaces).
+//! there, up to a second while we sleep; it can't stop or change them. A peer may claim the address
+//! of another process of the same user only if the kernel can't tell them apart (different pid
+//! namespaces).
 //!
 //! # After fork
 //! A worker belongs to the process that made it. In a forked child it must not be used: both would
@@ -41,6 +42,12 @@
 //! # Limits
 //! Both workers need to be in the same network namespace (abstract sockets are), and of the same
 //! user. Peers that are down leave some 150 bytes behind each, since numbers are never reused.
+//!
+//! # Not tested
+//! For want of such a machine: Yama's scopes, seccomp filters that forbid process_vm_readv or
+//! membarrier, kernels before 6.5 (no `SO_PEERPIDFD`) and before 5.3 (no pidfd), huge-page memfds,
+//! and processors other than x86-64. What decides on them is tested with made-up answers, or
+//! switched off by settings ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
 
 pub(crate) mod bell;
 mod config;

@@ -15,8 +15,8 @@ const POLLS_PER_TICK: u32 = 64;
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 /// The same while connections are being made.
 const LOOK_INTERVAL_CONNECTING: Duration = Duration::from_micros(20);
-/// After so many polls without a message, writers get their room back. One in a row would be paid for
-/// in every exchange of single messages.
+/// After so many polls without a message, writers get their room back. One in a row would be paid
+/// for in every exchange of single messages.
 const POLLS_UNTIL_IDLE: u32 = 8;
 
 /// So many messages of the device's own are taken in one poll: a long copied read comes in as many
@@ -63,7 +63,9 @@ impl Shm {
         }
         let mut internals = 0;
         while let Some(found) = self.inboxes.find() {
-            match self.inboxes.parse(found) {
+            let parsed = self.inboxes.parse(found);
+            self.wake_writers();
+            match parsed {
                 Ok((peer, shape)) if !shape.internal => {
                     self.idle_polls = 0;
                     let taken = self.inboxes.take(found.bit, shape)?;

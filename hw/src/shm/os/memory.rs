@@ -27,8 +27,8 @@ impl SealedMemory {
             check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
         };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // Where `vm.memfd_noexec` is 2 there is no memory without that flag; before Linux 6.3 there is
-        // no such flag.
+        // Where `vm.memfd_noexec` is 2 there is no memory without that flag; before Linux 6.3 there
+        // is no such flag.
         let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
             other => other?,

@@ -1,4 +1,5 @@
-//! Other processes: whether they live, and reading their memory. Also the barrier that reaches them.
+//! Other processes: whether they live, and reading their memory. Also the barrier that reaches
+//! them.
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};

@@ -157,8 +157,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
             .and_then(|bytes| u32::try_from(bytes).ok())
             .ok_or(io::ErrorKind::InvalidInput)?;
         message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: `control` has room for FDS_MAX descriptors, is aligned for `cmsghdr`, and outlives
-        // `message`; so the first header exists and `payload` bytes follow it.
+        // SAFETY: `control` has room for FDS_MAX descriptors, is aligned for `cmsghdr`, and
+        // outlives `message`; so the first header exists and `payload` bytes follow it.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(payload) as usize;
             let header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -203,8 +203,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Pac
     let length =
         check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })?;
     let mut fds = Vec::new();
-    // SAFETY: the kernel has filled `control` with well-formed headers, up to `msg_controllen`. Each
-    // descriptor in them is new and ours.
+    // SAFETY: the kernel has filled `control` with well-formed headers, up to `msg_controllen`.
+    // Each descriptor in them is new and ours.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while !header.is_null() {

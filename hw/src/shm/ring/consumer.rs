@@ -124,8 +124,8 @@ impl Consumer {
         slot::parse(meta, self.bounds)
     }
 
-    /// Takes the message that was peeked at and parsed. Its spilled bytes stay where they are, until
-    /// the next [`Consumer::publish`].
+    /// Takes the message that was peeked at and parsed. Its spilled bytes stay where they are,
+    /// until the next [`Consumer::publish`].
     #[inline(always)]
     pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
         let head = self.take_slot();

@@ -78,8 +78,8 @@ impl Geometry {
         self.spill_bytes
     }
 
-    /// The longest message that can always be sent through an empty ring. A run may have to skip the
-    /// end of the spill, so that only half of it can be counted on.
+    /// The longest message that can always be sent through an empty ring. A run may have to skip
+    /// the end of the spill, so that only half of it can be counted on.
     pub fn message_max(self) -> u32 {
         self.spill_bytes / 2
     }

@@ -7,7 +7,8 @@ use super::geometry::Geometry;
 use super::slot::Slot;
 use crate::shm::os::memory::Mapping;
 
-/// The header of a ring. Each word has a pair of cache lines to itself: processors fetch neighbours.
+/// The header of a ring. Each word has a pair of cache lines to itself: processors fetch
+/// neighbours.
 #[repr(C, align(128))]
 pub(crate) struct Header {
     /// [`Progress`](super::geometry::Progress) of the reader, which alone stores it (`Release`: the
@@ -78,8 +79,9 @@ impl Ring {
     #[inline]
     pub(crate) fn slot(&self, position: u32) -> &Slot {
         let index = (position & (self.geometry.slots() - 1)) as usize;
-        // SAFETY: the masked index is below the number of slots, which the length that `new` checked
-        // accounts for; the offset is a multiple of 64 from a page; slots are made of atomics.
+        // SAFETY: the masked index is below the number of slots, which the length that `new`
+        // checked accounts for; the offset is a multiple of 64 from a page; slots are made of
+        // atomics.
         unsafe {
             let slots = self.start.add(Geometry::SLOTS_OFFSET_BYTES);
             slots.cast::<Slot>().add(index).as_ref()

@@ -98,7 +98,8 @@ impl Producer {
         let slot = self.ring.slot(self.produced.messages);
         if let Some(value) = immediate {
             let at = INLINE_BYTES - IMMEDIATE_BYTES;
-            // SAFETY: the last bytes of a free slot's body; the message's own bytes end before them.
+            // SAFETY: the last bytes of a free slot's body; the message's own bytes end before
+            // them.
             unsafe {
                 body(slot)
                     .add(at)
@@ -141,8 +142,8 @@ impl Producer {
         }
         let body = body(self.ring.slot(self.produced.messages));
         let spill = self.ring.spill(offset, spilled);
-        // SAFETY: slot and run are free, by the checks against `consumed`; the first `room` bytes go
-        // to the body, which has as many, and the other `spilled` to the run.
+        // SAFETY: slot and run are free, by the checks against `consumed`; the first `room` bytes
+        // go to the body, which has as many, and the other `spilled` to the run.
         unsafe {
             if first.len() >= room {
                 ptr::copy_nonoverlapping(first.as_ptr(), body, room);

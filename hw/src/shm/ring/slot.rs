@@ -36,8 +36,8 @@ impl Slot {
         const { assert!(INLINE_BYTES == 56 && Bytes::HEAD_MAX == 64) };
         let mut copy = [0; Bytes::HEAD_MAX];
         // Loads as wide as the moves of the copy that follow: a wide load of bytes just stored in
-        // narrow pieces waits until they have reached the cache, 5 ns each time. Assembly, since the
-        // compiler must neither split nor repeat these loads.
+        // narrow pieces waits until they have reached the cache, 5 ns each time. Assembly, since
+        // the compiler must neither split nor repeat these loads.
         #[cfg(target_arch = "x86_64")]
         // SAFETY: reads the 56 bytes of `self.body` and nothing else; SSE2 is in every x86-64. The
         // stores fill the 64 bytes of `copy`, which need no alignment.
@@ -180,7 +180,8 @@ mod tests {
                 let tail = if shape.immediate { IMMEDIATE_BYTES } else { 0 };
                 prop_assert!(shape.inline as usize + tail <= INLINE_BYTES);
                 prop_assert!(shape.inline <= shape.length);
-                prop_assert_eq!(Meta::new(shape.length, shape.immediate, shape.internal), Meta(word));
+                let again = Meta::new(shape.length, shape.immediate, shape.internal);
+                prop_assert_eq!(again, Meta(word));
             }
         }
 

@@ -76,7 +76,8 @@ proptest! {
             match step {
                 Step::Push { header, payload, immediate } => {
                     number = number.wrapping_add(1);
-                    let all: Vec<u8> = (0..header + payload).map(|at| at.to_le_bytes()[0] ^ number).collect();
+                    let byte = |at: usize| at.to_le_bytes()[0] ^ number;
+                    let all: Vec<u8> = (0..header + payload).map(byte).collect();
                     let (first, second) = all.split_at(header);
                     match producer.push(first, second, immediate, false) {
                         Ok(()) => oracle.push_back((immediate, all)),
