@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    Buffer, Cancel, Config, Error, Match, Peer, Request, Received, SendMode, SendOptions, Sent,
+    Buffer, Cancel, Config, Error, Match, Peer, Received, Request, SendMode, SendOptions, Sent,
     SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
 };
 
@@ -136,7 +136,10 @@ fn truncation_reports_the_full_length_and_spares_what_follows() {
                     p.b.recv(Match::tag(1), vec![0xee; room])
                 });
                 let received = p.ok(receive);
-                assert_eq!((received.status.length, received.status.truncated), (size as u64, true));
+                assert_eq!(
+                    (received.status.length, received.status.truncated),
+                    (size as u64, true)
+                );
                 assert_eq!(received.data(), &bytes(size)[..room]);
                 p.ok(send);
             }
@@ -194,7 +197,8 @@ fn a_receive_that_names_its_source_waits_for_it() {
 #[test]
 fn thousands_of_unexpected_messages_of_one_tag_keep_their_order() {
     let p = pair();
-    let sends: Vec<_> = (0..5000u32).map(|i| p.a.send(p.to_b, 4, i.to_le_bytes().to_vec())).collect();
+    let sends: Vec<_> =
+        (0..5000u32).map(|i| p.a.send(p.to_b, 4, i.to_le_bytes().to_vec())).collect();
     let mut receives: Vec<_> = (0..5000).map(|_| p.b.recv(Match::tag(4), vec![0; 4])).collect();
     for (i, receive) in receives.drain(..).enumerate() {
         assert_eq!(p.ok(receive).data(), (i as u32).to_le_bytes());
@@ -449,7 +453,9 @@ fn a_result_is_taken_once() {
         }
     };
     assert_eq!(first.unwrap().buffer.into_vec(), bytes(3));
-    assert!(matches!(send.test(), Some(Err(failed)) if matches!(failed.error, Error::AlreadyTaken)));
+    assert!(
+        matches!(send.test(), Some(Err(failed)) if matches!(failed.error, Error::AlreadyTaken))
+    );
     assert!(matches!(send.wait().unwrap_err().error, Error::AlreadyTaken));
 }
 
@@ -457,7 +463,8 @@ fn a_result_is_taken_once() {
 fn shared_bytes_go_to_many_and_receive_nothing() {
     let p = pair();
     let shared: Arc<[u8]> = bytes(20_000).into();
-    let sends: Vec<_> = (0..3).map(|tag| p.a.send(p.to_b, tag, Buffer::from(shared.clone()))).collect();
+    let sends: Vec<_> =
+        (0..3).map(|tag| p.a.send(p.to_b, tag, Buffer::from(shared.clone()))).collect();
     for tag in 0..3u64 {
         assert_eq!(p.ok(p.b.recv(Match::tag(tag), vec![0; 20_000])).data(), &shared[..]);
     }
@@ -468,7 +475,8 @@ fn shared_bytes_go_to_many_and_receive_nothing() {
 
 #[test]
 fn unexpected_memory_is_bounded_and_nothing_is_lost() {
-    let config = Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..Config::default() };
+    let config =
+        Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..Config::default() };
     let p = pair_with(&config);
     let total = 3000u32;
     let payload = |i: u32| bytes((i % 700) as usize);

@@ -354,9 +354,10 @@ fn nothing_outlives_a_crash() {
     let address = worker.peer_address(peer).unwrap().to_string();
     // The socket's name holds the random part of the address.
     let line = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let name = line.lines().filter_map(|l| l.rsplit('-').next()).find(|n| {
-        n.len() >= 16 && n.bytes().all(|b| b.is_ascii_hexdigit()) && address.contains(n)
-    });
+    let name = line
+        .lines()
+        .filter_map(|l| l.rsplit('-').next())
+        .find(|n| n.len() >= 16 && n.bytes().all(|b| b.is_ascii_hexdigit()) && address.contains(n));
     let name = name.expect("a socket of the other worker").to_string();
     assert!(sockets(&name) > 0);
     other.kill();

@@ -39,11 +39,8 @@ fuzz_target!(|data: &[u8]| {
             internal_bytes_max: internal % (1 << 27),
         };
         if let Ok(shape) = parse_slot(Meta(meta), bounds) {
-            let most = if shape.internal {
-                bounds.internal_bytes_max
-            } else {
-                bounds.message_bytes_max
-            };
+            let most =
+                if shape.internal { bounds.internal_bytes_max } else { bounds.message_bytes_max };
             assert!(shape.length <= most && shape.spilled() <= shape.length);
         }
     }

@@ -5,10 +5,7 @@
 //! ```
 //! Two processes, pinned to processors 0 and 1. Rates are of what the receiver has seen.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "figures for people to read"
-)]
+#![allow(clippy::cast_possible_truncation, reason = "figures for people to read")]
 
 use std::env;
 use std::error::Error;
@@ -57,15 +54,8 @@ fn serve() -> Outcome<()> {
     pin(1);
     let mut shm = Shm::new(config())?;
     let filled = (0..EXPOSED_BYTES).map(|at| at as u8).collect::<Vec<_>>();
-    let exposure = shm
-        .expose(Buffer::from(filled))
-        .map_err(|(_, error)| error)?;
-    println!(
-        "{} {} {}",
-        shm.address(),
-        exposure.span.address,
-        exposure.span.key
-    );
+    let exposure = shm.expose(Buffer::from(filled)).map_err(|(_, error)| error)?;
+    println!("{} {} {}", shm.address(), exposure.span.address, exposure.span.key);
     let mut counted = 0u64;
     let mut copy = [0u8; 32 << 10];
     loop {
@@ -75,12 +65,7 @@ fn serve() -> Outcome<()> {
             _ => continue,
         };
         match copy[0] {
-            ECHO => send(
-                &mut shm,
-                peer,
-                &copy[..16.min(length)],
-                &copy[16.min(length)..length],
-            ),
+            ECHO => send(&mut shm, peer, &copy[..16.min(length)], &copy[16.min(length)..length]),
             COUNT => counted += 1,
             _ => {
                 let bytes = counted.to_le_bytes();
@@ -93,11 +78,7 @@ fn serve() -> Outcome<()> {
 
 #[inline]
 fn send(shm: &mut Shm, peer: PeerId, header: &[u8], payload: &[u8]) {
-    let outgoing = Outgoing {
-        header,
-        payload,
-        immediate: None,
-    };
+    let outgoing = Outgoing { header, payload, immediate: None };
     while shm.send(peer, outgoing).is_err() {
         // Nothing comes in while we are the one who sends.
         let _ = shm.poll();
@@ -171,14 +152,8 @@ fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize)
             length: length as u64,
             ..span
         };
-        let request = ReadRequest {
-            peer,
-            remote,
-            into,
-            token: token as u64,
-        };
-        shm.read(request)
-            .map_err(|(_, error)| format!("{error:?}"))?;
+        let request = ReadRequest { peer, remote, into, token: token as u64 };
+        shm.read(request).map_err(|(_, error)| format!("{error:?}"))?;
         while buffer.is_none() {
             if let Some(Event::ReadDone { into, result, .. }) = shm.poll() {
                 result.map_err(|error| format!("{error:?}"))?;
@@ -191,14 +166,8 @@ fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize)
     let start = Instant::now();
     for token in 0..times {
         let from = span.address as usize + token * length % EXPOSED_BYTES;
-        let local = libc::iovec {
-            iov_base: bare.as_mut_ptr().cast(),
-            iov_len: length,
-        };
-        let remote = libc::iovec {
-            iov_base: from as *mut libc::c_void,
-            iov_len: length,
-        };
+        let local = libc::iovec { iov_base: bare.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
         // SAFETY: the local part is `bare`, the remote part is the kernel's to check.
         unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     }
@@ -215,10 +184,7 @@ fn reads(shm: &mut Shm, peer: PeerId, span: RemoteSpan, pid: i32, length: usize)
 fn each(name: &str, times: u32, mut call: impl FnMut()) {
     let start = Instant::now();
     (0..times).for_each(|_| call());
-    println!(
-        "{name:<28} {:>6.1} ns",
-        start.elapsed().as_nanos() as f64 / f64::from(times)
-    );
+    println!("{name:<28} {:>6.1} ns", start.elapsed().as_nanos() as f64 / f64::from(times));
 }
 
 /// What a cache line costs to go from one processor to the other: no device can be faster.
@@ -273,13 +239,9 @@ fn calls(shm: &mut Shm, peer: PeerId) -> Outcome<()> {
         let start = Instant::now();
         for _ in 0..64 {
             let header = black_box([COUNT; 24]);
-            let outgoing = Outgoing {
-                header: &header[..16],
-                payload: &header[16..],
-                immediate: None,
-            };
-            shm.send(peer, outgoing)
-                .map_err(|refused| format!("{refused:?}"))?;
+            let outgoing =
+                Outgoing { header: &header[..16], payload: &header[16..], immediate: None };
+            shm.send(peer, outgoing).map_err(|refused| format!("{refused:?}"))?;
         }
         spent += start.elapsed();
         // Until the other side has taken them all.
@@ -293,11 +255,7 @@ fn calls(shm: &mut Shm, peer: PeerId) -> Outcome<()> {
     );
     each("send and poll, to oneself", 5_000_000, || {
         let header = black_box([COUNT; 24]);
-        let outgoing = Outgoing {
-            header: &header[..16],
-            payload: &header[16..],
-            immediate: None,
-        };
+        let outgoing = Outgoing { header: &header[..16], payload: &header[16..], immediate: None };
         let _ = shm.send(PeerId::ONESELF, outgoing);
         black_box(shm.poll().is_some());
     });
@@ -310,21 +268,15 @@ fn main() -> Outcome<()> {
     }
     pin(0);
     floor();
-    let mut server = Command::new(env::current_exe()?)
-        .env(ROLE, "server")
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut server =
+        Command::new(env::current_exe()?).env(ROLE, "server").stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     let output = server.stdout.take().ok_or("no output")?;
     BufReader::new(output).read_line(&mut line)?;
     let mut words = line.split_whitespace();
     let mut word = || words.next().ok_or("the server said too little");
     let address = word()?.parse()?;
-    let span = RemoteSpan {
-        address: word()?.parse()?,
-        key: word()?.parse()?,
-        length: 0,
-    };
+    let span = RemoteSpan { address: word()?.parse()?, key: word()?.parse()?, length: 0 };
     let mut shm = Shm::new(config())?;
     let start = Instant::now();
     let peer = shm.connect(&address)?;

@@ -36,9 +36,7 @@ impl Address {
     /// Takes an address as received from a peer. Its contents are checked when it is connected to.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, AddressError> {
         let length = bytes.len();
-        let len = u8::try_from(length)
-            .ok()
-            .filter(|l| (1..=Self::MAX).contains(&(*l as usize)));
+        let len = u8::try_from(length).ok().filter(|l| (1..=Self::MAX).contains(&(*l as usize)));
         let len = len.ok_or(AddressError::Length { length })?;
         let mut all = [0; Self::MAX];
         all[..length].copy_from_slice(bytes);
@@ -53,9 +51,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes()
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -77,17 +73,10 @@ impl FromStr for Address {
             return Err(AddressError::Length { length });
         }
         let digit = |c: u8| {
-            if c.is_ascii_digit() {
-                c - b'0'
-            } else {
-                (c | 0x20) - b'a' + 10
-            }
+            if c.is_ascii_digit() { c - b'0' } else { (c | 0x20) - b'a' + 10 }
         };
         let text = text.as_bytes();
-        let bytes: Vec<u8> = text
-            .chunks_exact(2)
-            .map(|p| digit(p[0]) << 4 | digit(p[1]))
-            .collect();
+        let bytes: Vec<u8> = text.chunks_exact(2).map(|p| digit(p[0]) << 4 | digit(p[1])).collect();
         Self::from_bytes(&bytes)
     }
 }
@@ -105,30 +94,12 @@ mod tests {
 
     #[test]
     fn refuses_what_cannot_be_an_address() {
-        assert_eq!(
-            Address::from_bytes(&[]),
-            Err(AddressError::Length { length: 0 })
-        );
-        assert_eq!(
-            Address::from_bytes(&[1; 65]),
-            Err(AddressError::Length { length: 65 })
-        );
+        assert_eq!(Address::from_bytes(&[]), Err(AddressError::Length { length: 0 }));
+        assert_eq!(Address::from_bytes(&[1; 65]), Err(AddressError::Length { length: 65 }));
         assert!(Address::from_bytes(&[1; 64]).is_ok());
-        assert_eq!(
-            "00g0".parse::<Address>(),
-            Err(AddressError::Digit { position: 2 })
-        );
-        assert_eq!(
-            "abc".parse::<Address>(),
-            Err(AddressError::Length { length: 2 })
-        );
-        assert_eq!(
-            "".parse::<Address>(),
-            Err(AddressError::Length { length: 0 })
-        );
-        assert_eq!(
-            "é0".parse::<Address>(),
-            Err(AddressError::Digit { position: 0 })
-        );
+        assert_eq!("00g0".parse::<Address>(), Err(AddressError::Digit { position: 2 }));
+        assert_eq!("abc".parse::<Address>(), Err(AddressError::Length { length: 2 }));
+        assert_eq!("".parse::<Address>(), Err(AddressError::Length { length: 0 }));
+        assert_eq!("é0".parse::<Address>(), Err(AddressError::Digit { position: 0 }));
     }
 }

@@ -58,11 +58,7 @@ impl Buffer {
     /// dropped: `length` bytes at `start` stay allocated and initialised; nobody writes them; and if
     /// `writable`, nobody else reads them. Any thread may do the reading and writing.
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
-        Buffer(Memory::Raw(RawMemory {
-            start,
-            length,
-            writable,
-        }))
+        Buffer(Memory::Raw(RawMemory { start, length, writable }))
     }
 
     /// Whether a receive may use it. Shared bytes can only be sent.

@@ -39,13 +39,7 @@ impl<'a> Bytes<'a> {
     pub unsafe fn from_parts(head: &[u8], tail: *const u8, tail_length: usize) -> Self {
         let mut copy = [0; Self::HEAD_MAX];
         copy[..head.len()].copy_from_slice(head);
-        Bytes {
-            head: copy,
-            head_length: head.len(),
-            tail,
-            tail_length,
-            lifetime: PhantomData,
-        }
+        Bytes { head: copy, head_length: head.len(), tail, tail_length, lifetime: PhantomData }
     }
 
     /// As [`Bytes::from_parts`], with a head that is in an array already. Bytes of the array beyond

@@ -17,8 +17,8 @@ pub mod address;
 pub mod buffer;
 pub mod bytes;
 pub mod device;
-pub mod sleep;
 pub mod shm;
+pub mod sleep;
 
 pub use address::Address;
 pub use buffer::Buffer;

@@ -10,11 +10,8 @@ use std::time::Duration;
 ///
 /// Being interrupted by a signal counts as the end of the time.
 pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> io::Result<bool> {
-    let watch = |fd: &BorrowedFd<'_>| libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let watch =
+        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut watched: Vec<libc::pollfd> = descriptors.iter().map(watch).collect();
     let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
     let count = watched.len() as libc::nfds_t;

@@ -15,15 +15,8 @@ const SOON: Duration = Duration::from_secs(1);
 const EXPOSED: usize = 64 << 20;
 
 fn config(role: &str) -> ShmConfig {
-    let read = if role.contains("copied") {
-        ReadPolicy::Copied
-    } else {
-        ReadPolicy::Auto
-    };
-    ShmConfig {
-        read,
-        ..ShmConfig::default()
-    }
+    let read = if role.contains("copied") { ReadPolicy::Copied } else { ReadPolicy::Auto };
+    ShmConfig { read, ..ShmConfig::default() }
 }
 
 /// What the other process does, until it is killed.
@@ -55,16 +48,14 @@ fn play(role: &str) -> ! {
             Some(Owned::Message(peer, _, _)) if role == "flood" => flooded = Some(peer),
             Some(Owned::Message(peer, _, _)) if role == "burst" => {
                 for number in 0..200 {
-                    shm.send(peer, message(&pattern(number, number * 5)))
-                        .unwrap();
+                    shm.send(peer, message(&pattern(number, number * 5))).unwrap();
                 }
                 say("done");
                 common::hear_line();
             }
             Some(Owned::Message(peer, _, _)) if role == "close" => {
                 for number in 0..200 {
-                    shm.send(peer, message(&pattern(number, number * 5)))
-                        .unwrap();
+                    shm.send(peer, message(&pattern(number, number * 5))).unwrap();
                 }
                 drop(shm);
                 say("done");
@@ -74,9 +65,7 @@ fn play(role: &str) -> ! {
             _ => {}
         }
         if let Some(peer) = flooded
-            && shm
-                .send(peer, message(&pattern(number, number * 7 % 3000)))
-                .is_ok()
+            && shm.send(peer, message(&pattern(number, number * 7 % 3000))).is_ok()
         {
             number += 1;
         }
@@ -107,12 +96,7 @@ fn serve(test: &str, part: &str) -> Served {
             other => panic!("{other:?}"),
         });
     }
-    Served {
-        other,
-        shm,
-        peer,
-        span,
-    }
+    Served { other, shm, peer, span }
 }
 
 fn expect_down(shm: &mut Shm, peer: PeerId) {
@@ -121,11 +105,7 @@ fn expect_down(shm: &mut Shm, peer: PeerId) {
         Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
         other => panic!("{other:?}"),
     });
-    assert!(
-        start.elapsed() < SOON,
-        "noticed after {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
 }
 
 #[test]
@@ -133,24 +113,18 @@ fn before_the_handshake_is_done() {
     if role().is_some() {
         play("mute");
     }
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        ..
-    } = serve("before_the_handshake_is_done", "mute");
+    let Served { mut other, mut shm, peer, .. } = serve("before_the_handshake_is_done", "mute");
     for _ in 0..10_000 {
         assert!(shm.poll().is_none());
     }
     other.kill();
     let start = Instant::now();
     wait_for(&mut [&mut shm], "its death", |_, event| match event {
-        Owned::Down(
-            down,
-            DownReason::Unreachable {
-                errno: libc::ECONNREFUSED,
-            },
-        ) if down == peer => Some(()),
+        Owned::Down(down, DownReason::Unreachable { errno: libc::ECONNREFUSED })
+            if down == peer =>
+        {
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     assert!(start.elapsed() < SOON);
@@ -161,12 +135,7 @@ fn in_the_middle_of_a_stream() {
     if role().is_some() {
         play("flood");
     }
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        ..
-    } = serve("in_the_middle_of_a_stream", "flood");
+    let Served { mut other, mut shm, peer, .. } = serve("in_the_middle_of_a_stream", "flood");
     shm.send(peer, message(b"go")).unwrap();
     let mut next = 0;
     let mut killed = None;
@@ -195,12 +164,7 @@ fn complete_messages_are_delivered_after_the_death() {
         play("burst");
     }
     let test = "complete_messages_are_delivered_after_the_death";
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        ..
-    } = serve(test, "burst");
+    let Served { mut other, mut shm, peer, .. } = serve(test, "burst");
     shm.send(peer, message(b"go")).unwrap();
     assert_eq!(other.hear(), "done");
     other.kill();
@@ -225,12 +189,7 @@ fn a_worker_is_dropped_and_its_process_lives() {
         play("close");
     }
     let test = "a_worker_is_dropped_and_its_process_lives";
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        span,
-    } = serve(test, "close");
+    let Served { mut other, mut shm, peer, span } = serve(test, "close");
     shm.send(peer, message(b"go")).unwrap();
     assert_eq!(other.hear(), "done");
     let mut next = 0;
@@ -247,33 +206,14 @@ fn a_worker_is_dropped_and_its_process_lives() {
         other => panic!("{other:?}"),
     });
     let into = Buffer::zeroed(EXPOSED);
-    assert!(
-        shm.read(ReadRequest {
-            peer,
-            remote: span,
-            into,
-            token: 0
-        })
-        .is_err()
-    );
+    assert!(shm.read(ReadRequest { peer, remote: span, into, token: 0 }).is_err());
 }
 
 fn in_the_middle_of_a_read(test: &str, part: &str) {
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        span,
-    } = serve(test, part);
+    let Served { mut other, mut shm, peer, span } = serve(test, part);
     for token in 0..4 {
         let into = Buffer::zeroed(EXPOSED);
-        shm.read(ReadRequest {
-            peer,
-            remote: span,
-            into,
-            token,
-        })
-        .unwrap();
+        shm.read(ReadRequest { peer, remote: span, into, token }).unwrap();
     }
     for _ in 0..10 {
         assert!(shm.poll().is_none());
@@ -317,22 +257,13 @@ fn while_we_sleep() {
     if role().is_some() {
         play("any");
     }
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        ..
-    } = serve("while_we_sleep", "any");
+    let Served { mut other, mut shm, peer, .. } = serve("while_we_sleep", "any");
     while !shm.arm(&[]) {
         assert!(shm.poll().is_none());
     }
     other.kill();
     let fd = shm.event_descriptor().as_raw_fd();
-    let mut entry = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, as said.
     let count = unsafe { libc::poll(&raw mut entry, 1, 1000) };
     assert_eq!(count, 1, "not woken");
@@ -346,12 +277,7 @@ fn with_a_forked_child_left() {
     if role().is_some() {
         play("fork");
     }
-    let Served {
-        mut other,
-        mut shm,
-        peer,
-        ..
-    } = serve_forked();
+    let Served { mut other, mut shm, peer, .. } = serve_forked();
     let child: i32 = other.hear().parse().unwrap();
     // The child is told apart from the worker: it goes on living.
     other.kill();

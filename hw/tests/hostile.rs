@@ -1,9 +1,6 @@
 //! Peers that break every rule. The victim must neither panic nor hang, and nobody else may suffer.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "small numbers, and a test that fails loudly"
-)]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
 mod by_hand;
 mod common;
@@ -33,13 +30,7 @@ fn greetings_that_break_rules() {
     let unsealed = memfd(length, 0);
     let half_sealed = memfd(length, libc::F_SEAL_GROW | libc::F_SEAL_SEAL);
     let short = memfd(length - 4096, SEALS);
-    let claims = |address| {
-        Hello {
-            address,
-            ..good.clone()
-        }
-        .emit()
-    };
+    let claims = |address| Hello { address, ..good.clone() }.emit();
     let mut foreign = victim.as_bytes().to_vec();
     foreign[28] ^= 1;
     let foreign = Address::from_bytes(&foreign).unwrap();
@@ -58,10 +49,7 @@ fn greetings_that_break_rules() {
         (good.emit(), vec![unsealed.as_raw_fd(), fds[1]]),
         (good.emit(), vec![half_sealed.as_raw_fd(), fds[1]]),
         (good.emit(), vec![short.as_raw_fd(), fds[1]]),
-        (
-            good.emit(),
-            vec![fds[0], innocents.victim.event_descriptor().as_raw_fd()],
-        ),
+        (good.emit(), vec![fds[0], innocents.victim.event_descriptor().as_raw_fd()]),
         (claims(victim), fds.to_vec()),
         (claims(innocents.friend.address()), fds.to_vec()),
         (claims(foreign), fds.to_vec()),
@@ -72,12 +60,7 @@ fn greetings_that_break_rules() {
         let raw = Raw::connect(&victim).unwrap();
         raw.send(&bytes, &fds);
         for _ in 0..3 {
-            assert!(
-                innocents.exchange().is_empty(),
-                "{} bytes, {} fds",
-                bytes.len(),
-                fds.len()
-            );
+            assert!(innocents.exchange().is_empty(), "{} bytes, {} fds", bytes.len(), fds.len());
         }
         let until = Instant::now() + Duration::from_millis(5);
         while Instant::now() < until {
@@ -99,10 +82,7 @@ fn greetings_that_break_rules() {
 #[test]
 fn strangers_who_say_nothing_are_sent_away_in_time() {
     let connect_timeout = Duration::from_millis(100);
-    let mut victim = shm(ShmConfig {
-        connect_timeout,
-        ..ShmConfig::default()
-    });
+    let mut victim = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
     let raw = Raw::connect(&victim.address()).unwrap();
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) {
@@ -110,17 +90,13 @@ fn strangers_who_say_nothing_are_sent_away_in_time() {
     }
     let start = Instant::now();
     assert!(raw.receive().is_none());
-    assert!(
-        start.elapsed() < Duration::from_millis(500),
-        "still connected"
-    );
+    assert!(start.elapsed() < Duration::from_millis(500), "still connected");
 }
 
 #[test]
 fn answers_that_break_rules() {
-    for (number, answer) in [&b"garbage"[..], &[0xff; 128], &Refusal::Invalid.emit()]
-        .iter()
-        .enumerate()
+    for (number, answer) in
+        [&b"garbage"[..], &[0xff; 128], &Refusal::Invalid.emit()].iter().enumerate()
     {
         let mut victim = shm(ShmConfig::default());
         let liar = invented(&victim.address(), number as u8 + 50);
@@ -142,38 +118,17 @@ fn answers_that_break_rules() {
 #[test]
 fn internal_messages_that_break_rules() {
     let fragment = |id, offset| Internal::Fragment { id, offset }.emit().to_vec();
-    let span = RemoteSpan {
-        address: 1,
-        key: 2,
-        length: 3,
-    };
+    let span = RemoteSpan { address: 1, key: 2, length: 3 };
     let cases: Vec<(u32, Vec<u8>, usize)> = vec![
         (INTERNAL, vec![], 1),
         (INTERNAL | 31, vec![0xff; 31], 1),
         (INTERNAL | 32, vec![0; 32], 1),
         (INTERNAL | 33, fragment(0, 0), 1),
         (INTERNAL | 40, fragment(7, 8), 1),
-        (
-            INTERNAL | 32,
-            Internal::End {
-                id: 0,
-                is_good: true,
-            }
-            .emit()
-            .to_vec(),
-            1,
-        ),
-        (
-            INTERNAL | 40,
-            Internal::Request { id: 0, span }.emit().to_vec(),
-            1,
-        ),
+        (INTERNAL | 32, Internal::End { id: 0, is_good: true }.emit().to_vec(), 1),
+        (INTERNAL | 40, Internal::Request { id: 0, span }.emit().to_vec(), 1),
         // More requests than are answered at a time.
-        (
-            INTERNAL | 32,
-            Internal::Request { id: 0, span }.emit().to_vec(),
-            250,
-        ),
+        (INTERNAL | 32, Internal::Request { id: 0, span }.emit().to_vec(), 250),
         (INTERNAL | 1 << 27, vec![], 1),
         (1 << 29, vec![], 1),
         (16449, vec![], 1),
@@ -187,16 +142,10 @@ fn internal_messages_that_break_rules() {
         }
         if times == 1 {
             let reason = innocents.wait_down();
-            assert!(
-                matches!(reason, DownReason::Misbehaved { .. }),
-                "{meta:x}: {reason:?}"
-            );
+            assert!(matches!(reason, DownReason::Misbehaved { .. }), "{meta:x}: {reason:?}");
         } else {
             let events = innocents.exchange();
-            assert!(
-                events.iter().all(|event| matches!(event, Owned::Down(..))),
-                "{events:?}"
-            );
+            assert!(events.iter().all(|event| matches!(event, Owned::Down(..))), "{events:?}");
         }
         assert!(innocents.exchange().is_empty());
     }
@@ -205,12 +154,7 @@ fn internal_messages_that_break_rules() {
 #[test]
 fn fragments_that_break_rules() {
     // While a read is under way: too far, too much, too little, twice.
-    let end = Internal::End {
-        id: 0,
-        is_good: true,
-    }
-    .emit()
-    .to_vec();
+    let end = Internal::End { id: 0, is_good: true }.emit().to_vec();
     let with_bytes = |offset| {
         let mut all = Internal::Fragment { id: 0, offset }.emit().to_vec();
         all.extend_from_slice(&[9; 24]);
@@ -228,28 +172,13 @@ fn fragments_that_break_rules() {
     .into_iter()
     .enumerate()
     {
-        let config = ShmConfig {
-            read: ReadPolicy::Copied,
-            ..ShmConfig::default()
-        };
+        let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
         let mut innocents = Innocents::new(config);
         let mut accomplice = Accomplice::connect(&mut innocents, seed as u8 + 100);
         let peer = PeerId(2);
-        let remote = RemoteSpan {
-            address: 4096,
-            key: 1,
-            length: 60,
-        };
+        let remote = RemoteSpan { address: 4096, key: 1, length: 60 };
         let into = Buffer::zeroed(60);
-        innocents
-            .victim
-            .read(ReadRequest {
-                peer,
-                remote,
-                into,
-                token: 3,
-            })
-            .unwrap();
+        innocents.victim.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();
         for _ in 0..200 {
             assert!(innocents.victim.poll().is_none());
         }
@@ -257,22 +186,18 @@ fn fragments_that_break_rules() {
             accomplice.write_slot(meta, &body);
         }
         let mut is_back = false;
-        wait_for(
-            &mut [&mut innocents.victim],
-            "the end",
-            |_, event| match event {
-                Owned::ReadDone(3, into, Err(_)) => {
-                    assert_eq!(into.len(), 60);
-                    is_back = true;
-                    None
-                }
-                Owned::Down(_, DownReason::Misbehaved { .. }) => {
-                    assert!(is_back);
-                    Some(())
-                }
-                other => panic!("{other:?}"),
-            },
-        );
+        wait_for(&mut [&mut innocents.victim], "the end", |_, event| match event {
+            Owned::ReadDone(3, into, Err(_)) => {
+                assert_eq!(into.len(), 60);
+                is_back = true;
+                None
+            }
+            Owned::Down(_, DownReason::Misbehaved { .. }) => {
+                assert!(is_back);
+                Some(())
+            }
+            other => panic!("{other:?}"),
+        });
         assert!(innocents.exchange().is_empty());
     }
 }
@@ -284,10 +209,7 @@ fn a_consumed_counter_that_cannot_be() {
     let peer = PeerId(2);
     Accomplice::word(&accomplice.incoming, 0).store(u64::MAX, Ordering::SeqCst);
     while innocents.victim.send(peer, message(b"fill")).is_ok() {}
-    assert!(matches!(
-        innocents.wait_down(),
-        DownReason::Misbehaved { .. }
-    ));
+    assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
     assert!(innocents.exchange().is_empty());
 }
 
@@ -296,10 +218,7 @@ fn nonsense_on_the_socket() {
     let mut innocents = Innocents::new(ShmConfig::default());
     let accomplice = Accomplice::connect(&mut innocents, 10);
     accomplice.socket.send(b"whatever", &[0, 1, 2]);
-    assert!(matches!(
-        innocents.wait_down(),
-        DownReason::Misbehaved { .. }
-    ));
+    assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
     // Wakes without end are borne.
     let accomplice = Accomplice::connect(&mut innocents, 11);
     let stop = AtomicBool::new(false);
@@ -381,12 +300,7 @@ fn scribbling_everywhere() {
                 let _ = innocents.victim.send(peer, message(&pattern(1, 700)));
                 let remote = exposure.span;
                 let into = Buffer::zeroed(100_000);
-                let _ = innocents.victim.read(ReadRequest {
-                    peer,
-                    remote,
-                    into,
-                    token: round,
-                });
+                let _ = innocents.victim.read(ReadRequest { peer, remote, into, token: round });
                 if innocents.victim.arm(&[peer]) {
                     innocents.victim.disarm();
                 }
@@ -410,17 +324,11 @@ fn another_user_is_refused() {
         let mut own = shm(ShmConfig::default());
         assert!(own.connect(&victim).is_err());
         let hello = hello(invented(&own.address(), 1));
-        let (ring, bell) = (
-            memfd(ring_bytes(hello.geometry), SEALS),
-            memfd(BELL_BYTES, SEALS),
-        );
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
         let raw = Raw::connect(&victim).unwrap();
         raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
         let (answer, fds) = raw.receive().expect("an answer");
-        assert_eq!(
-            Greeting::parse(&answer),
-            Ok(Greeting::Refusal(Refusal::Invalid))
-        );
+        assert_eq!(Greeting::parse(&answer), Ok(Greeting::Refusal(Refusal::Invalid)));
         assert!(fds.is_empty());
         common::say("refused");
         return;

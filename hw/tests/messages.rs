@@ -1,9 +1,6 @@
 //! Messages between workers of one process, and how they meet.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "small numbers, and a test that fails loudly"
-)]
+#![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
 mod common;
 
@@ -18,10 +15,7 @@ use tagmatch_hw::{
 fn expect_message(shm: &mut Shm, from: PeerId, immediate: Option<u32>, bytes: &[u8]) {
     wait_for(&mut [shm], "a message", |_, event| match event {
         Owned::Message(peer, got_immediate, got) => {
-            assert_eq!(
-                (peer, got_immediate, got.len()),
-                (from, immediate, bytes.len())
-            );
+            assert_eq!((peer, got_immediate, got.len()), (from, immediate, bytes.len()));
             assert!(got == bytes);
             Some(())
         }
@@ -37,22 +31,14 @@ fn a_worker_can_be_sent_to_another_thread() {
 
 #[test]
 fn every_size_arrives_with_and_without_immediate() {
-    let config = ShmConfig {
-        ring_bytes: 8192,
-        message_max: 4096,
-        ..ShmConfig::default()
-    };
+    let config = ShmConfig { ring_bytes: 8192, message_max: 4096, ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     let (to_b, from_a) = connect(&mut a, &mut b);
     for length in (0..300).chain((300..=4096).step_by(61)).chain([4095, 4096]) {
         let bytes = pattern(length, length);
         let (header, payload) = bytes.split_at(length.min(length % 65));
         for immediate in [None, Some(length as u32)] {
-            let outgoing = Outgoing {
-                header,
-                payload,
-                immediate,
-            };
+            let outgoing = Outgoing { header, payload, immediate };
             // Half of the ring at a time: the reader says only now and then what it has read.
             send(&mut a, to_b, outgoing, || assert!(b.poll().is_none()));
             expect_message(&mut b, from_a, immediate, &bytes);
@@ -60,23 +46,15 @@ fn every_size_arrives_with_and_without_immediate() {
     }
     let long = pattern(0, 4097);
     assert_eq!(a.send(to_b, message(&long)), Err(Refused::TooLong));
-    let header = Outgoing {
-        header: &long[..65],
-        payload: &[],
-        immediate: None,
-    };
+    let header = Outgoing { header: &long[..65], payload: &[], immediate: None };
     assert_eq!(a.send(to_b, header), Err(Refused::TooLong));
     assert_eq!(a.send(PeerId(99), message(&[])), Err(Refused::Down));
 }
 
 #[test]
 fn a_full_ring_refuses_and_goes_on_in_order() {
-    let config = ShmConfig {
-        ring_slots: 8,
-        ring_bytes: 4096,
-        message_max: 2048,
-        ..ShmConfig::default()
-    };
+    let config =
+        ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     let (to_b, from_a) = connect(&mut a, &mut b);
     let mut under_way = VecDeque::new();
@@ -110,11 +88,7 @@ fn both_ways_at_once_from_two_threads() {
     let run = |mut shm: Shm, peer: PeerId| {
         const COUNT: usize = 200_000;
         let size = |number: usize| {
-            if number.is_multiple_of(64) {
-                number % 16448
-            } else {
-                number % 60
-            }
+            if number.is_multiple_of(64) { number % 16448 } else { number % 60 }
         };
         let (mut sent, mut received) = (0, 0);
         let start = Instant::now();
@@ -124,9 +98,7 @@ fn both_ways_at_once_from_two_threads() {
                 sent += usize::from(shm.send(peer, message(&bytes)).is_ok());
             }
             if let Some(event) = poll(&mut shm) {
-                let Owned::Message(from, None, bytes) = event else {
-                    panic!("{event:?}")
-                };
+                let Owned::Message(from, None, bytes) = event else { panic!("{event:?}") };
                 assert!(from == peer && bytes == pattern(received, size(received)));
                 received += 1;
             }
@@ -146,10 +118,7 @@ fn one_can_send_to_oneself() {
     let address = a.address();
     assert_eq!(a.connect(&address).unwrap(), PeerId::ONESELF);
     let mut sent = 0;
-    while a
-        .send(PeerId::ONESELF, message(&pattern(sent, sent)))
-        .is_ok()
-    {
+    while a.send(PeerId::ONESELF, message(&pattern(sent, sent))).is_ok() {
         sent += 1;
     }
     assert_eq!(sent, 256);
@@ -159,13 +128,7 @@ fn one_can_send_to_oneself() {
     let exposure = a.expose(Buffer::from(pattern(3, 100_000))).unwrap();
     let into = Buffer::zeroed(200_000);
     let remote = exposure.span;
-    a.read(ReadRequest {
-        peer: PeerId::ONESELF,
-        remote,
-        into,
-        token: 1,
-    })
-    .unwrap();
+    a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 1 }).unwrap();
     wait_for(&mut [&mut a], "a read", |_, event| match event {
         Owned::ReadDone(1, into, Ok(())) => {
             assert!(into[..100_000] == pattern(3, 100_000));
@@ -175,13 +138,7 @@ fn one_can_send_to_oneself() {
     });
     assert_eq!(a.withdraw(exposure.id).unwrap().len(), 100_000);
     let into = Buffer::zeroed(200_000);
-    a.read(ReadRequest {
-        peer: PeerId::ONESELF,
-        remote,
-        into,
-        token: 2,
-    })
-    .unwrap();
+    a.read(ReadRequest { peer: PeerId::ONESELF, remote, into, token: 2 }).unwrap();
     wait_for(&mut [&mut a], "a failed read", |_, event| match event {
         Owned::ReadDone(2, _, Err(tagmatch_hw::ReadError::BadSpan)) => Some(()),
         other => panic!("{other:?}"),
@@ -200,18 +157,14 @@ fn both_connect_at_once() {
         let to_a = b.connect(&a.address()).unwrap();
         assert_eq!(a.connect(&b.address()).unwrap(), to_b);
         let mut ups = [0, 0];
-        wait_for(
-            &mut [&mut a, &mut b],
-            "both up",
-            |index, event| match event {
-                Owned::Up(peer, 16448) => {
-                    assert_eq!(peer, [to_b, to_a][index]);
-                    ups[index] += 1;
-                    (ups == [1, 1]).then_some(())
-                }
-                other => panic!("{other:?}"),
-            },
-        );
+        wait_for(&mut [&mut a, &mut b], "both up", |index, event| match event {
+            Owned::Up(peer, 16448) => {
+                assert_eq!(peer, [to_b, to_a][index]);
+                ups[index] += 1;
+                (ups == [1, 1]).then_some(())
+            }
+            other => panic!("{other:?}"),
+        });
         a.send(to_b, message(b"to b")).unwrap();
         b.send(to_a, message(b"to a")).unwrap();
         expect_message(&mut b, to_a, None, b"to b");
@@ -256,12 +209,8 @@ fn both_connect_at_once_from_two_threads() {
 #[test]
 fn forty_workers_all_to_all() {
     const COUNT: usize = 40;
-    let small = ShmConfig {
-        ring_slots: 8,
-        ring_bytes: 4096,
-        message_max: 256,
-        ..ShmConfig::default()
-    };
+    let small =
+        ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 256, ..ShmConfig::default() };
     let mut workers: Vec<Shm> = (0..COUNT).map(|_| shm(small.clone())).collect();
     let addresses: Vec<_> = workers.iter().map(Shm::address).collect();
     for (at, worker) in workers.iter_mut().enumerate() {
@@ -293,9 +242,7 @@ fn forty_workers_all_to_all() {
         let mut left = COUNT * (COUNT - 1);
         let mut all: Vec<&mut Shm> = workers.iter_mut().collect();
         wait_for(&mut all, "all messages", |index, event| {
-            let Owned::Message(_, _, bytes) = event else {
-                panic!("{event:?}")
-            };
+            let Owned::Message(_, _, bytes) = event else { panic!("{event:?}") };
             let from = usize::from(bytes[0]);
             assert_eq!(heard[index][from], usize::from(bytes[1]));
             heard[index][from] += 1;
@@ -340,16 +287,8 @@ fn disconnecting_is_seen_by_both_and_final() {
         events.push((index, format!("{event:?}")));
         (events.len() == 3).then_some(())
     });
-    let of = |index| {
-        events
-            .iter()
-            .filter(move |(i, _)| *i == index)
-            .map(|(_, e)| e.as_str())
-    };
-    assert!(
-        of(0).eq([format!("Down({to_b:?}, Disconnected)")]),
-        "{events:?}"
-    );
+    let of = |index| events.iter().filter(move |(i, _)| *i == index).map(|(_, e)| e.as_str());
+    assert!(of(0).eq([format!("Down({to_b:?}, Disconnected)")]), "{events:?}");
     assert!(of(1).next_back().unwrap().contains("Gone"), "{events:?}");
     assert_eq!(a.connect(&b.address()).unwrap(), to_b);
     assert_eq!(b.send(to_a, message(b"x")), Err(Refused::Down));
@@ -359,40 +298,25 @@ fn disconnecting_is_seen_by_both_and_final() {
 fn refuses_addresses_of_others() {
     let mut a = shm(ShmConfig::default());
     let other = tagmatch_hw::Address::from_bytes(b"ucx:whatever").unwrap();
-    assert!(matches!(
-        a.connect(&other),
-        Err(DeviceError::BadAddress { .. })
-    ));
+    assert!(matches!(a.connect(&other), Err(DeviceError::BadAddress { .. })));
 }
 
 #[test]
 fn no_more_peers_than_allowed() {
-    let mut a = shm(ShmConfig {
-        peers_max: 2,
-        ..ShmConfig::default()
-    });
+    let mut a = shm(ShmConfig { peers_max: 2, ..ShmConfig::default() });
     let mut others: Vec<Shm> = (0..3).map(|_| shm(ShmConfig::default())).collect();
     connect(&mut a, &mut others[0]);
     let (_, second) = connect(&mut a, &mut others[1]);
     let address = others[2].address();
-    assert!(matches!(
-        a.connect(&address),
-        Err(DeviceError::Exhausted { .. })
-    ));
+    assert!(matches!(a.connect(&address), Err(DeviceError::Exhausted { .. })));
     let refused = others[2].connect(&a.address()).unwrap();
-    wait_for(
-        &mut [&mut a, &mut others[2]],
-        "a refusal",
-        |index, event| match (index, event) {
-            (1, Owned::Down(peer, DownReason::Unreachable { .. })) if peer == refused => Some(()),
-            other => panic!("{other:?}"),
-        },
-    );
+    wait_for(&mut [&mut a, &mut others[2]], "a refusal", |index, event| match (index, event) {
+        (1, Owned::Down(peer, DownReason::Unreachable { .. })) if peer == refused => Some(()),
+        other => panic!("{other:?}"),
+    });
     // Once one has gone there is room again.
     others[1].disconnect(second);
-    wait_for(&mut [&mut a], "its end", |_, event| {
-        matches!(event, Owned::Down(..)).then_some(())
-    });
+    wait_for(&mut [&mut a], "its end", |_, event| matches!(event, Owned::Down(..)).then_some(()));
     let mut fourth = shm(ShmConfig::default());
     connect(&mut a, &mut fourth);
 }
@@ -424,21 +348,14 @@ fn nothing_is_left_behind() {
         return;
     }
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
-    let maps = || {
-        std::fs::read_to_string("/proc/self/maps")
-            .unwrap()
-            .lines()
-            .count()
-    };
+    let maps = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
     let mut a = shm(ShmConfig::default());
     let (mut fds, mut mapped) = (0, 0);
     let files = count("/dev/shm");
     for round in 0..200 {
         let mut b = shm(ShmConfig::default());
         let (to_b, _) = connect(&mut a, &mut b);
-        send(&mut a, to_b, message(&pattern(round, 5000)), || {
-            panic!("full")
-        });
+        send(&mut a, to_b, message(&pattern(round, 5000)), || panic!("full"));
         if round % 2 == 0 {
             drop(b);
         } else {

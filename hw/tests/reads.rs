@@ -11,17 +11,10 @@ use tagmatch_hw::{
 };
 
 fn pair(read: ReadPolicy, config: &ShmConfig) -> (Shm, Shm, PeerId, PeerId) {
-    let config = ShmConfig {
-        read,
-        ..config.clone()
-    };
+    let config = ShmConfig { read, ..config.clone() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     let (to_b, to_a) = connect(&mut a, &mut b);
-    let mode = if read == ReadPolicy::Copied {
-        ReadMode::Copied
-    } else {
-        ReadMode::Direct
-    };
+    let mode = if read == ReadPolicy::Copied { ReadMode::Copied } else { ReadMode::Direct };
     assert_eq!((a.read_mode(to_b), b.read_mode(to_a)), (mode, mode));
     (a, b, to_b, to_a)
 }
@@ -34,13 +27,7 @@ fn read(
     size: usize,
 ) -> (Buffer, Result<(), ReadError>) {
     let into = Buffer::zeroed(size);
-    a.read(ReadRequest {
-        peer,
-        remote,
-        into,
-        token: 77,
-    })
-    .unwrap();
+    a.read(ReadRequest { peer, remote, into, token: 77 }).unwrap();
     wait_for(&mut [a, b], "a read", |index, event| match (index, event) {
         (0, Owned::ReadDone(77, into, result)) => Some((into, result)),
         other => panic!("{other:?}"),
@@ -48,12 +35,7 @@ fn read(
 }
 
 fn small() -> ShmConfig {
-    ShmConfig {
-        ring_slots: 8,
-        ring_bytes: 4096,
-        message_max: 1024,
-        ..ShmConfig::default()
-    }
+    ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 1024, ..ShmConfig::default() }
 }
 
 #[test]
@@ -61,9 +43,7 @@ fn every_size_both_ways() {
     for config in [ShmConfig::default(), small()] {
         for policy in [ReadPolicy::Direct, ReadPolicy::Copied] {
             let (mut a, mut b, to_b, _) = pair(policy, &config);
-            let sizes = [
-                0, 1, 7, 8, 55, 56, 57, 63, 64, 65, 511, 512, 513, 4096, 32768, 100_000,
-            ];
+            let sizes = [0, 1, 7, 8, 55, 56, 57, 63, 64, 65, 511, 512, 513, 4096, 32768, 100_000];
             for size in sizes.into_iter().chain([1 << 20, (5 << 20) + 3]) {
                 let bytes = pattern(size, size + 20);
                 let exposure = b.expose(Buffer::from(bytes.clone())).unwrap();
@@ -87,79 +67,28 @@ fn bad_spans_are_errors_of_the_read_alone() {
         let (mut a, mut b, to_b, to_a) = pair(policy, &ShmConfig::default());
         let exposure = b.expose(Buffer::from(pattern(1, 1000))).unwrap();
         let span = exposure.span;
-        let nowhere = RemoteSpan {
-            address: 16,
-            key: span.key,
-            length: 100,
-        };
-        assert_eq!(
-            read(&mut a, &mut b, to_b, nowhere, 100).1,
-            Err(ReadError::BadSpan)
-        );
-        let top = RemoteSpan {
-            address: u64::MAX - 5000,
-            length: 4000,
-            key: 0,
-        };
-        assert_eq!(
-            read(&mut a, &mut b, to_b, top, 4000).1,
-            Err(ReadError::BadSpan)
-        );
+        let nowhere = RemoteSpan { address: 16, key: span.key, length: 100 };
+        assert_eq!(read(&mut a, &mut b, to_b, nowhere, 100).1, Err(ReadError::BadSpan));
+        let top = RemoteSpan { address: u64::MAX - 5000, length: 4000, key: 0 };
+        assert_eq!(read(&mut a, &mut b, to_b, top, 4000).1, Err(ReadError::BadSpan));
         if policy == ReadPolicy::Copied {
-            let wrong_key = RemoteSpan {
-                key: span.key ^ 7,
-                ..span
-            };
-            assert_eq!(
-                read(&mut a, &mut b, to_b, wrong_key, 1000).1,
-                Err(ReadError::BadSpan)
-            );
-            let too_long = RemoteSpan {
-                length: 1001,
-                ..span
-            };
-            assert_eq!(
-                read(&mut a, &mut b, to_b, too_long, 1001).1,
-                Err(ReadError::BadSpan)
-            );
+            let wrong_key = RemoteSpan { key: span.key ^ 7, ..span };
+            assert_eq!(read(&mut a, &mut b, to_b, wrong_key, 1000).1, Err(ReadError::BadSpan));
+            let too_long = RemoteSpan { length: 1001, ..span };
+            assert_eq!(read(&mut a, &mut b, to_b, too_long, 1001).1, Err(ReadError::BadSpan));
         }
         for (remote, size) in [
-            (
-                RemoteSpan {
-                    address: u64::MAX,
-                    ..span
-                },
-                1000,
-            ),
-            (
-                RemoteSpan {
-                    length: u64::MAX,
-                    ..span
-                },
-                1000,
-            ),
+            (RemoteSpan { address: u64::MAX, ..span }, 1000),
+            (RemoteSpan { length: u64::MAX, ..span }, 1000),
             (span, 999),
         ] {
             let into = Buffer::zeroed(size);
-            let refused = a.read(ReadRequest {
-                peer: to_b,
-                remote,
-                into,
-                token: 0,
-            });
+            let refused = a.read(ReadRequest { peer: to_b, remote, into, token: 0 });
             assert!(matches!(refused, Err((back, ReadError::BadSpan)) if back.len() == size));
         }
         let shared = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; 1000]));
-        let request = ReadRequest {
-            peer: to_b,
-            remote: span,
-            into: shared,
-            token: 0,
-        };
-        assert!(matches!(
-            a.read(request),
-            Err((_, ReadError::Failed { .. }))
-        ));
+        let request = ReadRequest { peer: to_b, remote: span, into: shared, token: 0 };
+        assert!(matches!(a.read(request), Err((_, ReadError::Failed { .. }))));
         assert_eq!(read(&mut a, &mut b, to_b, span, 1000).1, Ok(()));
         b.send(to_a, message(b"still here")).unwrap();
         wait_for(&mut [&mut a], "a message", |_, event| {
@@ -191,21 +120,11 @@ fn reads_and_messages_at_once() {
                 let other = exposures[1 - me].span;
                 if started[me] < READS {
                     let skip = started[me] * 1000;
-                    let remote = RemoteSpan {
-                        address: other.address + skip,
-                        length: 150_000,
-                        ..other
-                    };
+                    let remote =
+                        RemoteSpan { address: other.address + skip, length: 150_000, ..other };
                     let into = Buffer::zeroed(150_000);
                     let token = started[me];
-                    shms[me]
-                        .read(ReadRequest {
-                            peer: peers[me],
-                            remote,
-                            into,
-                            token,
-                        })
-                        .unwrap();
+                    shms[me].read(ReadRequest { peer: peers[me], remote, into, token }).unwrap();
                     started[me] += 1;
                 }
                 if sent[me] < MESSAGES {
@@ -239,28 +158,18 @@ fn withdrawn_in_the_middle_of_a_copy() {
     let (mut a, mut b, to_b, _) = pair(ReadPolicy::Copied, &ShmConfig::default());
     let exposure = b.expose(Buffer::from(pattern(2, 4 << 20))).unwrap();
     let into = Buffer::zeroed(4 << 20);
-    a.read(ReadRequest {
-        peer: to_b,
-        remote: exposure.span,
-        into,
-        token: 1,
-    })
-    .unwrap();
+    a.read(ReadRequest { peer: to_b, remote: exposure.span, into, token: 1 }).unwrap();
     for _ in 0..20 {
         assert!(a.poll().is_none() && b.poll().is_none());
     }
     assert!(b.withdraw(exposure.id).is_some());
-    wait_for(
-        &mut [&mut a, &mut b],
-        "the end of the read",
-        |_, event| match event {
-            Owned::ReadDone(1, into, Err(ReadError::BadSpan)) => {
-                assert_eq!(into.len(), 4 << 20);
-                Some(())
-            }
-            other => panic!("{other:?}"),
-        },
-    );
+    wait_for(&mut [&mut a, &mut b], "the end of the read", |_, event| match event {
+        Owned::ReadDone(1, into, Err(ReadError::BadSpan)) => {
+            assert_eq!(into.len(), 4 << 20);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
 }
 
 #[test]
@@ -272,13 +181,7 @@ fn every_read_comes_back_when_the_peer_goes() {
             for token in 0..200 {
                 let into = Buffer::zeroed(4 << 20);
                 let remote = exposure.span;
-                a.read(ReadRequest {
-                    peer: to_b,
-                    remote,
-                    into,
-                    token,
-                })
-                .unwrap();
+                a.read(ReadRequest { peer: to_b, remote, into, token }).unwrap();
             }
             b.send(to_a, message(b"last word")).unwrap();
             for _ in 0..10 {
@@ -298,11 +201,8 @@ fn every_read_comes_back_when_the_peer_goes() {
                     None
                 }
                 Owned::Down(peer, reason) => {
-                    let wanted = if by_disconnecting {
-                        DownReason::Disconnected
-                    } else {
-                        DownReason::Gone
-                    };
+                    let wanted =
+                        if by_disconnecting { DownReason::Disconnected } else { DownReason::Gone };
                     {
                         assert_eq!((peer, reason), (to_b, wanted));
                         Some(())
@@ -322,10 +222,7 @@ fn exposures_come_and_go() {
     let mut a = shm(ShmConfig::default());
     let mut kept = VecDeque::new();
     for number in 0..10_000usize {
-        kept.push_back((
-            number,
-            a.expose(Buffer::from(pattern(number, 16))).unwrap().id,
-        ));
+        kept.push_back((number, a.expose(Buffer::from(pattern(number, 16))).unwrap().id));
         if number % 3 == 0 {
             let (number, id) = kept.pop_front().unwrap();
             assert!(a.withdraw(id).unwrap()[..] == pattern(number, 16)[..]);
@@ -340,22 +237,10 @@ fn a_read_from_a_peer_that_is_not_up() {
     let mut a = shm(ShmConfig::default());
     let b = shm(ShmConfig::default());
     let to_b = a.connect(&b.address()).unwrap();
-    let remote = RemoteSpan {
-        address: 0,
-        key: 0,
-        length: 0,
-    };
+    let remote = RemoteSpan { address: 0, key: 0, length: 0 };
     for peer in [to_b, PeerId(1000)] {
         let into = Buffer::zeroed(1);
-        assert!(
-            a.read(ReadRequest {
-                peer,
-                remote,
-                into,
-                token: 0
-            })
-            .is_err()
-        );
+        assert!(a.read(ReadRequest { peer, remote, into, token: 0 }).is_err());
     }
     assert_eq!(a.read_mode(to_b), ReadMode::Unknown);
 }

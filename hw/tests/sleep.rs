@@ -11,11 +11,7 @@ use tagmatch_hw::{Buffer, Device, DownReason, PeerId, ReadPolicy, ReadRequest, S
 /// Sleeps until the device has something to do; `false` if it had nothing for `limit`.
 fn sleep(shm: &Shm, limit: Duration) -> bool {
     let fd = shm.event_descriptor().as_raw_fd();
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, as said.
     unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
 }
@@ -59,11 +55,7 @@ fn nothing_to_do_is_quiet() {
 fn asleep_in_every_exchange() {
     for membarrier in [true, false] {
         for read in [ReadPolicy::Auto, ReadPolicy::Copied] {
-            let config = ShmConfig {
-                membarrier,
-                read,
-                ..ShmConfig::default()
-            };
+            let config = ShmConfig { membarrier, read, ..ShmConfig::default() };
             let (mut a, mut b) = (shm(config.clone()), shm(config));
             let (to_b, to_a) = connect(&mut a, &mut b);
             let exposure = a.expose(Buffer::from(pattern(4, 1 << 20))).unwrap();
@@ -84,13 +76,7 @@ fn asleep_in_every_exchange() {
                     if round == rounds / 2 {
                         let into = Buffer::zeroed(1 << 20);
                         let remote = exposure.span;
-                        b.read(ReadRequest {
-                            peer,
-                            remote,
-                            into,
-                            token: 5,
-                        })
-                        .unwrap();
+                        b.read(ReadRequest { peer, remote, into, token: 5 }).unwrap();
                         let Some(Owned::ReadDone(5, into, Ok(()))) = next(&mut b, &[]) else {
                             panic!("no read");
                         };
@@ -102,11 +88,7 @@ fn asleep_in_every_exchange() {
             });
             for round in 0..rounds {
                 let immediate = Some(round);
-                let outgoing = tagmatch_hw::Outgoing {
-                    header: b"h",
-                    payload: &[],
-                    immediate,
-                };
+                let outgoing = tagmatch_hw::Outgoing { header: b"h", payload: &[], immediate };
                 a.send(to_b, outgoing).unwrap();
                 let times = if round == rounds / 2 { 2 } else { 1 };
                 for _ in 0..times {
@@ -123,20 +105,14 @@ fn asleep_in_every_exchange() {
 
 #[test]
 fn woken_when_there_is_room() {
-    let config = ShmConfig {
-        ring_slots: 8,
-        ring_bytes: 4096,
-        message_max: 2048,
-        ..ShmConfig::default()
-    };
+    let config =
+        ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     let (to_b, _) = connect(&mut a, &mut b);
     let rounds = 3000usize;
     let other = std::thread::spawn(move || {
         for round in 0..rounds {
-            let Some(Owned::Message(_, _, bytes)) = next(&mut b, &[]) else {
-                panic!("no message")
-            };
+            let Some(Owned::Message(_, _, bytes)) = next(&mut b, &[]) else { panic!("no message") };
             assert!(bytes == pattern(round, round * 13 % 2049));
             if round % 50 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -162,47 +138,31 @@ fn woken_by_everything_else() {
         std::thread::sleep(Duration::from_millis(20));
         let mut b = shm(ShmConfig::default());
         let peer = b.connect(&address).unwrap();
-        wait_for(&mut [&mut b], "a peer", |_, event| {
-            matches!(event, Owned::Up(..)).then_some(())
-        });
+        wait_for(&mut [&mut b], "a peer", |_, event| matches!(event, Owned::Up(..)).then_some(()));
         std::thread::sleep(Duration::from_millis(20));
         b.send(peer, message(b"hello")).unwrap();
         std::thread::sleep(Duration::from_millis(20));
     });
     assert!(matches!(next(&mut a, &[]), Some(Owned::Up(..))));
     assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
-    assert!(matches!(
-        next(&mut a, &[]),
-        Some(Owned::Down(_, DownReason::Gone))
-    ));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Gone))));
     other.join().unwrap();
     // Messages to oneself, and events that were there already.
     a.send(PeerId::ONESELF, message(b"me")).unwrap();
     assert!(!a.arm(&[]));
-    assert!(matches!(
-        next(&mut a, &[]),
-        Some(Owned::Message(PeerId::ONESELF, ..))
-    ));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(PeerId::ONESELF, ..))));
 }
 
 #[test]
 fn woken_when_time_is_up() {
     let connect_timeout = Duration::from_millis(200);
-    let mut a = shm(ShmConfig {
-        connect_timeout,
-        ..ShmConfig::default()
-    });
+    let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
     // It exists and never answers.
     let mute = shm(ShmConfig::default());
     let peer = a.connect(&mute.address()).unwrap();
     let start = Instant::now();
     match next(&mut a, &[]) {
-        Some(Owned::Down(
-            down,
-            DownReason::Unreachable {
-                errno: libc::ETIMEDOUT,
-            },
-        )) => {
+        Some(Owned::Down(down, DownReason::Unreachable { errno: libc::ETIMEDOUT })) => {
             assert_eq!(down, peer);
         }
         other => panic!("{other:?}"),
@@ -217,10 +177,7 @@ fn many_senders_and_one_who_sleeps() {
     const SENDERS: usize = 12;
     const COUNT: u32 = 3000;
     for membarrier in [true, false] {
-        let config = ShmConfig {
-            membarrier,
-            ..ShmConfig::default()
-        };
+        let config = ShmConfig { membarrier, ..ShmConfig::default() };
         let mut receiver = shm(config.clone());
         let address = receiver.address();
         let (done, ends) = std::sync::mpsc::channel::<()>();
@@ -268,10 +225,7 @@ fn many_senders_and_one_who_sleeps() {
                 Some(other) => panic!("{other:?}"),
                 None => {
                     if receiver.arm(&[]) {
-                        assert!(
-                            sleep(&receiver, Duration::from_millis(900)),
-                            "missed a bell"
-                        );
+                        assert!(sleep(&receiver, Duration::from_millis(900)), "missed a bell");
                         receiver.disarm();
                     }
                 }

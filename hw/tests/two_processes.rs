@@ -18,10 +18,7 @@ fn config() -> ShmConfig {
         Ok("copied") => ReadPolicy::Copied,
         _ => ReadPolicy::Auto,
     };
-    ShmConfig {
-        read,
-        ..ShmConfig::default()
-    }
+    ShmConfig { read, ..ShmConfig::default() }
 }
 
 /// A process that says its address, exposes a buffer to whoever comes, echoes what it is sent, and
@@ -34,11 +31,7 @@ fn serve() -> ! {
     say(exposure.span.key);
     loop {
         if let Some(Owned::Message(peer, immediate, bytes)) = poll(&mut shm) {
-            let echo = tagmatch_hw::Outgoing {
-                header: &[],
-                payload: &bytes,
-                immediate,
-            };
+            let echo = tagmatch_hw::Outgoing { header: &[], payload: &bytes, immediate };
             // Events of other peers would be lost here; there are none in this test.
             while shm.send(peer, echo).is_err() {
                 shm.poll();
@@ -51,14 +44,7 @@ fn hear_server(server: &mut Other) -> (tagmatch_hw::Address, RemoteSpan) {
     let address = server.hear_address();
     let start = server.hear().parse().unwrap();
     let key = server.hear().parse().unwrap();
-    (
-        address,
-        RemoteSpan {
-            address: start,
-            key,
-            length: 3 << 20,
-        },
-    )
+    (address, RemoteSpan { address: start, key, length: 3 << 20 })
 }
 
 fn wait_up(shm: &mut Shm, peer: PeerId) {
@@ -92,13 +78,7 @@ fn echo_read_and_death() {
     }
     assert_ne!(shm.read_mode(peer), ReadMode::Unknown);
     let into = Buffer::zeroed(3 << 20);
-    shm.read(ReadRequest {
-        peer,
-        remote: span,
-        into,
-        token: 7,
-    })
-    .unwrap();
+    shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
     wait_for(&mut [&mut shm], "a read", |_, event| match event {
         Owned::ReadDone(7, into, Ok(())) => {
             assert!(into[..] == pattern(5, 3 << 20)[..]);
@@ -112,19 +92,10 @@ fn echo_read_and_death() {
         Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
         other => panic!("{other:?}"),
     });
-    assert!(
-        start.elapsed() < SOON,
-        "noticed after {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
     let into = Buffer::zeroed(8);
     let remote = RemoteSpan { length: 8, ..span };
-    let late = shm.read(ReadRequest {
-        peer,
-        remote,
-        into,
-        token: 8,
-    });
+    let late = shm.read(ReadRequest { peer, remote, into, token: 8 });
     assert!(matches!(late, Err((_, ReadError::PeerDown))));
 }
 
@@ -178,13 +149,7 @@ fn across_pid_namespaces() {
     let peer = shm.connect(&address).unwrap();
     wait_up(&mut shm, peer);
     let into = Buffer::zeroed(3 << 20);
-    shm.read(ReadRequest {
-        peer,
-        remote: span,
-        into,
-        token: 7,
-    })
-    .unwrap();
+    shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
     wait_for(&mut [&mut shm], "a read", |_, event| match event {
         Owned::ReadDone(7, into, Ok(())) => {
             assert!(into[..] == pattern(5, 3 << 20)[..]);
@@ -208,10 +173,7 @@ fn across_pid_namespaces() {
 fn short_of_descriptors() {
     if role().is_some() {
         // The three of the process, those of the device, and a few for peers.
-        let limit = libc::rlimit {
-            rlim_cur: 24,
-            rlim_max: 24,
-        };
+        let limit = libc::rlimit { rlim_cur: 24, rlim_max: 24 };
         // SAFETY: `limit` lives through the call.
         let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         assert_eq!(answer, 0);
@@ -220,12 +182,7 @@ fn short_of_descriptors() {
     let mut server = Other::spawn("short_of_descriptors", "server");
     let (address, _) = hear_server(&mut server);
     let connect_timeout = Duration::from_millis(300);
-    let new = || {
-        shm(ShmConfig {
-            connect_timeout,
-            ..config()
-        })
-    };
+    let new = || shm(ShmConfig { connect_timeout, ..config() });
     let mut clients: Vec<Shm> = (0..30).map(|_| new()).collect();
     for client in &mut clients {
         client.connect(&address).unwrap();

@@ -35,16 +35,8 @@ fn pair(number: usize, classes: usize) -> Pair {
         more => TagMask(!(1 << (50 + more))),
     };
     let pattern = Pattern::new(tag, mask);
-    let pattern = if class == 0 {
-        pattern.from_source(source)
-    } else {
-        pattern
-    };
-    Pair {
-        pattern,
-        tag,
-        source,
-    }
+    let pattern = if class == 0 { pattern.from_source(source) } else { pattern };
+    Pair { pattern, tag, source }
 }
 
 /// For each step which of the queued pairs leaves; the new one takes its place.

@@ -15,27 +15,14 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Tag and source, every bit.
-    pub(crate) const FULL: Shape = Shape {
-        mask: u64::MAX,
-        source_mask: u64::MAX,
-    };
+    pub(crate) const FULL: Shape = Shape { mask: u64::MAX, source_mask: u64::MAX };
     /// Everything is accepted.
-    pub(crate) const ANY: Shape = Shape {
-        mask: 0,
-        source_mask: 0,
-    };
+    pub(crate) const ANY: Shape = Shape { mask: 0, source_mask: 0 };
 
     #[inline]
     pub(crate) fn of(pattern: &Pattern) -> Self {
-        let source_mask = if pattern.source().is_some() {
-            u64::MAX
-        } else {
-            0
-        };
-        Shape {
-            mask: pattern.mask().0,
-            source_mask,
-        }
+        let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
+        Shape { mask: pattern.mask().0, source_mask }
     }
 
     /// Whether the bits looked at are the same in both.
@@ -69,10 +56,7 @@ pub(crate) struct MaskClass {
 
 #[inline]
 fn hash_under(shape: Shape, seed: KeySeed, envelope: Envelope) -> u32 {
-    seed.hash(
-        envelope.tag & shape.mask,
-        spread(envelope.source) & shape.source_mask,
-    )
+    seed.hash(envelope.tag & shape.mask, spread(envelope.source) & shape.source_mask)
 }
 
 /// What all classes of a list share: where seeds come from, and the counts of the work done.
@@ -88,23 +72,13 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new(seed: u64) -> Self {
         let seeds = SeedStream::new(seed);
-        Work {
-            seeds,
-            inspected: 0,
-            scans: 0,
-            growths: 0,
-            reseeds: 0,
-        }
+        Work { seeds, inspected: 0, scans: 0, growths: 0, reseeds: 0 }
     }
 }
 
 impl MaskClass {
     pub(crate) fn new(shape: Shape, seeds: &mut SeedStream) -> Self {
-        MaskClass {
-            shape,
-            seed: seeds.next_seed(),
-            index: KeyIndex::new(),
-        }
+        MaskClass { shape, seed: seeds.next_seed(), index: KeyIndex::new() }
     }
 
     pub(crate) fn longest_probe(&self) -> usize {
@@ -117,9 +91,7 @@ impl MaskClass {
     pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
         let Shape { mask, source_mask } = self.shape;
         let hash = self.seed.hash(envelope.tag & mask, spread & source_mask);
-        self.index.find(hash, |entry| {
-            self.shape.same(entries.envelope(entry), envelope)
-        })
+        self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
 
     /// Adds an entry with this envelope as the youngest of its key.
@@ -132,9 +104,8 @@ impl MaskClass {
         work: &mut Work,
     ) {
         let hash = hash_under(self.shape, self.seed, envelope);
-        let probe = self.index.find(hash, |other| {
-            self.shape.same(entries.envelope(other), envelope)
-        });
+        let probe =
+            self.index.find(hash, |other| self.shape.same(entries.envelope(other), envelope));
         work.inspected += probe.steps;
         if probe.entry != NIL {
             link::append(entries, probe.entry, entry);
@@ -229,16 +200,8 @@ mod tests {
     /// Two entries per key, and a seed under which all keys have one hash.
     #[test]
     fn a_class_with_the_worst_seed_takes_another() {
-        let keys: Vec<_> = (0..2000)
-            .map(|i| Envelope {
-                tag: i % 1000,
-                source: 0,
-            })
-            .collect();
-        let mut entries = Plain {
-            links: vec![Link::NONE; keys.len()],
-            keys,
-        };
+        let keys: Vec<_> = (0..2000).map(|i| Envelope { tag: i % 1000, source: 0 }).collect();
+        let mut entries = Plain { links: vec![Link::NONE; keys.len()], keys };
         let mut work = Work::new(1);
         let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
         class.seed = KeySeed::WORST;

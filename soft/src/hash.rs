@@ -45,11 +45,7 @@ pub(crate) struct KeySeed {
 impl KeySeed {
     /// Hashes everything from source 0 alike.
     #[cfg(test)]
-    pub(crate) const WORST: KeySeed = KeySeed {
-        whiten: 0,
-        multiply: 0,
-        finish: 1,
-    };
+    pub(crate) const WORST: KeySeed = KeySeed { whiten: 0, multiply: 0, finish: 1 };
 
     #[inline]
     pub(crate) fn hash(self, tag: u64, source: u64) -> u32 {

@@ -165,11 +165,7 @@ impl KeyIndex {
                 if here.hashes[lane] == hash {
                     let entry = here.entries[lane];
                     if is_key(entry) {
-                        return Probe {
-                            at: Place { bucket, lane },
-                            entry,
-                            steps,
-                        };
+                        return Probe { at: Place { bucket, lane }, entry, steps };
                     }
                     steps += 1;
                 }
@@ -179,11 +175,7 @@ impl KeyIndex {
             bucket = self.after(bucket);
             if here.passed_on() == 0 || bucket == self.home(hash) {
                 let at = Place::default();
-                return Probe {
-                    at,
-                    entry: NIL,
-                    steps,
-                };
+                return Probe { at, entry: NIL, steps };
             }
         }
     }

@@ -79,11 +79,7 @@ fn check(field: &'static str, value: u64, bits: u32) -> Result<u64, LayoutError>
 
 impl TagLayout {
     /// MPI's envelope: 16 bits of context, 24 of source, 24 of tag.
-    pub const MPI: TagLayout = TagLayout {
-        context_bits: 16,
-        source_bits: 24,
-        tag_bits: 24,
-    };
+    pub const MPI: TagLayout = TagLayout { context_bits: 16, source_bits: 24, tag_bits: 24 };
 
     /// A layout with these widths. Bits that no field covers stay zero.
     ///
@@ -100,17 +96,9 @@ impl TagLayout {
             && tag_bits <= 64
             && context_bits + source_bits + tag_bits <= 64;
         if fits {
-            Ok(TagLayout {
-                context_bits,
-                source_bits,
-                tag_bits,
-            })
+            Ok(TagLayout { context_bits, source_bits, tag_bits })
         } else {
-            Err(LayoutError::TooWide {
-                context_bits,
-                source_bits,
-                tag_bits,
-            })
+            Err(LayoutError::TooWide { context_bits, source_bits, tag_bits })
         }
     }
 
@@ -135,10 +123,7 @@ impl TagLayout {
     /// The bits that are the context.
     #[must_use]
     pub const fn context_mask(&self) -> TagMask {
-        TagMask(up(
-            ones(self.context_bits),
-            self.source_bits + self.tag_bits,
-        ))
+        TagMask(up(ones(self.context_bits), self.source_bits + self.tag_bits))
     }
 
     /// The bits that are the source.
@@ -168,9 +153,7 @@ impl TagLayout {
         let context = check("context", context, self.context_bits)?;
         let source = check("source", source, self.source_bits)?;
         let tag = check("tag", tag, self.tag_bits)?;
-        Ok(Tag(up(context, self.source_bits + self.tag_bits)
-            | up(source, self.tag_bits)
-            | tag))
+        Ok(Tag(up(context, self.source_bits + self.tag_bits) | up(source, self.tag_bits) | tag))
     }
 
     /// Context, source and tag; bits that no field covers are ignored.

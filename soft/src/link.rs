@@ -15,10 +15,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) const NONE: Link = Link {
-        prev: NIL,
-        next: NIL,
-    };
+    pub(crate) const NONE: Link = Link { prev: NIL, next: NIL };
 }
 
 /// Where the links of a chain's entries live.

@@ -23,10 +23,7 @@ struct Entry<T> {
     class: u32,
 }
 
-const _: () = assert!(
-    Slab::<Entry<u64>>::SLOT_BYTES == 48,
-    "a receive fits a cache line"
-);
+const _: () = assert!(Slab::<Entry<u64>>::SLOT_BYTES == 48, "a receive fits a cache line");
 
 impl<T: Copy> Links for Slab<Entry<T>> {
     #[inline]
@@ -53,10 +50,7 @@ impl<T: Copy> Links for Slab<Entry<T>> {
 impl<T: Copy> Entries for Slab<Entry<T>> {
     #[inline]
     fn envelope(&self, entry: u32) -> Envelope {
-        Envelope {
-            tag: self.entry(entry).tag,
-            source: self.extra(entry),
-        }
+        Envelope { tag: self.entry(entry).tag, source: self.extra(entry) }
     }
 }
 
@@ -135,11 +129,7 @@ impl<T: Copy> PostedList<T> {
             slab: Slab::new(),
             classes: Vec::new(),
             active: 0,
-            scanned: Scanned {
-                first: NIL,
-                len: 0,
-                shapes: Vec::new(),
-            },
+            scanned: Scanned { first: NIL, len: 0, shapes: Vec::new() },
             next_sequence: 0,
             work: Work::new(seed),
         }
@@ -171,22 +161,14 @@ impl<T: Copy> PostedList<T> {
         let class = self.class_for(shape);
         let source = pattern.source().map_or(0, |source| source.0);
         let tag = pattern.tag().0;
-        let entry = || Entry {
-            sequence,
-            tag,
-            value,
-            link: Link::NONE,
-            class,
-        };
+        let entry = || Entry { sequence, tag, value, link: Link::NONE, class };
         let handle = self.slab.insert(source, entry);
         let index = handle.index;
         if let Some(known) = self.classes.get_mut(class as usize) {
             known.entries += 1;
             self.active |= 1 << class;
             let envelope = Envelope { tag, source };
-            known
-                .class
-                .insert(&mut self.slab, index, envelope, &mut self.work);
+            known.class.insert(&mut self.slab, index, envelope, &mut self.work);
         } else {
             self.append_scanned(index, shape);
         }
@@ -197,10 +179,7 @@ impl<T: Copy> PostedList<T> {
     /// each class in use.
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
-        let envelope = Envelope {
-            tag: tag.0,
-            source: source.0,
-        };
+        let envelope = Envelope { tag: tag.0, source: source.0 };
         if self.scanned.len != 0 {
             return self.take_match_scanning(envelope);
         }
@@ -213,18 +192,9 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
-        let mut found = self.find(Envelope {
-            tag: tag.0,
-            source: source.0,
-        });
+        let mut found = self.find(Envelope { tag: tag.0, source: source.0 });
         if self.scanned.len != 0 {
-            found = self.find_scanned(
-                Envelope {
-                    tag: tag.0,
-                    source: source.0,
-                },
-                found,
-            );
+            found = self.find_scanned(Envelope { tag: tag.0, source: source.0 }, found);
         }
         (found.entry != NIL).then(|| PostedHandle(self.slab.handle(found.entry)))
     }
@@ -255,10 +225,7 @@ impl<T: Copy> PostedList<T> {
             .map(|entry| (self.slab.entry(entry).sequence, entry))
             .collect();
         doomed.sort_unstable();
-        doomed
-            .into_iter()
-            .map(|(_, entry)| self.remove(entry))
-            .collect()
+        doomed.into_iter().map(|(_, entry)| self.remove(entry)).collect()
     }
 
     /// All receives in post order. Sorts: for reports and tests.
@@ -267,11 +234,7 @@ impl<T: Copy> PostedList<T> {
         order.sort_unstable_by_key(|&entry| self.slab.entry(entry).sequence);
         order.into_iter().map(|entry| {
             let handle: RawHandle = self.slab.handle(entry);
-            (
-                PostedHandle(handle),
-                self.pattern(entry),
-                self.slab.entry(entry).value,
-            )
+            (PostedHandle(handle), self.pattern(entry), self.slab.entry(entry).value)
         })
     }
 
@@ -328,9 +291,7 @@ impl<T: Copy> PostedList<T> {
             return None;
         }
         if let Some(known) = self.classes.get_mut(found.class as usize) {
-            known
-                .class
-                .remove_found(&mut self.slab, found.at, found.entry);
+            known.class.remove_found(&mut self.slab, found.at, found.entry);
             known.entries -= 1;
             if known.entries == 0 {
                 self.active &= !(1 << found.class);
@@ -364,13 +325,7 @@ impl<T: Copy> PostedList<T> {
             }
             steps += 1;
             if self.scanned.shapes[entry as usize].same(self.slab.envelope(entry), envelope) {
-                return Found {
-                    entry,
-                    class: SCANNED,
-                    sequence,
-                    at: Place::default(),
-                    steps,
-                };
+                return Found { entry, class: SCANNED, sequence, at: Place::default(), steps };
             }
             entry = self.slab.next(entry);
         }
@@ -409,11 +364,7 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
     fn class_for(&mut self, shape: Shape) -> u32 {
-        match self
-            .classes
-            .iter()
-            .position(|known| known.class.shape == shape)
-        {
+        match self.classes.iter().position(|known| known.class.shape == shape) {
             Some(class) => class as u32,
             None => self.new_class(shape),
         }
@@ -423,10 +374,7 @@ impl<T: Copy> PostedList<T> {
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
     fn new_class(&mut self, shape: Shape) -> u32 {
-        let class = PostedClass {
-            class: MaskClass::new(shape, &mut self.work.seeds),
-            entries: 0,
-        };
+        let class = PostedClass { class: MaskClass::new(shape, &mut self.work.seeds), entries: 0 };
         if self.classes.len() < MAX_CLASSES {
             self.classes.push(class);
             return self.classes.len() as u32 - 1;

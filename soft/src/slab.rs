@@ -51,11 +51,7 @@ impl<E: Copy> Slab<E> {
     pub(crate) const SLOT_BYTES: usize = size_of::<Slot<E>>();
 
     pub(crate) const fn new() -> Self {
-        Slab {
-            slots: Vec::new(),
-            free: NIL,
-            len: 0,
-        }
+        Slab { slots: Vec::new(), free: NIL, len: 0 }
     }
 
     #[inline]
@@ -73,11 +69,7 @@ impl<E: Copy> Slab<E> {
             let index = self.free;
             self.free = slot.extra;
             let generation = slot.generation + 1;
-            *slot = Slot {
-                generation,
-                extra,
-                entry: entry(),
-            };
+            *slot = Slot { generation, extra, entry: entry() };
             return RawHandle { index, generation };
         }
         self.push(extra, entry())
@@ -88,19 +80,9 @@ impl<E: Copy> Slab<E> {
     #[expect(clippy::cast_possible_truncation, reason = "checked against MAX_SLOTS")]
     fn push(&mut self, extra: u32, entry: E) -> RawHandle {
         let index = self.slots.len();
-        assert!(
-            index < MAX_SLOTS,
-            "a list holds at most {MAX_SLOTS} entries"
-        );
-        self.slots.push(Slot {
-            generation: 1,
-            extra,
-            entry,
-        });
-        RawHandle {
-            index: index as u32,
-            generation: 1,
-        }
+        assert!(index < MAX_SLOTS, "a list holds at most {MAX_SLOTS} entries");
+        self.slots.push(Slot { generation: 1, extra, entry });
+        RawHandle { index: index as u32, generation: 1 }
     }
 
     /// Frees the slot of a live entry.
@@ -126,10 +108,7 @@ impl<E: Copy> Slab<E> {
 
     #[inline]
     pub(crate) fn handle(&self, index: u32) -> RawHandle {
-        RawHandle {
-            index,
-            generation: self.slots[index as usize].generation,
-        }
+        RawHandle { index, generation: self.slots[index as usize].generation }
     }
 
     #[inline]
@@ -151,11 +130,7 @@ impl<E: Copy> Slab<E> {
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_SLOTS")]
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let live = |(_, slot): &(usize, &Slot<E>)| slot.generation & 1 == 1;
-        self.slots
-            .iter()
-            .enumerate()
-            .filter(live)
-            .map(|(index, _)| index as u32)
+        self.slots.iter().enumerate().filter(live).map(|(index, _)| index as u32)
     }
 }
 
@@ -182,11 +157,7 @@ mod tests {
         let handles: Vec<_> = (0..3).map(|n| long.insert(0, move || n)).collect();
         let only = short.insert(0, || 0);
         short.remove(only.index);
-        assert!(
-            handles
-                .iter()
-                .all(|&handle| short.resolve(handle).is_none())
-        );
+        assert!(handles.iter().all(|&handle| short.resolve(handle).is_none()));
     }
 
     #[test]

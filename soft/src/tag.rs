@@ -74,21 +74,14 @@ impl Pattern {
     #[inline]
     #[must_use]
     pub const fn new(tag: Tag, mask: TagMask) -> Self {
-        Pattern {
-            tag: Tag(tag.0 & mask.0),
-            mask,
-            source: None,
-        }
+        Pattern { tag: Tag(tag.0 & mask.0), mask, source: None }
     }
 
     /// The same pattern, from this source only.
     #[inline]
     #[must_use]
     pub const fn from_source(self, source: SourceId) -> Self {
-        Pattern {
-            source: Some(source),
-            ..self
-        }
+        Pattern { source: Some(source), ..self }
     }
 
     /// The tag asked for; bits outside the mask are zero.

@@ -72,10 +72,7 @@ impl<T: Copy> Entries for View<'_, T> {
 
 #[inline]
 fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
-    Envelope {
-        tag: messages.entry(entry).tag,
-        source: messages.extra(entry),
-    }
+    Envelope { tag: messages.entry(entry).tag, source: messages.extra(entry) }
 }
 
 /// Messages without a receive yet: first arrived, first matched.
@@ -124,11 +121,7 @@ const NO_CLASS: usize = usize::MAX;
 impl Found {
     #[inline]
     fn unindexed(entry: u32) -> Self {
-        Found {
-            entry,
-            class: NO_CLASS,
-            at: Place::default(),
-        }
+        Found { entry, class: NO_CLASS, at: Place::default() }
     }
 }
 
@@ -143,11 +136,7 @@ impl<T: Copy> UnexpectedList<T> {
             messages: Slab::new(),
             arrival: Vec::new(),
             first: NIL,
-            classes: vec![AskedClass {
-                class,
-                links: Vec::new(),
-                upkeep: 0,
-            }],
+            classes: vec![AskedClass { class, links: Vec::new(), upkeep: 0 }],
             work,
             builds: 0,
             retirements: 0,
@@ -174,9 +163,7 @@ impl<T: Copy> UnexpectedList<T> {
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
-        let handle = self
-            .messages
-            .insert(source.0, || Entry { tag: tag.0, value });
+        let handle = self.messages.insert(source.0, || Entry { tag: tag.0, value });
         let entry = handle.index;
         if self.arrival.len() <= entry as usize {
             self.arrival.resize(entry as usize + 1, Link::NONE);
@@ -187,10 +174,7 @@ impl<T: Copy> UnexpectedList<T> {
         } else {
             link::append(&mut self.arrival, self.first, entry);
         }
-        let envelope = Envelope {
-            tag: tag.0,
-            source: source.0,
-        };
+        let envelope = Envelope { tag: tag.0, source: source.0 };
         for class in 0..self.classes.len() {
             self.insert_into(class, entry, envelope);
         }
@@ -241,12 +225,7 @@ impl<T: Copy> UnexpectedList<T> {
     pub fn iter_in_order(&self) -> impl Iterator<Item = (UnexpectedHandle, Tag, SourceId, T)> {
         self.in_order().map(|entry| {
             let (tag, source, value) = self.message(entry);
-            (
-                UnexpectedHandle(self.messages.handle(entry)),
-                tag,
-                source,
-                value,
-            )
+            (UnexpectedHandle(self.messages.handle(entry)), tag, source, value)
         })
     }
 
@@ -290,18 +269,11 @@ impl<T: Copy> UnexpectedList<T> {
             return Found::unindexed(self.first);
         }
         let source = pattern.source().map_or(0, |source| source.0);
-        let wanted = Envelope {
-            tag: pattern.tag().0,
-            source,
-        };
+        let wanted = Envelope { tag: pattern.tag().0, source };
         if self.len() <= SHORT {
             return self.scan(shape, wanted);
         }
-        let class = match self
-            .classes
-            .iter()
-            .position(|asked| asked.class.shape == shape)
-        {
+        let class = match self.classes.iter().position(|asked| asked.class.shape == shape) {
             Some(class) => class,
             None => match self.build(shape) {
                 Some(class) => class,
@@ -310,17 +282,10 @@ impl<T: Copy> UnexpectedList<T> {
         };
         let asked = &mut self.classes[class];
         asked.upkeep = 0;
-        let view = View {
-            messages: &self.messages,
-            links: &mut asked.links,
-        };
+        let view = View { messages: &self.messages, links: &mut asked.links };
         let probe = asked.class.find(&view, wanted, hash::spread(source));
         self.work.inspected += probe.steps;
-        Found {
-            entry: probe.entry,
-            class,
-            at: probe.at,
-        }
+        Found { entry: probe.entry, class, at: probe.at }
     }
 
     fn scan(&mut self, shape: Shape, wanted: Envelope) -> Found {
@@ -360,19 +325,12 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[inline]
     fn insert_into(&mut self, class: usize, entry: u32, envelope: Envelope) {
-        let AskedClass {
-            class,
-            links,
-            upkeep,
-        } = &mut self.classes[class];
+        let AskedClass { class, links, upkeep } = &mut self.classes[class];
         *upkeep += 1;
         if links.len() <= entry as usize {
             links.resize(entry as usize + 1, Link::NONE);
         }
-        let mut view = View {
-            messages: &self.messages,
-            links,
-        };
+        let mut view = View { messages: &self.messages, links };
         class.insert(&mut view, entry, envelope, &mut self.work);
     }
 
@@ -381,10 +339,7 @@ impl<T: Copy> UnexpectedList<T> {
         let entry = found.entry;
         for (class, asked) in self.classes.iter_mut().enumerate() {
             asked.upkeep += 1;
-            let mut view = View {
-                messages: &self.messages,
-                links: &mut asked.links,
-            };
+            let mut view = View { messages: &self.messages, links: &mut asked.links };
             if class == found.class {
                 asked.class.remove_found(&mut view, found.at, entry);
             } else {

@@ -48,16 +48,8 @@ fn widths_that_wrap_are_too_wide() {
 #[test]
 fn masks_are_apart_and_as_wide_as_their_fields() {
     for layout in layouts() {
-        let masks = [
-            layout.context_mask(),
-            layout.source_mask(),
-            layout.tag_mask(),
-        ];
-        let widths = [
-            layout.context_bits(),
-            layout.source_bits(),
-            layout.tag_bits(),
-        ];
+        let masks = [layout.context_mask(), layout.source_mask(), layout.tag_mask()];
+        let widths = [layout.context_bits(), layout.source_bits(), layout.tag_bits()];
         assert_eq!(masks.map(|mask| mask.0.count_ones()), widths);
         let [context, source, tag] = masks.map(|mask| mask.0);
         assert_eq!(context & source | context & tag | source & tag, 0);
@@ -68,19 +60,10 @@ fn masks_are_apart_and_as_wide_as_their_fields() {
 #[test]
 fn packing_and_unpacking_are_inverse_at_the_bounds() {
     for layout in layouts() {
-        let most = [
-            layout.context_bits(),
-            layout.source_bits(),
-            layout.tag_bits(),
-        ]
-        .map(ones);
+        let most = [layout.context_bits(), layout.source_bits(), layout.tag_bits()].map(ones);
         for corner in 0..8 {
             let pick = |field: usize| {
-                if corner >> field & 1 == 1 {
-                    most[field]
-                } else {
-                    0
-                }
+                if corner >> field & 1 == 1 { most[field] } else { 0 }
             };
             let (context, source, tag) = (pick(0), pick(1), pick(2));
             let packed = layout.pack(context, source, tag).expect("in range");
@@ -92,11 +75,7 @@ fn packing_and_unpacking_are_inverse_at_the_bounds() {
 #[test]
 fn values_beyond_their_field_are_named() {
     for layout in layouts() {
-        let widths = [
-            layout.context_bits(),
-            layout.source_bits(),
-            layout.tag_bits(),
-        ];
+        let widths = [layout.context_bits(), layout.source_bits(), layout.tag_bits()];
         for (at, field) in ["context", "source", "tag"].into_iter().enumerate() {
             let bits = widths[at];
             let Some(value) = ones(bits).checked_add(1) else {
@@ -136,23 +115,11 @@ fn mpi_envelopes_match_as_mpi_says() {
     let message = layout.pack(0xffff, 0xff_ffff, 5).expect("in range");
     assert_eq!(message, Tag(0xffff_ffff_ff00_0005));
     let accepts = |pattern: Pattern| pattern.matches(message, SourceId(0));
-    assert!(accepts(
-        layout
-            .pattern(0xffff, Some(0xff_ffff), Some(5))
-            .expect("in range")
-    ));
-    assert!(accepts(
-        layout.pattern(0xffff, None, None).expect("in range")
-    ));
-    assert!(!accepts(
-        layout.pattern(0xfffe, None, None).expect("in range")
-    ));
-    assert!(!accepts(
-        layout.pattern(0xffff, Some(1), None).expect("in range")
-    ));
-    assert!(!accepts(
-        layout.pattern(0xffff, None, Some(4)).expect("in range")
-    ));
+    assert!(accepts(layout.pattern(0xffff, Some(0xff_ffff), Some(5)).expect("in range")));
+    assert!(accepts(layout.pattern(0xffff, None, None).expect("in range")));
+    assert!(!accepts(layout.pattern(0xfffe, None, None).expect("in range")));
+    assert!(!accepts(layout.pattern(0xffff, Some(1), None).expect("in range")));
+    assert!(!accepts(layout.pattern(0xffff, None, Some(4)).expect("in range")));
     let error = layout.pack(0, 1 << 24, 0).expect_err("too large");
     assert_eq!(error.to_string(), "source 16777216 doesn't fit 24 bits");
 }

@@ -43,11 +43,7 @@ impl Draw {
 
     fn pattern(&mut self, many: bool) -> Pattern {
         let pattern = Pattern::new(self.tag(), self.mask(many));
-        if self.below(2) == 0 {
-            pattern
-        } else {
-            pattern.from_source(self.source())
-        }
+        if self.below(2) == 0 { pattern } else { pattern.from_source(self.source()) }
     }
 }
 
@@ -69,9 +65,8 @@ fn posted_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<(), Te
         match draw.below(if calm { 64 } else { 40 }) {
             0 => {
                 let source = draw.source();
-                let (dead, kept) = oracle
-                    .into_iter()
-                    .partition(|(_, p, _)| p.source() == Some(source));
+                let (dead, kept) =
+                    oracle.into_iter().partition(|(_, p, _)| p.source() == Some(source));
                 oracle = kept;
                 let dead: Vec<Posted> = dead;
                 let expected: Vec<_> = dead.iter().map(|posted| posted.2).collect();
@@ -88,14 +83,8 @@ fn posted_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<(), Te
             8..25 => {
                 let (tag, source) = (draw.tag(), draw.source());
                 let expected = take_first(&mut oracle, |posted| posted.1.matches(tag, source));
-                prop_assert_eq!(
-                    list.first_match(tag, source),
-                    expected.map(|posted| posted.0)
-                );
-                prop_assert_eq!(
-                    list.take_match(tag, source),
-                    expected.map(|posted| posted.2)
-                );
+                prop_assert_eq!(list.first_match(tag, source), expected.map(|posted| posted.0));
+                prop_assert_eq!(list.take_match(tag, source), expected.map(|posted| posted.2));
             }
             _ => {
                 let pattern = draw.pattern(many);

@@ -19,9 +19,7 @@ fn patterns() -> Vec<Pattern> {
 fn messages() -> Vec<(Tag, SourceId)> {
     let place = |bits: u64| bits & 1 | (bits & 2) << 20 | (bits & 4) << 61;
     let sources = [0, 1, u32::MAX].map(SourceId);
-    (0..8)
-        .flat_map(|tag| sources.map(|source| (Tag(place(tag)), source)))
-        .collect()
+    (0..8).flat_map(|tag| sources.map(|source| (Tag(place(tag)), source))).collect()
 }
 
 #[test]
@@ -29,9 +27,7 @@ fn patterns_overlap_iff_some_message_matches_both() {
     let messages = messages();
     for a in patterns() {
         for b in patterns() {
-            let both = messages
-                .iter()
-                .any(|&(t, s)| a.matches(t, s) && b.matches(t, s));
+            let both = messages.iter().any(|&(t, s)| a.matches(t, s) && b.matches(t, s));
             assert_eq!(a.overlaps(&b), both, "{a:?} and {b:?}");
         }
     }
@@ -42,9 +38,7 @@ fn patterns_are_equal_iff_they_match_the_same_messages() {
     let messages = messages();
     for a in patterns() {
         for b in patterns() {
-            let same = messages
-                .iter()
-                .all(|&(t, s)| a.matches(t, s) == b.matches(t, s));
+            let same = messages.iter().all(|&(t, s)| a.matches(t, s) == b.matches(t, s));
             assert_eq!(a == b, same, "{a:?} and {b:?}");
         }
     }

@@ -26,17 +26,11 @@ fn adversaries() -> Vec<(&'static str, TagOf)> {
         ("in the high half", |i| i << 32),
         ("in the highest bits", |i| i.reverse_bits()),
         ("multiples of a power of two", |i| i << 20),
-        ("two bits set", |i| {
-            1u64.rotate_left(low(i)) ^ ((i / 64) << 1)
-        }),
-        ("a large odd stride", |i| {
-            i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        }),
+        ("two bits set", |i| 1u64.rotate_left(low(i)) ^ ((i / 64) << 1)),
+        ("a large odd stride", |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         ("its inverse", |i| i.wrapping_mul(0xf1de_83e1_9937_733d)),
         ("an even stride", |i| i.wrapping_mul(0x0001_0000_0001_0000)),
-        ("MPI: rank and tag", |i| {
-            (3 << 48) | ((i % 317) << 24) | (i / 317)
-        }),
+        ("MPI: rank and tag", |i| (3 << 48) | ((i % 317) << 24) | (i / 317)),
         ("squares", |i| i * i),
         ("multiples of 2^31 - 1", |i| i * 0x7fff_ffff),
     ]
@@ -54,22 +48,12 @@ struct Meter {
 impl Meter {
     fn new(what: impl Into<String>, classes: u64, stats: &MatchStats) -> Self {
         let now = stats.inspected;
-        Meter {
-            what: what.into(),
-            classes,
-            last: now,
-            start: now,
-            steps: 0,
-        }
+        Meter { what: what.into(), classes, last: now, start: now, steps: 0 }
     }
 
     fn step(&mut self, stats: &MatchStats) {
         let work = stats.inspected - self.last;
-        assert!(
-            work <= MOST_ONCE * self.classes,
-            "{}: {work} at once",
-            self.what
-        );
+        assert!(work <= MOST_ONCE * self.classes, "{}: {work} at once", self.what);
         self.last = stats.inspected;
         self.steps += 1;
     }
@@ -77,12 +61,7 @@ impl Meter {
     fn finish(self, stats: &MatchStats) {
         let work = stats.inspected - self.start;
         let allowed = self.steps * self.classes * MOST_ON_AVERAGE / 100;
-        assert!(
-            work <= allowed,
-            "{}: {work} in {} steps",
-            self.what,
-            self.steps
-        );
+        assert!(work <= allowed, "{}: {work} in {} steps", self.what, self.steps);
         assert!(stats.longest_probe <= 24, "{}: {stats:?}", self.what);
         assert_eq!(stats.reseeds, 0, "{}: {stats:?}", self.what);
     }
@@ -91,9 +70,7 @@ impl Meter {
 /// 0, then far apart: visits every number below a power of two once.
 fn shuffled(count: u64) -> impl Iterator<Item = u64> {
     let space = count.next_power_of_two();
-    (0..space)
-        .map(move |i| i.wrapping_mul(0x9e37_79b1) & (space - 1))
-        .filter(move |&i| i < count)
+    (0..space).map(move |i| i.wrapping_mul(0x9e37_79b1) & (space - 1)).filter(move |&i| i < count)
 }
 
 #[test]
@@ -155,11 +132,7 @@ fn sources_are_hashed_as_well_as_tags() {
         let pattern = |i| {
             let (tag, source) = key(i);
             let source = SourceId(u32::try_from(source).expect("32 bits"));
-            (
-                Pattern::new(Tag(tag), TagMask::EXACT).from_source(source),
-                Tag(tag),
-                source,
-            )
+            (Pattern::new(Tag(tag), TagMask::EXACT).from_source(source), Tag(tag), source)
         };
         let mut list = PostedList::new(11);
         let mut meter = Meter::new(name, 1, &list.stats());
@@ -233,12 +206,7 @@ fn cancels_from_either_end() {
 
 #[test]
 fn receives_that_never_match_cost_nothing() {
-    let masks = [
-        TagMask::EXACT,
-        TagMask(!0xff),
-        TagMask(0xffff),
-        TagMask(!(1 << 40)),
-    ];
+    let masks = [TagMask::EXACT, TagMask(!0xff), TagMask(0xffff), TagMask(!(1 << 40))];
     let mut list = PostedList::new(8);
     for i in 0..4096u64 {
         for mask in masks {
@@ -264,11 +232,7 @@ fn receives_that_never_match_cost_nothing() {
 fn wildcards_find_among_unexpected_messages() {
     let mut list = UnexpectedList::new(8);
     for i in 0..ENTRIES {
-        list.push(
-            Tag((i << 24) | (i % 7)),
-            SourceId(u32::try_from(i).expect("32 bits") % 64),
-            i,
-        );
+        list.push(Tag((i << 24) | (i % 7)), SourceId(u32::try_from(i).expect("32 bits") % 64), i);
     }
     let patterns = |i: u64| {
         let source = SourceId(u32::try_from(i).expect("32 bits") % 64);
@@ -360,12 +324,7 @@ fn more_classes_than_indexes_still_answer() {
     }
     for bit in 0..60 {
         let pattern = Pattern::new(Tag(99), TagMask(0xff | 1 << bit));
-        assert_eq!(
-            list.find(&pattern)
-                .and_then(|found| list.get(found))
-                .map(|m| m.2),
-            Some(99)
-        );
+        assert_eq!(list.find(&pattern).and_then(|found| list.get(found)).map(|m| m.2), Some(99));
     }
     assert_eq!(list.stats().classes, 32);
     assert!(list.stats().scans > 0);

@@ -66,10 +66,7 @@ impl Bell {
     pub(crate) fn new(mapping: Mapping) -> Option<Self> {
         let page = NonNull::new(mapping.start())?.cast::<Page>();
         let fits = mapping.length() == LENGTH_BYTES && page.is_aligned();
-        fits.then_some(Bell {
-            _mapping: mapping,
-            page,
-        })
+        fits.then_some(Bell { _mapping: mapping, page })
     }
 
     #[inline]
@@ -130,11 +127,7 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new() -> Self {
-        Pending {
-            summary: 0,
-            words: [0; WORDS],
-            last: 0,
-        }
+        Pending { summary: 0, words: [0; WORDS], last: 0 }
     }
 
     #[inline]

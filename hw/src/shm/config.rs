@@ -67,11 +67,7 @@ impl Default for ShmConfig {
 impl ShmConfig {
     /// Checks all ranges; gives the size of our rings.
     pub(crate) fn check(&self) -> Result<Geometry, DeviceError> {
-        let bad = |setting, value, range| DeviceError::BadSetting {
-            setting,
-            value,
-            range,
-        };
+        let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
         if !self.ring_slots.is_power_of_two() || !Geometry::SLOTS.contains(&self.ring_slots) {
             let range = "a power of two from 8 to 65536";
             return Err(bad("ring_slots", self.ring_slots.into(), range));
@@ -109,43 +105,13 @@ mod tests {
         };
         let good = ShmConfig::default;
         assert!(good().check().is_ok());
-        assert_eq!(
-            wrong(ShmConfig {
-                ring_slots: 100,
-                ..good()
-            }),
-            "ring_slots"
-        );
-        assert_eq!(
-            wrong(ShmConfig {
-                ring_bytes: 0,
-                ..good()
-            }),
-            "ring_bytes"
-        );
-        assert_eq!(
-            wrong(ShmConfig {
-                message_max: 63,
-                ..good()
-            }),
-            "message_max"
-        );
-        let too_long = ShmConfig {
-            message_max: (128 << 10) + 1,
-            ..good()
-        };
+        assert_eq!(wrong(ShmConfig { ring_slots: 100, ..good() }), "ring_slots");
+        assert_eq!(wrong(ShmConfig { ring_bytes: 0, ..good() }), "ring_bytes");
+        assert_eq!(wrong(ShmConfig { message_max: 63, ..good() }), "message_max");
+        let too_long = ShmConfig { message_max: (128 << 10) + 1, ..good() };
         assert_eq!(wrong(too_long), "message_max");
-        assert_eq!(
-            wrong(ShmConfig {
-                peers_max: 4096,
-                ..good()
-            }),
-            "peers_max"
-        );
-        let never = ShmConfig {
-            connect_timeout: Duration::ZERO,
-            ..good()
-        };
+        assert_eq!(wrong(ShmConfig { peers_max: 4096, ..good() }), "peers_max");
+        let never = ShmConfig { connect_timeout: Duration::ZERO, ..good() };
         assert_eq!(wrong(never), "connect_timeout_ms");
     }
 }

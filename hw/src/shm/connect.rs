@@ -49,17 +49,11 @@ struct Rejection {
 
 impl Rejection {
     fn misbehaved(what: &'static str) -> Self {
-        Rejection {
-            tell: Refusal::Invalid,
-            reason: DownReason::Misbehaved { what },
-        }
+        Rejection { tell: Refusal::Invalid, reason: DownReason::Misbehaved { what } }
     }
 
     fn unreachable(errno: i32) -> Self {
-        Rejection {
-            tell: Refusal::Busy,
-            reason: DownReason::Unreachable { errno },
-        }
+        Rejection { tell: Refusal::Busy, reason: DownReason::Unreachable { errno } }
     }
 }
 
@@ -165,10 +159,8 @@ impl Shm {
 
     /// The socket on which we have sent our greeting is readable.
     pub(crate) fn hear_answer(&mut self, peer: PeerId, now: Instant) {
-        let Some(Lane {
-            address,
-            stage: Stage::Connecting(connecting),
-        }) = self.lanes.get_mut(peer.index())
+        let Some(Lane { address, stage: Stage::Connecting(connecting) }) =
+            self.lanes.get_mut(peer.index())
         else {
             return;
         };
@@ -202,9 +194,9 @@ impl Shm {
                     Err(rejection) => rejection.reason,
                 }
             }
-            Ok(Greeting::Hello(_)) => DownReason::Misbehaved {
-                what: "a greeting with the address of another",
-            },
+            Ok(Greeting::Hello(_)) => {
+                DownReason::Misbehaved { what: "a greeting with the address of another" }
+            }
             Ok(Greeting::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
                 connecting.retry_at = now + RETRY_DELAY;
                 connecting.crossed = refusal == Refusal::Crossed;
@@ -245,11 +237,7 @@ impl Shm {
                 return self.mute_listener(now);
             }
             let deadline = now + self.config.connect_timeout;
-            self.strangers.push(Stranger {
-                id,
-                socket,
-                deadline,
-            });
+            self.strangers.push(Stranger { id, socket, deadline });
             self.needs_attention = true;
             // Its greeting is mostly there already.
             self.hear_stranger(id);
@@ -317,9 +305,7 @@ impl Shm {
                 _ => return Err(Refusal::Known),
             }
         }
-        let checked = self
-            .check(socket, hello, fds)
-            .map_err(|rejection| rejection.tell)?;
+        let checked = self.check(socket, hello, fds).map_err(|rejection| rejection.tell)?;
         // Ours is withdrawn only now that the other's is known to be good.
         if let Some(peer) = known
             && let Stage::Connecting(connecting) = &mut self.lanes[peer.index()].stage
@@ -384,17 +370,10 @@ impl Shm {
         if self.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
             return Err(Rejection {
                 tell: Refusal::Invalid,
-                reason: DownReason::Unreachable {
-                    errno: libc::EACCES,
-                },
+                reason: DownReason::Unreachable { errno: libc::EACCES },
             });
         }
-        Ok(Checked {
-            ring: Arc::new(ring),
-            bell: Arc::new(bell),
-            process,
-            read_mode,
-        })
+        Ok(Checked { ring: Arc::new(ring), bell: Arc::new(bell), process, read_mode })
     }
 
     /// Direct reads if the peer's nonce can be read where it says that it is.
@@ -406,11 +385,7 @@ impl Shm {
         let mut nonce = [0; 16];
         let read = process::read_memory(process.pid, hello.nonce_address, &mut nonce);
         let is_right = matches!(read, Ok(16)) && nonce == hello.nonce.0;
-        if is_right && !process.has_ended() {
-            ReadMode::Direct
-        } else {
-            ReadMode::Copied
-        }
+        if is_right && !process.has_ended() { ReadMode::Direct } else { ReadMode::Copied }
     }
 
     /// Both greetings are exchanged and good: the connection stands.
@@ -440,8 +415,7 @@ impl Shm {
         };
         self.lanes[peer.index()].stage = Stage::Up(Box::new(link));
         let message_max = hello.message_max as usize;
-        self.events
-            .push_back(Queued::Up(peer, Limits { message_max }));
+        self.events.push_back(Queued::Up(peer, Limits { message_max }));
         self.needs_attention = true;
     }
 
@@ -501,10 +475,7 @@ impl Shm {
                 _ => Some(connecting.retry_at.min(connecting.deadline)),
             }
         });
-        strangers
-            .chain(connecting)
-            .chain(self.listener_muted_until)
-            .min()
+        strangers.chain(connecting).chain(self.listener_muted_until).min()
     }
 }
 

@@ -73,9 +73,8 @@ impl Internal {
     /// # Errors
     /// The rule that it breaks.
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, &'static str> {
-        let header: [u8; Self::HEADER_BYTES] = bytes
-            .array(0)
-            .ok_or("an internal message that is too short")?;
+        let header: [u8; Self::HEADER_BYTES] =
+            bytes.array(0).ok_or("an internal message that is too short")?;
         let small = super::name::u32_at(&header, 8);
         let id = super::name::u32_at(&header, 4);
         let first = super::name::u64_at(&header, 16);
@@ -90,10 +89,7 @@ impl Internal {
                 },
             }),
             FRAGMENT if has_bytes => Ok(Internal::Fragment { id, offset: first }),
-            END if !has_bytes && small <= 1 => Ok(Internal::End {
-                id,
-                is_good: small == 1,
-            }),
+            END if !has_bytes && small <= 1 => Ok(Internal::End { id, is_good: small == 1 }),
             _ => Err("an internal message of no known kind"),
         }
     }
@@ -134,13 +130,7 @@ type Ended = (u64, Buffer, Result<(), ReadError>);
 impl Copied {
     /// Begins a read; the caller has checked that the bytes fit.
     pub(crate) fn start(&mut self, remote: RemoteSpan, into: Buffer, token: u64) {
-        self.imports.push_back(Import {
-            id: self.next_id,
-            remote,
-            into,
-            token,
-            received: 0,
-        });
+        self.imports.push_back(Import { id: self.next_id, remote, into, token, received: 0 });
         self.next_id = self.next_id.wrapping_add(1);
     }
 
@@ -152,9 +142,7 @@ impl Copied {
     /// Takes all our reads back, when the peer is down.
     pub(crate) fn take_reads(&mut self) -> impl Iterator<Item = (u64, Buffer)> + use<> {
         let imports = std::mem::take(&mut self.imports);
-        imports
-            .into_iter()
-            .map(|import| (import.token, import.into))
+        imports.into_iter().map(|import| (import.token, import.into))
     }
 
     /// Takes a message of the peer's device. Gives the read that it ended, if it did.
@@ -178,10 +166,7 @@ impl Copied {
                 if count > length - start {
                     return Err("more bytes of a read than were asked for");
                 }
-                let into = import
-                    .into
-                    .as_mut_slice()
-                    .and_then(|all| all.get_mut(start..));
+                let into = import.into.as_mut_slice().and_then(|all| all.get_mut(start..));
                 let into = into.and_then(|rest| rest.get_mut(..count));
                 bytes.copy_to(Internal::HEADER_BYTES, into.unwrap_or(&mut []));
                 import.received += count;
@@ -194,11 +179,7 @@ impl Copied {
                 }
                 self.requested -= 1;
                 let import = self.imports.pop_front();
-                let result = if is_good {
-                    Ok(())
-                } else {
-                    Err(ReadError::BadSpan)
-                };
+                let result = if is_good { Ok(()) } else { Err(ReadError::BadSpan) };
                 Ok(import.map(|import| (import.token, import.into, result)))
             }
         }
@@ -247,8 +228,7 @@ impl Link {
             let bytes = exposures.bytes(export.span);
             let rest = bytes.map(|all| {
                 // `sent` counts bytes of this very span.
-                all.get(usize::try_from(export.sent).unwrap_or(usize::MAX)..)
-                    .unwrap_or(&[])
+                all.get(usize::try_from(export.sent).unwrap_or(usize::MAX)..).unwrap_or(&[])
             });
             match rest {
                 Some(rest) if !rest.is_empty() => {
@@ -283,11 +263,7 @@ impl Shm {
             return Ok(());
         };
         // From a peer that is gone: its reads are given back when its ring is empty.
-        let Some(link) = self
-            .lanes
-            .get_mut(peer.index())
-            .and_then(|lane| lane.link_mut())
-        else {
+        let Some(link) = self.lanes.get_mut(peer.index()).and_then(|lane| lane.link_mut()) else {
             return Ok(());
         };
         if let Some((token, into, result)) = link.copied.hear(&taken.bytes)? {
@@ -305,10 +281,7 @@ impl Shm {
     pub(crate) fn push_copied_reads(&mut self) {
         let mut at = 0;
         while let Some(peer) = self.copying.get(at).copied() {
-            let Some(link) = self
-                .lanes
-                .get_mut(peer.index())
-                .and_then(|lane| lane.link_mut())
+            let Some(link) = self.lanes.get_mut(peer.index()).and_then(|lane| lane.link_mut())
             else {
                 self.copying.swap_remove(at);
                 continue;

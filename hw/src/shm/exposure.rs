@@ -35,10 +35,7 @@ impl Exposures {
         let at = match self.free.pop() {
             Some(at) => at,
             None if self.entries.len() < EXPOSURES_MAX => {
-                self.entries.push(Entry {
-                    generation: 0,
-                    buffer: None,
-                });
+                self.entries.push(Entry { generation: 0, buffer: None });
                 self.entries.len() - 1
             }
             None => {
@@ -55,10 +52,7 @@ impl Exposures {
             length: buffer.len() as u64,
         };
         entry.buffer = Some(buffer);
-        Ok(Exposure {
-            id: ExposureId(key),
-            span,
-        })
+        Ok(Exposure { id: ExposureId(key), span })
     }
 
     /// Gives a buffer back.
@@ -99,40 +93,16 @@ mod tests {
         let exposure = exposures.expose(Buffer::from(vec![1, 2, 3, 4])).unwrap();
         let span = exposure.span;
         assert_eq!(exposures.bytes(span), Some(&[1, 2, 3, 4][..]));
-        let part = RemoteSpan {
-            address: span.address + 1,
-            length: 2,
-            ..span
-        };
+        let part = RemoteSpan { address: span.address + 1, length: 2, ..span };
         assert_eq!(exposures.bytes(part), Some(&[2, 3][..]));
         for bad in [
             RemoteSpan { length: 5, ..span },
-            RemoteSpan {
-                length: u64::MAX,
-                ..span
-            },
-            RemoteSpan {
-                address: span.address - 1,
-                length: 1,
-                ..span
-            },
-            RemoteSpan {
-                address: span.address + 5,
-                length: 0,
-                ..span
-            },
-            RemoteSpan {
-                address: u64::MAX,
-                ..span
-            },
-            RemoteSpan {
-                key: span.key ^ 1,
-                ..span
-            },
-            RemoteSpan {
-                key: u32::MAX,
-                ..span
-            },
+            RemoteSpan { length: u64::MAX, ..span },
+            RemoteSpan { address: span.address - 1, length: 1, ..span },
+            RemoteSpan { address: span.address + 5, length: 0, ..span },
+            RemoteSpan { address: u64::MAX, ..span },
+            RemoteSpan { key: span.key ^ 1, ..span },
+            RemoteSpan { key: u32::MAX, ..span },
         ] {
             assert_eq!(exposures.bytes(bad), None, "{bad:?}");
         }

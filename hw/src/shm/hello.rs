@@ -47,13 +47,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Refusal; 5] = [
-        Refusal::Crossed,
-        Refusal::Busy,
-        Refusal::Known,
-        Refusal::Full,
-        Refusal::Invalid,
-    ];
+    const ALL: [Refusal; 5] =
+        [Refusal::Crossed, Refusal::Busy, Refusal::Known, Refusal::Full, Refusal::Invalid];
 }
 
 /// A packet of the handshake.
@@ -79,16 +74,8 @@ impl Hello {
     /// The packet.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HELLO_LENGTH);
-        let hears = if self.hears_barriers {
-            HEARS_BARRIERS
-        } else {
-            0
-        };
-        let makes = if self.makes_barriers {
-            MAKES_BARRIERS
-        } else {
-            0
-        };
+        let hears = if self.hears_barriers { HEARS_BARRIERS } else { 0 };
+        let makes = if self.makes_barriers { MAKES_BARRIERS } else { 0 };
         let address = self.address.as_bytes();
         out.extend_from_slice(&MAGIC_HELLO);
         for word in [
@@ -147,10 +134,7 @@ impl Hello {
 impl Refusal {
     /// The packet.
     pub fn emit(self) -> Vec<u8> {
-        let code = Self::ALL
-            .iter()
-            .position(|other| *other == self)
-            .unwrap_or(0);
+        let code = Self::ALL.iter().position(|other| *other == self).unwrap_or(0);
         let mut out = MAGIC_REFUSAL.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&u32::try_from(code).unwrap_or(0).to_le_bytes());
@@ -199,15 +183,9 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        assert_eq!(
-            Greeting::parse(&hello().emit()),
-            Ok(Greeting::Hello(hello()))
-        );
+        assert_eq!(Greeting::parse(&hello().emit()), Ok(Greeting::Hello(hello())));
         for refusal in Refusal::ALL {
-            assert_eq!(
-                Greeting::parse(&refusal.emit()),
-                Ok(Greeting::Refusal(refusal))
-            );
+            assert_eq!(Greeting::parse(&refusal.emit()), Ok(Greeting::Refusal(refusal)));
         }
     }
 

@@ -112,11 +112,7 @@ impl Inboxes {
             self.inboxes.resize_with(bit.index() + 1, || None);
         }
         consumer.want_bell(true);
-        self.inboxes[bit.index()] = Some(Inbox {
-            consumer,
-            peer,
-            is_hot: false,
-        });
+        self.inboxes[bit.index()] = Some(Inbox { consumer, peer, is_hot: false });
         // Whether or not the writer saw that the bell is wanted: this first look is for what it
         // wrote before, and the barrier for what it writes meanwhile.
         self.barrier();

@@ -78,11 +78,7 @@ impl ShmInfo {
             has_pidfd: pidfd.is_available,
         });
         ShmInfo {
-            read_mode: if direct_reads.is_available {
-                ReadMode::Direct
-            } else {
-                ReadMode::Copied
-            },
+            read_mode: if direct_reads.is_available { ReadMode::Direct } else { ReadMode::Copied },
             direct_reads,
             membarrier: probe_membarrier(config),
             pidfd,
@@ -109,15 +105,10 @@ impl fmt::Display for ShmInfo {
                 writeln!(f, "{:<16} {:<4} try: {next}", "", "")?;
             }
         }
-        let yama = self
-            .yama_scope
-            .map_or("none".to_owned(), |scope| scope.to_string());
+        let yama = self.yama_scope.map_or("none".to_owned(), |scope| scope.to_string());
         let filtered = if self.is_filtered { "yes" } else { "no" };
         let namespace = self.pid_namespace.as_deref().unwrap_or("unknown");
-        write!(
-            f,
-            "yama scope {yama}, system calls filtered: {filtered}, namespace {namespace}"
-        )
+        write!(f, "yama scope {yama}, system calls filtered: {filtered}, namespace {namespace}")
     }
 }
 
@@ -146,10 +137,7 @@ fn judge_reads(seen: Surroundings) -> Finding {
             libc::EPERM => "process_vm_readv is refused, by seccomp probably".to_owned(),
             errno => format!("process_vm_readv fails with errno {errno}"),
         };
-        return no(
-            reason,
-            "docker run --cap-add SYS_PTRACE ...  (or another seccomp profile)",
-        );
+        return no(reason, "docker run --cap-add SYS_PTRACE ...  (or another seccomp profile)");
     }
     if !seen.has_pidfd {
         return no(
@@ -227,15 +215,9 @@ fn probe_pidfd() -> Finding {
     let what = "pidfd";
     let alive = process::open(Pid::own()).map(|pidfd| !process::has_ended(pidfd.as_fd()));
     let (is_available, reason) = match alive {
-        Ok(true) => (
-            true,
-            "the end of a peer's process is seen at once".to_owned(),
-        ),
+        Ok(true) => (true, "the end of a peer's process is seen at once".to_owned()),
         Ok(false) => (false, "pidfd_open says that we have ended".to_owned()),
-        Err(error) => (
-            false,
-            format!("pidfd_open: {error}; the end of a socket has to do"),
-        ),
+        Err(error) => (false, format!("pidfd_open: {error}; the end of a socket has to do")),
     };
     Finding {
         what,
@@ -261,49 +243,22 @@ mod tests {
 
     #[test]
     fn each_no_has_a_reason_and_a_command() {
-        let yama = |scope| Surroundings {
-            yama_scope: Some(scope),
-            ..GOOD
-        };
+        let yama = |scope| Surroundings { yama_scope: Some(scope), ..GOOD };
         assert!(judge_reads(GOOD).is_available);
         assert!(judge_reads(yama(0)).is_available && judge_reads(yama(1)).is_available);
-        let root = Surroundings {
-            has_ptrace_capability: true,
-            ..yama(2)
-        };
+        let root = Surroundings { has_ptrace_capability: true, ..yama(2) };
         assert!(judge_reads(root).is_available);
         for bad in [
             yama(2),
             yama(3),
             yama(9),
-            Surroundings {
-                has_ptrace_capability: true,
-                ..yama(3)
-            },
-            Surroundings {
-                allows_readers: false,
-                ..yama(1)
-            },
-            Surroundings {
-                is_dumpable: false,
-                ..GOOD
-            },
-            Surroundings {
-                has_pidfd: false,
-                ..GOOD
-            },
-            Surroundings {
-                self_test_errno: Some(libc::EPERM),
-                ..GOOD
-            },
-            Surroundings {
-                self_test_errno: Some(libc::ENOSYS),
-                ..GOOD
-            },
-            Surroundings {
-                policy: ReadPolicy::Copied,
-                ..GOOD
-            },
+            Surroundings { has_ptrace_capability: true, ..yama(3) },
+            Surroundings { allows_readers: false, ..yama(1) },
+            Surroundings { is_dumpable: false, ..GOOD },
+            Surroundings { has_pidfd: false, ..GOOD },
+            Surroundings { self_test_errno: Some(libc::EPERM), ..GOOD },
+            Surroundings { self_test_errno: Some(libc::ENOSYS), ..GOOD },
+            Surroundings { policy: ReadPolicy::Copied, ..GOOD },
         ] {
             let finding = judge_reads(bad);
             assert!(!finding.is_available && finding.next.is_some(), "{bad:?}");
@@ -315,11 +270,7 @@ mod tests {
     fn the_probe_can_be_printed() {
         let info = ShmInfo::probe(&ShmConfig::default());
         assert!(info.to_string().contains("direct reads"));
-        let off = ShmConfig {
-            read: ReadPolicy::Copied,
-            membarrier: false,
-            ..ShmConfig::default()
-        };
+        let off = ShmConfig { read: ReadPolicy::Copied, membarrier: false, ..ShmConfig::default() };
         let info = ShmInfo::probe(&off);
         assert_eq!(info.read_mode, ReadMode::Copied);
         assert!(!info.membarrier.is_available && info.to_string().contains("try:"));

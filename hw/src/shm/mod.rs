@@ -198,9 +198,10 @@ impl Shm {
         let bell_memory = SealedMemory::new(c"tagmatch-bell", bell::LENGTH_BYTES)
             .map_err(system("memfd_create", ""))?;
         let mapping = bell_memory.map().map_err(system("mmap", ""))?;
-        let bell = Arc::new(Bell::new(mapping).ok_or(DeviceError::BadBuffer {
-            why: "a page is too small for a bell",
-        })?);
+        let bell = Arc::new(
+            Bell::new(mapping)
+                .ok_or(DeviceError::BadBuffer { why: "a page is too small for a bell" })?,
+        );
         let epoll = Epoll::new().map_err(system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(system("timerfd_create", ""))?;
         let watch = |fd, what: Watched| epoll.watch(fd, what.number());
@@ -263,10 +264,7 @@ impl Shm {
 
     /// Messages to oneself go through a ring like any other, in memory that nobody else sees.
     fn connect_oneself(&mut self) -> Result<(), DeviceError> {
-        let none_left = DeviceError::Exhausted {
-            what: "ring",
-            limit: bell::BITS,
-        };
+        let none_left = DeviceError::Exhausted { what: "ring", limit: bell::BITS };
         let mapping = Mapping::private(self.geometry.length_bytes()).map_err(system("mmap", ""))?;
         let (Some(ring), Some(bit)) = (Ring::new(mapping, self.geometry), self.inboxes.reserve())
         else {
@@ -295,10 +293,8 @@ impl Shm {
 
     fn add_lane(&mut self, address: Address, stage: Stage) -> Result<PeerId, DeviceError> {
         let limit = PEERS_EVER_MAX;
-        let none_left = DeviceError::Exhausted {
-            what: "peer, those that went down included",
-            limit,
-        };
+        let none_left =
+            DeviceError::Exhausted { what: "peer, those that went down included", limit };
         let number = u32::try_from(self.lanes.len()).ok();
         let number = number.filter(|number| (*number as usize) < limit);
         let peer = PeerId(number.ok_or(none_left)?);
@@ -341,9 +337,7 @@ impl Drop for Shm {
 
 impl Device for Shm {
     fn limits(&self) -> Limits {
-        Limits {
-            message_max: self.config.message_max as usize,
-        }
+        Limits { message_max: self.config.message_max as usize }
     }
 
     fn address(&self) -> Address {
@@ -380,10 +374,7 @@ impl Device for Shm {
         if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
             return Err(Refused::TooLong);
         }
-        match link
-            .producer
-            .push(header, payload, message.immediate, false)
-        {
+        match link.producer.push(header, payload, message.immediate, false) {
             Ok(()) => {
                 link.notify();
                 Ok(())

@@ -143,11 +143,7 @@ fn machine() -> u64 {
     let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
         return 0;
     };
-    let digits: String = text
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .take(16)
-        .collect();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
 
@@ -169,19 +165,9 @@ mod tests {
     #[test]
     fn tells_what_is_out_of_reach() {
         let own = ShmName::create().unwrap();
-        let elsewhere = ShmName {
-            machine: own.machine ^ 1,
-            ..own
-        };
+        let elsewhere = ShmName { machine: own.machine ^ 1, ..own };
         assert!(own.machine == 0 || elsewhere.check_reachable(&own).is_err());
-        assert!(
-            ShmName {
-                uid: own.uid ^ 1,
-                ..own
-            }
-            .check_reachable(&own)
-            .is_err()
-        );
+        assert!(ShmName { uid: own.uid ^ 1, ..own }.check_reachable(&own).is_err());
     }
 
     proptest! {

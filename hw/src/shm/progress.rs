@@ -47,11 +47,7 @@ impl Shm {
         };
         self.idle_polls = 0;
         let (peer, taken) = self.inboxes.take_common(common)?;
-        Some(Event::Message(Incoming {
-            peer,
-            immediate: taken.immediate,
-            bytes: taken.bytes,
-        }))
+        Some(Event::Message(Incoming { peer, immediate: taken.immediate, bytes: taken.bytes }))
     }
 
     fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
@@ -107,11 +103,7 @@ impl Shm {
         match event {
             Queued::Up(peer, limits) => Event::PeerUp { peer, limits },
             Queued::Down(peer, reason) => Event::PeerDown { peer, reason },
-            Queued::ReadDone(token, into, result) => Event::ReadDone {
-                token,
-                into,
-                result,
-            },
+            Queued::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
         }
     }
 
@@ -124,11 +116,7 @@ impl Shm {
         }
         let is_connecting = !self.connecting.is_empty() || !self.strangers.is_empty();
         if is_connecting || self.polls.is_multiple_of(POLLS_PER_TICK) {
-            let interval = if is_connecting {
-                LOOK_INTERVAL_CONNECTING
-            } else {
-                LOOK_INTERVAL
-            };
+            let interval = if is_connecting { LOOK_INTERVAL_CONNECTING } else { LOOK_INTERVAL };
             let now = Instant::now();
             if now.duration_since(self.last_look) >= interval {
                 self.look(now);
@@ -209,10 +197,7 @@ impl Shm {
             Stage::Up(link) => {
                 self.unwatch(&link);
                 self.inboxes.look_at(link.inbox);
-                let taken = self
-                    .inboxes
-                    .inbox(link.inbox)
-                    .map_or(0, |i| i.consumer.taken());
+                let taken = self.inboxes.inbox(link.inbox).map_or(0, |i| i.consumer.taken());
                 self.draining.push((peer, taken));
                 self.needs_attention = true;
                 self.lanes[peer.index()].stage = Stage::Draining(link, reason);

@@ -26,12 +26,7 @@ pub(crate) struct DirectRead {
 impl Shm {
     /// See [`Device::read`](crate::Device::read).
     pub(crate) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
-        let ReadRequest {
-            peer,
-            remote,
-            into,
-            token,
-        } = request;
+        let ReadRequest { peer, remote, into, token } = request;
         let length = usize::try_from(remote.length).ok();
         let Some(length) = length.filter(|length| *length <= into.len()) else {
             return Err((into, ReadError::BadSpan));
@@ -55,14 +50,7 @@ impl Shm {
         };
         self.needs_attention = true;
         if link.read_mode == ReadMode::Direct {
-            self.direct_reads.push_back(DirectRead {
-                peer,
-                remote,
-                into,
-                length,
-                done: 0,
-                token,
-            });
+            self.direct_reads.push_back(DirectRead { peer, remote, into, length, done: 0, token });
         } else {
             link.copied.start(remote, into, token);
             if !self.copying.contains(&peer) {
@@ -129,9 +117,7 @@ impl Shm {
                     return Some(Err(match error.raw_os_error() {
                         Some(libc::EFAULT) => ReadError::BadSpan,
                         Some(libc::ESRCH) => ReadError::PeerDown,
-                        errno => ReadError::Failed {
-                            errno: errno.unwrap_or(0),
-                        },
+                        errno => ReadError::Failed { errno: errno.unwrap_or(0) },
                     }));
                 }
             }

@@ -39,9 +39,7 @@ impl Shm {
             return false;
         }
         let several = (self.lanes.len() > 2).then_some(SLEEP_MAX);
-        let deadline = self
-            .next_deadline()
-            .map(|at| at.saturating_duration_since(now));
+        let deadline = self.next_deadline().map(|at| at.saturating_duration_since(now));
         let delay = several.into_iter().chain(deadline).min();
         if delay.is_some() || self.is_timer_set {
             self.timer.set(delay);
@@ -71,10 +69,7 @@ impl Shm {
         let Some(link) = self.link_mut(peer) else {
             return true;
         };
-        let answer = link
-            .producer
-            .want_space()
-            .and_then(|_| link.producer.has_half_free());
+        let answer = link.producer.want_space().and_then(|_| link.producer.has_half_free());
         match answer {
             Ok(has_room) => has_room,
             Err(PushError::Full) => false,

@@ -55,11 +55,7 @@ impl Raw {
         // SAFETY: `address` lives through the call.
         let answer =
             unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
-        if answer < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(Raw(socket))
-        }
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(Raw(socket)) }
     }
 
     pub fn listen(own: &Address) -> Raw {
@@ -67,10 +63,7 @@ impl Raw {
         let (address, length) = Self::sockaddr(&name_of(own));
         // SAFETY: `address` lives through the calls.
         unsafe {
-            assert_eq!(
-                libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length),
-                0
-            );
+            assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length), 0);
             assert_eq!(libc::listen(socket.as_raw_fd(), 5), 0);
         }
         Raw(socket)
@@ -88,10 +81,8 @@ impl Raw {
 
     pub fn send(&self, bytes: &[u8], fds: &[i32]) {
         let mut control = [0u64; 32];
-        let mut part = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
+        let mut part =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: everything points to locals that are large enough.
         unsafe {
             let mut header: libc::msghdr = mem::zeroed();
@@ -118,18 +109,12 @@ impl Raw {
     pub fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let mut bytes = [0u8; 512];
         let mut control = [0u64; 32];
-        let mut part = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut fds = Vec::new();
         // SAFETY: everything points to locals that are large enough; the descriptors are new.
         let length = unsafe {
-            let mut entry = libc::pollfd {
-                fd: self.0.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
+            let mut entry =
+                libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             if libc::poll(&raw mut entry, 1, 1000) <= 0 {
                 return None;
             }
@@ -175,10 +160,7 @@ pub fn ring_bytes(geometry: Geometry) -> usize {
 pub fn invented(like: &Address, seed: u8) -> Address {
     let mut bytes = like.as_bytes().to_vec();
     for (at, byte) in bytes[8..24].iter_mut().enumerate() {
-        *byte = byte
-            .wrapping_add(seed)
-            .wrapping_mul(5)
-            .wrapping_add(at as u8);
+        *byte = byte.wrapping_add(seed).wrapping_mul(5).wrapping_add(at as u8);
     }
     Address::from_bytes(&bytes).unwrap()
 }
@@ -209,13 +191,7 @@ impl Innocents {
     pub fn new(config: ShmConfig) -> Self {
         let (mut victim, mut friend) = (shm(config.clone()), shm(config));
         let (to_friend, to_victim) = connect(&mut victim, &mut friend);
-        Innocents {
-            victim,
-            friend,
-            to_friend,
-            to_victim,
-            round: 0,
-        }
+        Innocents { victim, friend, to_friend, to_victim, round: 0 }
     }
 
     /// An exchange; events of others are collected.
@@ -223,44 +199,32 @@ impl Innocents {
         self.round += 1;
         let round = self.round;
         let bytes = pattern(round as usize, round as usize * 37 % 5000);
-        let outgoing = Outgoing {
-            header: &[],
-            payload: &bytes,
-            immediate: Some(round),
-        };
+        let outgoing = Outgoing { header: &[], payload: &bytes, immediate: Some(round) };
         self.victim.send(self.to_friend, outgoing).unwrap();
         self.friend.send(self.to_victim, outgoing).unwrap();
         let mut others = Vec::new();
         let mut heard = [false; 2];
         let peers = [self.to_friend, self.to_victim];
-        wait_for(
-            &mut [&mut self.victim, &mut self.friend],
-            "an exchange",
-            |index, event| {
-                match event {
-                    Owned::Message(peer, immediate, got) if peer == peers[index] => {
-                        assert!(immediate == Some(round) && got == bytes && !heard[index]);
-                        heard[index] = true;
-                    }
-                    other if index == 0 => others.push(other),
-                    other => panic!("the friend saw {other:?}"),
+        wait_for(&mut [&mut self.victim, &mut self.friend], "an exchange", |index, event| {
+            match event {
+                Owned::Message(peer, immediate, got) if peer == peers[index] => {
+                    assert!(immediate == Some(round) && got == bytes && !heard[index]);
+                    heard[index] = true;
                 }
-                (heard == [true; 2]).then_some(())
-            },
-        );
+                other if index == 0 => others.push(other),
+                other => panic!("the friend saw {other:?}"),
+            }
+            (heard == [true; 2]).then_some(())
+        });
         others
     }
 
     /// Waits until the victim reports that a peer went down.
     pub fn wait_down(&mut self) -> DownReason {
-        wait_for(
-            &mut [&mut self.victim],
-            "the end of a peer",
-            |_, event| match event {
-                Owned::Down(_, reason) => Some(reason),
-                _ => None,
-            },
-        )
+        wait_for(&mut [&mut self.victim], "the end of a peer", |_, event| match event {
+            Owned::Down(_, reason) => Some(reason),
+            _ => None,
+        })
     }
 }
 
@@ -281,19 +245,14 @@ impl Accomplice {
     pub fn connect(innocents: &mut Innocents, seed: u8) -> Accomplice {
         let victim = innocents.victim.address();
         let hello = hello(invented(&victim, seed));
-        let (ring, bell) = (
-            memfd(ring_bytes(hello.geometry), SEALS),
-            memfd(BELL_BYTES, SEALS),
-        );
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
         let socket = Raw::connect(&victim).unwrap();
         socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
         wait_for(&mut [&mut innocents.victim], "the stranger", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
         });
         let (answer, fds) = socket.receive().unwrap();
-        let Ok(Greeting::Hello(theirs)) = Greeting::parse(&answer) else {
-            panic!("{answer:?}")
-        };
+        let Ok(Greeting::Hello(theirs)) = Greeting::parse(&answer) else { panic!("{answer:?}") };
         let map = |fd: &OwnedFd, length| MmapOptions::new().len(length).map_raw(fd).unwrap();
         Accomplice {
             socket,

@@ -29,11 +29,7 @@ pub enum Owned {
 pub fn poll(shm: &mut Shm) -> Option<Owned> {
     Some(match shm.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
-        Event::ReadDone {
-            token,
-            into,
-            result,
-        } => Owned::ReadDone(token, into, result),
+        Event::ReadDone { token, into, result } => Owned::ReadDone(token, into, result),
         Event::PeerUp { peer, limits } => Owned::Up(peer, limits.message_max),
         Event::PeerDown { peer, reason } => Owned::Down(peer, reason),
     })
@@ -42,10 +38,7 @@ pub fn poll(shm: &mut Shm) -> Option<Owned> {
 /// A device whose coming up to itself has been reported.
 pub fn shm(config: ShmConfig) -> Shm {
     let mut shm = Shm::new(config).unwrap();
-    assert!(matches!(
-        poll(&mut shm),
-        Some(Owned::Up(PeerId::ONESELF, _))
-    ));
+    assert!(matches!(poll(&mut shm), Some(Owned::Up(PeerId::ONESELF, _))));
     shm
 }
 
@@ -88,18 +81,12 @@ pub fn connect(a: &mut Shm, b: &mut Shm) -> (PeerId, PeerId) {
 }
 
 pub fn message(payload: &[u8]) -> Outgoing<'_> {
-    Outgoing {
-        header: &[],
-        payload,
-        immediate: None,
-    }
+    Outgoing { header: &[], payload, immediate: None }
 }
 
 /// Bytes that depend on the seed and on where they are.
 pub fn pattern(seed: usize, length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(97) ^ (at >> 8)) as u8)
-        .collect()
+    (0..length).map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(97) ^ (at >> 8)) as u8).collect()
 }
 
 /// Sends, polling both devices while the way is full; events are given to `seen`.
@@ -143,10 +130,7 @@ impl Other {
             command.args(["--pid", "--fork", "--kill-child"]);
             command
         };
-        let can = unshare()
-            .arg("true")
-            .status()
-            .is_ok_and(|status| status.success());
+        let can = unshare().arg("true").status().is_ok_and(|status| status.success());
         can.then(|| {
             let mut command = unshare();
             command.arg(std::env::current_exe().unwrap());
@@ -156,13 +140,7 @@ impl Other {
 
     fn run(mut command: Command, test: &str, role: &str) -> Other {
         let mut child = command
-            .args([
-                test,
-                "--exact",
-                "--nocapture",
-                "--test-threads=1",
-                "--include-ignored",
-            ])
+            .args([test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"])
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -170,11 +148,7 @@ impl Other {
             .unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Other {
-            child,
-            input,
-            output,
-        }
+        Other { child, input, output }
     }
 
     pub fn say(&mut self, line: &str) {
@@ -186,10 +160,7 @@ impl Other {
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
-            assert!(
-                self.output.read_line(&mut line).unwrap() > 0,
-                "the other process ended"
-            );
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
             if let Some((_, said)) = line.trim_end().split_once("> ") {
                 return said.to_owned();
             }

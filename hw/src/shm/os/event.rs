@@ -39,10 +39,7 @@ impl Epoll {
     }
 
     fn control(&self, what: i32, fd: BorrowedFd<'_>, interest: i32, number: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: interest.cast_unsigned(),
-            u64: number,
-        };
+        let mut event = libc::epoll_event { events: interest.cast_unsigned(), u64: number };
         // SAFETY: `event` lives through the call.
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), what, fd.as_raw_fd(), &raw mut event) })
             .map(drop)
@@ -83,28 +80,17 @@ impl Timer {
 
     /// Becomes readable after `delay`, or never. Forgets what it was set to, and that it went off.
     pub(crate) fn set(&self, delay: Option<Duration>) {
-        let zero = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = delay.map_or(zero, |delay| libc::timespec {
             tv_sec: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
             // Zero would stop the timer.
             tv_nsec: i64::from(delay.subsec_nanos().max(1)),
         });
-        let setting = libc::itimerspec {
-            it_interval: zero,
-            it_value: value,
-        };
+        let setting = libc::itimerspec { it_interval: zero, it_value: value };
         // SAFETY: `setting` lives through the call; no old setting is asked for. It can't fail: the
         // descriptor is a timer and the values are in range.
         unsafe {
-            libc::timerfd_settime(
-                self.0.as_raw_fd(),
-                0,
-                &raw const setting,
-                std::ptr::null_mut(),
-            )
+            libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut())
         };
     }
 }
@@ -117,22 +103,14 @@ impl AsFd for Timer {
 
 /// Whether `fd` is readable, or at its end, now.
 pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, as said, that lives through the call.
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
 /// Whether the other end of a connected socket has hung up, whatever is still to be read.
 pub(crate) fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one entry, as said, that lives through the call.
     let count = unsafe { libc::poll(&raw mut poll, 1, 0) };
     count > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0

@@ -123,14 +123,9 @@ mod tests {
     fn a_memfd_without_seals_is_refused() {
         // SAFETY: the name ends in a zero byte; the descriptor is new.
         let fd = unsafe {
-            OwnedFd::from_raw_fd(libc::memfd_create(
-                c"test".as_ptr(),
-                libc::MFD_ALLOW_SEALING,
-            ))
+            OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING))
         };
-        std::fs::File::from(fd.try_clone().unwrap())
-            .set_len(4096)
-            .unwrap();
+        std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
         assert!(SealedMemory::from_peer(fd, 4096).is_err());
     }
 }

@@ -13,11 +13,7 @@ use crate::DeviceError;
 
 /// The answer of a system call that says -1 for an error.
 pub(crate) fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
-    if answer < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(answer)
-    }
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
 /// The answer of a system call that says -1 for an error, else a count.

@@ -45,14 +45,9 @@ pub(crate) fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result
     let Ok(remote) = usize::try_from(address) else {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
     };
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(remote),
-        iov_len: into.len(),
-    };
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: into.len() };
     // SAFETY: the local part is a slice that is ours alone; the remote part is checked by the
     // kernel against the other process' memory.
     check_count(unsafe {

@@ -43,10 +43,7 @@ fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
     // The first byte stays zero: that is what makes the name abstract.
-    let room = address
-        .sun_path
-        .get_mut(1..=name.len())
-        .ok_or(io::ErrorKind::InvalidInput)?;
+    let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
     for (to, from) in room.iter_mut().zip(name) {
         *to = from.cast_signed();
     }
@@ -111,16 +108,9 @@ fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> i
 
 /// Who is at the other end: whoever connected, or listened.
 pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
-    let nobody = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
+    let nobody = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let peer = option(socket, libc::SO_PEERCRED, nobody)?;
-    Ok(Credentials {
-        pid: Pid(peer.pid),
-        uid: peer.uid,
-    })
+    Ok(Credentials { pid: Pid(peer.pid), uid: peer.uid })
 }
 
 /// A pidfd of the process at the other end.
@@ -141,10 +131,7 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Resul
 /// Sends one packet with descriptors.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut control: Control = [0; 8];
-    let mut part = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut part;
@@ -177,20 +164,13 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     let sent =
         check_count(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })?;
     // A packet goes whole or not at all.
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Receives one packet with its descriptors; `WouldBlock` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     let mut control: Control = [0; 8];
-    let mut part = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut part;
@@ -211,9 +191,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Pac
             let is_rights =
                 (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS;
             if is_rights {
-                let bytes = (*header)
-                    .cmsg_len
-                    .saturating_sub(libc::CMSG_LEN(0) as usize);
+                let bytes = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let data = libc::CMSG_DATA(header).cast::<libc::c_int>();
                 for index in 0..bytes / size_of::<libc::c_int>() {
                     fds.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
@@ -223,11 +201,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Pac
         }
     }
     let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
-    Ok(Packet {
-        length,
-        truncated: message.msg_flags & cut != 0 || fds.len() > FDS_MAX,
-        fds,
-    })
+    Ok(Packet { length, truncated: message.msg_flags & cut != 0 || fds.len() > FDS_MAX, fds })
 }
 
 /// Sends one byte to wake a sleeper. Failing is fine: a full socket wakes it anyway, a closed one

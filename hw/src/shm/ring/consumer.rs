@@ -88,13 +88,7 @@ impl Consumer {
             message_bytes_max,
             internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
-        Consumer {
-            ring,
-            bounds,
-            taken: start,
-            published: start,
-            is_publish_due: false,
-        }
+        Consumer { ring, bounds, taken: start, published: start, is_publish_due: false }
     }
 
     /// A watch on the next message.
@@ -108,10 +102,7 @@ impl Consumer {
 
     /// What the next slot says, if a message is in it.
     #[inline]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "takes the halves of the word"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) fn peek(&self) -> Option<Meta> {
         let word = self.ring.slot(self.taken.messages).word.load(Acquire);
         let is_next = word as u32 == self.taken.messages.wrapping_add(1);
@@ -202,11 +193,7 @@ impl Consumer {
     /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a
     /// barrier between this and the next [`Consumer::peek`].
     pub(crate) fn want_bell(&self, wanted: bool) {
-        self.ring
-            .header()
-            .bell_wanted
-            .0
-            .store(u32::from(wanted), Relaxed);
+        self.ring.header().bell_wanted.0.store(u32::from(wanted), Relaxed);
     }
 
     /// How many messages were taken, modulo 2^32.

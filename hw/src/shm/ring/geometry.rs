@@ -28,15 +28,9 @@ impl Progress {
     }
 
     /// Undoes [`Progress::pack`].
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "takes the halves of the word"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub fn unpack(word: u64) -> Self {
-        Progress {
-            messages: word as u32,
-            spill_bytes: (word >> 32) as u32,
-        }
+        Progress { messages: word as u32, spill_bytes: (word >> 32) as u32 }
     }
 
     /// How far it is from `earlier` to here.

@@ -56,11 +56,7 @@ impl Ring {
         let start = NonNull::new(mapping.start())?;
         let fits = mapping.length() == geometry.length_bytes()
             && start.as_ptr().addr().is_multiple_of(align_of::<Header>());
-        fits.then_some(Ring {
-            _mapping: mapping,
-            start,
-            geometry,
-        })
+        fits.then_some(Ring { _mapping: mapping, start, geometry })
     }
 
     #[inline]

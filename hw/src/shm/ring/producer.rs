@@ -37,12 +37,7 @@ impl Producer {
 
     /// For a ring that has come so far; both ends must start at the same place.
     pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
-        Producer {
-            ring,
-            produced: start,
-            consumed: start,
-            refused_at: start,
-        }
+        Producer { ring, produced: start, consumed: start, refused_at: start }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -52,10 +47,7 @@ impl Producer {
     /// Writes one message of `first` and `second` in one run. The caller has checked that it is no
     /// longer than the geometry's `message_max`.
     #[inline]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "below 2^28, as the caller has checked"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
     pub(crate) fn push(
         &mut self,
         first: &[u8],
@@ -90,22 +82,14 @@ impl Producer {
 
     /// Stores what completes a slot; the body has been written.
     #[inline]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the constants are below 64"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
     fn publish(&mut self, length: u32, immediate: Option<u32>, internal: bool) {
         let slot = self.ring.slot(self.produced.messages);
         if let Some(value) = immediate {
             let at = INLINE_BYTES - IMMEDIATE_BYTES;
             // SAFETY: the last bytes of a free slot's body; the message's own bytes end before
             // them.
-            unsafe {
-                body(slot)
-                    .add(at)
-                    .cast::<[u8; 4]>()
-                    .write(value.to_le_bytes())
-            };
+            unsafe { body(slot).add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
         }
         self.produced.messages = self.produced.messages.wrapping_add(1);
         let meta = Meta::new(length, immediate.is_some(), internal);
@@ -114,10 +98,7 @@ impl Producer {
 
     #[cold]
     #[inline(never)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "at most the geometry's message_max"
-    )]
+    #[allow(clippy::cast_possible_truncation, reason = "at most the geometry's message_max")]
     fn push_spilled(
         &mut self,
         first: &[u8],

@@ -64,11 +64,7 @@ impl Slot {
         }
         #[cfg(not(target_arch = "x86_64"))]
         for (to, from) in copy.chunks_exact_mut(8).zip(&self.body) {
-            to.copy_from_slice(
-                &from
-                    .load(std::sync::atomic::Ordering::Relaxed)
-                    .to_ne_bytes(),
-            );
+            to.copy_from_slice(&from.load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes());
         }
         copy
     }
@@ -140,25 +136,12 @@ pub fn parse(meta: Meta, bounds: Bounds) -> Result<Shape, &'static str> {
     }
     let immediate = meta.0 & Meta::IMMEDIATE != 0;
     let internal = meta.0 & Meta::INTERNAL != 0;
-    let length_max = if internal {
-        bounds.internal_bytes_max
-    } else {
-        bounds.message_bytes_max
-    };
+    let length_max = if internal { bounds.internal_bytes_max } else { bounds.message_bytes_max };
     if length > length_max {
         return Err("a message is longer than allowed");
     }
-    let room = if immediate {
-        BODY_BYTES - 4
-    } else {
-        BODY_BYTES
-    };
-    Ok(Shape {
-        length,
-        inline: length.min(room),
-        immediate,
-        internal,
-    })
+    let room = if immediate { BODY_BYTES - 4 } else { BODY_BYTES };
+    Ok(Shape { length, inline: length.min(room), immediate, internal })
 }
 
 #[cfg(test)]
@@ -166,10 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BOUNDS: Bounds = Bounds {
-        message_bytes_max: 16448,
-        internal_bytes_max: 40000,
-    };
+    const BOUNDS: Bounds = Bounds { message_bytes_max: 16448, internal_bytes_max: 40000 };
 
     proptest! {
         #[test]

@@ -36,25 +36,15 @@ fn pop(consumer: &mut Consumer) -> Option<Popped> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push {
-        header: usize,
-        payload: usize,
-        immediate: Option<u32>,
-    },
+    Push { header: usize, payload: usize, immediate: Option<u32> },
     Pop,
     Publish,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let payload = prop_oneof![0usize..80, 0usize..=1984, Just(1984)];
-    let push =
-        (0usize..=64, payload, any::<Option<u32>>()).prop_map(|(header, payload, immediate)| {
-            Step::Push {
-                header,
-                payload,
-                immediate,
-            }
-        });
+    let push = (0usize..=64, payload, any::<Option<u32>>())
+        .prop_map(|(header, payload, immediate)| Step::Push { header, payload, immediate });
     prop::collection::vec(
         prop_oneof![4 => push, 4 => Just(Step::Pop), 1 => Just(Step::Publish)],
         1..300,
