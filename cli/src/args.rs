@@ -115,7 +115,7 @@ pub(crate) struct Measure {
     /// The same before it, not counted [1000, at most 50 ms]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
     pub(crate) warmup: Option<u64>,
-    /// Messages sent before an answer (bw, rate) [64, at most 8 MiB]
+    /// Messages sent before an answer (bw, rate) [64, at most 1 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=WINDOW_MAX))]
     pub(crate) window: Option<u64>,
     /// Receives posted first on both sides that never match

@@ -16,9 +16,11 @@ const TIME: Duration = Duration::from_millis(500);
 const WARMUP_ITERS: u64 = 1000;
 const WARMUP_TIME: Duration = Duration::from_millis(50);
 const WINDOW: u64 = 64;
-/// Unless told, not more than this is in flight: as much as stays in a core's own caches and near
-/// them, so that it is the transport that is measured.
-const WINDOW_BYTES: u64 = 8 << 20;
+/// Unless told, not more than this is in flight or between two checks: as much as stays in a core's
+/// own cache, so that it is the transport that is measured and not main memory.
+const WINDOW_BYTES: u64 = 1 << 20;
+/// A large message does not have to wait for the answer to the one before it.
+const WINDOW_MIN: u64 = 2;
 /// Between two checks of the payloads a ping-pong fills this much, or one message.
 const PING_PONG_BYTES: u64 = 256 << 10;
 const PING_PONG_BATCH: u64 = 256;
@@ -137,7 +139,8 @@ impl Plan {
         let (traffic, window, batch) = match self.test {
             Test::Lat => (Traffic::PingPong, 1, fit(PING_PONG_BYTES, PING_PONG_BATCH)),
             Test::Bw | Test::Rate => {
-                let window = self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW));
+                let window =
+                    self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW).max(WINDOW_MIN));
                 let windows = (WINDOW_BYTES / (size.max(1) * window)).clamp(1, STREAM_WINDOWS);
                 (Traffic::Stream, window, (window * windows).min(BATCH_MAX))
             }
