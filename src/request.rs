@@ -110,6 +110,9 @@ impl<T: Output, A: Access> Request<T, A> {
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
     pub fn wait(mut self) -> Result<T, Failed> {
+        if let Some(result) = self.test() {
+            return result;
+        }
         if let Progress::Pending(request) = self.progress {
             let done = wait_until(&self.access, Some(request), |s| s.engine.take(request));
             match done {

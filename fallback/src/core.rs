@@ -103,6 +103,9 @@ impl Core {
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
+        if let Some(tmh) = wire::Message::parse_eager(bytes) {
+            return self.eager(*peer, &tmh, *immediate, bytes);
+        }
         match wire::Message::parse(bytes)? {
             wire::Message::Eager(tmh) => self.eager(*peer, &tmh, *immediate, bytes),
             wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
@@ -214,15 +217,11 @@ impl Core {
                 Some(_) => {}
             }
         }
-        // The entry of the list names the place in the table, so the place comes first.
-        let request = Request::new(State::Sending);
-        let Ok(key) = self.requests.insert(request, REQUESTS_MAX) else {
+        let Some(key) = self.requests.vacant(REQUESTS_MAX) else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let handle = self.posted.post(pattern, key.index);
-        if let Some(request) = self.requests.get_mut(key) {
-            request.state = State::Posted { handle, buffer };
-        }
+        self.requests.fill(key, Request::new(State::Posted { handle, buffer }));
         Started::Pending(RequestId(key))
     }
 

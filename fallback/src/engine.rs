@@ -113,7 +113,7 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
         let started = self.core.receive(pattern, buffer);
-        self.settle_started(started)
+        if self.core.todo.is_empty() { started } else { self.settle_started(started) }
     }
 
     /// The envelope of the oldest waiting message that matches. Makes no progress by itself.

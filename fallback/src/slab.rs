@@ -28,20 +28,31 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Adds an entry; `None` if all `limit` places are taken.
+    /// Adds an entry; gives it back if all `limit` places are taken.
     #[inline]
     pub(crate) fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
-            slot.entry = Some(entry);
-            return Ok(Key { index, generation: slot.generation });
+        let Some(key) = self.vacant(limit) else { return Err(entry) };
+        self.fill(key, entry);
+        Ok(key)
+    }
+
+    /// The key that the next entry will have; `None` if all `limit` places are taken.
+    #[inline]
+    pub(crate) fn vacant(&self, limit: u32) -> Option<Key> {
+        if let Some(&index) = self.free.last() {
+            return Some(Key { index, generation: self.slots[index as usize].generation });
         }
-        match u32::try_from(self.slots.len()) {
-            Ok(index) if index < limit => {
-                self.slots.push(Slot { generation: 0, entry: Some(entry) });
-                Ok(Key { index, generation: 0 })
-            }
-            _ => Err(entry),
+        let index = u32::try_from(self.slots.len()).ok().filter(|&index| index < limit)?;
+        Some(Key { index, generation: 0 })
+    }
+
+    /// Adds an entry under the key that [`Slab::vacant`] gave last.
+    #[inline]
+    pub(crate) fn fill(&mut self, key: Key, entry: T) {
+        let entry = Some(entry);
+        match self.free.pop() {
+            Some(index) => self.slots[index as usize].entry = entry,
+            None => self.slots.push(Slot { generation: key.generation, entry }),
         }
     }
 

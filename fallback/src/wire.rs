@@ -382,6 +382,15 @@ pub enum Message {
 }
 
 impl Message {
+    /// Reads the header of an eager message, and of no other: the short way to the common case.
+    #[inline]
+    pub fn parse_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
+        let header: [u8; TMH_BYTES] = bytes.array(0)?;
+        let app_ctx = AppCtx(be32(&header, 4));
+        let eager = header[0] == Opcode::Eager as u8 && app_ctx.0 & AppCtx::COMPANION == 0;
+        eager.then(|| Tmh { opcode: Opcode::Eager, app_ctx, tag: Tag(be64(&header, 8)) })
+    }
+
     /// Reads any message.
     #[inline]
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
@@ -404,10 +413,12 @@ impl Message {
     }
 }
 
+#[inline]
 fn be32(bytes: &[u8; 16], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+#[inline]
 fn be64(bytes: &[u8; 16], at: usize) -> u64 {
     (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))
 }
@@ -430,6 +441,7 @@ mod tests {
         let bytes = *b"\x03\0\0\0\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18";
         assert_eq!(tmh.emit(), bytes);
         assert_eq!(Tmh::parse(&bytes), Ok(tmh));
+        assert_eq!(Message::parse_eager(&Bytes::from_slice(&bytes)), Some(tmh));
         let rvh = Rvh { va: 0x0102_0304_0506_0708, rkey: 0x1112_1314, len: 0x2122_2324 };
         assert_eq!(
             rvh.emit(),
