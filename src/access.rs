@@ -51,13 +51,8 @@ impl State {
         if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
     }
 
-    #[inline]
-    fn take_wakers(&mut self) -> Vec<Waker> {
-        if self.engine.has_woken() { self.collect_wakers() } else { Vec::new() }
-    }
-
     #[cold]
-    fn collect_wakers(&mut self) -> Vec<Waker> {
+    fn take_wakers(&mut self) -> Vec<Waker> {
         let woken = self.engine.take_woken();
         woken.into_iter().filter_map(|request| self.wakers.remove(&request)).collect()
     }
@@ -128,10 +123,12 @@ impl Access for Local {
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.0.0.borrow_mut();
         let out = f(&mut state);
-        let wakers = state.take_wakers();
-        drop(state);
-        // Foreign code, which may well call this worker: nothing is borrowed any more.
-        wakers.into_iter().for_each(Waker::wake);
+        if state.engine.has_woken() {
+            let wakers = state.take_wakers();
+            drop(state);
+            // Foreign code, which may well call this worker: nothing is borrowed any more.
+            wakers.into_iter().for_each(Waker::wake);
+        }
         out
     }
 
@@ -157,9 +154,11 @@ impl Shared {
     #[inline]
     fn run<R>(mut state: MutexGuard<'_, State>, f: impl FnOnce(&mut State) -> R) -> R {
         let out = f(&mut state);
-        let wakers = state.take_wakers();
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        if state.engine.has_woken() {
+            let wakers = state.take_wakers();
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
+        }
         out
     }
 }

@@ -12,7 +12,7 @@ use crate::peer::{Peer, PeerState};
 use crate::request::{Completion, Request, RequestId, Started, State, Status};
 use crate::slab::{Key, Slab};
 use crate::store::Store;
-use crate::wire::{self, AppCtx, Control, Opcode, TMH_BYTES, Tmh, WireError};
+use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError};
 
 /// Requests or messages that a worker can hold at once: as many as a matching list holds.
 pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
@@ -110,7 +110,7 @@ impl Core {
             wire::Message::Eager(tmh) => self.eager(*peer, &tmh, *immediate, bytes),
             wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
             wire::Message::Fin(operation) => {
-                let ended = self.end_operation(*peer, operation, "FIN")?;
+                let ended = self.end_operation(*peer, operation, Kind::Fin)?;
                 self.todo.push(Todo::Finish(ended, Ok(())));
                 Ok(())
             }
@@ -120,7 +120,7 @@ impl Core {
                 Ok(())
             }
             wire::Message::Control(Control::Abort { app_ctx, errno }) => {
-                let ended = self.end_operation(*peer, app_ctx, "abort")?;
+                let ended = self.end_operation(*peer, app_ctx, Kind::Abort)?;
                 let errno = i32::try_from(errno).unwrap_or(0);
                 self.todo.push(Todo::Finish(ended, Err(Fault::NotRead { peer: *peer, errno })));
                 Ok(())
@@ -384,7 +384,7 @@ impl Core {
         &mut self,
         peer: PeerId,
         operation: AppCtx,
-        kind: &'static str,
+        kind: Kind,
     ) -> Result<Operation, WireError> {
         let key = self.operations.key_at(operation.index()).filter(|key| {
             let ours = AppCtx::new(key.index, key.generation) == operation;

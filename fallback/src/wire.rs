@@ -35,14 +35,12 @@ const VERSION: u8 = 1;
 #[non_exhaustive]
 pub enum WireError {
     /// Too few bytes for the header, or too many.
-    #[error("a {kind} of {length} bytes, which has {expected}")]
+    #[error("a {kind} of {length} bytes, which has {}", kind.expected_bytes())]
     Length {
         /// Kind of message.
-        kind: &'static str,
+        kind: Kind,
         /// Bytes that there were.
-        length: usize,
-        /// Bytes that there should be.
-        expected: &'static str,
+        length: u32,
     },
     /// A TMH opcode that does not exist.
     #[error("opcode {0} in a tag-matching header, which has 0 to 3")]
@@ -67,8 +65,8 @@ pub enum WireError {
     /// A FIN or an abort for an operation that isn't under way with this peer.
     #[error("{kind} for operation {operation}, which isn't under way with this peer")]
     NoSuchOperation {
-        /// `FIN` or `abort`.
-        kind: &'static str,
+        /// FIN or abort.
+        kind: Kind,
         /// As it came.
         operation: AppCtx,
     },
@@ -78,6 +76,48 @@ pub enum WireError {
         /// Bytes that it would have taken.
         bytes: u64,
     },
+}
+
+/// Kinds of messages, as errors name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Not known yet: too short for a header.
+    Message,
+    /// A rendezvous request.
+    Rendezvous,
+    /// The end of an operation.
+    Fin,
+    /// A control message.
+    Control,
+    /// The control message that ends an operation that failed.
+    Abort,
+}
+
+impl Kind {
+    fn expected_bytes(self) -> &'static str {
+        match self {
+            Kind::Message => "16 or more",
+            Kind::Rendezvous => "32 or 48",
+            Kind::Fin => "16 to 32",
+            Kind::Control | Kind::Abort => "16",
+        }
+    }
+
+    fn of_length(self, length: usize) -> WireError {
+        WireError::Length { kind: self, length: u32::try_from(length).unwrap_or(u32::MAX) }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Message => "message",
+            Kind::Rendezvous => "RNDV",
+            Kind::Fin => "FIN",
+            Kind::Control => "control message",
+            Kind::Abort => "abort",
+        })
+    }
 }
 
 /// TMH opcodes (`IBV_TMH_*`).
@@ -288,7 +328,7 @@ impl Rendezvous {
     /// Reads a request whose TMH was read already. Without a companion the RVH's length counts.
     pub fn parse(tmh: &Tmh, bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = WireError::Length { kind: "RNDV", length, expected: "32 or 48" };
+        let wrong = Kind::Rendezvous.of_length(length);
         let rvh = Rvh::parse(&bytes.array(TMH_BYTES).ok_or(wrong)?);
         let companion = match length {
             32 => Companion { immediate: None, length: rvh.len.into() },
@@ -352,7 +392,7 @@ impl Control {
     /// Reads a message whose first byte said NO_TAG.
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = WireError::Length { kind: "control message", length, expected: "16" };
+        let wrong = Kind::Control.of_length(length);
         let all: [u8; Self::BYTES] = bytes.array(0).filter(|_| length == 16).ok_or(wrong)?;
         if all[1] != VERSION {
             return Err(WireError::Version(all[1]));
@@ -398,7 +438,7 @@ impl Message {
         if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
             return Control::parse(bytes).map(Message::Control);
         }
-        let wrong = WireError::Length { kind: "message", length, expected: "16 or more" };
+        let wrong = Kind::Message.of_length(length);
         let tmh = Tmh::parse(&bytes.array(0).ok_or(wrong)?)?;
         if tmh.app_ctx.0 & AppCtx::COMPANION != 0 {
             return Err(WireError::Flags(AppCtx::COMPANION));
@@ -407,7 +447,7 @@ impl Message {
             Opcode::Eager => Ok(Message::Eager(tmh)),
             Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(Message::Rendezvous),
             Opcode::Fin if length <= FIN_BYTES_MAX => Ok(Message::Fin(tmh.app_ctx.operation())),
-            Opcode::Fin => Err(WireError::Length { kind: "FIN", length, expected: "16 to 32" }),
+            Opcode::Fin => Err(Kind::Fin.of_length(length)),
             Opcode::NoTag => Control::parse(bytes).map(Message::Control),
         }
     }
@@ -486,7 +526,7 @@ mod tests {
         bytes.resize(32, 0);
         assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
         bytes.resize(33, 0);
-        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: "FIN", .. })));
+        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: Kind::Fin, .. })));
     }
 
     #[test]

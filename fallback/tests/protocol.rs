@@ -4,7 +4,7 @@
 
 mod wire;
 
-use tagmatch_fallback::wire::{AppCtx, Control, Opcode, Rendezvous, Tmh, WireError};
+use tagmatch_fallback::wire::{AppCtx, Control, Kind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{Completion, Fault, PeerFault, RequestId, SendMode, Started, Status};
 use tagmatch_hw::{Buffer, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
@@ -358,8 +358,8 @@ fn whoever_breaks_the_protocol_is_broken_with() {
     request[47] = 11;
     let no_such = |kind| WireError::NoSuchOperation { kind, operation: unknown };
     let cases: [(&[u8], WireError); 4] = [
-        (&fin, no_such("FIN")),
-        (&abort, no_such("abort")),
+        (&fin, no_such(Kind::Fin)),
+        (&abort, no_such(Kind::Abort)),
         (&request, WireError::Lengths { rvh: 10, real: 11 }),
         (&[9; 16], WireError::Opcode(9)),
     ];

@@ -24,13 +24,16 @@ enum Memory {
     Vec(Vec<u8>),
     Shared(Arc<[u8]>),
     Raw(RawMemory),
+    RawReadOnly(RawMemory),
 }
 
 struct RawMemory {
     start: NonNull<u8>,
     length: usize,
-    writable: bool,
 }
+
+// It is moved with every operation.
+const _: () = assert!(size_of::<Buffer>() == 24);
 
 // SAFETY: the caller of `Buffer::from_raw` vouched for the memory from any thread, until the
 // buffer is gone; the other kinds of memory are `Send` by themselves.
@@ -58,27 +61,24 @@ impl Buffer {
     /// dropped: `length` bytes at `start` stay allocated and initialised; nobody writes them; and if
     /// `writable`, nobody else reads them. Any thread may do the reading and writing.
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
-        Buffer(Memory::Raw(RawMemory { start, length, writable }))
+        let raw = RawMemory { start, length };
+        Buffer(if writable { Memory::Raw(raw) } else { Memory::RawReadOnly(raw) })
     }
 
     /// Whether a receive may use it. Shared bytes can only be sent.
     pub fn is_writable(&self) -> bool {
-        match &self.0 {
-            Memory::Vec(_) => true,
-            Memory::Shared(_) => false,
-            Memory::Raw(raw) => raw.writable,
-        }
+        matches!(self.0, Memory::Vec(_) | Memory::Raw(_))
     }
 
     /// The bytes for writing, or `None` if they can only be read.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Memory::Vec(vec) => Some(vec),
-            Memory::Raw(raw) if raw.writable => {
+            Memory::Raw(raw) => {
                 // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised.
                 Some(unsafe { std::slice::from_raw_parts_mut(raw.start.as_ptr(), raw.length) })
             }
-            Memory::Shared(_) | Memory::Raw(_) => None,
+            Memory::Shared(_) | Memory::RawReadOnly(_) => None,
         }
     }
 
@@ -99,7 +99,7 @@ impl Deref for Buffer {
             Memory::Vec(vec) => vec,
             Memory::Shared(shared) => shared,
             // SAFETY: valid for reads and not written by others, by the promise made to `from_raw`.
-            Memory::Raw(raw) => unsafe {
+            Memory::Raw(raw) | Memory::RawReadOnly(raw) => unsafe {
                 std::slice::from_raw_parts(raw.start.as_ptr(), raw.length)
             },
         }
@@ -135,7 +135,7 @@ impl fmt::Debug for Buffer {
         let kind = match &self.0 {
             Memory::Vec(_) => "owned",
             Memory::Shared(_) => "shared",
-            Memory::Raw(_) => "raw",
+            Memory::Raw(_) | Memory::RawReadOnly(_) => "raw",
         };
         write!(f, "Buffer({} bytes, {kind})", self.len())
     }
