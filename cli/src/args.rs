@@ -84,9 +84,9 @@ pub(crate) enum Command {
 /// What the tour and the measuring commands share.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// CPU numbers for this side and the other
+    /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]
-    pub(crate) pin: Option<Pin>,
+    pub(crate) pin: Option<PinChoice>,
     /// Device to use, by its name in `tagperf info` [the best]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
@@ -219,12 +219,54 @@ pub(crate) struct Pin {
     pub(crate) there: u32,
 }
 
+/// What becomes of the sides' CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PinChoice {
+    /// The scheduler has its way.
+    Free,
+    /// As the user wants it.
+    Wanted(Pin),
+    /// As we think best: the user said nothing.
+    Ours(Pin),
+}
+
+impl PinChoice {
+    pub(crate) fn pin(self) -> Option<Pin> {
+        match self {
+            PinChoice::Free => None,
+            PinChoice::Wanted(pin) | PinChoice::Ours(pin) => Some(pin),
+        }
+    }
+}
+
+impl Common {
+    /// The CPUs of both sides, if they are to be kept there.
+    pub(crate) fn pin(&self) -> Option<Pin> {
+        self.pin.and_then(PinChoice::pin)
+    }
+
+    /// The same with CPUs chosen, unless the user did: for two sides that both run here.
+    pub(crate) fn with_pin(&self) -> Self {
+        let ours = || crate::trust::two_cpus().map(PinChoice::Ours);
+        Self { pin: self.pin.or_else(ours), ..self.clone() }
+    }
+}
+
+impl FromStr for PinChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(PinChoice::Free) } else { text.parse().map(PinChoice::Wanted) }
+    }
+}
+
 impl FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is no pair of CPUs; two numbers such as 0,1 would be right");
+        let wrong = || {
+            format!("`{text}` is no pair of CPUs; two numbers such as 0,1, or none, would be right")
+        };
         let (here, there) = text.split_once(',').ok_or_else(wrong)?;
         let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
         Ok(Self { here: cpu(here)?, there: cpu(there)? })
@@ -310,7 +352,7 @@ mod tests {
         assert_eq!((m.iters, m.warmup, m.window), (Some(10), Some(0), Some(4)));
         assert_eq!((m.posted_depth, m.unexpected_depth, m.wildcard), (5, 6, 50));
         assert_eq!(m.duration, Some(Duration::from_millis(500)));
-        assert_eq!(m.common.pin, Some(Pin { here: 0, there: 1 }));
+        assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
         assert!(read("").unwrap().command.is_none());

@@ -34,6 +34,8 @@ use series::Series;
 
 /// `tagperf lat | bw | rate`.
 pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
+    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let args = &args::Measure { common, ..args.clone() };
     let plan = Plan::new(test, args)?;
     let (mut people, mut json) = outputs(&args.common)?;
     let mut series = Series::open(args.host.as_ref(), &args.common)?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::args::Pin;
+use crate::args::{Pin, PinChoice};
 use crate::failure::Failure;
 
 /// Facts about this machine and this run that a reader needs to trust the figures.
@@ -23,12 +23,15 @@ pub(crate) struct Trust {
     /// This side's CPU and the other's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pin: Option<[u32; 2]>,
+    #[serde(skip)]
+    pub(crate) pin_is_ours: bool,
     pub(crate) warnings: Vec<String>,
 }
 
 impl Trust {
     /// Looks around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
-    pub(crate) fn gather(pin: Option<Pin>) -> Self {
+    pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
+        let pin = choice.and_then(PinChoice::pin);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
         let clock_source =
@@ -41,6 +44,7 @@ impl Trust {
             clock_source,
             governor,
             pin: pin.map(|pin| [pin.here, pin.there]),
+            pin_is_ours: matches!(choice, Some(PinChoice::Ours(_))),
             warnings: Vec::new(),
         };
         trust.warnings = trust.warn(pin, load_average());
@@ -81,6 +85,9 @@ impl Trust {
     /// The machine's part of the block above a table, warnings last.
     pub(crate) fn facts(&self) -> String {
         let pinning = match self.pin {
+            Some([here, there]) if self.pin_is_ours => {
+                format!("CPU {here} here, CPU {there} there; --pin CPU,CPU or none for others")
+            }
             Some([here, there]) => format!("CPU {here} here, CPU {there} there"),
             None => "none".into(),
         };
@@ -109,6 +116,14 @@ pub(crate) fn heading(title: &str, facts: &[(&str, String)]) -> String {
 
 fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
+}
+
+/// The first two CPUs that are open to this process, if there are two.
+pub(crate) fn two_cpus() -> Option<Pin> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let mut next = || u32::try_from(cpus.next()?).ok();
+    Some(Pin { here: next()?, there: next()? })
 }
 
 /// Keeps this process on one CPU; new threads too.
@@ -182,6 +197,7 @@ mod tests {
             clock_source: Some("tsc".into()),
             governor: Some("performance".into()),
             pin: Some([0, 2]),
+            pin_is_ours: false,
             warnings: vec!["beware".into()],
         }
     }

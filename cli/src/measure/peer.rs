@@ -165,5 +165,6 @@ pub(super) fn run(
         }
     }
     side.check_fillers("after the measurement")?;
+    side.let_go()?;
     Ok(side.matched())
 }

@@ -155,7 +155,7 @@ impl Plan {
             wildcard_percent: depth.wildcard_percent,
             wildcard_recv: depth.wildcard_recv,
             validate: !self.common.no_validate,
-            pin: self.common.pin.map(|pin| pin.there),
+            pin: self.common.pin().map(|pin| pin.there),
             device: self.common.device.clone(),
             address: String::new(),
         }

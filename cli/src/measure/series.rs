@@ -54,7 +54,7 @@ impl Series {
     pub(super) fn open(host: Option<&Host>, common: &Common) -> Result<Self, Failure> {
         let trust = Trust::gather(common.pin);
         let mut other = Other::find(host)?;
-        if let Some(pin) = common.pin {
+        if let Some(pin) = common.pin() {
             trust::pin(pin.here)?;
         }
         let time = Duration::from_secs(5);

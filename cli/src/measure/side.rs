@@ -141,10 +141,20 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// The client says that there is no more. There is no answer over this way.
+    /// What says that there is no more.
+    const LAST: Batch = Batch { messages: 0, counts: false };
+
+    /// The client says that there is no more, and waits for the other side to have looked at its
+    /// fillers: those that name this side would end with it.
     pub(crate) fn end(&mut self) -> Result<(), MeasureError> {
-        let last = Batch { messages: 0, counts: false };
-        self.finish_send(self.link.send(TOKEN, last.emit())).map(drop)
+        let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
+        self.finish_send(self.link.send(TOKEN, Self::LAST.emit()))?;
+        self.finish(back).map(drop)
+    }
+
+    /// The other side has looked: the client may go.
+    pub(crate) fn let_go(&mut self) -> Result<(), MeasureError> {
+        self.finish_send(self.link.send(TOKEN, Self::LAST.emit())).map(drop)
     }
 
     /// The other side waits for a batch; `None` when there is no more.

@@ -38,6 +38,7 @@ const DEPTHS: [(u64, u64, u8); 9] = [
 pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     check_device(common.device.as_deref())
         .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+    let common = &common.with_pin();
     let (mut people, mut json) = outputs(common)?;
     let mut series = Series::open(None, common)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
