@@ -14,6 +14,9 @@ use tagmatch_hw::shm::Shm;
 
 use crate::config::WaitPolicy;
 
+/// Rounds of progress in one call, to leave the device armed for those who sleep on it.
+const REARMS_MAX: usize = 256;
+
 /// What the handles of a worker share.
 pub struct State {
     pub(crate) engine: Engine<Shm>,
@@ -33,7 +36,11 @@ impl State {
     pub(crate) fn progress(&mut self) -> usize {
         let mut events = self.engine.progress();
         if self.sleepers > 0 {
-            while !self.engine.arm() {
+            // Bounded: while there is more than that to do, whoever makes progress is awake.
+            for _ in 0..REARMS_MAX {
+                if self.engine.arm() {
+                    break;
+                }
                 events += self.engine.progress();
             }
         }

@@ -85,6 +85,7 @@ impl Config {
         };
         EngineConfig {
             eager_max: self.eager_max,
+            operations_max: u32::MAX,
             credit: CreditConfig { pool, first, peer_max },
             seed,
         }

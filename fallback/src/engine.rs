@@ -11,6 +11,7 @@ use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
 use crate::peer::PeerState;
 use crate::request::{Completion, MessageId, Request, RequestId, SendMode, Started, State, Status};
+use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
 const EVENTS_PER_PROGRESS: usize = 64;
@@ -21,6 +22,8 @@ pub struct EngineConfig {
     /// The largest payload, in bytes, that is sent at once; larger ones are read by the receiver. The
     /// receiver's announced bound holds as well.
     pub eager_max: usize,
+    /// Sends that may wait for their FIN at once, at most [`AppCtx::OPERATIONS_MAX`]; further ones queue.
+    pub operations_max: u32,
     /// Bounds of unexpected memory.
     pub credit: CreditConfig,
     /// Seed of the hashes: from outside, and secret, or peers can choose tags against it.
@@ -38,13 +41,23 @@ pub struct Engine<D: Device> {
     pub(crate) eager_max: usize,
     /// Peers whose queues wait for room on the way to them.
     pub(crate) waiting_for_room: Vec<PeerId>,
+    /// Peers whose backlogs wait for an operation to end.
+    pub(crate) waiting_for_place: Vec<PeerId>,
+    pub(crate) operations_max: u32,
 }
 
 impl<D: Device> Engine<D> {
     /// An engine on a device.
     pub fn new(device: D, config: &EngineConfig) -> Self {
         let core = Core::new(config);
-        Engine { device, core, eager_max: config.eager_max, waiting_for_room: Vec::new() }
+        Engine {
+            device,
+            core,
+            eager_max: config.eager_max,
+            waiting_for_room: Vec::new(),
+            waiting_for_place: Vec::new(),
+            operations_max: config.operations_max.clamp(1, AppCtx::OPERATIONS_MAX),
+        }
     }
 
     /// The device, for what it tells about itself.
@@ -356,9 +369,8 @@ impl<D: Device> Engine<D> {
             SendMemory::Sent(buffer) => buffer,
         };
         self.core.complete(request, result.map(|()| status), buffer);
-        // A place in the table of operations is free.
-        if !self.core.peer_mut(status.source).backlog.is_empty() {
-            self.core.todo.push(Todo::Flush(status.source));
+        for peer in std::mem::take(&mut self.waiting_for_place) {
+            self.core.todo.push(Todo::Flush(peer));
         }
     }
 

@@ -25,12 +25,26 @@ use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
 /// software matches.
 const ZERO_LENGTH_RENDEZVOUS: bool = false;
 
-/// Why the head of a backlog did not go out.
+/// Why the head of a backlog did not go out, and what it waits for.
 enum Blocked {
-    /// No room on the way, in the device's tables or in ours; or the peer is going down, which its
-    /// event will say.
+    /// The way is full: for the device to have room.
     Room,
+    /// All places for operations, or for exposed buffers, are taken: for one to end.
+    Place,
+    /// For the peer's credit message.
     Credit,
+    /// The peer is going down: for the device to say so, which ends the send.
+    Down,
+}
+
+impl From<Refused> for Blocked {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Blocked::Room,
+            // Too long for what the peer announced can't be: `eager_max` is what it announced.
+            Refused::NotUp | Refused::Down | Refused::TooLong => Blocked::Down,
+        }
+    }
 }
 
 impl<D: Device> Engine<D> {
@@ -111,7 +125,10 @@ impl<D: Device> Engine<D> {
                 self.core.peer_mut(id).backlog.push_front(head);
                 match blocked {
                     Blocked::Room => self.wait_for_room(id),
+                    Blocked::Place if self.waiting_for_place.contains(&id) => {}
+                    Blocked::Place => self.waiting_for_place.push(id),
                     Blocked::Credit => self.core.counters.credit_stalls += 1,
+                    Blocked::Down => {}
                 }
                 return;
             }
@@ -151,7 +168,7 @@ impl<D: Device> Engine<D> {
             match self.begin(Operation { request, status, memory }) {
                 Some(key) => Some(key),
                 None => {
-                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+                    return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
                 }
             }
         } else {
@@ -161,9 +178,9 @@ impl<D: Device> Engine<D> {
             operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
         let header = Tmh { opcode: Opcode::Eager, app_ctx, tag }.emit();
         let message = Outgoing { header: &header, payload: &buffer, immediate };
-        if self.device.send(id, message).is_err() {
+        if let Err(refused) = self.device.send(id, message) {
             operation.map(|key| self.core.operations.remove(key));
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+            return Err((Queued { request, mode, tag, immediate, buffer }, refused.into()));
         }
         self.core.peer_mut(id).allowance.spend(cost);
         self.core.counters.eager_sent += 1;
@@ -180,8 +197,8 @@ impl<D: Device> Engine<D> {
         let status = Status { source: id, tag, length, truncated: false, immediate };
         let exposure = match self.device.expose(buffer) {
             Ok(exposure) => exposure,
-            Err((buffer, DeviceError::Exhausted { .. })) => {
-                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+            Err((buffer, DeviceError::Exhausted { .. })) if self.core.operations.len() > 0 => {
+                return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
             }
             Err((buffer, _)) => {
                 self.core.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
@@ -191,15 +208,15 @@ impl<D: Device> Engine<D> {
         let memory = SendMemory::Exposed(exposure.id);
         let Some(key) = self.begin(Operation { request, status, memory }) else {
             let buffer = self.take_back(exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
         };
         let app_ctx = AppCtx::new(key.index, key.generation);
         let header = Rendezvous { app_ctx, tag, span: exposure.span, immediate }.emit();
         let message = Outgoing { header: &header, payload: &[], immediate: None };
-        if self.device.send(id, message).is_err() {
+        if let Err(refused) = self.device.send(id, message) {
             self.core.operations.remove(key);
             let buffer = self.take_back(exposure.id);
-            return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Room));
+            return Err((Queued { request, mode, tag, immediate, buffer }, refused.into()));
         }
         self.core.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
         self.core.counters.rendezvous_sent += 1;
@@ -207,7 +224,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn begin(&mut self, operation: Operation) -> Option<crate::slab::Key> {
-        self.core.operations.insert(operation, AppCtx::OPERATIONS_MAX).ok()
+        self.core.operations.insert(operation, self.operations_max).ok()
     }
 
     fn take_back(&mut self, id: ExposureId) -> Buffer {

@@ -5,7 +5,9 @@
 mod wire;
 
 use tagmatch_fallback::wire::{AppCtx, Control, Kind, Opcode, Rendezvous, Tmh, WireError};
-use tagmatch_fallback::{Completion, Fault, PeerFault, RequestId, SendMode, Started, Status};
+use tagmatch_fallback::{
+    Completion, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started, Status,
+};
 use tagmatch_hw::{Buffer, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, forge, kill, meet, nodes, settle};
@@ -250,6 +252,26 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
         ok(&mut n[0], send);
     }
     assert_eq!(n[1].counters().unexpected_bytes_now, 0);
+}
+
+#[test]
+fn more_sends_than_operations_wait_their_turn() {
+    let (_, mut n) = nodes(3, &EngineConfig { operations_max: 3, ..config() });
+    let peers = [meet(&mut n, 0, 1), meet(&mut n, 0, 2)];
+    settle(&mut n);
+    let sends: Vec<_> = (0..40usize)
+        .map(|i| n[0].send(peers[i % 2], Tag(1), Some(i as u32), payload(5000), MODES[i % 3]))
+        .collect();
+    settle(&mut n);
+    for i in 0..40usize {
+        let at = 1 + i % 2;
+        let receive = n[at].receive(exact(1), Buffer::zeroed(5000));
+        settle(&mut n);
+        assert_eq!(ok(&mut n[at], receive).0.immediate, Some(i as u32), "overtaken");
+    }
+    for send in sends {
+        ok(&mut n[0], send);
+    }
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub type Node = Engine<Wire>;
 pub fn config() -> EngineConfig {
     EngineConfig {
         eager_max: 1024,
+        operations_max: 1 << 20,
         credit: CreditConfig {
             pool: Amount { messages: 4096, bytes: 1 << 20 },
             first: Amount { messages: 64, bytes: 16 * 1024 },
