@@ -65,6 +65,7 @@ mod index;
 mod layout;
 mod link;
 mod posted;
+mod short;
 mod slab;
 mod stats;
 mod tag;

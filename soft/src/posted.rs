@@ -4,6 +4,7 @@ use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
 use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
+use crate::short::Short;
 use crate::slab::{PostedHandle, RawHandle, Slab, StaleHandle};
 use crate::stats::MatchStats;
 use crate::tag::{Pattern, SourceId, Tag, TagMask};
@@ -12,6 +13,8 @@ use crate::tag::{Pattern, SourceId, Tag, TagMask};
 const MAX_CLASSES: usize = 32;
 /// The class number of entries on the scanned list.
 const SCANNED: u32 = u32::MAX;
+/// The class number of entries of a list that is short.
+const SHORT: u32 = u32::MAX - 1;
 
 /// A posted receive; its source is the slot's extra word.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +75,8 @@ struct Scanned {
 
 /// Posted receives: first posted, first matched.
 ///
+/// A short list is walked; one that has grown beyond that is indexed until it is empty again.
+///
 /// `T` is what the caller wants to know a receive by. Entries are indexed per *mask class* (which
 /// bits of the tag are looked at, and whether the source is): see the crate's opening for the
 /// costs. Allocates only when it grows; never gives memory back before it is dropped.
@@ -89,6 +94,8 @@ struct Scanned {
 #[derive(Clone, Debug)]
 pub struct PostedList<T: Copy> {
     slab: Slab<Entry<T>>,
+    /// All receives, or none: then they are in the classes and on the scanned list.
+    short: Short,
     classes: Vec<PostedClass>,
     /// Bit `i`: `classes[i]` has entries.
     active: u32,
@@ -127,6 +134,7 @@ impl<T: Copy> PostedList<T> {
     pub fn new(seed: u64) -> Self {
         PostedList {
             slab: Slab::new(),
+            short: Short::new(),
             classes: Vec::new(),
             active: 0,
             scanned: Scanned { first: NIL, len: 0, shapes: Vec::new() },
@@ -158,21 +166,47 @@ impl<T: Copy> PostedList<T> {
         let shape = Shape::of(&pattern);
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        let class = self.class_for(shape);
         let source = pattern.source().map_or(0, |source| source.0);
         let tag = pattern.tag().0;
+        let is_short = self.active == 0 && self.scanned.len == 0 && self.short.has_room();
+        if is_short {
+            let entry = || Entry { sequence, tag, value, link: Link::NONE, class: SHORT };
+            let handle = self.slab.insert(source, entry);
+            self.short.push(handle.index, Envelope { tag, source }, shape);
+            return PostedHandle(handle);
+        }
+        if !self.short.is_empty() {
+            self.index_all();
+        }
+        let class = self.class_for(shape);
         let entry = || Entry { sequence, tag, value, link: Link::NONE, class };
         let handle = self.slab.insert(source, entry);
-        let index = handle.index;
+        self.index_one(handle.index, class, shape);
+        PostedHandle(handle)
+    }
+
+    /// Puts an entry where lookups find it in a list that is not short.
+    #[inline]
+    fn index_one(&mut self, entry: u32, class: u32, shape: Shape) {
         if let Some(known) = self.classes.get_mut(class as usize) {
             known.entries += 1;
             self.active |= 1 << class;
-            let envelope = Envelope { tag, source };
-            known.class.insert(&mut self.slab, index, envelope, &mut self.work);
+            let envelope = self.slab.envelope(entry);
+            known.class.insert(&mut self.slab, entry, envelope, &mut self.work);
         } else {
-            self.append_scanned(index, shape);
+            self.append_scanned(entry, shape);
         }
-        PostedHandle(handle)
+    }
+
+    /// The list is short no more.
+    #[cold]
+    #[inline(never)]
+    fn index_all(&mut self) {
+        for (entry, shape) in self.short.drain() {
+            let class = self.class_for(shape);
+            self.slab.entry_mut(entry).class = class;
+            self.index_one(entry, class, shape);
+        }
     }
 
     /// Removes the first posted receive that accepts a message of this envelope. One probe for
@@ -180,6 +214,9 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
         let envelope = Envelope { tag: tag.0, source: source.0 };
+        if !self.short.is_empty() {
+            return self.take_short(envelope);
+        }
         if self.scanned.len != 0 {
             return self.take_match_scanning(envelope);
         }
@@ -192,6 +229,9 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
+        if let Some(at) = self.short.find(Envelope { tag: tag.0, source: source.0 }) {
+            return Some(PostedHandle(self.slab.handle(self.short.entry(at))));
+        }
         let mut found = self.find(Envelope { tag: tag.0, source: source.0 });
         if self.scanned.len != 0 {
             found = self.find_scanned(Envelope { tag: tag.0, source: source.0 }, found);
@@ -243,7 +283,7 @@ impl<T: Copy> PostedList<T> {
     pub fn stats(&self) -> MatchStats {
         MatchStats {
             entries: self.len(),
-            classes: self.active.count_ones() as usize,
+            classes: self.active.count_ones() as usize + self.short.shapes(),
             scanned_entries: self.scanned.len,
             scans: self.work.scans,
             inspected: self.work.inspected,
@@ -302,6 +342,14 @@ impl<T: Copy> PostedList<T> {
         Some(self.slab.remove(found.entry).value)
     }
 
+    #[inline]
+    fn take_short(&mut self, envelope: Envelope) -> Option<T> {
+        let at = self.short.find(envelope)?;
+        self.work.inspected += at as u64 + 1;
+        let entry = self.short.remove(at);
+        Some(self.slab.remove(entry).value)
+    }
+
     /// [`take_match`](Self::take_match) with the scanned list in use; by itself, so that the
     /// common path keeps what it finds in registers.
     #[cold]
@@ -334,7 +382,11 @@ impl<T: Copy> PostedList<T> {
 
     fn remove(&mut self, entry: u32) -> T {
         let class = self.slab.entry(entry).class;
-        if let Some(known) = self.classes.get_mut(class as usize) {
+        if class == SHORT {
+            if let Some(at) = self.short.position(entry) {
+                self.short.remove(at);
+            }
+        } else if let Some(known) = self.classes.get_mut(class as usize) {
             known.class.remove(&mut self.slab, entry, &mut self.work);
             known.entries -= 1;
             if known.entries == 0 {
@@ -350,6 +402,7 @@ impl<T: Copy> PostedList<T> {
         let Entry { class, tag, .. } = *self.slab.entry(entry);
         let shape = match self.classes.get(class as usize) {
             Some(known) => known.class.shape,
+            None if class == SHORT => self.short.shape_of(entry).unwrap_or(Shape::ANY),
             None => self.scanned.shapes[entry as usize],
         };
         let pattern = Pattern::new(Tag(tag), TagMask(shape.mask));
