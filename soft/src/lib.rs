@@ -21,6 +21,9 @@
 //!    loses it once keeping it up since the last question has cost more than building it again
 //!    would. Up to four messages are searched one by one.
 //!
+//! Up to twelve posted receives are not indexed at all but walked in post order (`short`): most programs
+//! never have more.
+//!
 //! # What each room knows
 //!
 //! | module | knows | must not know |
@@ -29,6 +32,7 @@
 //! | `posted`, `unexpected` | order, classes in use | how a key is found |
 //! | `class` | keys and their chains | order between classes |
 //! | `index` | hashes, in buckets of one cache line | keys and entries |
+//! | `short` | a few receives in a row | tables |
 //! | `slab`, `link` | slots, generations, chains | what an entry is |
 //!
 //! The crate has no I/O, no clock, no threads and no randomness of its own: the caller gives each
