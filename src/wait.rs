@@ -16,7 +16,11 @@ use crate::access::{Access, State};
 use crate::error::Error;
 
 /// The longest sleep without a look around. A bound against the unforeseen: nothing relies on it.
+#[cfg(not(test))]
 const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// Not in tests, which are to see the unforeseen.
+#[cfg(test)]
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
     /// What wakes this thread when another one makes its progress.
@@ -196,5 +200,66 @@ impl Drop for ProgressThread {
             // The thread runs no code that panics; if it did, there is nobody to tell here.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Config, Match, SharedWorker, WaitPolicy};
+
+    /// Long after anything that works has happened.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn sleeper() -> SharedWorker {
+        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        SharedWorker::new(Config { wait, ..Config::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_another_threads_progress() {
+        for round in 0..20u64 {
+            let worker = sleeper();
+            let (tell, told) = mpsc::channel();
+            let receive = worker.recv(Match::tag(round), vec![0; 8]);
+            std::thread::spawn(move || tell.send(receive.wait().map(|r| r.status.length).ok()));
+            std::thread::sleep(Duration::from_millis(2 * (round % 3)));
+            // Sent and taken in by this thread: the device has nothing to tell the sleeper.
+            worker.access.with(|state| {
+                let me = tagmatch_hw::PeerId::ONESELF;
+                state.engine.inject(me, round.into(), None, &[7; 8]).unwrap();
+                while state.engine.progress() > 0 {}
+            });
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(8)), "round {round}: never woken");
+        }
+    }
+
+    #[test]
+    fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
+        let (a, b) = (sleeper(), sleeper());
+        let to_b = a.connect(&b.address()).unwrap();
+        let (tell, told) = mpsc::channel();
+        let last = b.recv(Match::tag(1u64), vec![0; 8]);
+        std::thread::spawn(move || tell.send(last.wait().is_ok()));
+        // This thread takes in messages for itself while the other sleeps, and goes away.
+        for i in 0..50 {
+            let mine = b.recv(Match::tag(2u64), vec![0; 8]);
+            a.send_delivered(to_b, 2u64, vec![i; 8]);
+            while a.progress() > 0 {}
+            mine.wait().unwrap();
+        }
+        a.send(to_b, 1u64, vec![0; 8]).wait().unwrap();
+        let start = std::time::Instant::now();
+        let woken = loop {
+            a.progress();
+            if let Ok(woken) = told.try_recv() {
+                break woken;
+            }
+            assert!(start.elapsed() < PATIENCE, "never woken");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert!(woken);
     }
 }

@@ -662,3 +662,30 @@ fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
         sender.join().unwrap();
     }
 }
+
+#[test]
+fn a_scope_ends_only_when_its_sends_have() {
+    let sender = Worker::new(Config::default()).unwrap();
+    let receiver = Worker::new(Config::default()).unwrap();
+    let address = receiver.address();
+    let size = 1 << 20;
+    let to = sender.connect(&address).unwrap();
+    drop(receiver);
+    // A peer that is gone ends the scope; one that takes its time is waited for.
+    sender.scope(|scope| std::mem::forget(scope.send(to, 1, &[0; 100])));
+    let (tell, told) = std::sync::mpsc::channel();
+    let late = std::thread::spawn(move || {
+        let receiver = Worker::new(Config::default()).unwrap();
+        tell.send(receiver.address()).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(100) {
+            receiver.progress();
+        }
+        receiver.recv(Match::tag(1), vec![0; size]).wait().unwrap().data().to_vec()
+    });
+    let to = sender.connect(&told.recv().unwrap()).unwrap();
+    let mut message = vec![7; size];
+    sender.scope(|scope| std::mem::forget(scope.send(to, 1, &message)));
+    message.fill(9);
+    assert!(late.join().unwrap().iter().all(|&byte| byte == 7), "read after the borrow ended");
+}

@@ -313,6 +313,35 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_back_to_a_short_pool_stays_there() {
+        let mut pool = Pool::new(config());
+        let (mut first, allowed) = Grant::open(&mut pool);
+        let (mut second, _) = Grant::open(&mut pool);
+        let cost = Amount::RENDEZVOUS;
+        let mut allowance = Allowance(allowed);
+        let mut fill = |grant: &mut Grant, allowance: &mut Allowance, pool: &mut Pool| {
+            let mut waiting = 0;
+            while allowance.covers(cost) {
+                allowance.spend(cost);
+                assert!(grant.arrived(cost));
+                waiting += 1;
+                grant.due(pool).into_iter().for_each(|credit| allowance.add(credit));
+            }
+            waiting
+        };
+        let waiting = fill(&mut first, &mut allowance, &mut pool);
+        let mut other = Allowance(Amount { messages: second.outstanding.messages, bytes: 0 });
+        fill(&mut second, &mut other, &mut pool);
+        assert!(pool.free.messages <= 1000 / 8, "{pool:?}");
+        for _ in 0..waiting {
+            first.freed(cost, &mut pool);
+            first.due(&mut pool).into_iter().for_each(|credit| allowance.add(credit));
+        }
+        assert!(first.limit.messages < waiting, "it kept all of {waiting}: {first:?}");
+        assert!(allowance.covers(cost));
+    }
+
+    #[test]
     fn a_full_pool_still_lets_a_stranger_speak() {
         let empty = Amount { messages: 0, bytes: 0 };
         let mut pool = Pool::new(CreditConfig { pool: empty, ..config() });

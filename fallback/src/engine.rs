@@ -121,6 +121,11 @@ impl<D: Device> Engine<D> {
         self.core.requests.len()
     }
 
+    /// Sends that wait for their FIN.
+    pub fn operations(&self) -> usize {
+        self.core.operations.len()
+    }
+
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received.
     #[inline]

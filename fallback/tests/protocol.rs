@@ -292,6 +292,39 @@ fn both_sides_flooding_each_other_come_through() {
         ok(&mut n[a], receive);
     }
     assert!(n[0].counters().room_stalls > 0);
+    assert_eq!((n[0].operations(), n[1].operations()), (0, 0));
+}
+
+#[test]
+fn a_receiver_that_keeps_up_never_stalls_its_sender() {
+    let (net, mut n) = nodes(2, &config());
+    net.borrow_mut().capacity = 1000;
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    for round in 0..20_000u64 {
+        let receive = n[1].receive(exact(round), Buffer::zeroed(600));
+        let send = n[0].send(to, Tag(round), None, payload(600), SendMode::Standard);
+        assert!(matches!(send, Started::Done(_)), "round {round} had to wait");
+        settle(&mut n);
+        ok(&mut n[1], receive);
+    }
+    let counters = n[0].counters();
+    assert_eq!((counters.credit_stalls, counters.eager_turned), (0, 0));
+}
+
+#[test]
+fn a_held_message_survives_a_buffer_that_cannot_take_it() {
+    let (_, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    n[0].send(to, Tag(1), None, payload(9), SendMode::Standard);
+    settle(&mut n);
+    let (message, _) = n[1].matched_probe(&exact(1)).unwrap();
+    let shared: std::sync::Arc<[u8]> = payload(9).into_vec().into();
+    let refused = n[1].receive_message(message, Buffer::from(shared));
+    assert_eq!(fault(&mut n[1], refused), Fault::ReadOnlyBuffer);
+    let receive = n[1].receive_message(message, Buffer::zeroed(9));
+    assert_eq!(ok(&mut n[1], receive).1, payload(9).into_vec());
 }
 
 #[test]

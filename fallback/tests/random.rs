@@ -241,7 +241,8 @@ fn run(steps: Vec<Step>, capacity: usize) {
     assert!(world.sent.values().all(VecDeque::is_empty), "lost: {:?}", world.sent);
     assert!(world.sends.iter().all(Vec::is_empty), "sends that never end");
     for node in &n {
-        assert_eq!((node.requests(), node.counters().unexpected_bytes_now), (0, 0));
+        assert_eq!((node.requests(), node.operations()), (0, 0));
+        assert_eq!(node.counters().unexpected_bytes_now, 0);
     }
 }
 
