@@ -228,7 +228,8 @@ impl<A: Access> WorkerOf<A> {
         Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
     }
 
-    /// Takes in what has come; returns how many events that were, at most 64. 0: nothing to do now.
+    /// Takes in what has come; returns how many events that were: at most 64, more only while other
+    /// threads sleep on a shared worker. 0: nothing to do now.
     #[inline]
     pub fn progress(&self) -> usize {
         self.access.with(State::progress)

@@ -689,3 +689,15 @@ fn a_scope_ends_only_when_its_sends_have() {
     message.fill(9);
     assert!(late.join().unwrap().iter().all(|&byte| byte == 7), "read after the borrow ended");
 }
+
+#[test]
+fn a_closed_worker_is_out_of_reach_though_a_request_of_it_lives() {
+    let worker = Worker::new(Config::default()).unwrap();
+    let address = worker.address();
+    let kept = worker.recv(Match::tag(1), vec![0; 1]);
+    drop(worker);
+    let other = Worker::new(Config::default()).unwrap();
+    let peer = other.connect(&address).unwrap();
+    assert!(other.send_sync(peer, 1, bytes(3)).wait().is_err());
+    assert!(kept.wait().is_err());
+}

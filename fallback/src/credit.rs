@@ -319,7 +319,7 @@ mod tests {
         let (mut second, _) = Grant::open(&mut pool);
         let cost = Amount::RENDEZVOUS;
         let mut allowance = Allowance(allowed);
-        let mut fill = |grant: &mut Grant, allowance: &mut Allowance, pool: &mut Pool| {
+        let fill = |grant: &mut Grant, allowance: &mut Allowance, pool: &mut Pool| {
             let mut waiting = 0;
             while allowance.covers(cost) {
                 allowance.spend(cost);

@@ -99,11 +99,15 @@ impl<D: Device> Engine<D> {
     /// Breaks with all peers and ends everything that is under way: nothing is left on any list, and
     /// every buffer is back in its request.
     pub fn close(&mut self) {
-        for index in 0..self.core.peers.len() {
-            let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
-            self.break_with(peer, PeerFault::Disconnected);
+        self.device.close();
+        // Twice: events that were waiting may name further peers.
+        for _ in 0..2 {
+            for index in 0..self.core.peers.len() {
+                let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
+                self.break_with(peer, PeerFault::Disconnected);
+            }
+            while self.progress() > 0 {}
         }
-        while self.progress() > 0 {}
         self.core.close_posted();
         self.settle();
     }

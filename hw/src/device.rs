@@ -291,6 +291,9 @@ pub trait Device {
     /// Breaks with a peer; [`Event::PeerDown`] follows.
     fn disconnect(&mut self, peer: PeerId);
 
+    /// Takes no further connections: who tries to connect learns that nobody is there. For good.
+    fn close(&mut self);
+
     /// Readable when an armed device has something to do. May be watched by poll(2) and epoll(7).
     fn event_descriptor(&self) -> BorrowedFd<'_>;
 

@@ -90,6 +90,9 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
 
     /// Ends every operation that may still hold a slice: receives are cancelled, all are waited for.
     fn end(&self) {
+        // Progress wakes foreign wakers. Should one panic, operations would be left on slices whose
+        // borrow ends with this call: there is no way on then.
+        let guard = AbortOnUnwind;
         let access = &self.worker.access;
         for request in self.begun.take() {
             access.with(|state| state.engine.cancel(request));
@@ -98,10 +101,20 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
                 (taken || !state.engine.exists(request)).then_some(())
             });
             if ended.is_err() {
-                // The borrow ends with this call, and the operation has not: there is no way on.
+                // The borrow ends with this call, and the operation has not.
                 std::process::abort();
             }
         }
+        std::mem::forget(guard);
+    }
+}
+
+/// Ends the process if it is dropped.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
     }
 }
 

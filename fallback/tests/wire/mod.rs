@@ -275,6 +275,8 @@ impl Device for Wire {
         self.down[peer.index()] = true;
     }
 
+    fn close(&mut self) {}
+
     fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.never.as_fd()
     }

@@ -244,6 +244,13 @@ impl Shm {
         }
     }
 
+    /// Whoever has connected and has not been heard is not heard any more.
+    pub(crate) fn send_strangers_away(&mut self) {
+        for stranger in self.strangers.drain(..) {
+            self.epoll.forget(stranger.socket.as_fd());
+        }
+    }
+
     fn mute_listener(&mut self, now: Instant) {
         let number = Watched::Listener.number();
         let _ = self.epoll.mute(self.listener.as_fd(), number, true);

@@ -408,6 +408,12 @@ impl Device for Shm {
         self.finish(peer, DownReason::Disconnected);
     }
 
+    fn close(&mut self) {
+        self.epoll.forget(self.listener.as_fd());
+        socket::shut_down(&self.listener);
+        self.send_strangers_away();
+    }
+
     fn event_descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
