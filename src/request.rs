@@ -93,6 +93,9 @@ impl<T: Output, A: Access> Request<T, A> {
 
     /// The result, if there is one; makes progress if there isn't. After the result was taken:
     /// [`Error::AlreadyTaken`].
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
     #[inline]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
         if let Progress::Pending(request) = self.progress {
@@ -109,6 +112,10 @@ impl<T: Output, A: Access> Request<T, A> {
     }
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
+    ///
+    /// # Errors
+    /// The peer that the operation depends on is down, the receive was cancelled, the message could
+    /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
     pub fn wait(mut self) -> Result<T, Failed> {
         if let Some(result) = self.test() {
             return result;

@@ -122,6 +122,9 @@ impl<A: Access> WorkerOf<A> {
 
     /// Breaks with a peer: it sees this worker go down, and what depends on it here ends with an
     /// error. For good: the two workers can't connect again.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
     pub fn disconnect(&self, peer: Peer) -> Result<(), Error> {
         let id = self.own(peer)?;
         self.access.with(|state| state.engine.disconnect(id));

@@ -1,4 +1,6 @@
 //! What the public API promises, between workers of one process over shared memory.
+//!
+//! Long because it is one list: a promise of the public pages, a test.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
