@@ -1,15 +1,18 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
-use std::fmt::{self, Display, Formatter};
+mod host;
+mod pin;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::units::{self, Sizes};
+pub(crate) use host::Host;
+pub(crate) use pin::{Pin, PinChoice};
 
 /// Where `serve` listens and a client knocks, unless told.
 pub(crate) const PORT: u16 = 13338;
@@ -212,33 +215,6 @@ fn percent(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("`{text}` is no percentage; 0 to 100 would be right"))
 }
 
-/// A CPU for each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pin {
-    pub(crate) here: u32,
-    pub(crate) there: u32,
-}
-
-/// What becomes of the sides' CPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PinChoice {
-    /// The scheduler has its way.
-    Free,
-    /// As the user wants it.
-    Wanted(Pin),
-    /// As we think best: the user said nothing.
-    Ours(Pin),
-}
-
-impl PinChoice {
-    pub(crate) fn pin(self) -> Option<Pin> {
-        match self {
-            PinChoice::Free => None,
-            PinChoice::Wanted(pin) | PinChoice::Ours(pin) => Some(pin),
-        }
-    }
-}
-
 impl Common {
     /// The CPUs of both sides, if they are to be kept there.
     pub(crate) fn pin(&self) -> Option<Pin> {
@@ -249,70 +225,6 @@ impl Common {
     pub(crate) fn with_pin(&self) -> Self {
         let ours = || crate::trust::two_cpus().map(PinChoice::Ours);
         Self { pin: self.pin.or_else(ours), ..self.clone() }
-    }
-}
-
-impl FromStr for PinChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" { Ok(PinChoice::Free) } else { text.parse().map(PinChoice::Wanted) }
-    }
-}
-
-impl FromStr for Pin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no pair of CPUs; two numbers such as 0,1, or none, would be right")
-        };
-        let (here, there) = text.split_once(',').ok_or_else(wrong)?;
-        let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-        Ok(Self { here: cpu(here)?, there: cpu(there)? })
-    }
-}
-
-/// Where the other side listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Host {
-    pub(crate) name: String,
-    pub(crate) port: u16,
-}
-
-impl FromStr for Host {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is no HOST[:PORT]; 127.0.0.1:{PORT}, node7 or [::1]:{PORT} \
-                     would be right"
-            )
-        };
-        let bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
-        let (name, port) = match text.rsplit_once(':') {
-            Some(_) if bare_v6 || text.ends_with(']') => (text, PORT),
-            Some((name, port)) => {
-                (name, port.parse().ok().filter(|&port| port > 0).ok_or_else(wrong)?)
-            }
-            None => (text, PORT),
-        };
-        let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(wrong());
-        }
-        Ok(Self { name: name.to_owned(), port })
-    }
-}
-
-impl Display for Host {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
     }
 }
 
@@ -357,18 +269,6 @@ mod tests {
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
         assert!(read("").unwrap().command.is_none());
         assert!(read("--json -").unwrap().common.json.is_some());
-    }
-
-    #[test]
-    fn hosts() {
-        let host = |text: &str| text.parse::<Host>().map(|host| host.to_string());
-        assert_eq!(host("a").unwrap(), "a:13338");
-        assert_eq!(host("::1").unwrap(), "[::1]:13338");
-        assert_eq!(host("[::1]").unwrap(), "[::1]:13338");
-        assert_eq!(host("[::1]:7").unwrap(), "[::1]:7");
-        for wrong in ["", ":", ":7", "a:", "a:0", "a:99999", "a b", "[]"] {
-            assert!(host(wrong).unwrap_err().contains("would be right"), "{wrong}");
-        }
     }
 
     #[test]

@@ -25,34 +25,12 @@ fn say(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// The last client's process has gone, so that the next one is not turned away.
-fn is_free(server: &Server) -> bool {
-    // Its server learns of its end a moment after we can see it.
-    let free = eventually(|| children(server.child.id()).is_empty());
-    std::thread::sleep(Duration::from_millis(50));
-    free
-}
-
-/// Connections are served one at a time, so a client may have to come again.
-fn measured(server: &Server, args: &str) -> std::process::Output {
-    let mut output = server.client(args);
-    assert!(eventually(|| {
-        let busy = text(&output.stderr).contains("try again");
-        if busy {
-            output = server.client(args);
-        }
-        !busy
-    }));
-    output
-}
-
 #[test]
 fn clients_one_after_the_other() {
     let mut server = Server::start("");
     for args in ["lat --sizes 0,8,64K --iters 50", "bw --sizes 8,64K --iters 50", "rate --iters 50"]
     {
-        assert!(is_free(&server));
-        let output = measured(&server, args);
+        let output = server.client(args);
         assert_eq!(output.status.code(), Some(0), "{args}: {}", text(&output.stderr));
         assert!(text(&output.stdout).contains("tagperf serve at 127.0.0.1"));
         let line = server.logged();
@@ -62,15 +40,27 @@ fn clients_one_after_the_other() {
 }
 
 #[test]
+fn clients_that_come_at_once_wait_for_their_turn() {
+    let server = Server::start("");
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| server.client("lat --sizes 8 --iters 5"))).collect();
+        for client in clients {
+            let output = client.join().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        }
+    });
+}
+
+#[test]
 fn once_is_once() {
     let mut server = Server::start("--once");
     // Neither of these is a client.
     drop(connect(&server));
     assert!(server.logged().contains("no client of tagperf"));
-    assert!(is_free(&server));
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
-    let output = measured(&server, "lat --sizes 8 --iters 50 --json -");
+    let output = server.client("lat --sizes 8 --iters 50 --json -");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("{\"schema\":1,"));
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -132,9 +122,8 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         let line = server.logged();
         assert!(line.starts_with("tagperf serve: 127.0.0.1:"), "{line}");
         assert!(!line.trim_end().contains(char::is_control), "{line:?}");
-        assert!(is_free(&server));
     }
-    let output = measured(&server, "lat --sizes 8 --iters 50");
+    let output = server.client("lat --sizes 8 --iters 50");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
@@ -150,7 +139,7 @@ fn one_client_at_a_time() {
     // The silent one is not waited for for long.
     assert!(server.logged().contains("no client of tagperf"));
     drop(first);
-    let output = measured(&server, "lat --sizes 8 --iters 5");
+    let output = server.client("lat --sizes 8 --iters 5");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 

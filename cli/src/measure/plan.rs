@@ -80,6 +80,13 @@ impl Plan {
     pub(crate) fn new(test: Test, args: &Measure) -> Result<Self, Failure> {
         check_device(args.common.device.as_deref())
             .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+        if args.wildcard > 0 && args.posted_depth == 0 {
+            let right = "--posted-depth N with it, or --wildcard-recv, would be right";
+            return Err(Failure::Usage(format!(
+                "--wildcard {}: it is a share of the posted ones, and none is posted; {right}",
+                args.wildcard
+            )));
+        }
         let plan = Self {
             test,
             sizes: args.sizes.clone().unwrap_or_else(|| test.sizes()).0,
@@ -209,9 +216,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_before_anything_runs() {
-        for line in
-            ["bw --sizes 1G --window 64", "lat --device verbs", "bw --sizes 8,1G --window 5"]
-        {
+        for line in [
+            "bw --sizes 1G --window 64",
+            "lat --device verbs",
+            "lat --wildcard 50",
+            "bw --sizes 8,1G --window 5",
+        ] {
             let failure = plan(line).unwrap_err();
             assert!(matches!(&failure, Failure::Usage(_)), "{line}");
             assert!(failure.to_string().contains("would be right"), "{failure}");
