@@ -1,5 +1,6 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
+mod depth;
 mod host;
 mod pin;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::units::{self, Sizes};
+pub(crate) use depth::{Depth, Threads};
 pub(crate) use host::Host;
 pub(crate) use pin::{Pin, PinChoice};
 
@@ -20,15 +22,17 @@ pub(crate) const PORT: u16 = 13338;
 pub(crate) const DEPTH_MAX: u64 = 1 << 20;
 pub(crate) const WINDOW_MAX: u64 = 1 << 14;
 pub(crate) const ITERS_MAX: u64 = 1 << 40;
+pub(crate) const THREADS_MAX: u64 = 64;
+pub(crate) const IDLE_MAX: u64 = 1024;
 
 const TOUR_EXAMPLES: &str = "\
-Measuring, with their own --help: tagperf lat | bw | rate
-Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input
+Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth
+Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
 
 Examples:
   tagperf                                         the tour, under 30 seconds
   tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
-  tagperf lat --posted-depth 4096 --wildcard 50   does depth cost anything?
+  tagperf depth                                   does depth cost anything?
   tagperf serve --once                            one side ...
   tagperf bw 127.0.0.1                            ... and the other
   tagperf replay app.trace --matches -            your application's own matching";
@@ -39,7 +43,15 @@ Examples:
   tagperf lat --sizes 8 --iters 100000 --pin 0,1 --json lat.json
   tagperf bw --sizes 4K,64K,1M --window 32
   tagperf rate --posted-depth 1024 --wildcard-recv
-  tagperf lat 127.0.0.1:13338 --unexpected-depth 256";
+  tagperf lat 127.0.0.1:13338 --unexpected-depth 256
+  tagperf lat --sizes 8 --rate 100k --duration 5s
+  tagperf rate --self --threads 1,2";
+
+const DEPTH_EXAMPLES: &str = "\
+Examples:
+  tagperf depth
+  tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
+  tagperf depth --drain --order forward,reverse,random,adversarial --depths 1K,16K";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -69,10 +81,16 @@ pub(crate) enum Command {
     /// Bandwidth by size: one way, MB/s
     #[command(after_help = MEASURE_EXAMPLES)]
     Bw(Measure),
+    /// Bandwidth by size: both ways at once, the sum in MB/s
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Bibw(Measure),
     /// Message rate: one way, messages/s
     #[command(after_help = MEASURE_EXAMPLES)]
     Rate(Measure),
-    /// The other side for `lat | bw | rate HOST[:PORT]`
+    /// Matching: latency in us by depth of a queue, or ns a message to drain it
+    #[command(after_help = DEPTH_EXAMPLES)]
+    Depth(Depth),
+    /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
     Serve(Serve),
     /// Devices found, what each can do, and what to do about those missing
     Info,
@@ -106,10 +124,10 @@ pub(crate) struct Measure {
     /// Where `tagperf serve` runs (port 13338); without it both sides run here
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
-    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate: 8]
+    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate, --rate: 8]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
-    /// Round trips (lat) or messages (bw, rate) to measure a size
+    /// Round trips (lat) or messages (others; bibw: each way) a size, of each thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ITERS_MAX))]
     pub(crate) iters: Option<u64>,
     /// Time a size: 1s, 500ms; with --iters the first reached [500ms]
@@ -118,7 +136,7 @@ pub(crate) struct Measure {
     /// The same before it, not counted [1000, at most 50 ms]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
     pub(crate) warmup: Option<u64>,
-    /// Messages sent before an answer (bw, rate) [64, at most 1 MiB]
+    /// Messages sent before an answer (not lat) [64, at most 1 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=WINDOW_MAX))]
     pub(crate) window: Option<u64>,
     /// Receives posted first on both sides that never match
@@ -136,6 +154,23 @@ pub(crate) struct Measure {
     /// Let the measured receives take any source
     #[arg(long)]
     pub(crate) wildcard_recv: bool,
+    /// Peers that are connected to each side and stay silent
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=IDLE_MAX))]
+    pub(crate) idle_peers: u64,
+    /// Threads a side that share its worker, each with its tag; a list: one row each
+    #[arg(long, value_name = "N[,N]")]
+    pub(crate) threads: Option<Threads>,
+    /// Send one buffer again and again, as UCX and OSU do; checks the last messages only
+    #[arg(long)]
+    pub(crate) single_buffer: bool,
+    /// lat: messages a second at planned times, latency one way from those (1000, 250k, 1M)
+    #[arg(long, value_name = "R", value_parser = depth::rate)]
+    #[arg(conflicts_with_all = ["threads", "single_buffer", "oneself"])]
+    pub(crate) rate: Option<u64>,
+    /// One process that sends to itself (not bibw)
+    #[arg(long = "self", conflicts_with = "host")]
+    pub(crate) oneself: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -242,7 +277,7 @@ mod tests {
 
     fn measure(line: &str) -> Measure {
         match read(line).unwrap().command {
-            Some(Command::Lat(m) | Command::Bw(m) | Command::Rate(m)) => m,
+            Some(Command::Lat(m) | Command::Bw(m) | Command::Bibw(m) | Command::Rate(m)) => m,
             other => panic!("{other:?}"),
         }
     }
@@ -257,7 +292,11 @@ mod tests {
         let m = measure(
             "lat node7:99 --sizes 0..8 --iters 10 --duration 500ms --warmup 0 --window 4 \
              --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
-             --device shm --no-validate --json -",
+             --device shm --no-validate --json - --idle-peers 9 --threads 1,2 --single-buffer",
+        );
+        assert_eq!(
+            (m.idle_peers, m.threads, m.single_buffer),
+            (9, Some(Threads(vec![1, 2])), true)
         );
         assert_eq!(m.host.unwrap().to_string(), "node7:99");
         assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);
@@ -267,6 +306,8 @@ mod tests {
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
+        assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
+        assert!(measure("rate --self").oneself);
         assert!(read("").unwrap().command.is_none());
         assert!(read("--json -").unwrap().common.json.is_some());
     }
@@ -288,6 +329,17 @@ mod tests {
             "lat --iters",
             "bw --window 99999",
             "lat --posted-depth 9999999999",
+            "lat --rate 0",
+            "lat --rate 5 --threads 2",
+            "lat --rate 5 --self",
+            "lat a --self",
+            "lat --threads 0",
+            "lat --idle-peers 1025",
+            "depth --order random",
+            "depth --drain --order sideways",
+            "depth --drain --wildcard-recv",
+            "depth --depths 0..2M",
+            "depth --seed 1",
         ] {
             let error = read(line).unwrap_err();
             assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
@@ -310,14 +362,15 @@ mod tests {
         use clap::CommandFactory;
         let mut command = Cli::command().term_width(100);
         command.build();
-        let names = ["lat", "bw", "rate", "serve", "info", "replay"];
+        let names = ["lat", "bw", "bibw", "rate", "depth", "serve", "info", "replay"];
         let mut pages = vec![command.render_help().to_string()];
         for name in names {
             let page = command.find_subcommand_mut(name).unwrap();
             pages.push(page.clone().term_width(100).render_help().to_string());
         }
         for page in pages {
-            assert!(page.lines().count() <= 40, "{} lines:\n{page}", page.lines().count());
+            // A tall terminal's; options of measurements are many.
+            assert!(page.lines().count() <= 56, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::More;
 use crate::samples::Latency;
 
 /// Version of the schema. It grows when a key changes its meaning or goes; not for a new key.
@@ -19,6 +20,9 @@ pub(crate) struct Document<C: Serialize> {
     results: Vec<Row>,
     matching: Matching,
     validated: bool,
+    /// Whether the user ended it before its time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 impl<C: Serialize> Document<C> {
@@ -33,7 +37,13 @@ impl<C: Serialize> Document<C> {
             results: Vec::new(),
             matching: Matching::default(),
             validated,
+            interrupted: false,
         }
+    }
+
+    /// It ended before its time.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
     }
 
     /// Adds what was measured at one size and depth, and how both sides' receives were matched.
@@ -60,6 +70,9 @@ pub(crate) struct Row {
     pub(crate) bandwidth_bytes_per_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages_per_s: Option<u64>,
+    /// What only some tests have.
+    #[serde(flatten)]
+    pub(crate) more: More,
 }
 
 /// Where receives were matched. `hardware + posted + unexpected` are all of them.
@@ -159,6 +172,7 @@ mod tests {
             }),
             bandwidth_bytes_per_s: Some(7),
             messages_per_s: Some(8),
+            more: More::default(),
         }
     }
 
@@ -186,6 +200,14 @@ mod tests {
                  \"not_offloaded\":{\"off\":19}},\"validated\":true}"
             )
         );
+    }
+
+    #[test]
+    fn an_end_before_its_time_is_said_last() {
+        let mut document = Document::new("lat", "shm".into(), Config { sizes: [8] }, true);
+        document.interrupt();
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
     }
 
     #[test]

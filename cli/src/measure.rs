@@ -4,16 +4,27 @@
 //! |---|---|
 //! | `plan` | what is to be measured: from the command line to legs |
 //! | `series` | a table's worth of legs: block, rows, JSON |
+//! | `layout`, `row` | a table's columns, and the figures in a row |
 //! | `tour` | all of it, one after the other |
 //! | `other` | the other side: a process of our own, or one behind `serve` |
 //! | `serve` | waits for clients, gives each a process |
 //! | `client`, `peer` | one leg, from the asking and from the other side |
-//! | `side`, `traffic` | what both do alike: fillers, batches, and the measured loops |
+//! | `side` | what both do alike: fillers and batches |
+//! | `crew`, `lane`, `traffic` | threads, each one's buffers, and the measured loops |
+//! | `pace`, `drain` | measured loops of other shapes: planned times, deep queues |
+//! | `interrupt` | ^C |
 
 mod client;
+mod crew;
+mod drain;
+mod interrupt;
+mod lane;
+mod layout;
 mod other;
+mod pace;
 mod peer;
 mod plan;
+mod row;
 mod series;
 mod serve;
 mod side;
@@ -21,35 +32,56 @@ mod tour;
 mod traffic;
 
 pub(crate) use peer::command as peer;
+pub(crate) use row::More;
 pub(crate) use serve::command as serve;
 pub(crate) use tour::command as tour;
 
-use crate::args;
+use crate::args::{self, PinChoice};
 use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
 pub(crate) use plan::Test;
 
+use interrupt::Interrupt;
 use plan::Plan;
-use series::Series;
+use series::{Series, Where};
 
-/// `tagperf lat | bw | rate`.
+/// `tagperf lat | bw | bibw | rate`.
 pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
-    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let mut common = args.common.clone();
+    let most = args.threads.iter().flat_map(|threads| &threads.0).copied().max();
+    if most > Some(1) {
+        // On one CPU a side's threads would only wait for each other.
+        common.pin = common.pin.or(Some(PinChoice::Free));
+    } else if args.host.is_none() {
+        common = common.with_pin();
+    }
     let args = &args::Measure { common, ..args.clone() };
-    let plan = Plan::new(test, args)?;
-    let (mut people, mut json) = outputs(&args.common)?;
-    let mut series = Series::open(args.host.as_ref(), &args.common)?;
-    let document = series.run(&plan, plan.legs(), &mut people)?;
+    let place = if args.oneself { Where::Oneself } else { Where::host(args.host.as_ref()) };
+    measure(&Plan::new(test, args)?, place)
+}
+
+/// `tagperf depth`.
+pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
+    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let args = &args::Depth { common, ..args.clone() };
+    measure(&Plan::depth(args)?, Where::host(args.host.as_ref()))
+}
+
+fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
+    let (mut people, mut json) = outputs(&plan.common)?;
+    let mut series = Series::open(place, &plan.common, Interrupt::watch()?)?;
+    let document = series.run(plan, plan.legs(), &mut people)?;
     if let Some(json) = &mut json {
         json.json(&document)?;
     }
-    Ok(())
+    series.outcome()
 }
 
 /// How large messages get to a process of this machine: found out by sending one.
 pub(crate) fn large_messages() -> Result<&'static str, Failure> {
     let common = args::Common { pin: None, device: None, no_validate: false, json: None };
-    Series::open(None, &common).map(|series| series.large_messages())
+    let series = Series::open(Where::Here, &common, Interrupt::default());
+    series.map(|series| series.large_messages())
 }
 
 /// Where people read, and where machines do, if anywhere.

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a client waits for its turn: longer than the end of a process takes, and well below the
 /// time that it waits for an answer to its hello.
-const TURN_TIME: Duration = Duration::from_secs(1);
+const TURN_TIME: Duration = Duration::from_secs(3);
 /// Clients that may wait at a time; each holds a thread.
 const WAITING_MAX: usize = 16;
 
