@@ -3,8 +3,17 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use common::{json, refused, tagperf, text};
 use serde_json::Value;
+
+/// One test at a time: all processes of a measurement spin, and several measurements on few cores
+/// take turns in slices of the scheduler's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
@@ -24,7 +33,8 @@ fn rows(document: &Value) -> &Vec<Value> {
 
 #[test]
 fn both_ways_at_once() {
-    let document = json("bibw --sizes 1,8,64K --iters 300 --window 16 --warmup 20 --json -");
+    let _alone = alone();
+    let document = json("bibw --sizes 1,8,64K --iters 300 --window 16 --warmup 5 --json -");
     assert_eq!(document["test"], "bibw");
     assert_eq!(matched(&document), (3 * 2 * 300, 0));
     for row in rows(&document) {
@@ -40,7 +50,8 @@ fn both_ways_at_once() {
 
 #[test]
 fn a_sweep_of_depths() {
-    let document = json("depth --depths 0,100 --wildcard 0,50 --iters 40 --json -");
+    let _alone = alone();
+    let document = json("depth --depths 0,100 --wildcard 0,50 --iters 40 --warmup 5 --json -");
     assert_eq!(document["test"], "depth");
     let found: Vec<_> = rows(&document)
         .iter()
@@ -63,16 +74,17 @@ fn a_sweep_of_depths() {
     let one =
         json("depth --queue unexpected --depths 5 --size 64 --iters 4 --wildcard-recv --json -");
     assert_eq!((rows(&one).len(), &one["results"][0]["size"]), (1, &64.into()));
-    let output = tagperf("depth --depths 0..16 --iters 4");
+    let output = tagperf("depth --depths 0..16 --iters 4 --warmup 0");
     let lines = text(&output.stdout).lines().filter(|line| !line.starts_with('#'));
     assert_eq!(lines.count(), 1 + 4 * 6);
 }
 
 #[test]
 fn drains_match_all_of_a_queue_in_every_order() {
+    let _alone = alone();
     let orders = "forward,reverse,random,adversarial";
     let document = json(&format!(
-        "depth --drain --order {orders} --depths 1,500 --wildcard 0,30 --iters 1000 --warmup 1 \
+        "depth --drain --order {orders} --depths 50,500 --wildcard 0,30 --iters 1000 --warmup 1 \
          --seed 77 --json -"
     ));
     assert_eq!(document["test"], "drain");
@@ -80,7 +92,7 @@ fn drains_match_all_of_a_queue_in_every_order() {
     for order in orders.split(',') {
         for queue in ["posted", "unexpected"] {
             for percent in [0, 30] {
-                for depth in [1, 500] {
+                for depth in [50, 500] {
                     let row = &rows(&document)[at];
                     at += 1;
                     let drain = &row["drain"];
@@ -108,26 +120,27 @@ fn drains_match_all_of_a_queue_in_every_order() {
 
 #[test]
 fn threads_share_a_worker() {
+    let _alone = alone();
     for (line, receives, samples) in [
-        ("lat --sizes 8,16K --iters 60", 2 * 60, 60),
-        ("bw --sizes 8,16K --iters 60", 60, 0),
-        ("bibw --sizes 8,16K --iters 60", 2 * 60, 0),
-        ("rate --sizes 8,16K --iters 60 --self", 60, 0),
-        ("lat --sizes 8,16K --iters 60 --self", 60, 60),
+        ("lat --sizes 8,16K --iters 40", 2 * 40, 40),
+        ("bw --sizes 8,16K --iters 40", 40, 0),
+        ("bibw --sizes 8,16K --iters 40", 2 * 40, 0),
+        ("rate --sizes 8,16K --iters 40 --self", 40, 0),
+        ("lat --sizes 8,16K --iters 40 --self", 40, 40),
     ] {
-        let document = json(&format!("{line} --threads 1,3 --json -"));
+        let document = json(&format!("{line} --threads 1,3 --warmup 2 --json -"));
         let (posted, unexpected) = matched(&document);
         assert_eq!(posted + unexpected, 2 * (1 + 3) * receives, "{line}");
         assert_eq!(document["config"]["threads"], serde_json::json!([1, 3]));
         let wanted = [(8, 1), (16384, 1), (8, 3), (16384, 3)];
         for (row, (size, threads)) in rows(&document).iter().zip(wanted) {
             assert_eq!((count(&row["size"]), count(&row["threads"])), (size, threads));
-            assert_eq!(count(&row["iters"]), threads * 60, "{line}");
+            assert_eq!(count(&row["iters"]), threads * 40, "{line}");
             assert_eq!(count(&row["samples"]), threads * samples, "{line}");
             let each = row.get("per_thread").map_or(0, |each| each.as_array().unwrap().len());
             assert_eq!(each, if threads == 3 { 3 } else { 0 }, "{line}");
             for thread in (0..each).map(|at| &row["per_thread"][at]) {
-                assert_eq!(thread["iters"], 60, "{line}");
+                assert_eq!(thread["iters"], 40, "{line}");
                 assert_eq!(thread.get("latency_ns").is_some(), samples > 0, "{line}");
                 assert!(count(&thread["messages_per_s"]) > 0, "{line}");
             }
@@ -140,6 +153,7 @@ fn threads_share_a_worker() {
 
 #[test]
 fn oneself_needs_no_other_process() {
+    let _alone = alone();
     let document = json("lat --self --sizes 0,8,64K --iters 50 --posted-depth 20 --json -");
     assert_eq!(matched(&document), (3 * 50, 0));
     let other = document["config"]["other_side"].as_str().unwrap();
@@ -156,6 +170,7 @@ fn oneself_needs_no_other_process() {
 
 #[test]
 fn a_single_buffer_says_how_little_was_checked() {
+    let _alone = alone();
     // 256 round trips or 1 024 messages a batch; windows of 64 stay behind.
     for (line, checked) in [
         ("lat --sizes 8 --iters 600", 3),
@@ -176,6 +191,7 @@ fn a_single_buffer_says_how_little_was_checked() {
 
 #[test]
 fn a_planned_rate_is_kept_or_said_not_to_be() {
+    let _alone = alone();
     let document = json("lat --rate 2k --iters 100 --sizes 8,20000 --warmup 5 --json -");
     assert_eq!(matched(&document), (2 * 100, 0));
     for row in rows(&document) {
@@ -204,6 +220,7 @@ fn a_planned_rate_is_kept_or_said_not_to_be() {
 
 #[test]
 fn idle_peers_change_nothing_that_is_counted() {
+    let _alone = alone();
     let fillers = "--posted-depth 30 --unexpected-depth 20 --wildcard 50";
     for line in ["lat --sizes 8,16K --iters 50", "depth --queue posted --depths 9 --iters 50"] {
         let fillers = if line.starts_with("lat") { fillers } else { "--wildcard 50" };
@@ -217,6 +234,7 @@ fn idle_peers_change_nothing_that_is_counted() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
+    let _alone = alone();
     for (line, why) in [
         ("lat --wildcard 50", "none is posted; --posted-depth N"),
         ("lat --wildcard 50 --unexpected-depth 5", "none is posted"),
