@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
 
-use super::bell::{Bell, BellBit, Pending};
+use super::bell::{Announced, Bell, BellBit, Pending};
 use super::os::process;
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{Meta, Shape};
+use super::sync::fence;
 use crate::PeerId;
 
 /// Most rings that each poll looks at.
@@ -331,7 +331,7 @@ impl Inboxes {
     }
 
     /// Makes an idle ring cold.
-    fn retire(&mut self, bit: BellBit) {
+    pub(super) fn retire(&mut self, bit: BellBit) {
         if let Some(inbox) = self.inbox(bit) {
             inbox.consumer.want_bell(true);
         }
@@ -364,14 +364,19 @@ impl Inboxes {
         }
     }
 
-    /// Makes every ring cold and says that we sleep. Returns whether there is nothing to do; if
-    /// there is something, we don't sleep.
-    pub(crate) fn fall_asleep(&mut self) -> bool {
+    /// Says that we sleep. Followed by [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`].
+    pub(crate) fn announce_sleep(&self) -> Announced {
+        self.bell.announce_sleep()
+    }
+
+    /// Makes every ring cold, after we have said that we sleep. Returns whether there is nothing to
+    /// do; if there is something, we don't sleep.
+    pub(crate) fn fall_asleep(&mut self, _: &Announced) -> bool {
         self.publish_hot();
         if !self.pending.is_empty() {
+            self.wake_up();
             return false;
         }
-        self.bell.set_sleeping(true);
         if !self.hot.is_empty() {
             for hot in &self.hot {
                 if let Some(inbox) = self.inbox(hot.bit) {
@@ -395,9 +400,9 @@ impl Inboxes {
         is_quiet
     }
 
-    /// Ends what [`Inboxes::fall_asleep`] began.
+    /// Ends what [`Inboxes::announce_sleep`] began.
     pub(crate) fn wake_up(&mut self) {
-        self.bell.set_sleeping(false);
+        self.bell.end_sleep();
     }
 
     /// A barrier on us, and on every writer that relies on ours.

@@ -9,7 +9,7 @@ use super::copied::Copied;
 use super::os::memory::SealedMemory;
 use super::os::process::{self, Pid};
 use super::os::socket;
-use super::ring::{Producer, Ring};
+use super::ring::{Producer, PushError, Ring};
 use crate::{Address, DownReason, ReadMode};
 
 /// One peer, as long as the device lives.
@@ -107,6 +107,20 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Writes a message of the engine, then rings the peer's bell if it wants that. The caller has
+    /// checked the length.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        header: &[u8],
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), PushError> {
+        self.producer.push(header, payload, immediate, false)?;
+        self.notify();
+        Ok(())
+    }
+
     /// Rings the peer's bell if it wants that, after something was written.
     #[inline]
     pub(crate) fn notify(&self) {
@@ -130,6 +144,8 @@ impl Link {
     }
 
     fn send_wake(&self) {
+        #[cfg(all(loom, test))]
+        self.bell.wakes.send();
         if let Some(socket) = &self.socket {
             socket::send_wake(socket);
         }

@@ -14,6 +14,7 @@
 //! | `reads` | reading a peer's memory, directly |
 //! | `copied` | reading it through the rings |
 //! | `sleep` | waiting for something to do |
+//! | `sync` | the atomics of shared memory, for this machine or for the model checker |
 //! | `info` | what this machine allows, and why not |
 //! | `os` | system calls |
 //!
@@ -60,12 +61,15 @@ pub(crate) mod hello;
 mod inboxes;
 mod info;
 mod lane;
+#[cfg(all(loom, test))]
+mod model;
 pub(crate) mod name;
 pub(crate) mod os;
 mod progress;
 mod reads;
 pub(crate) mod ring;
 mod sleep;
+pub(crate) mod sync;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -374,11 +378,8 @@ impl Device for Shm {
         if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
             return Err(Refused::TooLong);
         }
-        match link.producer.push(header, payload, message.immediate, false) {
-            Ok(()) => {
-                link.notify();
-                Ok(())
-            }
+        match link.send(header, payload, message.immediate) {
+            Ok(()) => Ok(()),
             Err(PushError::Full) => Err(Refused::Full),
             Err(PushError::Broken(what)) => {
                 self.finish(peer, DownReason::Misbehaved { what });

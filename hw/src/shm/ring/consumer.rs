@@ -3,12 +3,12 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 
 use super::geometry::Progress;
 use super::memory::Ring;
 use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
 use crate::Bytes;
+use crate::shm::sync::fence;
 
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
@@ -187,7 +187,8 @@ impl Consumer {
         self.published = self.taken;
         self.is_publish_due = false;
         fence(SeqCst);
-        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
+        // `Acquire`: whoever takes the wish sees that the writer has said that it sleeps.
+        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Acquire) != 0
     }
 
     /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a
