@@ -236,6 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sleeper_is_woken_by_what_another_thread_sends_and_leaves() {
+        for round in 0..20u64 {
+            let worker = sleeper();
+            let (tell, told) = mpsc::channel();
+            let receive = worker.recv(Match::tag(round), vec![0; 8]);
+            thread::spawn(move || tell.send(receive.wait().map(|r| r.status.length).ok()));
+            thread::sleep(Duration::from_millis(2 * (round % 3)));
+            worker.inject(worker.oneself(), round, &[7; 8]).unwrap();
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(8)), "round {round}: never woken");
+        }
+    }
+
+    #[test]
     fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
         let (a, b) = (sleeper(), sleeper());
         let to_b = a.connect(&b.address()).unwrap();

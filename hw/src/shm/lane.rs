@@ -10,6 +10,7 @@ use super::os::memory::SealedMemory;
 use super::os::process::{self, Pid};
 use super::os::socket;
 use super::ring::{Producer, PushError, Ring};
+use crate::sleep::Nudge;
 use crate::{Address, DownReason, ReadMode};
 
 /// One peer, as long as the device lives.
@@ -100,6 +101,8 @@ pub(crate) struct Link {
     pub(crate) inbox: BellBit,
     /// `None` for oneself.
     pub(crate) socket: Option<OwnedFd>,
+    /// What wakes the owner of the bell in the socket's stead, if that is oneself.
+    pub(crate) nudge: Option<Arc<Nudge>>,
     /// `None` for oneself, and where the kernel doesn't tell.
     pub(crate) process: Option<Process>,
     pub(crate) read_mode: ReadMode,
@@ -148,6 +151,9 @@ impl Link {
         self.bell.wakes.send();
         if let Some(socket) = &self.socket {
             socket::send_wake(socket);
+        }
+        if let Some(nudge) = &self.nudge {
+            nudge.ring();
         }
     }
 }

@@ -95,6 +95,7 @@ use progress::Queued;
 use reads::DirectRead;
 use ring::{Consumer, Geometry, Producer, PushError, Ring};
 
+use crate::sleep::Nudge;
 use crate::{
     Address, Buffer, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Limits,
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
@@ -111,6 +112,7 @@ enum Watched {
     Stranger(u32),
     Socket(PeerId),
     Process(PeerId),
+    Oneself,
 }
 
 impl Watched {
@@ -121,6 +123,7 @@ impl Watched {
             Watched::Stranger(id) => (2, id),
             Watched::Socket(peer) => (3, peer.0),
             Watched::Process(peer) => (4, peer.0),
+            Watched::Oneself => (5, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -134,6 +137,7 @@ impl Watched {
             2 => Watched::Stranger(low),
             3 => Watched::Socket(PeerId(low)),
             4 => Watched::Process(PeerId(low)),
+            5 => Watched::Oneself,
             _ => return None,
         })
     }
@@ -152,6 +156,8 @@ pub struct Shm {
     listener: OwnedFd,
     epoll: Epoll,
     timer: Timer,
+    /// Wakes us when one thread sends to oneself while another sleeps.
+    nudge: Arc<Nudge>,
     bell_memory: SealedMemory,
     bell: Arc<Bell>,
     /// Boxed: peers know where it lies.
@@ -208,9 +214,11 @@ impl Shm {
         );
         let epoll = Epoll::new().map_err(system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(system("timerfd_create", ""))?;
+        let nudge = Arc::new(Nudge::new().map_err(system("eventfd", ""))?);
         let watch = |fd, what: Watched| epoll.watch(fd, what.number());
         watch(listener.as_fd(), Watched::Listener).map_err(system("epoll_ctl", ""))?;
         watch(timer.as_fd(), Watched::Timer).map_err(system("epoll_ctl", ""))?;
+        watch(nudge.as_fd(), Watched::Oneself).map_err(system("epoll_ctl", ""))?;
         let hears_barriers = config.membarrier && process::register_for_barriers().is_ok();
         let makes_barriers = config.membarrier && process::barrier_everywhere().is_ok();
         if config.allow_readers && config.read != ReadPolicy::Copied {
@@ -226,6 +234,7 @@ impl Shm {
             listener,
             epoll,
             timer,
+            nudge,
             bell_memory,
             bell,
             nonce: Box::new(Nonce(os::random().map_err(system("getrandom", ""))?)),
@@ -285,6 +294,7 @@ impl Shm {
             bell_bit: bit,
             inbox: bit,
             socket: None,
+            nudge: Some(self.nudge.clone()),
             process: None,
             read_mode: ReadMode::Direct,
             copied: Copied::default(),

@@ -54,6 +54,7 @@ fn link(ring: &Arc<Ring>, bell: &Arc<Bell>, bit: BellBit) -> Link {
         bell_bit: bit,
         inbox: bit,
         socket: None,
+        nudge: None,
         process: None,
         read_mode: ReadMode::Copied,
         copied: Copied::default(),

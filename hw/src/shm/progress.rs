@@ -154,6 +154,7 @@ impl Shm {
                 }
                 Some(Watched::Stranger(id)) => self.hear_stranger(id),
                 Some(Watched::Socket(peer)) => self.hear_socket(peer, now),
+                Some(Watched::Oneself) => self.nudge.reset(),
                 Some(Watched::Process(peer)) => self.drain(peer, DownReason::Gone),
                 None => {}
             }
