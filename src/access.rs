@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use tagmatch_fallback::{Engine, RequestId};
+use tagmatch_fallback::{Completion, Engine, RequestId};
 use tagmatch_hw::Address;
 use tagmatch_hw::shm::Shm;
 
@@ -45,6 +45,20 @@ impl State {
             }
         }
         events
+    }
+
+    /// Makes progress until a request is over or there is nothing more to take in; gives its result
+    /// if it is over, and how many events were taken.
+    #[inline]
+    pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
+        if self.sleepers > 0 {
+            let events = self.progress();
+            return (events, self.engine.take(request));
+        }
+        match self.engine.take(request) {
+            None => self.engine.progress_until(request),
+            done => (0, done),
+        }
     }
 
     /// Wakes `waker` once the request is over; gives back the waker that this replaces.

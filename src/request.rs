@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch_fallback::{Completion, RequestId, Started};
+use tagmatch_fallback::{Completion, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 use tagmatch_hw::sleep::Nudge;
 
@@ -16,6 +16,9 @@ use crate::access::{Access, Local};
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
 use crate::wait::wait_until;
+
+/// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
+const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
@@ -35,10 +38,14 @@ pub struct Request<T: Output, A: Access = Local> {
 
 enum Progress {
     Pending(RequestId),
-    Done(Completion),
-    Refused(Failed),
+    /// A send that was complete at once.
+    Sent(Buffer),
+    Refused(Box<Failed>),
     Taken,
 }
+
+// It is moved from call to call and kept in arrays.
+const _: () = assert!(size_of::<Request<Sent>>() <= 40);
 
 /// How a cancelled receive ended.
 #[derive(Debug)]
@@ -59,6 +66,8 @@ mod sealed {
     pub trait Output: Sized {
         #[doc(hidden)]
         fn new(status: super::Status, buffer: super::Buffer) -> Self;
+        #[doc(hidden)]
+        fn sent(buffer: super::Buffer) -> Option<Self>;
     }
 }
 
@@ -67,6 +76,11 @@ impl sealed::Output for Sent {
     fn new(_: Status, buffer: Buffer) -> Self {
         Sent { buffer }
     }
+
+    #[inline]
+    fn sent(buffer: Buffer) -> Option<Self> {
+        Some(Sent { buffer })
+    }
 }
 
 impl sealed::Output for Received {
@@ -74,20 +88,30 @@ impl sealed::Output for Received {
     fn new(status: Status, buffer: Buffer) -> Self {
         Received { buffer, status }
     }
+
+    fn sent(_: Buffer) -> Option<Self> {
+        None
+    }
 }
 
 impl<T: Output, A: Access> Request<T, A> {
     #[inline]
     pub(crate) fn new(access: &A, started: Started) -> Self {
         let progress = match started {
-            Started::Done(completion) => Progress::Done(completion),
             Started::Pending(request) => Progress::Pending(request),
+            Started::Sent(buffer) => Progress::Sent(buffer),
+            Started::Refused(refused) => {
+                let Refused { fault, buffer } = *refused;
+                let error = Error::from_fault(fault, access.fixed().worker);
+                Progress::Refused(Box::new(Failed { error, buffer }))
+            }
         };
         Request { access: access.clone(), progress, output: PhantomData }
     }
 
+    #[cold]
     pub(crate) fn refused(access: &A, error: Error, buffer: Buffer) -> Self {
-        let progress = Progress::Refused(Failed { error, buffer });
+        let progress = Progress::Refused(Box::new(Failed { error, buffer }));
         Request { access: access.clone(), progress, output: PhantomData }
     }
 
@@ -98,17 +122,12 @@ impl<T: Output, A: Access> Request<T, A> {
     /// As for [`wait`](Self::wait).
     #[inline]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
-        if let Progress::Pending(request) = self.progress {
-            let completion = self.access.with(|state| {
-                if let Some(completion) = state.engine.take(request) {
-                    return Some(completion);
-                }
-                state.progress();
-                state.engine.take(request)
-            })?;
-            self.progress = Progress::Done(completion);
-        }
-        Some(self.take())
+        let Progress::Pending(request) = self.progress else {
+            return Some(self.take());
+        };
+        let completion = self.access.with(|state| state.end_of(request).1)?;
+        self.progress = Progress::Taken;
+        Some(self.result(completion))
     }
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
@@ -116,18 +135,40 @@ impl<T: Output, A: Access> Request<T, A> {
     /// # Errors
     /// The peer that the operation depends on is down, the receive was cancelled, the message could
     /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
+    #[inline]
     pub fn wait(mut self) -> Result<T, Failed> {
-        if let Some(result) = self.test() {
-            return result;
-        }
-        if let Progress::Pending(request) = self.progress {
-            let done = wait_until(&self.access, Some(request), |s| s.engine.take(request));
-            match done {
-                Ok(completion) => self.progress = Progress::Done(completion),
-                Err(error) => return Err(Failed { error, buffer: Buffer::default() }),
+        let Progress::Pending(request) = self.progress else {
+            return self.take();
+        };
+        for _ in 0..POLLS_AT_ONCE {
+            if let Some(completion) = self.access.with(|state| state.end_of(request).1) {
+                self.progress = Progress::Taken;
+                return self.result(completion);
             }
         }
-        self.take()
+        self.wait_long(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_long(mut self, request: RequestId) -> Result<T, Failed> {
+        match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
+            Ok(completion) => {
+                self.progress = Progress::Taken;
+                self.result(completion)
+            }
+            Err(error) => Err(Failed { error, buffer: Buffer::default() }),
+        }
+    }
+
+    #[inline]
+    fn result(&self, completion: Completion) -> Result<T, Failed> {
+        let worker = self.access.fixed().worker;
+        let Completion { result, buffer } = completion;
+        match result {
+            Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
+            Err(fault) => Err(Failed { error: Error::from_fault(fault, worker), buffer }),
+        }
     }
 
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
@@ -159,26 +200,13 @@ impl<T: Output, A: Access> Request<T, A> {
         }
     }
 
-    /// The same request with its result as an envelope: for scopes, which keep the buffer.
-    pub(crate) fn into_received(mut self) -> Request<Received, A> {
-        let progress = std::mem::replace(&mut self.progress, Progress::Taken);
-        Request { access: self.access.clone(), progress, output: PhantomData }
-    }
-
-    #[inline]
+    /// What needs no look at the worker.
     fn take(&mut self) -> Result<T, Failed> {
-        let worker = self.access.fixed().worker;
+        let taken = || Failed { error: Error::AlreadyTaken, buffer: Buffer::default() };
         match std::mem::replace(&mut self.progress, Progress::Taken) {
-            Progress::Done(Completion { result: Ok(status), buffer }) => {
-                Ok(T::new(Status::new(status, worker), buffer))
-            }
-            Progress::Done(Completion { result: Err(fault), buffer }) => {
-                Err(Failed { error: Error::from_fault(fault, worker), buffer })
-            }
-            Progress::Refused(failed) => Err(failed),
-            Progress::Taken | Progress::Pending(_) => {
-                Err(Failed { error: Error::AlreadyTaken, buffer: Buffer::default() })
-            }
+            Progress::Sent(buffer) => T::sent(buffer).ok_or_else(taken),
+            Progress::Refused(failed) => Err(*failed),
+            Progress::Taken | Progress::Pending(_) => Err(taken()),
         }
     }
 }
@@ -222,7 +250,7 @@ impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.progress {
             Progress::Pending(_) => "Request(under way)",
-            Progress::Done(_) | Progress::Refused(_) => "Request(done)",
+            Progress::Sent(_) | Progress::Refused(_) => "Request(done)",
             Progress::Taken => "Request(result taken)",
         })
     }

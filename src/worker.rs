@@ -342,13 +342,14 @@ impl<A: Access> WorkerOf<A> {
         mut look: impl FnMut(&mut State) -> Option<R>,
     ) -> Result<R, Error> {
         let named = which.peer().map(|peer| self.own(peer)).transpose()?;
-        wait_until(&self.access, None, |state| {
+        let mut find = |state: &mut State| {
             if let Some(found) = look(state) {
                 return Some(Ok(found));
             }
             let fault = state.engine.peer_fault(named?)?;
             Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))
-        })?
+        };
+        wait_until(&self.access, None, |state| (state.progress(), find(state)))?
     }
 }
 

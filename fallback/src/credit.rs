@@ -130,6 +130,32 @@ impl Grant {
         allowed
     }
 
+    /// A message came in, within the credit, and is gone again at once.
+    ///
+    /// The same as [`Grant::arrived`] and [`Grant::freed`] of an open grant, in one step.
+    #[inline]
+    pub(crate) fn passed(&mut self, cost: Amount) {
+        debug_assert!(self.covers(cost) && !self.closed);
+        self.outstanding.messages = self.outstanding.messages.wrapping_sub(cost.messages);
+        self.outstanding.bytes = self.outstanding.bytes.wrapping_sub(cost.bytes);
+        self.back.messages += cost.messages;
+        self.back.bytes += cost.bytes;
+    }
+
+    /// Whether the peer has credit for a message.
+    #[inline]
+    pub(crate) fn covers(&self, cost: Amount) -> bool {
+        self.outstanding.covers(cost)
+    }
+
+    /// Whether so little is outstanding that the peer may be due more.
+    #[inline]
+    pub(crate) fn is_low(&self) -> bool {
+        let low = |outstanding: u64, limit: u64| outstanding <= limit / 2 && limit > 0;
+        let (out, limit) = (self.outstanding, self.limit);
+        (low(out.messages, limit.messages) | low(out.bytes, limit.bytes)) & !self.closed
+    }
+
     /// A message that had come in is gone.
     #[inline]
     pub(crate) fn freed(&mut self, cost: Amount, pool: &mut Pool) {
@@ -144,11 +170,12 @@ impl Grant {
     /// What is to be granted to the peer now, if it is worth a message.
     #[inline]
     pub(crate) fn due(&mut self, pool: &mut Pool) -> Option<Amount> {
-        let low = |outstanding: u64, limit: u64| outstanding * 2 <= limit && limit > 0;
-        let (out, limit) = (self.outstanding, self.limit);
-        if !low(out.messages, limit.messages) && !low(out.bytes, limit.bytes) || self.closed {
-            return None;
-        }
+        if self.is_low() { self.top_up(pool) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn top_up(&mut self, pool: &mut Pool) -> Option<Amount> {
         self.adapt(pool);
         let out = self.outstanding;
         let worth = |back: u64, out: u64| back > 0 && back >= out;
