@@ -47,18 +47,21 @@ impl State {
         events
     }
 
-    /// Makes progress until a request is over or there is nothing more to take in; gives its result
-    /// if it is over, and how many events were taken.
+    /// Makes progress until a request is over or there is nothing more to take in; gives how many
+    /// events were taken, and whether the request is over.
     #[inline]
-    pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
+    pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         if self.sleepers > 0 {
             let events = self.progress();
-            return (events, self.engine.take(request));
+            return (events, self.engine.is_done(request));
         }
-        match self.engine.take(request) {
-            None => self.engine.progress_until(request),
-            done => (0, done),
-        }
+        if self.engine.is_done(request) { (0, true) } else { self.engine.progress_until(request) }
+    }
+
+    /// The same; gives the result if the request is over.
+    pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
+        let (events, is_over) = self.progress_until(request);
+        (events, if is_over { self.engine.take(request) } else { None })
     }
 
     /// Wakes `waker` once the request is over; gives back the waker that this replaces.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch_fallback::{Completion, Refused, RequestId, Started};
+use tagmatch_fallback::{Completion, Fault, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 use tagmatch_hw::sleep::Nudge;
 
@@ -31,13 +31,12 @@ const POLLS_AT_ONCE: u32 = 16;
 /// request never lets anyone write to freed memory.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<T: Output, A: Access = Local> {
-    access: A,
-    progress: Progress,
+    progress: Progress<A>,
     output: PhantomData<fn() -> T>,
 }
 
-enum Progress {
-    Pending(RequestId),
+enum Progress<A: Access> {
+    Pending(Pending<A>),
     /// A send that was complete at once.
     Sent(Buffer),
     Refused(Box<Failed>),
@@ -45,7 +44,78 @@ enum Progress {
 }
 
 // It is moved from call to call and kept in arrays.
-const _: () = assert!(size_of::<Request<Sent>>() <= 40);
+const _: () = assert!(size_of::<Request<Sent>>() <= 32);
+
+/// An operation in the engine's table; dropping it lets go of it.
+struct Pending<A: Access> {
+    access: A,
+    request: RequestId,
+    is_taken: bool,
+}
+
+impl<A: Access> Pending<A> {
+    /// The result, if there is one; makes progress if there isn't.
+    #[inline]
+    fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
+        let request = self.request;
+        let worker = self.access.fixed().worker;
+        let mut result = None;
+        // Written to its place from within: moving it out costs as much as all else.
+        self.access.with(|state| {
+            if state.progress_until(request).1
+                && let Some(Completion { result: ended, buffer }) = state.engine.take(request)
+            {
+                result = Some(match ended {
+                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
+                    Err(fault) => Err(failed(fault, worker, buffer)),
+                });
+            }
+        });
+        self.is_taken = result.is_some();
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_long<T: Output>(&mut self) -> Result<T, Failed> {
+        let request = self.request;
+        match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
+            Ok(Completion { result, buffer }) => {
+                self.is_taken = true;
+                let worker = self.access.fixed().worker;
+                match result {
+                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
+                    Err(fault) => Err(failed(fault, worker, buffer)),
+                }
+            }
+            Err(error) => Err(Failed { error, buffer: Buffer::default() }),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn let_go(&mut self) {
+        let waker = self.access.with(|state| {
+            state.engine.detach(self.request);
+            state.unwatch(self.request)
+        });
+        drop(waker);
+    }
+}
+
+impl<A: Access> Drop for Pending<A> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.let_go();
+        }
+    }
+}
+
+#[cold]
+fn failed(fault: Fault, worker: u32, buffer: Buffer) -> Failed {
+    Failed { error: Error::from_fault(fault, worker), buffer }
+}
 
 /// How a cancelled receive ended.
 #[derive(Debug)]
@@ -98,21 +168,23 @@ impl<T: Output, A: Access> Request<T, A> {
     #[inline]
     pub(crate) fn new(access: &A, started: Started) -> Self {
         let progress = match started {
-            Started::Pending(request) => Progress::Pending(request),
+            Started::Pending(request) => {
+                let access = access.clone();
+                Progress::Pending(Pending { access, request, is_taken: false })
+            }
             Started::Sent(buffer) => Progress::Sent(buffer),
             Started::Refused(refused) => {
                 let Refused { fault, buffer } = *refused;
-                let error = Error::from_fault(fault, access.fixed().worker);
-                Progress::Refused(Box::new(Failed { error, buffer }))
+                Progress::Refused(Box::new(failed(fault, access.fixed().worker, buffer)))
             }
         };
-        Request { access: access.clone(), progress, output: PhantomData }
+        Request { progress, output: PhantomData }
     }
 
     #[cold]
-    pub(crate) fn refused(access: &A, error: Error, buffer: Buffer) -> Self {
+    pub(crate) fn refused(error: Error, buffer: Buffer) -> Self {
         let progress = Progress::Refused(Box::new(Failed { error, buffer }));
-        Request { access: access.clone(), progress, output: PhantomData }
+        Request { progress, output: PhantomData }
     }
 
     /// The result, if there is one; makes progress if there isn't. After the result was taken:
@@ -122,12 +194,12 @@ impl<T: Output, A: Access> Request<T, A> {
     /// As for [`wait`](Self::wait).
     #[inline]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
-        let Progress::Pending(request) = self.progress else {
+        let Progress::Pending(pending) = &mut self.progress else {
             return Some(self.take());
         };
-        let completion = self.access.with(|state| state.end_of(request).1)?;
+        let result = pending.test()?;
         self.progress = Progress::Taken;
-        Some(self.result(completion))
+        Some(result)
     }
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
@@ -137,45 +209,22 @@ impl<T: Output, A: Access> Request<T, A> {
     /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
     #[inline]
     pub fn wait(mut self) -> Result<T, Failed> {
-        let Progress::Pending(request) = self.progress else {
+        let Progress::Pending(pending) = &mut self.progress else {
             return self.take();
         };
         for _ in 0..POLLS_AT_ONCE {
-            if let Some(completion) = self.access.with(|state| state.end_of(request).1) {
-                self.progress = Progress::Taken;
-                return self.result(completion);
+            if let Some(result) = pending.test() {
+                return result;
             }
         }
-        self.wait_long(request)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wait_long(mut self, request: RequestId) -> Result<T, Failed> {
-        match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
-            Ok(completion) => {
-                self.progress = Progress::Taken;
-                self.result(completion)
-            }
-            Err(error) => Err(Failed { error, buffer: Buffer::default() }),
-        }
-    }
-
-    #[inline]
-    fn result(&self, completion: Completion) -> Result<T, Failed> {
-        let worker = self.access.fixed().worker;
-        let Completion { result, buffer } = completion;
-        match result {
-            Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
-            Err(fault) => Err(Failed { error: Error::from_fault(fault, worker), buffer }),
-        }
+        pending.wait_long()
     }
 
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
     /// ends with [`Error::Cancelled`]; any other operation goes on.
     pub fn cancel(&mut self) {
-        if let Progress::Pending(request) = self.progress {
-            self.access.with(|state| state.engine.cancel(request));
+        if let Progress::Pending(pending) = &self.progress {
+            pending.access.with(|state| state.engine.cancel(pending.request));
         }
     }
 
@@ -194,8 +243,8 @@ impl<T: Output, A: Access> Request<T, A> {
 
     /// The request's name, while it is under way.
     pub(crate) fn id(&self) -> Option<RequestId> {
-        match self.progress {
-            Progress::Pending(request) => Some(request),
+        match &self.progress {
+            Progress::Pending(pending) => Some(pending.request),
             _ => None,
         }
     }
@@ -218,31 +267,19 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
         if let Some(result) = self.test() {
             return Poll::Ready(result);
         }
-        if let Progress::Pending(request) = self.progress {
+        if let Progress::Pending(Pending { access, request, .. }) = &self.progress {
+            let request = *request;
             let waker = context.waker().clone();
-            let replaced = self.access.with(|state| state.watch(request, waker));
+            let replaced = access.with(|state| state.watch(request, waker));
             // Foreign code: dropped outside of the lock. The request cannot have ended in between
             // unnoticed: `watch` hands the waker back then.
             if let Some(waker) = replaced
-                && self.access.with(|state| state.engine.is_done(request))
+                && access.with(|state| state.engine.is_done(request))
             {
                 waker.wake();
             }
         }
         Poll::Pending
-    }
-}
-
-impl<T: Output, A: Access> Drop for Request<T, A> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Progress::Pending(request) = self.progress {
-            let waker = self.access.with(|state| {
-                state.engine.detach(request);
-                state.unwatch(request)
-            });
-            drop(waker);
-        }
     }
 }
 

@@ -180,7 +180,7 @@ impl<A: Access> WorkerOf<A> {
                 let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
                 Request::new(&self.access, self.access.with(send))
             }
-            Err(error) => Request::refused(&self.access, error, buffer),
+            Err(error) => Request::refused(error, buffer),
         }
     }
 
@@ -202,7 +202,7 @@ impl<A: Access> WorkerOf<A> {
     pub fn recv(&self, which: Match, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let buffer = buffer.into();
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
-            return Request::refused(&self.access, error, buffer);
+            return Request::refused(error, buffer);
         }
         let receive = |state: &mut State| state.engine.receive(*which.pattern(), buffer);
         Request::new(&self.access, self.access.with(receive))

@@ -83,32 +83,41 @@ impl Core {
         }
     }
 
-    /// Takes in one event of the device.
-    #[inline]
-    pub(crate) fn take_event(&mut self, event: Event<'_>) {
+    /// Takes in any event of the device.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
         match event {
-            Event::Message(incoming) => {
-                if let Err(error) = self.message(&incoming) {
-                    self.todo.push(Todo::Break(incoming.peer, error));
-                }
-            }
-            Event::ReadDone { token, into, result } => self.read_done(token, into, result),
-            Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
-            Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
+            None => {}
+            Some(Event::Message(incoming)) => self.message(&incoming),
+            Some(Event::ReadDone { token, into, result }) => self.read_done(token, into, result),
+            Some(Event::PeerUp { peer, limits }) => self.peer_up(peer, limits.message_max),
+            Some(Event::PeerDown { peer, reason }) => self.peer_down(peer, reason.into()),
         }
     }
 
-    #[inline]
-    fn message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
+    /// Takes in a message.
+    #[inline(always)]
+    pub(crate) fn message(&mut self, incoming: &Incoming<'_>) {
+        if !self.eager(incoming) {
+            self.other_message(incoming);
+        }
+    }
+
+    #[inline(never)]
+    fn other_message(&mut self, incoming: &Incoming<'_>) {
+        if let Err(error) = self.parse_message(incoming) {
+            self.todo.push(Todo::Break(incoming.peer, error));
+        }
+    }
+
+    fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
         let Incoming { peer, immediate, bytes } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
-        if let Some(tmh) = wire::Message::parse_eager(bytes) {
-            return self.eager(*peer, &tmh, *immediate, bytes);
-        }
         match wire::Message::parse(bytes)? {
-            wire::Message::Eager(tmh) => self.eager(*peer, &tmh, *immediate, bytes),
+            wire::Message::Eager(tmh) => self.eager_unexpected(*peer, &tmh, *immediate, bytes),
             wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
             wire::Message::Fin(operation) => {
                 let ended = self.end_operation(*peer, operation, Kind::Fin)?;
@@ -129,28 +138,27 @@ impl Core {
         }
     }
 
-    #[inline]
-    fn eager(
-        &mut self,
-        peer: PeerId,
-        tmh: &Tmh,
-        immediate: Option<u32>,
-        bytes: &Bytes<'_>,
-    ) -> Result<(), WireError> {
-        let payload_length = bytes.len() - TMH_BYTES;
-        let cost = Amount::eager(payload_length);
-        let length = payload_length as u64;
-        if !self.peer_mut(peer).grant.covers(cost) {
-            return Err(WireError::Credit { bytes: cost.bytes });
+    /// The short way: an eager message for a posted receive. `false`: it is something else, and
+    /// nothing was done.
+    #[inline(always)]
+    fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
+        let Incoming { peer, immediate, ref bytes } = *incoming;
+        let Some(tmh) = wire::Message::parse_eager(bytes) else { return false };
+        let Some(known) = self.peers.get_mut(peer.index()) else { return false };
+        let length = bytes.len() - TMH_BYTES;
+        let cost = Amount::eager(length);
+        // Without credit, and of a peer that is down, whose credit is gone too, nothing is taken.
+        if !known.grant.covers(cost) || known.state != PeerState::Up {
+            return false;
         }
-        let Some(index) = self.posted.take_match(tmh.tag, SourceId(peer.0)) else {
-            self.eager_unexpected(peer, tmh, immediate, bytes);
-            return Ok(());
-        };
+        let Some(index) = self.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
+        known.grant.passed(cost);
+        let is_low = known.grant.is_low();
         if let Some((key, request)) = self.requests.matched(index) {
             let room = request.buffer.as_mut_slice().unwrap_or_default();
-            let truncated = payload_length > room.len();
+            let truncated = length > room.len();
             bytes.copy_to(TMH_BYTES, room);
+            let length = length as u64;
             request.finish(&Status { source: peer, tag: tmh.tag, length, truncated, immediate });
             self.counters.posted += 1;
             self.counters.truncated += u64::from(truncated);
@@ -161,25 +169,25 @@ impl Core {
         if tmh.app_ctx.ack_wanted() {
             self.acknowledge(peer, Some(tmh.app_ctx.operation()));
         }
-        let grant = &mut self.peer_mut(peer).grant;
-        grant.passed(cost);
-        if grant.is_low() {
+        if is_low {
             self.grant_credit(peer);
         }
-        Ok(())
+        true
     }
 
-    #[inline(never)]
+    /// An eager message that no receive was posted for, or that breaks a rule.
     fn eager_unexpected(
         &mut self,
         peer: PeerId,
         tmh: &Tmh,
         immediate: Option<u32>,
         bytes: &Bytes<'_>,
-    ) {
+    ) -> Result<(), WireError> {
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
-        self.peer_mut(peer).grant.arrived(cost);
+        if !self.peer_mut(peer).grant.arrived(cost) {
+            return Err(WireError::Credit { bytes: cost.bytes });
+        }
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
         let ack = tmh.app_ctx.ack_wanted().then(|| tmh.app_ctx.operation());
@@ -187,6 +195,7 @@ impl Core {
         self.counters.unexpected_bytes_now += cost.bytes;
         self.unexpected(Message { status, ack, body: Body::Stored(stored) });
         self.grant_credit(peer);
+        Ok(())
     }
 
     fn rendezvous(&mut self, peer: PeerId, request: &wire::Rendezvous) -> Result<(), WireError> {

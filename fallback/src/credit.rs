@@ -104,6 +104,8 @@ pub(crate) struct Grant {
     /// Of the limit, what came from the pool.
     from_pool: Amount,
     limit: Amount,
+    /// Below this the peer may be due more; see `set_limit`.
+    low: Amount,
     outstanding: Amount,
     held: Amount,
     back: Amount,
@@ -115,7 +117,8 @@ impl Grant {
     pub(crate) fn open(pool: &mut Pool) -> (Self, Amount) {
         let from_pool = pool.take(pool.config.first);
         let limit = from_pool.plus(Amount { messages: FLOOR_MESSAGES, bytes: 0 });
-        let grant = Grant { from_pool, limit, outstanding: limit, ..Grant::default() };
+        let mut grant = Grant { from_pool, outstanding: limit, ..Grant::default() };
+        grant.set_limit(limit);
         (grant, limit)
     }
 
@@ -151,9 +154,15 @@ impl Grant {
     /// Whether so little is outstanding that the peer may be due more.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        let low = |outstanding: u64, limit: u64| outstanding <= limit / 2 && limit > 0;
-        let (out, limit) = (self.outstanding, self.limit);
-        (low(out.messages, limit.messages) | low(out.bytes, limit.bytes)) & !self.closed
+        let Grant { outstanding, low, .. } = self;
+        (outstanding.messages < low.messages) | (outstanding.bytes < low.bytes)
+    }
+
+    /// Half of the limit is low; of no limit, nothing is.
+    fn set_limit(&mut self, limit: Amount) {
+        let low = |limit: u64| if limit == 0 { 0 } else { limit / 2 + 1 };
+        self.limit = limit;
+        self.low = Amount { messages: low(limit.messages), bytes: low(limit.bytes) };
     }
 
     /// A message that had come in is gone.
@@ -219,17 +228,17 @@ impl Grant {
         let beyond = self.from_pool.minus(config.first);
         let keep = self.back.each(beyond, u64::min).each(short, |keep, short| keep * short);
         self.back = self.back.minus(keep);
-        self.limit = self.limit.minus(keep);
         self.give_back(keep, pool);
         let grown = pool.take(wanted);
         self.from_pool = self.from_pool.plus(grown);
-        self.limit = self.limit.plus(grown);
+        self.set_limit(self.limit.minus(keep).plus(grown));
         self.back = self.back.plus(grown);
     }
 
     /// The peer is gone: all but what its waiting messages hold goes back to the pool.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
         self.closed = true;
+        self.low = Amount::default();
         let idle = self.outstanding.plus(self.back);
         self.outstanding = Amount::default();
         self.back = Amount::default();

@@ -1,7 +1,7 @@
 //! The engine: the protocol's state machine and a device, joined.
 
 use tagmatch_hw::{
-    Address, Buffer, Device, DeviceError, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
+    Address, Buffer, Device, DeviceError, Event, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_soft::{Pattern, Tag};
 
@@ -213,10 +213,13 @@ impl<D: Device> Engine<D> {
     pub fn progress(&mut self) -> usize {
         let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
-            let Some(event) = self.device.poll() else {
-                break;
-            };
-            self.core.take_event(event);
+            let event = self.device.poll();
+            // By reference: moving it would cost more than most of what is done with it.
+            match &event {
+                Some(Event::Message(incoming)) => self.core.message(incoming),
+                Some(_) => self.core.take_rare(event),
+                None => break,
+            }
             events += 1;
             if !self.core.todo.is_empty() {
                 self.settle();
@@ -228,29 +231,32 @@ impl<D: Device> Engine<D> {
         events
     }
 
-    /// Takes events until a request is over or there are none left, at most 64; gives the request's
-    /// result if it is over, as [`Engine::take`] does, and how many events that were.
+    /// Takes events until a request is over or there are none left, at most 64; gives how many
+    /// events that were, and whether the request is over.
     #[inline]
-    pub fn progress_until(&mut self, request: RequestId) -> (usize, Option<Completion>) {
+    pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
-            let Some(event) = self.device.poll() else {
-                break;
-            };
-            self.core.take_event(event);
+            let event = self.device.poll();
+            // By reference: moving it would cost more than most of what is done with it.
+            match &event {
+                Some(Event::Message(incoming)) => self.core.message(incoming),
+                Some(_) => self.core.take_rare(event),
+                None => break,
+            }
             events += 1;
             if !self.core.todo.is_empty() {
                 self.settle();
             }
-            if let Some(completion) = self.take(request) {
-                return (events, Some(completion));
+            if self.is_done(request) {
+                return (events, true);
             }
         }
         if !self.waiting_for_room.is_empty() {
             self.retry();
-            return (events, self.take(request));
+            return (events, self.is_done(request));
         }
-        (events, None)
+        (events, false)
     }
 
     #[cold]
@@ -270,6 +276,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether a request is over and its result still here.
+    #[inline]
     pub fn is_done(&self, request: RequestId) -> bool {
         self.core.requests.get(request.0).is_some_and(|request| request.is_over())
     }

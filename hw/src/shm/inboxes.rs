@@ -47,11 +47,6 @@ pub(crate) struct Found {
     pub(crate) meta: Meta,
 }
 
-/// A message of the common kind, in the hot ring that had the last one.
-pub(crate) struct Common {
-    shape: Shape,
-}
-
 /// All receiving ends, by the bit of the bell that is theirs.
 pub(crate) struct Inboxes {
     inboxes: Vec<Option<Inbox>>,
@@ -143,37 +138,24 @@ impl Inboxes {
     /// Whether there is nothing to see: what most polls find.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
-        let mut is_silent = self.pending.is_empty() & !self.bell.is_rung();
-        for hot in &self.hot {
-            is_silent &= !hot.watch.is_there();
-        }
-        is_silent
+        let is_calm = self.pending.is_empty() & !self.bell.is_rung();
+        is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
-    /// Whether the next message is of the common kind at the common place: whole in its slot, for
-    /// the engine, in the hot ring that had the last one. Everything else is left to
+    /// Takes the next message if it is of the common kind at the common place: whole in its slot,
+    /// for the engine, in the hot ring that had the last one. Everything else is left to
     /// [`Inboxes::find`].
-    #[inline]
-    pub(crate) fn find_common(&self) -> Option<Common> {
-        let hot = self.hot.get(self.first)?;
+    #[inline(always)]
+    pub(crate) fn take_common(&mut self) -> Option<(PeerId, Taken<'static>)> {
+        let hot = self.hot.get_mut(self.first)?;
         if self.burst >= BURST || !hot.watch.is_there() {
             return None;
         }
-        let consumer = &self.inbox(hot.bit)?.consumer;
-        let shape = consumer.parse(consumer.peek()?).ok()?;
-        let is_common = !shape.internal && shape.spilled() == 0 && !consumer.is_publish_due();
-        is_common.then_some(Common { shape })
-    }
-
-    /// Takes what [`Inboxes::find_common`] found.
-    #[inline]
-    pub(crate) fn take_common(&mut self, common: Common) -> Option<(PeerId, Taken<'_>)> {
-        let hot = self.hot.get_mut(self.first)?;
         let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
+        let taken = inbox.consumer.take_common(&mut hot.watch)?;
         self.burst += 1;
         hot.was_busy = true;
-        hot.watch.advance(&inbox.consumer);
-        Some((inbox.peer, inbox.consumer.take_inline(common.shape)))
+        Some((inbox.peer, taken))
     }
 
     /// Looks for a message.

@@ -410,7 +410,7 @@ impl Device for Shm {
         self.start_read(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
+use crate::copy::copy_small;
 use crate::shm::bell::Announced;
 use crate::shm::sync::{fence, light_fence};
 
@@ -232,37 +233,4 @@ pub fn check_progress(
 
 fn body(slot: &Slot) -> *mut u8 {
     slot.body.writable()
-}
-
-/// Copies up to [`INLINE_BYTES`] bytes without a call.
-///
-/// # Safety
-/// `to` is writable for as many bytes, and apart from `from`.
-#[inline]
-unsafe fn copy_small(from: &[u8], to: *mut u8) {
-    let length = from.len();
-    let from = from.as_ptr();
-    // Two moves of the same size that may overlap cover every length between one size and twice it.
-    macro_rules! ends {
-        ($size:expr) => {{
-            // SAFETY: $size <= length, and both ends are inside `length` bytes.
-            unsafe {
-                let first = from.cast::<[u8; $size]>().read();
-                let last = from.add(length - $size).cast::<[u8; $size]>().read();
-                to.cast::<[u8; $size]>().write(first);
-                to.add(length - $size).cast::<[u8; $size]>().write(last);
-            }
-        }};
-    }
-    match length {
-        0 => {}
-        // SAFETY: one byte at each.
-        1 => unsafe { to.write(from.read()) },
-        2..=3 => ends!(2),
-        4..=7 => ends!(4),
-        8..=15 => ends!(8),
-        16..=32 => ends!(16),
-        // SAFETY: as the caller promised.
-        _ => unsafe { ptr::copy_nonoverlapping(from, to, length) },
-    }
 }

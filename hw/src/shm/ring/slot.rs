@@ -89,6 +89,17 @@ impl Meta {
         Meta(length & Self::LENGTH | immediate | internal)
     }
 
+    /// For a message to the engine that lies in its slot in whole: its length, and whether there is
+    /// immediate data. `None` for all others, malformed ones included.
+    #[inline(always)]
+    pub(crate) fn common(self) -> Option<(usize, bool)> {
+        // Every reader accepts messages that long: `Geometry::allows_messages_of`.
+        let immediate = self.0 & Self::IMMEDIATE != 0;
+        let length = (self.0 & !Self::IMMEDIATE) as usize;
+        let room = if immediate { INLINE_BYTES - IMMEDIATE_BYTES } else { INLINE_BYTES };
+        (length <= room).then_some((length, immediate))
+    }
+
     /// The slot's first word.
     #[inline]
     pub(crate) fn word(self, sequence: u32) -> u64 {
@@ -164,6 +175,16 @@ mod tests {
                 prop_assert!(shape.inline <= shape.length);
                 let again = Meta::new(shape.length, shape.immediate, shape.internal);
                 prop_assert_eq!(again, Meta(word));
+            }
+        }
+
+        #[test]
+        fn the_common_kind_is_what_the_rules_accept(word: u32) {
+            for word in [word, word & 0x8000_003f, word & 0xc000_003f] {
+                let shape = parse(Meta(word), BOUNDS).ok();
+                let expected = shape.filter(|shape| !shape.internal && shape.spilled() == 0);
+                let expected = expected.map(|shape| (shape.length as usize, shape.immediate));
+                prop_assert_eq!(Meta(word).common(), expected);
             }
         }
 
