@@ -29,6 +29,11 @@ std::thread_local! {
     static SIGNALS: RefCell<HashMap<u64, Weak<Signal>>> = RefCell::default();
 }
 
+loom::thread_local! {
+    /// What a thread sleeps on. One for its whole life, since loom wakes each of them once for no reason.
+    static SLEEP: Arc<Notify> = Arc::new(Notify::new());
+}
+
 /// Whether a descriptor is readable, and who sleeps until it is.
 struct Signal {
     is_readable: AtomicBool,
@@ -83,8 +88,8 @@ pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::R
     let signals: Vec<_> = SIGNALS
         .with_borrow(|all| inodes.iter().filter_map(|inode| all.get(inode)?.upgrade()).collect());
     assert_eq!(signals.len(), fds.len(), "a descriptor that the model doesn't know");
+    let notify = SLEEP.with(Arc::clone);
     while !signals.iter().any(|signal| signal.is_set()) {
-        let notify = Arc::new(Notify::new());
         signals.iter().for_each(|s| s.with_sleepers(|all| all.push(notify.clone())));
         if !signals.iter().any(|signal| signal.is_set()) {
             notify.wait();

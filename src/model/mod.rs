@@ -85,7 +85,7 @@ fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
 
 #[test]
 fn a_progress_thread_works_and_ends() {
-    check(2, || {
+    check(1, || {
         let (worker, stranger) = worker();
         inject(&worker, 1);
         let message = stranger.intercept().unwrap();
