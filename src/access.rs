@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 
 use tagmatch_fallback::{Completion, Engine, RequestId};
 use tagmatch_hw::Address;
-use tagmatch_hw::shm::Shm;
 
 use crate::config::WaitPolicy;
+use crate::sync::{Mutex, MutexGuard, Shm};
 
 /// Rounds of progress in one call, to leave the device armed for those who sleep on it.
 const REARMS_MAX: usize = 256;

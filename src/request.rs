@@ -5,16 +5,16 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
 use tagmatch_fallback::{Completion, Fault, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
-use tagmatch_hw::sleep::Nudge;
 
 use crate::access::{Access, Local};
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
+use crate::sync::{AtomicBool, Nudge};
 use crate::wait::wait_until;
 
 /// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
