@@ -25,7 +25,7 @@ BEGIN {
 
 $1 == "run" { parameter[++parameters] = $2; setting[$2] = $3 }
 $1 == "version" { version[$2] = $3; remember($2) }
-$1 == "failed" { failure[++failures] = $2; failed_group[failures] = $3; reason[failures] = $4 }
+$1 == "failed" { remember($2); failure[++failures] = $2; failed_group[failures] = $3; reason[failures] = $4 }
 $1 == "result" {
     round = $2; name = $3; group = $4; test = $5
     remember(name)

@@ -3,7 +3,10 @@
 //! Called as the C programs are: `CORE_A CORE_B MILLISECONDS CASE...`. The first process measures;
 //! it starts the second, which answers, from this same program.
 
+#![deny(unsafe_code)]
+
 mod case;
+#[allow(unsafe_code, reason = "memory at pointers, as an MPI's users hand it over")]
 mod memory;
 mod work;
 
