@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch::{Config, Match, Peer, Received, Request, Sent, Worker};
+use tagmatch::{Config, Match, Output, Peer, Received, Request, Sent, Worker};
 
 use crate::Outcome;
 use crate::case::{Case, Kind, Samples, print_begin, print_value};
@@ -94,7 +94,7 @@ impl Side {
         if size <= self.eager_max {
             self.worker.inject(self.peer, tag, self.outbox.bytes(size))?;
         } else {
-            self.worker.send(self.peer, tag, self.outbox.outgoing(size)).wait()?;
+            finish(self.worker.send(self.peer, tag, self.outbox.outgoing(size)))?;
         }
         Ok(())
     }
@@ -102,8 +102,7 @@ impl Side {
     /// Receives into the inbox.
     #[inline]
     fn receive(&self, size: usize, tag: u64, any_source: bool) -> Outcome<()> {
-        self.worker.recv(self.which(tag, any_source), self.inbox.incoming(size)).wait()?;
-        Ok(())
+        finish(self.worker.recv(self.which(tag, any_source), self.inbox.incoming(size)))
     }
 
     fn latency_batch(&self, size: usize, any_source: bool, count: usize) -> Outcome<()> {
@@ -133,7 +132,7 @@ impl Side {
                     }
                 }
                 for send in self.sends.drain(..) {
-                    send.wait()?;
+                    finish(send)?;
                 }
                 self.receive(4, ACK, false)?;
             } else {
@@ -142,7 +141,7 @@ impl Side {
                     self.receives.push(self.worker.recv(self.which(DATA, false), buffer));
                 }
                 for receive in self.receives.drain(..) {
-                    receive.wait()?;
+                    finish(receive)?;
                 }
                 self.send(4, ACK)?;
             }
@@ -288,6 +287,17 @@ impl Side {
             self.worker.inject(self.peer, DATA, &growth.to_ne_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// Polls until the operation has ended, without a pause in between, as the peers do.
+#[inline]
+fn finish<T: Output>(mut request: Request<T>) -> Outcome<()> {
+    loop {
+        if let Some(result) = request.test() {
+            result?;
+            return Ok(());
+        }
     }
 }
 
