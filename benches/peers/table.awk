@@ -143,7 +143,7 @@ function print_text(   i, g, t, p, test, group, line) {
             line = sprintf("%-28s%10s", "", "")
             line = line sprintf("  %-20s", shown_ratio(test, FLOOR))
             for (p = 1; p <= peer_count; p++) line = line sprintf("  %-20s", shown_ratio(test, peers[p]))
-            print trimmed(line)
+            if (line ~ /x/) print trimmed(line)
         }
     }
     print_aims()
@@ -191,7 +191,7 @@ function print_aims(   g, t, test, base, part) {
 }
 
 function aim(what, test, other, other_test, reach, more,   met) {
-    if (!ratio(test, other, other_test)) { printf "%-52s%-12s-\n", what, reach; return }
+    if (!ratio(test, other, other_test)) { printf "%-52s%-12s-\n", what, (more ? ">= " : "<= ") reach; return }
     met = more ? middle >= reach : middle <= reach
     printf "%-52s%-12s%-24s%s\n", what, (more ? ">= " : "<= ") reach, shown_middle(), met ? "reached" : "missed"
 }
@@ -200,7 +200,7 @@ function shown_middle() { return sprintf("x%s [%s..%s]", number(middle), number(
 
 function bytes_aim(what, test, reach,   v) {
     v = over_rounds(OURS, test)
-    if (!count) { printf "%-52s%-12s-\n", what, reach " B"; return }
+    if (!count) { printf "%-52s%-12s-\n", what, "<= " reach " B"; return }
     printf "%-52s%-12s%-24s%s\n", what, "<= " reach " B", number(v) " B", v <= reach ? "reached" : "missed"
 }
 
