@@ -72,15 +72,13 @@ function over_rounds(name, test,   r, list) {
     return count ? median(list, count) : 0
 }
 
-# Of each round, ours / the other's; sets `count`, `middle`, `low`, `high`. "best" is the best peer of
-# the round. The other side may be another test of ours.
-function ratio(test, name, other_test,   r, list, other, any) {
+# Of each round, ours / the other's; sets `count`, `middle`, `low`, `high`. The other side may be another
+# test of ours.
+function ratio(test, name, other_test,   r, list, other) {
     count = 0
     for (r = 1; r <= rounds; r++) {
-        if (!((r, OURS, test) in value)) continue
-        if (name == "best") { if ((other = best(r, other_test)) == 0) continue }
-        else if ((r, name, other_test) in value) other = value[r, name, other_test]
-        else continue
+        if (!((r, OURS, test) in value) || !((r, name, other_test) in value)) continue
+        other = value[r, name, other_test]
         if (other > 0) list[++count] = value[r, OURS, test] / other
     }
     sort(list, count)
@@ -88,14 +86,13 @@ function ratio(test, name, other_test,   r, list, other, any) {
     return count
 }
 
-function best(r, test,   p, v, found, more) {
-    more = test ~ /^window/
+# The peer that is best over all rounds: the best of each round would be a lucky one.
+function best_peer(test, more,   p, v, found, name) {
     for (p = 1; p <= peer_count; p++) {
-        if (!((r, peers[p], test) in value)) continue
-        v = value[r, peers[p], test]
-        if (!found || (more ? v > found : v < found)) found = v
+        v = over_rounds(peers[p], test)
+        if (count && (name == "" || (more ? v > found : v < found))) { found = v; name = peers[p] }
     }
-    return found + 0
+    return name
 }
 
 function size_name(bytes) {
@@ -190,10 +187,12 @@ function print_aims(   g, t, test, base, part) {
     }
 }
 
-function aim(what, test, other, other_test, reach, more,   met) {
+function aim(what, test, other, other_test, reach, more,   met, is_best) {
+    is_best = other == "best"
+    if (is_best) other = best_peer(test, more)
     if (!ratio(test, other, other_test)) { printf "%-52s%-12s-\n", what, (more ? ">= " : "<= ") reach; return }
     met = more ? middle >= reach : middle <= reach
-    printf "%-52s%-12s%-24s%s\n", what, (more ? ">= " : "<= ") reach, shown_middle(), met ? "reached" : "missed"
+    printf "%-52s%-12s%-24s%s%s\n", what, (more ? ">= " : "<= ") reach, shown_middle(), met ? "reached" : "missed", is_best ? "  (" other ")" : ""
 }
 
 function shown_middle() { return sprintf("x%s [%s..%s]", number(middle), number(low), number(high)) }
