@@ -128,18 +128,18 @@ function print_text(   i, g, t, p, test, group, line) {
         if (!test_count[group]) continue
         printf "\n== %s\n", title[group]
         printf "   ours / other [lowest..highest of the rounds]; %s 1: ours is better\n", higher[group] ? "above" : "below"
-        line = sprintf("%-28s%10s  %-20s", "", OURS, FLOOR)
-        for (p = 1; p <= peer_count; p++) line = line sprintf("  %-20s", peers[p])
+        line = sprintf("%-28s%10s  %-26s", "", OURS, FLOOR)
+        for (p = 1; p <= peer_count; p++) line = line sprintf("  %-26s", peers[p])
         print trimmed(line)
         for (t = 1; t <= test_count[group]; t++) {
             test = tests[group, t]
             line = sprintf("%-28s%10s", label(group, test), shown(OURS, test))
-            line = line sprintf("  %-20s", shown(FLOOR, test))
-            for (p = 1; p <= peer_count; p++) line = line sprintf("  %-20s", shown(peers[p], test))
+            line = line sprintf("  %-26s", shown(FLOOR, test))
+            for (p = 1; p <= peer_count; p++) line = line sprintf("  %-26s", shown(peers[p], test))
             print trimmed(line)
             line = sprintf("%-28s%10s", "", "")
-            line = line sprintf("  %-20s", shown_ratio(test, FLOOR))
-            for (p = 1; p <= peer_count; p++) line = line sprintf("  %-20s", shown_ratio(test, peers[p]))
+            line = line sprintf("  %-26s", shown_ratio(test, FLOOR))
+            for (p = 1; p <= peer_count; p++) line = line sprintf("  %-26s", shown_ratio(test, peers[p]))
             if (line ~ /x/) print trimmed(line)
         }
     }
