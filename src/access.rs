@@ -50,7 +50,7 @@ impl State {
 
     /// Makes progress until a request is over or there is nothing more to take in; gives how many
     /// events were taken, and whether the request is over.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         if self.sleepers > 0 {
             let events = self.progress();
@@ -111,7 +111,7 @@ pub trait Access: Clone + sealed::Sealed {
 
     /// Lets go of the worker and wakes who is to be woken.
     #[doc(hidden)]
-    #[inline]
+    #[inline(always)]
     fn unlock(mut state: Self::Guard<'_>) {
         if state.engine.has_woken() {
             let wakers = state.take_wakers();
@@ -122,7 +122,7 @@ pub trait Access: Clone + sealed::Sealed {
     }
 
     #[doc(hidden)]
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let out = f(&mut state);
@@ -174,7 +174,7 @@ impl Access for Local {
 
     type Guard<'a> = RefMut<'a, State>;
 
-    #[inline]
+    #[inline(always)]
     fn lock(&self) -> RefMut<'_, State> {
         self.0.0.borrow_mut()
     }
@@ -202,7 +202,7 @@ impl Access for Shared {
 
     type Guard<'a> = MutexGuard<'a, State>;
 
-    #[inline]
+    #[inline(always)]
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -55,7 +55,7 @@ struct Pending<A: Access> {
 
 impl<A: Access> Pending<A> {
     /// The result, if there is one; makes progress if there isn't.
-    #[inline]
+    #[inline(always)]
     fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
         let worker = self.access.fixed().worker;
         let mut state = self.access.lock();
@@ -201,7 +201,7 @@ impl<T: Output, A: Access> Request<T, A> {
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
-    #[inline]
+    #[inline(always)]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
         let Progress::Pending(pending) = &mut self.progress else {
             return Some(self.take());

@@ -225,7 +225,7 @@ impl Core {
     }
 
     /// Posts a receive, or gives it the oldest waiting message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);

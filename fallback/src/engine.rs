@@ -134,7 +134,7 @@ impl<D: Device> Engine<D> {
 
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
         let started = self.core.receive(pattern, buffer);
         if !self.core.todo.is_empty() {
@@ -169,7 +169,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Sends a message. Messages to one peer are matched in the order of these calls.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         peer: PeerId,
@@ -186,7 +186,7 @@ impl<D: Device> Engine<D> {
 
     /// Sends a copy of `payload`, whose owner may use it again at once. Always succeeds unless the
     /// peer is down; what can't go out at once is copied and waits.
-    #[inline]
+    #[inline(always)]
     pub fn inject(
         &mut self,
         peer: PeerId,
@@ -233,7 +233,7 @@ impl<D: Device> Engine<D> {
 
     /// Takes events until a request is over or there are none left, at most 64; gives how many
     /// events that were, and whether the request is over.
-    #[inline]
+    #[inline(always)]
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
@@ -276,13 +276,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// A request that is over with success, to have its result taken. `None` for all others.
-    #[inline]
+    #[inline(always)]
     pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
         self.core.requests.ended(request.0)
     }
 
     /// Whether a request is over and its result still here.
-    #[inline]
+    #[inline(always)]
     pub fn is_done(&self, request: RequestId) -> bool {
         self.core.requests.get(request.0).is_some_and(|request| request.is_over())
     }
@@ -342,7 +342,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether [`Engine::take_woken`] has anything to say.
-    #[inline]
+    #[inline(always)]
     pub fn has_woken(&self) -> bool {
         !self.core.woken.is_empty()
     }

@@ -91,13 +91,13 @@ impl Request {
     }
 
     /// Ends with success; `status.truncated` is found out here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);
         self.phase = Phase::Done;
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_status(&mut self, status: &Status) {
         self.source = status.source;
         self.tag = status.tag;
@@ -107,7 +107,7 @@ impl Request {
         self.immediate = status.immediate.unwrap_or(0);
     }
 
-    #[inline]
+    #[inline(always)]
     fn status(&self) -> Status {
         Status {
             source: self.source,
@@ -145,7 +145,7 @@ impl Requests {
     }
 
     /// The key that the next request will have; `None` if there are too many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn vacant(&self) -> Option<Key> {
         if let Some(line) = self.lines.get(self.free as usize) {
             return Some(Key { index: self.free, generation: line.generation });
@@ -155,7 +155,7 @@ impl Requests {
     }
 
     /// Puts a receive under the key that [`Requests::vacant`] gave last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, key: Key, handle: PostedHandle, buffer: Buffer) {
         let line = self.use_line(key);
         line.phase = Phase::Posted;
@@ -171,7 +171,7 @@ impl Requests {
         Some(key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn use_line(&mut self, key: Key) -> &mut Request {
         self.len += 1;
         if self.free == NONE {
@@ -220,7 +220,7 @@ impl Requests {
     }
 
     /// The receive whose entry on the posted list was just taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn matched(&mut self, index: u32) -> Option<(Key, &mut Request)> {
         let line = self.lines.get_mut(index as usize)?;
         let key = Key { index, generation: line.generation };
@@ -238,7 +238,7 @@ impl Requests {
     }
 
     /// A request that is over with success.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ended(&mut self, key: Key) -> Option<Ended<'_>> {
         let line = self.lines.get_mut(key.index as usize)?;
         let is_done = line.generation == key.generation && line.phase == Phase::Done;

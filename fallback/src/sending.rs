@@ -50,7 +50,7 @@ impl From<Refused> for Blocked {
 
 impl<D: Device> Engine<D> {
     /// The short way: eager, in credit, nothing before it, room on the way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_at_once(
         &mut self,
         id: PeerId,

@@ -66,7 +66,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// How many bytes there are.
-    #[inline]
+    #[inline(always)]
     pub fn len(&self) -> usize {
         self.head_length + self.tail_length
     }
@@ -77,7 +77,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// `N` bytes from `offset` on, or `None` if there are not so many.
-    #[inline]
+    #[inline(always)]
     pub fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let end = offset.checked_add(N)?;
         if end <= self.head_length {
@@ -89,7 +89,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Copies bytes from `offset` on into `out`, as many as there are and fit; returns how many.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
         if self.tail_length == 0 && offset <= self.head_length {
             let length = out.len().min(self.head_length - offset);

@@ -142,17 +142,20 @@ impl Inboxes {
         is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
-    /// Takes the next message if it is of the common kind at the common place: whole in its slot,
-    /// for the engine, in the hot ring that had the last one. Everything else is left to
-    /// [`Inboxes::find`].
+    /// Takes the next message if it is of the common kind at the common place: for the engine, in
+    /// the hot ring that had the last one. Everything else is left to [`Inboxes::find`].
+    ///
+    /// # Safety
+    /// The message's bytes are not looked at after the next call of a method of `self`.
     #[inline(always)]
-    pub(crate) fn take_common(&mut self) -> Option<(PeerId, Taken<'static>)> {
+    pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, Taken<'a>)> {
         let hot = self.hot.get_mut(self.first)?;
         if self.burst >= BURST || !hot.watch.is_there() {
             return None;
         }
         let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
-        let taken = inbox.consumer.take_common(&mut hot.watch)?;
+        // SAFETY: nothing is published, and no ring removed, but by methods of `self`.
+        let taken = unsafe { inbox.consumer.take_common(&mut hot.watch) }?;
         self.burst += 1;
         hot.was_busy = true;
         Some((inbox.peer, taken))

@@ -125,7 +125,7 @@ impl Link {
     }
 
     /// Rings the peer's bell if it wants that, after something was written.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn notify(&self) {
         if self.producer.is_bell_wanted(self.is_fenced) {
             self.ring_bell();

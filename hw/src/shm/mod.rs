@@ -373,7 +373,7 @@ impl Device for Shm {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         let Some(lane) = self.lanes.get_mut(peer.index()) else {
             return Err(Refused::Down);

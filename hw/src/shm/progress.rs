@@ -39,7 +39,9 @@ impl Shm {
         if is_due {
             return self.next_event_of_some(true);
         }
-        if let Some((peer, taken)) = self.inboxes.take_common() {
+        // SAFETY: the event is given out with the lifetime of the borrow of `self`, so that nobody can
+        // call `self.inboxes` while it is looked at.
+        if let Some((peer, taken)) = unsafe { self.inboxes.take_common() } {
             self.idle_polls = 0;
             let Taken { bytes, immediate } = taken;
             return Some(Event::Message(Incoming { peer, immediate, bytes }));

@@ -10,6 +10,9 @@ use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
 use crate::Bytes;
 use crate::shm::sync::fence;
 
+/// XX
+const AHEAD: u32 = 1;
+
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
     ring: Arc<Ring>,
@@ -130,15 +133,19 @@ impl Consumer {
         if spilled == 0 {
             return Taken::inline(head, shape, immediate);
         }
-        let bytes = self.spilled_bytes(head, shape);
+        let bytes = self.spilled_bytes(head, shape.inline, shape.spilled());
         Taken { bytes, immediate }
     }
 
-    /// Takes the next message, which `watch` looks at, if it is there, for the engine, and whole in
-    /// its slot, and the writer needn't be told of room yet. Nothing of it stays in the ring.
+    /// Takes the next message, which `watch` looks at, if it is there, for the engine, and
+    /// well-formed, and the writer needn't be told of room yet.
+    ///
+    /// # Safety
+    /// The message's bytes are not looked at after the next [`Consumer::publish`], nor when the
+    /// ring is gone.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
-    pub(crate) fn take_common(&mut self, watch: &mut Watch) -> Option<Taken<'static>> {
+    pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<Taken<'a>> {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
         let slot = unsafe { watch.slot.as_ref() };
         let word = slot.word.load(Acquire);
@@ -146,16 +153,24 @@ impl Consumer {
         if word as u32 != watch.sequence || self.is_publish_due {
             return None;
         }
-        let (inline, has_immediate) = meta.common()?;
+        let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
         let head = slot.copy_body();
         let position = watch.sequence;
         self.taken.messages = position;
         self.is_publish_due = position & (self.ring.geometry().slots() / 8 - 1) == 0;
-        watch.slot = NonNull::from(self.ring.slot(position));
+        let next = self.ring.slot(position);
+        next.prefetch();
+        self.ring.slot(position.wrapping_add(AHEAD)).prefetch();
+        watch.slot = NonNull::from(next);
         watch.sequence = position.wrapping_add(1);
         let immediate = if has_immediate { immediate_in(&head) } else { None };
-        // SAFETY: there is no tail.
-        let bytes = unsafe { Bytes::from_head(head, inline, ptr::null(), 0) };
+        let room = slot::room(has_immediate);
+        let bytes = if length > room {
+            self.spilled_bytes(head, room, length - room)
+        } else {
+            // SAFETY: there is no tail.
+            unsafe { Bytes::from_head(head, length as usize, ptr::null(), 0) }
+        };
         Some(Taken { bytes, immediate })
     }
 
@@ -168,9 +183,15 @@ impl Consumer {
         slot.copy_body()
     }
 
+    /// The bytes of a message that is longer than its slot. `'a` is shown to be right by whoever
+    /// takes the message.
     #[inline(never)]
-    fn spilled_bytes(&mut self, mut head: [u8; Bytes::HEAD_MAX], shape: Shape) -> Bytes<'_> {
-        let spilled = shape.spilled();
+    fn spilled_bytes<'a>(
+        &mut self,
+        mut head: [u8; Bytes::HEAD_MAX],
+        inline: u32,
+        spilled: u32,
+    ) -> Bytes<'a> {
         let geometry = self.ring.geometry();
         let (offset, after) = geometry.place(self.taken.spill_bytes, spilled);
         self.taken.spill_bytes = after;
@@ -178,10 +199,10 @@ impl Consumer {
         self.is_publish_due |= unknown >= geometry.spill_bytes() / 8;
         let run = self.ring.spill(offset, spilled);
         // The head is filled up, so that every header is a copy, wherever the slot ended.
-        let inline = shape.inline as usize;
+        let inline = inline as usize;
         let more = (Bytes::HEAD_MAX - inline).min(spilled as usize);
         // SAFETY: `spill` has checked that the run is inside the ring; `inline + more` is at most
-        // HEAD_MAX. The tail stays mapped while `self` is borrowed.
+        // HEAD_MAX.
         unsafe {
             ptr::copy_nonoverlapping(run, head.as_mut_ptr().add(inline), more);
             Bytes::from_head(head, inline + more, run.add(more), spilled as usize - more)

@@ -48,7 +48,7 @@ impl Producer {
 
     /// Writes one message of `first` and `second` in one run. The caller has checked that it is no
     /// longer than the geometry's `message_max`.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
     pub(crate) fn push(
         &mut self,
@@ -83,7 +83,7 @@ impl Producer {
     }
 
     /// Stores what completes a slot; the body has been written.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
     fn publish(&mut self, length: u32, immediate: Option<u32>, internal: bool) {
         let slot = self.ring.slot(self.produced.messages);
@@ -98,7 +98,6 @@ impl Producer {
         slot.word.store(meta.word(self.produced.messages), Release);
     }
 
-    #[cold]
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, reason = "at most the geometry's message_max")]
     fn push_spilled(
@@ -190,7 +189,7 @@ impl Producer {
 
     /// Whether the reader wants the bell for what was just written. `fenced` if it can't put a
     /// barrier on us.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_bell_wanted(&self, fenced: bool) -> bool {
         if fenced {
             fence(SeqCst);
