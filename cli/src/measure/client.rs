@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::side::{Batch, MeasureError, Side};
 use super::traffic::{self, Buffers};
+use crate::blocks::{self, Blocks};
 use crate::control::message::{Answer, Ask, Leg, Traffic};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
@@ -32,6 +33,8 @@ pub(crate) struct Measured {
     pub(crate) iters: u64,
     /// Round trips; empty for a stream.
     pub(crate) samples: Samples,
+    /// The same in stretches of time.
+    pub(crate) blocks: Option<blocks::Figures>,
     /// Time in measured intervals.
     pub(crate) took: Duration,
     /// Both sides.
@@ -82,6 +85,7 @@ fn measure(
     let mut buffers = Buffers::new(side.buffers(), incoming);
     let mut phase = |side: &mut Side<'_>, counts: bool, iters: u64, time: Duration| {
         let (mut done, mut took, mut samples) = (0, Duration::ZERO, Samples::new());
+        let mut blocks = Blocks::new();
         let start = Instant::now();
         while done < iters && (start.elapsed() < time || (counts && done == 0)) {
             let batch = Batch { messages: leg.batch.min(iters - done), counts };
@@ -89,20 +93,25 @@ fn measure(
                 Traffic::PingPong => {
                     took += traffic::ping(side, batch, &mut buffers)?;
                     buffers.round_trips_ns.iter().for_each(|&ns| samples.record(ns));
+                    blocks.round_trips(&buffers.round_trips_ns);
                 }
-                Traffic::Stream => took += traffic::stream_out(side, batch, &mut buffers)?,
+                Traffic::Stream => {
+                    let batch_took = traffic::stream_out(side, batch, &mut buffers)?;
+                    blocks.stream(batch.messages, batch_took);
+                    took += batch_took;
+                }
             }
             done += batch.messages;
             tick();
         }
-        Ok::<_, MeasureError>((done, took, samples))
+        Ok::<_, MeasureError>((done, took, samples, blocks.figures()))
     };
     phase(&mut side, false, limits.warmup_iters, limits.warmup_time)?;
-    let (iters, took, samples) = phase(&mut side, true, limits.iters, limits.time)?;
+    let (iters, took, samples, blocks) = phase(&mut side, true, limits.iters, limits.time)?;
     side.check_fillers("after the measurement")?;
     side.end()?;
     let (matching, large_messages) = (side.matched(), side.large_messages());
-    Ok(Measured { iters, samples, took, matching, large_messages })
+    Ok(Measured { iters, samples, blocks, took, matching, large_messages })
 }
 
 /// Why a measurement broke, in the words of whoever knows best.

@@ -10,10 +10,13 @@ use super::plan::{Depth, Plan, Test};
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
 use crate::failure::Failure;
+use crate::histogram::Histogram;
 use crate::json::{Document, Matching, Row};
 use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::report::Report;
+use crate::style::Style;
 use crate::table::{Column, Table, us};
 use crate::trust::{self, Trust};
 use crate::units::{show_3, show_count, show_size};
@@ -75,28 +78,38 @@ impl Series {
         plan: &Plan,
         legs: Vec<Leg>,
         people: &mut Output,
+        report: &mut Report,
     ) -> Result<Document<Config>, Failure> {
-        let layout = Layout::of(plan);
-        people.print(&self.block(plan))?;
-        people.print(&format!("#\n{}", layout.table().heading()))?;
+        let (layout, style) = (Layout::of(plan), Style::stdout());
+        people.print(&style.block(&self.block(plan)))?;
+        people.print(&style.block("#\n"))?;
+        people.print(&(style.heading(layout.table().heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate;
         let mut document =
             Document::new(plan.test.name(), DEVICE.into(), self.config(plan), validated);
-        let (limits, mut progress) = (plan.limits(), Progress::new(legs.len()));
+        report.begin(&document)?;
+        let streams = plan.common.report.json_stream;
+        let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
         let mut matched = Matching::default();
         for mut leg in legs {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
             progress.begin(what.clone());
             let measured = self.other.run(&mut leg, limits, || progress.at(|| what.clone()))?;
             progress.end();
-            let row = row(&leg, &measured);
+            let mut row = row(&leg, &measured);
+            if report.wants_histogram() && row.latency_ns.is_some() {
+                row.histogram = Some(Histogram::new(measured.samples.spread()));
+            }
             let line = layout.table().row(&layout.cells(&leg, &row, &measured));
-            progress.above(|| people.print(&line))?;
+            let below = style.block(&report.below(&row));
+            progress.above(|| people.print(&(line + &below)))?;
+            report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);
             document.add(row, &measured.matching);
         }
         drop(progress);
-        people.print(&format!("# matched     {}\n", where_matched(&matched)))?;
+        people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
+        report.end(&document)?;
         Ok(document)
     }
 
@@ -173,6 +186,8 @@ fn row(leg: &Leg, measured: &Measured) -> Row {
         latency_ns,
         bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * leg.size as f64)),
         messages_per_s: messages_per_s.map(whole),
+        blocks: measured.blocks.clone(),
+        histogram: None,
     }
 }
 

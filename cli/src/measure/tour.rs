@@ -8,6 +8,7 @@ use super::series::Series;
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::link::check_device;
+use crate::report::Report;
 
 /// 24 sizes, 23 sizes, 1 size, 9 depths: with set-up some 17 seconds.
 const LATENCY_TIME: Duration = Duration::from_millis(200);
@@ -39,7 +40,8 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     check_device(common.device.as_deref())
         .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
     let common = &common.with_pin();
-    let (mut people, mut json) = outputs(common)?;
+    let mut report = Report::open(common)?;
+    let (mut people, mut json) = outputs(common, &report)?;
     let mut series = Series::open(None, common)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
         posted_depth,
@@ -59,12 +61,12 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     ];
     let mut documents = Vec::new();
     for plan in &plans {
-        documents.push(series.run(plan, plan.legs(), &mut people)?);
+        documents.push(series.run(plan, plan.legs(), &mut people, &mut report)?);
         people.print("\n")?;
     }
     people.print(NEXT)?;
-    match &mut json {
-        Some(json) => json.json(&documents),
-        None => Ok(()),
+    if let Some(json) = &mut json {
+        json.json(&documents)?;
     }
+    report.finish(&documents, &mut people)
 }

@@ -1,0 +1,39 @@
+//! `--csv`: a heading, then a row a result. Names and order of the columns stay; new ones come last.
+
+use serde::Serialize;
+
+use crate::json::{Document, Row};
+
+const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
+                       samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
+                       bandwidth_bytes_per_s,messages_per_s,validated\n";
+
+/// Remembers whether the heading is out: a tour has one for all its tests.
+#[derive(Default)]
+pub(super) struct Csv {
+    headed: bool,
+}
+
+impl Csv {
+    pub(super) fn heading(&mut self) -> String {
+        if std::mem::replace(&mut self.headed, true) { String::new() } else { HEADING.to_owned() }
+    }
+}
+
+/// Nothing in it has to be quoted: names of ours, and numbers. What a test has not is empty.
+pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
+    let or_empty = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
+    let mut cells = vec![document.test().to_owned(), document.device().to_owned()];
+    cells.extend([row.size, row.posted_depth, row.unexpected_depth].map(|n| n.to_string()));
+    cells.push(row.wildcard_percent.to_string());
+    cells.extend([row.iters, row.samples].map(|n| n.to_string()));
+    match row.latency_ns {
+        Some(l) => cells
+            .extend([l.min, l.p50, l.p90, l.p99, l.p999, l.max, l.mean].map(|ns| ns.to_string())),
+        None => cells.extend(std::iter::repeat_n(String::new(), 7)),
+    }
+    cells.push(or_empty(row.bandwidth_bytes_per_s));
+    cells.push(or_empty(row.messages_per_s));
+    cells.push(document.validated().to_string());
+    cells.join(",") + "\n"
+}
