@@ -183,6 +183,9 @@ pub(crate) struct Replay {
     /// The report as one line of JSON (times in ns) to FILE; - is standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
+    /// A chart of both lists' depths (entries) over the trace (operations)
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 impl Cli {

@@ -5,8 +5,10 @@ use crate::units::{show_count, show_size};
 /// How an axis is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scale {
-    /// Even, from 0 on.
+    /// Even, from 0 on, with air above.
     FromZero,
+    /// Even, from 0 to the last figure.
+    FromZeroToLast,
     /// 0 to 100.
     Percent,
     /// By powers of ten; for figures above 0.
@@ -40,7 +42,7 @@ impl Scale {
     /// Where `value` stands, or `None` if it has no place on such an axis.
     pub(super) fn place(self, value: f64) -> Option<f64> {
         let place = match self {
-            Self::FromZero | Self::Percent => value,
+            Self::FromZero | Self::FromZeroToLast | Self::Percent => value,
             Self::Log if value > 0.0 => value.log10(),
             Self::Log => return None,
             Self::Sizes if value < 1.0 => -1.0,
@@ -54,6 +56,7 @@ impl Scale {
     pub(super) fn range(self, low: f64, high: f64) -> (f64, f64) {
         match self {
             Self::FromZero => (0.0, if high > 0.0 { high * 1.1 } else { 1.0 }),
+            Self::FromZeroToLast => (0.0, if high > 0.0 { high } else { 1.0 }),
             Self::Percent => (0.0, 100.0),
             Self::Quantiles => (-0.2, 5.2),
             Self::Sizes => (low - 0.4, high.max(low + 1.0) + 0.4),
@@ -70,7 +73,7 @@ impl Scale {
         let tick = |at: f64, label: String| Tick { at, label: Some(label) };
         let inside = |tick: &Tick| (low..=high).contains(&tick.at);
         let ticks: Vec<_> = match self {
-            Self::FromZero | Self::Percent => {
+            Self::FromZero | Self::FromZeroToLast | Self::Percent => {
                 let step = even_step(high - low);
                 steps(0.0, high / step).map(|n| tick(n * step, number(n * step, step))).collect()
             }

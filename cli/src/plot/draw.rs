@@ -9,7 +9,9 @@ use super::{Figure, LINES_MAX, Line, shorten};
 use crate::failure::Failure;
 
 const PANEL: (u32, u32) = (880, 500);
-const HEAD_PX: i32 = 64;
+/// Above the charts: a line of heading each, and air.
+const HEAD_PX: u32 = 24;
+const HEAD_LINE_PX: u32 = 20;
 const LEGEND_PX: u32 = 190;
 /// What is around a plot: title, labels, air.
 const PLOT_PX: Around = Around { top: 44, right: 12, bottom: 68, left: 100 };
@@ -42,12 +44,16 @@ struct Around {
 pub(crate) fn render(figures: &[Figure], heading: &[String]) -> Result<String, Failure> {
     let columns: u32 = if figures.len() > 1 { 2 } else { 1 };
     let rows = u32::try_from(figures.len()).unwrap_or(u32::MAX).div_ceil(columns).max(1);
-    #[expect(clippy::cast_sign_loss, reason = "a positive constant")]
-    let size = (PANEL.0 * columns, (PANEL.1 * rows).saturating_add(HEAD_PX as u32));
+    let size = (PANEL.0 * columns, PANEL.1.saturating_mul(rows).saturating_add(head_px(heading)));
     let mut svg = String::new();
     draw(figures, heading, size, columns, &mut svg)
         .map_err(|error| Failure::Measurement(format!("--plot: cannot draw: {error}")))?;
     Ok(svg)
+}
+
+fn head_px(heading: &[String]) -> u32 {
+    let lines = u32::try_from(heading.len()).unwrap_or(0);
+    HEAD_PX + HEAD_LINE_PX * lines
 }
 
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -65,7 +71,7 @@ fn draw(
     for (line, y) in heading.iter().zip((16..).step_by(20)) {
         root.draw(&Text::new(line.clone(), (24, y), text(13, MUTED)))?;
     }
-    let (_, body) = root.split_vertically(HEAD_PX);
+    let (_, body) = root.split_vertically(head_px(heading));
     let rows = figures.len().div_ceil(columns as usize).max(1);
     for (figure, area) in figures.iter().zip(body.split_evenly((rows, columns as usize))) {
         panel(figure, &area)?;
