@@ -52,9 +52,9 @@ impl Blocks {
     }
 
     /// Takes in round trips in ns, in order.
-    pub(crate) fn round_trips(&mut self, ns: &[u64]) {
+    pub(crate) fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
         self.is_latency = true;
-        for &ns in ns {
+        for ns in ns {
             self.waiting.push(ns);
             if self.waiting.len() == ROUND_TRIPS {
                 let (_, &mut median, _) = self.waiting.select_nth_unstable(ROUND_TRIPS / 2);
@@ -135,10 +135,10 @@ mod tests {
             // One outlier in sixteen changes nothing.
             let round_trips: Vec<u64> =
                 (0..16).map(|n| if n == 3 { 1 << 40 } else { base }).collect();
-            blocks.round_trips(&round_trips[..5]);
-            blocks.round_trips(&round_trips[5..]);
+            blocks.round_trips(round_trips[..5].iter().copied());
+            blocks.round_trips(round_trips[5..].iter().copied());
         }
-        blocks.round_trips(&[7; 15]);
+        blocks.round_trips([7; 15]);
         assert_eq!(blocks.figures().unwrap().latency_ns, [50.0, 100.0]);
     }
 

@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
 /// Of a row: figures, and not what was measured.
-const ROW_FIGURES: [&str; 9] = [
+const ROW_FIGURES: [&str; 12] = [
     "iters",
     "samples",
     "latency_ns",
@@ -32,10 +32,16 @@ const ROW_FIGURES: [&str; 9] = [
     "histogram",
     "matching",
     "validated",
+    "per_thread",
+    "checked",
+    "interrupted",
 ];
+/// Of a row: objects of figures, in which these say what was measured.
+const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
 /// Of a configuration: how long, where and on what, and not what was measured.
-const CONFIG_FACTS: [&str; 14] = [
+const CONFIG_FACTS: [&str; 15] = [
     "sizes",
+    "threads",
     "iters",
     "duration_ms",
     "warmup",
@@ -262,8 +268,15 @@ impl Run {
         });
         let of_config =
             self.config.iter().filter(|(name, _)| !CONFIG_FACTS.contains(&name.as_str()));
+        let within = WITHIN.iter().flat_map(|(object, names)| {
+            let object = row.get(*object).and_then(Value::as_object);
+            let named = move |name: &&str| object.and_then(|object| object.get_key_value(*name));
+            names.iter().filter_map(named)
+        });
+        let of_row = of_row.filter(|(name, _)| WITHIN.iter().all(|(object, _)| object != name));
         let parameters = of_config
             .chain(of_row)
+            .chain(within)
             .filter(|(name, value)| !no_parameter(name) && !is_default(name, value))
             .map(|(name, value)| (one_line(name), short(value)))
             .collect();
@@ -383,12 +396,25 @@ mod tests {
         let same = key("x", "x");
         let config = "\"wildcard_recv\":false";
         assert_eq!(key(config, "\"new_one\":0"), same);
-        assert_eq!(key(config, "\"threads\":1"), same);
-        assert_ne!(key(config, "\"threads\":2"), same);
+        assert_eq!(key("\"wildcard_percent\":0", "\"threads\":1"), same);
+        assert_ne!(key("\"wildcard_percent\":0", "\"threads\":2"), same);
         assert_ne!(key(config, "\"wildcard_recv\":true"), same);
         assert_ne!(key(config, "\"window\":4"), same);
         assert_ne!(key("\"wildcard_percent\":0", "\"wildcard_percent\":50"), same);
         assert_ne!(key("\"device\":\"shm\"", "\"device\":\"verbs\""), same);
+    }
+
+    #[test]
+    fn what_was_measured_may_stand_within_figures() {
+        let more = "\"threads\":4,\"per_thread\":[{}],\"drain\":{\"queue\":\"posted\",\"order\":\
+                    \"random\",\"seed\":7,\"rounds\":8},\"pace\":{\"planned_per_s\":5.5,\"held\":true}";
+        let text = LAT.replace("\"iters\":9,\"samples\"", &format!("{more},\"samples\""));
+        let text = text.replace("\"sizes\":[8]", "\"sizes\":[8],\"threads\":[1,4]");
+        let parameters = &run(&text).entries[0].key.parameters;
+        let parameters: Vec<_> = parameters.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let want =
+            ["order=random", "planned_per_s=5.5", "posted_depth=16", "queue=posted", "threads=4"];
+        assert_eq!(parameters, want);
     }
 
     #[test]

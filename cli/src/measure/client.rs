@@ -93,7 +93,7 @@ fn measure(
                 Traffic::PingPong => {
                     took += traffic::ping(side, batch, &mut buffers)?;
                     buffers.round_trips_ns.iter().for_each(|&ns| samples.record(ns));
-                    blocks.round_trips(&buffers.round_trips_ns);
+                    blocks.round_trips(buffers.round_trips_ns.iter().copied());
                 }
                 Traffic::Stream => {
                     let batch_took = traffic::stream_out(side, batch, &mut buffers)?;
