@@ -58,6 +58,9 @@ struct Pair {
     metric: &'static str,
     old: f64,
     new: f64,
+    /// Both as people read them.
+    #[serde(skip)]
+    shown: [String; 2],
     time_change_percent: f64,
     /// Absent where a run has too few blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +101,7 @@ impl Pair {
             metric,
             old: old.value,
             new: new.value,
+            shown: [old, new].map(show),
             time_change_percent,
             interval_percent: interval,
             verdict,
@@ -105,21 +109,29 @@ impl Pair {
     }
 
     fn cells(&self) -> [String; 5] {
-        let figure = |value: f64| match self.metric {
-            "latency_ns" => format!("{} us", show_3(value / 1e3)),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
-            _ => format!("{}/s", show_count(value.round() as u64)),
-        };
         let interval = self
             .interval_percent
             .map_or("-".into(), |[low, high]| format!("{low:+.1} .. {high:+.1} %"));
         [
             self.what.clone(),
-            figure(self.old),
-            figure(self.new),
+            self.shown[0].clone(),
+            self.shown[1].clone(),
             format!("{:+.1} %", self.time_change_percent),
             interval,
         ]
+    }
+}
+
+/// The figure in the unit of the test's table.
+fn show(entry: &Entry) -> String {
+    match (entry.metric, entry.key.test.as_str()) {
+        (Metric::LatencyNs, _) => format!("{} us", show_3(entry.value / 1e3)),
+        (_, "bw" | "bibw") => {
+            format!("{} MB/s", show_3(entry.value * entry.key.size as f64 / 1e6))
+        }
+        (_, "drain") => format!("{} ns", show_3(1e9 / entry.value)),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+        _ => format!("{}/s", show_count(entry.value.round() as u64)),
     }
 }
 
@@ -367,5 +379,7 @@ mod tests {
             ]
         );
         assert!(!text.contains('\u{1b}'));
+        let bw = run("bw", "messages_per_s", &around(1e6));
+        assert!(verdict(&bw, &bw, 5.0).1.text(Style::plain()).contains("8.00 MB/s"));
     }
 }

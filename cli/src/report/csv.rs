@@ -37,3 +37,21 @@ pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
     cells.push(document.validated().to_string());
     cells.join(",") + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::tests::row as some_row;
+
+    #[test]
+    fn each_figure_stands_under_its_name() {
+        let document = Document::new("lat", "shm".into(), (), false);
+        let line = row(&document, &some_row());
+        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false\n");
+        assert_eq!(line.split(',').count(), HEADING.split(',').count());
+        let stream = Row { latency_ns: None, samples: 0, ..some_row() };
+        assert_eq!(row(&document, &stream), "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false\n");
+        let mut csv = Csv::default();
+        assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
+    }
+}
