@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use tagmatch_fallback::{Engine, RequestId};
+use tagmatch_fallback::{Completion, Engine, RequestId};
 use tagmatch_hw::Address;
 use tagmatch_hw::shm::Shm;
 
@@ -45,6 +45,23 @@ impl State {
             }
         }
         events
+    }
+
+    /// Makes progress until a request is over or there is nothing more to take in; gives how many
+    /// events were taken, and whether the request is over.
+    #[inline]
+    pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        if self.sleepers > 0 {
+            let events = self.progress();
+            return (events, self.engine.is_done(request));
+        }
+        if self.engine.is_done(request) { (0, true) } else { self.engine.progress_until(request) }
+    }
+
+    /// The same; gives the result if the request is over.
+    pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
+        let (events, is_over) = self.progress_until(request);
+        (events, if is_over { self.engine.take(request) } else { None })
     }
 
     /// Wakes `waker` once the request is over; gives back the waker that this replaces.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch_fallback::{Completion, RequestId, Started};
+use tagmatch_fallback::{Completion, Fault, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 use tagmatch_hw::sleep::Nudge;
 
@@ -16,6 +16,9 @@ use crate::access::{Access, Local};
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
 use crate::wait::wait_until;
+
+/// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
+const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
@@ -28,16 +31,90 @@ use crate::wait::wait_until;
 /// request never lets anyone write to freed memory.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<T: Output, A: Access = Local> {
-    access: A,
-    progress: Progress,
+    progress: Progress<A>,
     output: PhantomData<fn() -> T>,
 }
 
-enum Progress {
-    Pending(RequestId),
-    Done(Completion),
-    Refused(Failed),
+enum Progress<A: Access> {
+    Pending(Pending<A>),
+    /// A send that was complete at once.
+    Sent(Buffer),
+    Refused(Box<Failed>),
     Taken,
+}
+
+// It is moved from call to call and kept in arrays.
+const _: () = assert!(size_of::<Request<Sent>>() <= 32);
+
+/// An operation in the engine's table; dropping it lets go of it.
+struct Pending<A: Access> {
+    access: A,
+    request: RequestId,
+    is_taken: bool,
+}
+
+impl<A: Access> Pending<A> {
+    /// The result, if there is one; makes progress if there isn't.
+    #[inline]
+    fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
+        let request = self.request;
+        let worker = self.access.fixed().worker;
+        let mut result = None;
+        // Written to its place from within: moving it out costs as much as all else.
+        self.access.with(|state| {
+            if state.progress_until(request).1
+                && let Some(Completion { result: ended, buffer }) = state.engine.take(request)
+            {
+                result = Some(match ended {
+                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
+                    Err(fault) => Err(failed(fault, worker, buffer)),
+                });
+            }
+        });
+        self.is_taken = result.is_some();
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_long<T: Output>(&mut self) -> Result<T, Failed> {
+        let request = self.request;
+        match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
+            Ok(Completion { result, buffer }) => {
+                self.is_taken = true;
+                let worker = self.access.fixed().worker;
+                match result {
+                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
+                    Err(fault) => Err(failed(fault, worker, buffer)),
+                }
+            }
+            Err(error) => Err(Failed { error, buffer: Buffer::default() }),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn let_go(&mut self) {
+        let waker = self.access.with(|state| {
+            state.engine.detach(self.request);
+            state.unwatch(self.request)
+        });
+        drop(waker);
+    }
+}
+
+impl<A: Access> Drop for Pending<A> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.let_go();
+        }
+    }
+}
+
+#[cold]
+fn failed(fault: Fault, worker: u32, buffer: Buffer) -> Failed {
+    Failed { error: Error::from_fault(fault, worker), buffer }
 }
 
 /// How a cancelled receive ended.
@@ -59,6 +136,8 @@ mod sealed {
     pub trait Output: Sized {
         #[doc(hidden)]
         fn new(status: super::Status, buffer: super::Buffer) -> Self;
+        #[doc(hidden)]
+        fn sent(buffer: super::Buffer) -> Option<Self>;
     }
 }
 
@@ -67,6 +146,11 @@ impl sealed::Output for Sent {
     fn new(_: Status, buffer: Buffer) -> Self {
         Sent { buffer }
     }
+
+    #[inline]
+    fn sent(buffer: Buffer) -> Option<Self> {
+        Some(Sent { buffer })
+    }
 }
 
 impl sealed::Output for Received {
@@ -74,21 +158,33 @@ impl sealed::Output for Received {
     fn new(status: Status, buffer: Buffer) -> Self {
         Received { buffer, status }
     }
+
+    fn sent(_: Buffer) -> Option<Self> {
+        None
+    }
 }
 
 impl<T: Output, A: Access> Request<T, A> {
     #[inline]
     pub(crate) fn new(access: &A, started: Started) -> Self {
         let progress = match started {
-            Started::Done(completion) => Progress::Done(completion),
-            Started::Pending(request) => Progress::Pending(request),
+            Started::Pending(request) => {
+                let access = access.clone();
+                Progress::Pending(Pending { access, request, is_taken: false })
+            }
+            Started::Sent(buffer) => Progress::Sent(buffer),
+            Started::Refused(refused) => {
+                let Refused { fault, buffer } = *refused;
+                Progress::Refused(Box::new(failed(fault, access.fixed().worker, buffer)))
+            }
         };
-        Request { access: access.clone(), progress, output: PhantomData }
+        Request { progress, output: PhantomData }
     }
 
-    pub(crate) fn refused(access: &A, error: Error, buffer: Buffer) -> Self {
-        let progress = Progress::Refused(Failed { error, buffer });
-        Request { access: access.clone(), progress, output: PhantomData }
+    #[cold]
+    pub(crate) fn refused(error: Error, buffer: Buffer) -> Self {
+        let progress = Progress::Refused(Box::new(Failed { error, buffer }));
+        Request { progress, output: PhantomData }
     }
 
     /// The result, if there is one; makes progress if there isn't. After the result was taken:
@@ -98,17 +194,12 @@ impl<T: Output, A: Access> Request<T, A> {
     /// As for [`wait`](Self::wait).
     #[inline]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
-        if let Progress::Pending(request) = self.progress {
-            let completion = self.access.with(|state| {
-                if let Some(completion) = state.engine.take(request) {
-                    return Some(completion);
-                }
-                state.progress();
-                state.engine.take(request)
-            })?;
-            self.progress = Progress::Done(completion);
-        }
-        Some(self.take())
+        let Progress::Pending(pending) = &mut self.progress else {
+            return Some(self.take());
+        };
+        let result = pending.test()?;
+        self.progress = Progress::Taken;
+        Some(result)
     }
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
@@ -116,25 +207,24 @@ impl<T: Output, A: Access> Request<T, A> {
     /// # Errors
     /// The peer that the operation depends on is down, the receive was cancelled, the message could
     /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
+    #[inline]
     pub fn wait(mut self) -> Result<T, Failed> {
-        if let Some(result) = self.test() {
-            return result;
-        }
-        if let Progress::Pending(request) = self.progress {
-            let done = wait_until(&self.access, Some(request), |s| s.engine.take(request));
-            match done {
-                Ok(completion) => self.progress = Progress::Done(completion),
-                Err(error) => return Err(Failed { error, buffer: Buffer::default() }),
+        let Progress::Pending(pending) = &mut self.progress else {
+            return self.take();
+        };
+        for _ in 0..POLLS_AT_ONCE {
+            if let Some(result) = pending.test() {
+                return result;
             }
         }
-        self.take()
+        pending.wait_long()
     }
 
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
     /// ends with [`Error::Cancelled`]; any other operation goes on.
     pub fn cancel(&mut self) {
-        if let Progress::Pending(request) = self.progress {
-            self.access.with(|state| state.engine.cancel(request));
+        if let Progress::Pending(pending) = &self.progress {
+            pending.access.with(|state| state.engine.cancel(pending.request));
         }
     }
 
@@ -153,32 +243,19 @@ impl<T: Output, A: Access> Request<T, A> {
 
     /// The request's name, while it is under way.
     pub(crate) fn id(&self) -> Option<RequestId> {
-        match self.progress {
-            Progress::Pending(request) => Some(request),
+        match &self.progress {
+            Progress::Pending(pending) => Some(pending.request),
             _ => None,
         }
     }
 
-    /// The same request with its result as an envelope: for scopes, which keep the buffer.
-    pub(crate) fn into_received(mut self) -> Request<Received, A> {
-        let progress = std::mem::replace(&mut self.progress, Progress::Taken);
-        Request { access: self.access.clone(), progress, output: PhantomData }
-    }
-
-    #[inline]
+    /// What needs no look at the worker.
     fn take(&mut self) -> Result<T, Failed> {
-        let worker = self.access.fixed().worker;
+        let taken = || Failed { error: Error::AlreadyTaken, buffer: Buffer::default() };
         match std::mem::replace(&mut self.progress, Progress::Taken) {
-            Progress::Done(Completion { result: Ok(status), buffer }) => {
-                Ok(T::new(Status::new(status, worker), buffer))
-            }
-            Progress::Done(Completion { result: Err(fault), buffer }) => {
-                Err(Failed { error: Error::from_fault(fault, worker), buffer })
-            }
-            Progress::Refused(failed) => Err(failed),
-            Progress::Taken | Progress::Pending(_) => {
-                Err(Failed { error: Error::AlreadyTaken, buffer: Buffer::default() })
-            }
+            Progress::Sent(buffer) => T::sent(buffer).ok_or_else(taken),
+            Progress::Refused(failed) => Err(*failed),
+            Progress::Taken | Progress::Pending(_) => Err(taken()),
         }
     }
 }
@@ -190,13 +267,14 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
         if let Some(result) = self.test() {
             return Poll::Ready(result);
         }
-        if let Progress::Pending(request) = self.progress {
+        if let Progress::Pending(Pending { access, request, .. }) = &self.progress {
+            let request = *request;
             let waker = context.waker().clone();
-            let replaced = self.access.with(|state| state.watch(request, waker));
+            let replaced = access.with(|state| state.watch(request, waker));
             // Foreign code: dropped outside of the lock. The request cannot have ended in between
             // unnoticed: `watch` hands the waker back then.
             if let Some(waker) = replaced
-                && self.access.with(|state| state.engine.is_done(request))
+                && access.with(|state| state.engine.is_done(request))
             {
                 waker.wake();
             }
@@ -205,24 +283,11 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
     }
 }
 
-impl<T: Output, A: Access> Drop for Request<T, A> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Progress::Pending(request) = self.progress {
-            let waker = self.access.with(|state| {
-                state.engine.detach(request);
-                state.unwatch(request)
-            });
-            drop(waker);
-        }
-    }
-}
-
 impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.progress {
             Progress::Pending(_) => "Request(under way)",
-            Progress::Done(_) | Progress::Refused(_) => "Request(done)",
+            Progress::Sent(_) | Progress::Refused(_) => "Request(done)",
             Progress::Taken => "Request(result taken)",
         })
     }

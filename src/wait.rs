@@ -27,14 +27,19 @@ thread_local! {
     static NUDGE: io::Result<Arc<Nudge>> = Nudge::new().map(Arc::new);
 }
 
-/// Waits until `look` finds what it looks for. Makes progress all the while.
+/// Polls of a wait before the processor is told that it spins. On some processors saying so costs
+/// as much as a message takes.
+const POLLS_WITHOUT_PAUSE: u32 = 64;
+
+/// Waits until `look` finds what it looks for. It makes progress itself, and says how many events
+/// it took in.
 ///
 /// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
 /// then. Without it, a shared worker's thread yields and does not sleep.
 pub(crate) fn wait_until<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
-    mut look: impl FnMut(&mut State) -> Option<R>,
+    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Result<R, Error> {
     if let Some(found) = poll_for_a_while(access, &mut look) {
         return Ok(found);
@@ -61,10 +66,7 @@ pub(crate) fn wait_until<A: Access, R>(
         } else {
             yield_now();
         }
-        if let Some(Some(found)) = access.try_with(|state| {
-            state.progress();
-            look(state)
-        }) {
+        if let Some((_, Some(found))) = access.try_with(&mut look) {
             return Ok(found);
         }
     }
@@ -77,7 +79,7 @@ pub(crate) fn wait_for_alarm<A: Access>(
     rung: impl Fn() -> bool,
 ) -> Result<(), Error> {
     let fixed = access.fixed();
-    let mut look = |_: &mut State| rung().then_some(());
+    let mut look = |state: &mut State| (state.progress(), rung().then_some(()));
     let mut found = poll_for_a_while(access, &mut look);
     while found.is_none() {
         nudge.reset();
@@ -94,22 +96,20 @@ pub(crate) fn wait_for_alarm<A: Access>(
 /// The phases before sleep: polls, then polls with a yield before each.
 fn poll_for_a_while<A: Access, R>(
     access: &A,
-    look: &mut impl FnMut(&mut State) -> Option<R>,
+    look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     let policy = access.fixed().wait;
     let mut polls = 0u32;
     loop {
-        let found = access.try_with(|state| {
-            let busy = state.progress() > 0;
-            (busy, look(state))
-        });
-        match found {
+        match access.try_with(&mut *look) {
             Some((_, Some(found))) => return Some(found),
-            Some((true, None)) => polls = 0,
-            _ => polls = polls.saturating_add(1),
+            Some((0, None)) | None => polls = polls.saturating_add(1),
+            Some(_) => polls = 0,
         }
         if polls <= policy.spin && polls < u32::MAX {
-            spin_loop();
+            if polls > POLLS_WITHOUT_PAUSE {
+                spin_loop();
+            }
         } else if polls.saturating_sub(policy.spin) <= policy.yields && polls < u32::MAX {
             yield_now();
         } else {
@@ -123,10 +123,10 @@ fn poll_for_a_while<A: Access, R>(
 fn sleep<A: Access, R>(
     access: &A,
     nudge: &Nudge,
-    look: &mut impl FnMut(&mut State) -> Option<R>,
+    look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
     let (found, armed) = access.with(|state| {
-        let found = look(state);
+        let (_, found) = look(state);
         let armed = found.is_none() && state.engine.arm();
         state.sleepers += usize::from(armed);
         (found, armed)
@@ -143,8 +143,7 @@ fn sleep<A: Access, R>(
         if state.sleepers == 0 {
             state.engine.disarm();
         }
-        state.progress();
-        look(state)
+        look(state).1
     });
     woken.map(|_| found)
 }
@@ -231,6 +230,19 @@ mod tests {
                 state.engine.inject(me, round.into(), None, &[7; 8]).unwrap();
                 while state.engine.progress() > 0 {}
             });
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(8)), "round {round}: never woken");
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_what_another_thread_sends_and_leaves() {
+        for round in 0..20u64 {
+            let worker = sleeper();
+            let (tell, told) = mpsc::channel();
+            let receive = worker.recv(Match::tag(round), vec![0; 8]);
+            thread::spawn(move || tell.send(receive.wait().map(|r| r.status.length).ok()));
+            thread::sleep(Duration::from_millis(2 * (round % 3)));
+            worker.inject(worker.oneself(), round, &[7; 8]).unwrap();
             assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(8)), "round {round}: never woken");
         }
     }

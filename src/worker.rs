@@ -180,7 +180,7 @@ impl<A: Access> WorkerOf<A> {
                 let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
                 Request::new(&self.access, self.access.with(send))
             }
-            Err(error) => Request::refused(&self.access, error, buffer),
+            Err(error) => Request::refused(error, buffer),
         }
     }
 
@@ -202,7 +202,7 @@ impl<A: Access> WorkerOf<A> {
     pub fn recv(&self, which: Match, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let buffer = buffer.into();
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
-            return Request::refused(&self.access, error, buffer);
+            return Request::refused(error, buffer);
         }
         let receive = |state: &mut State| state.engine.receive(*which.pattern(), buffer);
         Request::new(&self.access, self.access.with(receive))
@@ -342,13 +342,14 @@ impl<A: Access> WorkerOf<A> {
         mut look: impl FnMut(&mut State) -> Option<R>,
     ) -> Result<R, Error> {
         let named = which.peer().map(|peer| self.own(peer)).transpose()?;
-        wait_until(&self.access, None, |state| {
+        let mut find = |state: &mut State| {
             if let Some(found) = look(state) {
                 return Some(Ok(found));
             }
             let fault = state.engine.peer_fault(named?)?;
             Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))
-        })?
+        };
+        wait_until(&self.access, None, |state| (state.progress(), find(state)))?
     }
 }
 

@@ -9,13 +9,14 @@ use crate::credit::{Amount, Pool};
 use crate::error::{Fault, PeerFault};
 use crate::message::{Body, Message};
 use crate::peer::{Peer, PeerState};
-use crate::request::{Completion, Request, RequestId, Started, State, Status};
+use crate::request::{Refused, RequestId, Started, Status};
+use crate::requests::{Owner, REQUESTS_MAX, Requests};
 use crate::slab::{Key, Slab};
 use crate::store::Store;
 use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError};
 
-/// Requests or messages that a worker can hold at once: as many as a matching list holds.
-pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
+/// Unexpected messages that a worker can hold at once: as many as a matching list holds.
+const MESSAGES_MAX: u32 = 1 << 30;
 
 /// Something that the device is to do, decided while an event was looked at.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(crate) enum SendMemory {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) peers: Vec<Peer>,
-    pub(crate) requests: Slab<Request>,
+    pub(crate) requests: Requests,
     pub(crate) operations: Slab<Operation>,
     pub(crate) messages: Slab<Message>,
     pub(crate) posted: PostedList<u32>,
@@ -69,7 +70,7 @@ impl Core {
     pub(crate) fn new(config: &EngineConfig) -> Self {
         Core {
             peers: Vec::new(),
-            requests: Slab::default(),
+            requests: Requests::new(),
             operations: Slab::default(),
             messages: Slab::default(),
             posted: PostedList::new(config.seed),
@@ -82,32 +83,41 @@ impl Core {
         }
     }
 
-    /// Takes in one event of the device.
-    #[inline]
-    pub(crate) fn take_event(&mut self, event: Event<'_>) {
+    /// Takes in any event of the device.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
         match event {
-            Event::Message(incoming) => {
-                if let Err(error) = self.message(&incoming) {
-                    self.todo.push(Todo::Break(incoming.peer, error));
-                }
-            }
-            Event::ReadDone { token, into, result } => self.read_done(token, into, result),
-            Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
-            Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
+            None => {}
+            Some(Event::Message(incoming)) => self.message(&incoming),
+            Some(Event::ReadDone { token, into, result }) => self.read_done(token, into, result),
+            Some(Event::PeerUp { peer, limits }) => self.peer_up(peer, limits.message_max),
+            Some(Event::PeerDown { peer, reason }) => self.peer_down(peer, reason.into()),
         }
     }
 
-    #[inline]
-    fn message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
+    /// Takes in a message.
+    #[inline(always)]
+    pub(crate) fn message(&mut self, incoming: &Incoming<'_>) {
+        if !self.eager(incoming) {
+            self.other_message(incoming);
+        }
+    }
+
+    #[inline(never)]
+    fn other_message(&mut self, incoming: &Incoming<'_>) {
+        if let Err(error) = self.parse_message(incoming) {
+            self.todo.push(Todo::Break(incoming.peer, error));
+        }
+    }
+
+    fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
         let Incoming { peer, immediate, bytes } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
-        if let Some(tmh) = wire::Message::parse_eager(bytes) {
-            return self.eager(*peer, &tmh, *immediate, bytes);
-        }
         match wire::Message::parse(bytes)? {
-            wire::Message::Eager(tmh) => self.eager(*peer, &tmh, *immediate, bytes),
+            wire::Message::Eager(tmh) => self.eager_unexpected(*peer, &tmh, *immediate, bytes),
             wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
             wire::Message::Fin(operation) => {
                 let ended = self.end_operation(*peer, operation, Kind::Fin)?;
@@ -128,8 +138,45 @@ impl Core {
         }
     }
 
-    #[inline]
-    fn eager(
+    /// The short way: an eager message for a posted receive. `false`: it is something else, and
+    /// nothing was done.
+    #[inline(always)]
+    fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
+        let Incoming { peer, immediate, ref bytes } = *incoming;
+        let Some(tmh) = wire::Message::parse_eager(bytes) else { return false };
+        let Some(known) = self.peers.get_mut(peer.index()) else { return false };
+        let length = bytes.len() - TMH_BYTES;
+        let cost = Amount::eager(length);
+        // Without credit, and of a peer that is down, whose credit is gone too, nothing is taken.
+        if !known.grant.covers(cost) || known.state != PeerState::Up {
+            return false;
+        }
+        let Some(index) = self.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
+        known.grant.passed(cost);
+        let is_low = known.grant.is_low();
+        if let Some((key, request)) = self.requests.matched(index) {
+            let room = request.buffer.as_mut_slice().unwrap_or_default();
+            let truncated = length > room.len();
+            bytes.copy_to(TMH_BYTES, room);
+            let length = length as u64;
+            request.finish(&Status { source: peer, tag: tmh.tag, length, truncated, immediate });
+            self.counters.posted += 1;
+            self.counters.truncated += u64::from(truncated);
+            if request.owner != Owner::Asks {
+                self.tell_owner(key);
+            }
+        }
+        if tmh.app_ctx.ack_wanted() {
+            self.acknowledge(peer, Some(tmh.app_ctx.operation()));
+        }
+        if is_low {
+            self.grant_credit(peer);
+        }
+        true
+    }
+
+    /// An eager message that no receive was posted for, or that breaks a rule.
+    fn eager_unexpected(
         &mut self,
         peer: PeerId,
         tmh: &Tmh,
@@ -144,18 +191,10 @@ impl Core {
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
         let ack = tmh.app_ctx.ack_wanted().then(|| tmh.app_ctx.operation());
-        if let Some((request, mut buffer)) = self.take_posted(&status) {
-            let room = buffer.as_mut_slice().unwrap_or_default();
-            bytes.copy_to(TMH_BYTES, room);
-            self.received(request, status, buffer);
-            self.acknowledge(peer, ack);
-            self.freed(peer, cost);
-        } else {
-            let stored = self.store.put(bytes, TMH_BYTES);
-            self.counters.unexpected_bytes_now += cost.bytes;
-            self.unexpected(Message { status, ack, body: Body::Stored(stored) });
-            self.grant_credit(peer);
-        }
+        let stored = self.store.put(bytes, TMH_BYTES);
+        self.counters.unexpected_bytes_now += cost.bytes;
+        self.unexpected(Message { status, ack, body: Body::Stored(stored) });
+        self.grant_credit(peer);
         Ok(())
     }
 
@@ -165,9 +204,12 @@ impl Core {
         }
         let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;
         let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
-        if let Some((request, buffer)) = self.take_posted(&status) {
+        let matched = self.posted.take_match(tag, SourceId(peer.0));
+        if let Some((key, request)) = matched.and_then(|index| self.requests.matched(index)) {
+            let buffer = std::mem::take(&mut request.buffer);
+            self.counters.posted += 1;
             self.freed(peer, Amount::RENDEZVOUS);
-            self.pull(request, status, span, app_ctx, buffer);
+            self.pull(key, status, span, app_ctx, buffer);
         } else {
             self.unexpected(Message { status, ack: Some(app_ctx), body: Body::Remote(span) });
             self.grant_credit(peer);
@@ -175,22 +217,9 @@ impl Core {
         Ok(())
     }
 
-    /// The first posted receive that matches, off the list, and its buffer.
-    #[inline]
-    fn take_posted(&mut self, status: &Status) -> Option<(Key, Buffer)> {
-        let index = self.posted.take_match(status.tag, SourceId(status.source.0))?;
-        let key = self.requests.key_at(index)?;
-        let State::Posted { buffer, .. } = &mut self.requests.get_mut(key)?.state else {
-            return None;
-        };
-        self.counters.posted += 1;
-        self.counters.not_offloaded.off += 1;
-        Some((key, std::mem::take(buffer)))
-    }
-
     fn unexpected(&mut self, message: Message) {
         let Status { tag, source, .. } = message.status;
-        if let Ok(key) = self.messages.insert(message, REQUESTS_MAX) {
+        if let Ok(key) = self.messages.insert(message, MESSAGES_MAX) {
             self.unexpected.push(tag, SourceId(source.0), key.index);
         }
     }
@@ -201,11 +230,11 @@ impl Core {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }
-        if let Some(index) = self.unexpected.take(&pattern)
-            && let Some(message) = self.messages.key_at(index).and_then(|k| self.messages.remove(k))
-        {
-            self.counters.unexpected += 1;
-            return self.deliver(message, buffer);
+        let Some(key) = self.requests.vacant() else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        if let Some(index) = self.unexpected.take(&pattern) {
+            return self.receive_unexpected(index, buffer);
         }
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
@@ -217,18 +246,33 @@ impl Core {
                 Some(_) => {}
             }
         }
-        let Some(key) = self.requests.vacant(REQUESTS_MAX) else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-        };
         let handle = self.posted.post(pattern, key.index);
-        self.requests.fill(key, Request::new(State::Posted { handle, buffer }));
+        self.requests.post(key, handle, buffer);
         Started::Pending(RequestId(key))
+    }
+
+    #[inline(never)]
+    fn receive_unexpected(&mut self, index: u32, buffer: Buffer) -> Started {
+        match self.messages.key_at(index).and_then(|key| self.messages.remove(key)) {
+            Some(message) => {
+                self.counters.unexpected += 1;
+                self.deliver(message, buffer)
+            }
+            None => failed(Fault::NoSuchMessage, buffer),
+        }
     }
 
     /// Puts a waiting message into a buffer.
     pub(crate) fn deliver(&mut self, message: Message, mut buffer: Buffer) -> Started {
         let Message { mut status, ack, body } = message;
         let peer = status.source;
+        if matches!(body, Body::Lost) {
+            return failed(self.down(peer), buffer);
+        }
+        let Some(key) = self.requests.begin() else {
+            self.discard(Message { status, ack, body });
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
         match body {
             Body::Stored(stored) => {
                 let room = buffer.as_mut_slice().unwrap_or_default();
@@ -237,27 +281,21 @@ impl Core {
                 self.drop_stored(peer, stored);
                 self.acknowledge(peer, ack);
                 self.truncate(&mut status, &buffer);
-                Started::Done(Completion { result: Ok(status), buffer })
+                self.complete(key, Ok(status), buffer);
             }
             Body::Remote(span) => {
-                let operation = ack.unwrap_or_default();
                 self.freed(peer, Amount::RENDEZVOUS);
-                let state = State::Reading { status, operation };
-                let Ok(key) = self.requests.insert(Request::new(state), REQUESTS_MAX) else {
-                    self.abort(peer, operation, 0);
-                    return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
-                };
-                self.pull(key, status, span, operation, buffer);
-                Started::Pending(RequestId(key))
+                self.pull(key, status, span, ack.unwrap_or_default(), buffer);
             }
-            Body::Lost => failed(self.down(peer), buffer),
+            Body::Lost => {}
         }
+        Started::Pending(RequestId(key))
     }
 
     /// Reads what fits of a matched message out of its sender's memory.
     fn pull(
         &mut self,
-        request: Key,
+        key: Key,
         status: Status,
         span: RemoteSpan,
         operation: AppCtx,
@@ -265,23 +303,22 @@ impl Core {
     ) {
         let length = span.length.min(buffer.len() as u64);
         if length == 0 {
-            self.received(request, status, buffer);
+            self.received(key, status, buffer);
             self.acknowledge(status.source, Some(operation));
             return;
         }
-        if let Some(request) = self.requests.get_mut(request) {
-            request.state = State::Reading { status, operation };
+        if let Some(request) = self.requests.get_mut(key) {
+            request.read(&status, operation);
         }
         self.counters.reads += 1;
         let span = RemoteSpan { length, ..span };
-        self.todo.push(Todo::Read { request, peer: status.source, span, buffer });
+        self.todo.push(Todo::Read { request: key, peer: status.source, span, buffer });
     }
 
     /// A read has ended.
     pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
         let key = key_of_token(token);
-        let Some(&State::Reading { status, operation }) =
-            self.requests.get(key).map(|request| &request.state)
+        let Some((status, operation)) = self.requests.get(key).and_then(|request| request.reading())
         else {
             return;
         };
@@ -319,16 +356,27 @@ impl Core {
     /// Ends a request: once, whatever its owner does.
     #[inline]
     pub(crate) fn complete(&mut self, key: Key, result: Result<Status, Fault>, buffer: Buffer) {
-        let Some(request) = self.requests.get_mut(key) else {
-            return;
-        };
-        if request.detached {
-            self.requests.remove(key);
-            return;
+        match result {
+            Ok(status) => {
+                let Some(request) = self.requests.get_mut(key) else {
+                    return;
+                };
+                request.buffer = buffer;
+                request.finish(&status);
+            }
+            Err(fault) => self.requests.fail(key, fault, buffer),
         }
-        request.state = State::Done(Completion { result, buffer });
-        if request.interest {
-            self.woken.push(RequestId(key));
+        self.tell_owner(key);
+    }
+
+    /// A request is over: wakes its owner, or frees it if nobody will ask.
+    #[cold]
+    #[inline(never)]
+    fn tell_owner(&mut self, key: Key) {
+        match self.requests.get(key).map(|request| request.owner) {
+            Some(Owner::Sleeps) => self.woken.push(RequestId(key)),
+            Some(Owner::Gone) => self.requests.remove(key),
+            Some(Owner::Asks) | None => {}
         }
     }
 
@@ -411,9 +459,11 @@ impl Core {
     }
 }
 
-/// A completion at once.
+/// The end of an operation before it has begun.
+#[cold]
+#[inline(never)]
 pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Started {
-    Started::Done(Completion { result: Err(fault), buffer })
+    Started::Refused(Box::new(Refused { fault, buffer }))
 }
 
 /// A request as the token of a read.

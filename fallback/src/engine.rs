@@ -1,7 +1,7 @@
 //! The engine: the protocol's state machine and a device, joined.
 
 use tagmatch_hw::{
-    Address, Buffer, Device, DeviceError, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
+    Address, Buffer, Device, DeviceError, Event, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_soft::{Pattern, Tag};
 
@@ -10,7 +10,8 @@ use crate::counters::Counters;
 use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
 use crate::peer::PeerState;
-use crate::request::{Completion, MessageId, Request, RequestId, SendMode, Started, State, Status};
+use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
+use crate::requests::{Owner, Phase};
 use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
@@ -115,6 +116,7 @@ impl<D: Device> Engine<D> {
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.core.counters;
+        counters.not_offloaded.off = counters.posted;
         counters.posted_now = self.core.posted.len() as u64;
         counters.unexpected_now = self.core.unexpected.len() as u64;
         counters
@@ -135,7 +137,10 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
         let started = self.core.receive(pattern, buffer);
-        if self.core.todo.is_empty() { started } else { self.settle_started(started) }
+        if !self.core.todo.is_empty() {
+            self.settle();
+        }
+        started
     }
 
     /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
@@ -151,7 +156,8 @@ impl<D: Device> Engine<D> {
     /// Receives a message that [`Engine::matched_probe`] took.
     pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
         let started = self.core.receive_message(message, buffer);
-        self.settle_started(started)
+        self.settle();
+        started
     }
 
     /// Drops a message that [`Engine::matched_probe`] took; its sender completes. `false` if there
@@ -173,9 +179,7 @@ impl<D: Device> Engine<D> {
         mode: SendMode,
     ) -> Started {
         if mode == SendMode::Standard && self.send_at_once(peer, tag, immediate, &buffer) {
-            let length = buffer.len() as u64;
-            let status = Status { source: peer, tag, length, truncated: false, immediate };
-            return Started::Done(Completion { result: Ok(status), buffer });
+            return Started::Sent(buffer);
         }
         self.send_queued(peer, tag, immediate, buffer, mode)
     }
@@ -195,7 +199,8 @@ impl<D: Device> Engine<D> {
         }
         let buffer = Buffer::from(payload.to_vec());
         match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
-            Started::Done(Completion { result, .. }) => result.map(|_| ()),
+            Started::Sent(_) => Ok(()),
+            Started::Refused(refused) => Err(refused.fault),
             Started::Pending(request) => {
                 self.detach(request);
                 Ok(())
@@ -208,10 +213,13 @@ impl<D: Device> Engine<D> {
     pub fn progress(&mut self) -> usize {
         let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
-            let Some(event) = self.device.poll() else {
-                break;
-            };
-            self.core.take_event(event);
+            let event = self.device.poll();
+            // By reference: moving it would cost more than most of what is done with it.
+            match &event {
+                Some(Event::Message(incoming)) => self.core.message(incoming),
+                Some(_) => self.core.take_rare(event),
+                None => break,
+            }
             events += 1;
             if !self.core.todo.is_empty() {
                 self.settle();
@@ -221,6 +229,34 @@ impl<D: Device> Engine<D> {
             self.retry();
         }
         events
+    }
+
+    /// Takes events until a request is over or there are none left, at most 64; gives how many
+    /// events that were, and whether the request is over.
+    #[inline]
+    pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        let mut events = 0;
+        while events < EVENTS_PER_PROGRESS {
+            let event = self.device.poll();
+            // By reference: moving it would cost more than most of what is done with it.
+            match &event {
+                Some(Event::Message(incoming)) => self.core.message(incoming),
+                Some(_) => self.core.take_rare(event),
+                None => break,
+            }
+            events += 1;
+            if !self.core.todo.is_empty() {
+                self.settle();
+            }
+            if self.is_done(request) {
+                return (events, true);
+            }
+        }
+        if !self.waiting_for_room.is_empty() {
+            self.retry();
+            return (events, self.is_done(request));
+        }
+        (events, false)
     }
 
     #[cold]
@@ -236,19 +272,13 @@ impl<D: Device> Engine<D> {
     /// way, and for a stale name.
     #[inline]
     pub fn take(&mut self, request: RequestId) -> Option<Completion> {
-        match self.core.requests.get_mut(request.0)?.state {
-            State::Done(_) => match self.core.requests.remove(request.0)?.state {
-                State::Done(completion) => Some(completion),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.core.requests.take(request.0)
     }
 
     /// Whether a request is over and its result still here.
+    #[inline]
     pub fn is_done(&self, request: RequestId) -> bool {
-        let state = self.core.requests.get(request.0).map(|request| &request.state);
-        matches!(state, Some(State::Done(_)))
+        self.core.requests.get(request.0).is_some_and(|request| request.is_over())
     }
 
     /// Whether the request is under way, or over with its result still here.
@@ -262,15 +292,15 @@ impl<D: Device> Engine<D> {
         let Some(entry) = self.core.requests.get_mut(request.0) else {
             return;
         };
-        match &mut entry.state {
-            State::Posted { handle, buffer } => {
-                let (handle, buffer) = (*handle, std::mem::take(buffer));
+        match entry.posted() {
+            Some(handle) => {
                 if self.core.posted.cancel(handle).is_ok() {
+                    let buffer = std::mem::take(&mut entry.buffer);
                     self.core.counters.cancelled += 1;
                     self.core.complete(request.0, Err(Fault::Cancelled), buffer);
                 }
             }
-            _ => self.core.counters.cancelled_late += 1,
+            None => self.core.counters.cancelled_late += 1,
         }
     }
 
@@ -280,10 +310,10 @@ impl<D: Device> Engine<D> {
         let Some(entry) = self.core.requests.get_mut(request.0) else {
             return;
         };
-        entry.detached = true;
-        match &entry.state {
-            State::Done(_) => drop(self.core.requests.remove(request.0)),
-            State::Posted { .. } => self.cancel(request),
+        entry.owner = Owner::Gone;
+        match entry.phase() {
+            Phase::Done | Phase::Failed => self.core.requests.remove(request.0),
+            Phase::Posted => self.cancel(request),
             _ => {}
         }
     }
@@ -292,11 +322,11 @@ impl<D: Device> Engine<D> {
     /// over already.
     pub fn watch(&mut self, request: RequestId) -> bool {
         match self.core.requests.get_mut(request.0) {
-            Some(Request { state: State::Done(_), .. }) | None => false,
-            Some(request) => {
-                request.interest = true;
+            Some(request) if !request.is_over() => {
+                request.owner = Owner::Sleeps;
                 true
             }
+            _ => false,
         }
     }
 
@@ -322,23 +352,9 @@ impl<D: Device> Engine<D> {
         self.device.disarm();
     }
 
-    /// Gives the result along if settling ended the operation already.
-    #[inline]
-    pub(crate) fn settle_started(&mut self, started: Started) -> Started {
-        if !self.core.todo.is_empty() {
-            self.settle();
-        }
-        match started {
-            Started::Pending(request) => match self.take(request) {
-                Some(completion) => Started::Done(completion),
-                None => started,
-            },
-            done => done,
-        }
-    }
-
     /// Does what the state machine asked for.
-    fn settle(&mut self) {
+    #[inline(never)]
+    pub(crate) fn settle(&mut self) {
         while let Some(todo) = self.core.todo.pop() {
             match todo {
                 Todo::Control(peer, bytes) => self.control(peer, bytes),

@@ -67,16 +67,21 @@ impl Core {
 
     /// Drops a message that a matched probe took; its sender completes as if it had been received.
     pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
-        let Some(Message { status, ack, body }) = self.messages.remove(id.0) else {
+        let Some(message) = self.messages.remove(id.0) else {
             return false;
         };
+        self.discard(message);
+        true
+    }
+
+    pub(crate) fn discard(&mut self, message: Message) {
+        let Message { status, ack, body } = message;
         self.counters.discarded += 1;
         match body {
             Body::Stored(stored) => self.drop_stored(status.source, stored),
             Body::Remote(_) => self.freed(status.source, Amount::RENDEZVOUS),
-            Body::Lost => return true,
+            Body::Lost => return,
         }
         self.acknowledge(status.source, ack);
-        true
     }
 }

@@ -14,7 +14,7 @@ use crate::core::{Core, Todo};
 use crate::credit::{Allowance, Amount, Grant};
 use crate::error::{Fault, PeerFault};
 use crate::message::Body;
-use crate::request::{SendMode, State};
+use crate::request::SendMode;
 use crate::slab::Key;
 use crate::wire::TMH_BYTES;
 
@@ -108,14 +108,8 @@ impl Core {
     }
 
     fn fail_posted(&mut self, index: u32, fault: Fault) {
-        let Some(key) = self.requests.key_at(index) else {
-            return;
-        };
-        let Some(request) = self.requests.get_mut(key) else {
-            return;
-        };
-        if let State::Posted { buffer, .. } = &mut request.state {
-            let buffer = std::mem::take(buffer);
+        if let Some((key, request)) = self.requests.matched(index) {
+            let buffer = std::mem::take(&mut request.buffer);
             self.complete(key, Err(fault), buffer);
         }
     }

@@ -1,11 +1,10 @@
 //! Requests and what they end with.
 
 use tagmatch_hw::{Buffer, PeerId};
-use tagmatch_soft::{PostedHandle, Tag};
+use tagmatch_soft::Tag;
 
 use crate::error::Fault;
 use crate::slab::Key;
-use crate::wire::AppCtx;
 
 /// Names a request of one engine. A stale one names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,11 +44,26 @@ const _: () = assert!(size_of::<Completion>() <= 64);
 /// What became of an operation at once.
 #[derive(Debug)]
 pub enum Started {
-    /// It is over.
-    Done(Completion),
-    /// It is under way.
+    /// It is in the engine's table; [`crate::Engine::take`] gives its result once it is over, which a
+    /// receive that found its message waiting is already.
     Pending(RequestId),
+    /// A send that is complete; its buffer.
+    Sent(Buffer),
+    /// It was refused.
+    Refused(Box<Refused>),
 }
+
+/// An operation that was refused at once.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub fault: Fault,
+    /// The buffer that the operation was given.
+    pub buffer: Buffer,
+}
+
+// It is moved from call to call.
+const _: () = assert!(size_of::<Started>() <= 32);
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,33 +75,4 @@ pub enum SendMode {
     Synchronous,
     /// When its bytes are in the receiver's buffer.
     Delivered,
-}
-
-/// What a request is doing.
-#[derive(Debug)]
-pub(crate) enum State {
-    /// A receive on the posted list.
-    Posted { handle: PostedHandle, buffer: Buffer },
-    /// A receive whose bytes are being read out of the sender's memory.
-    Reading { status: Status, operation: AppCtx },
-    /// A send that waits for room, for credit or for its FIN.
-    Sending,
-    /// Over, and not yet taken by its owner.
-    Done(Completion),
-}
-
-/// A request's place in the table.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) state: State,
-    /// Someone wants to be woken when it is done.
-    pub(crate) interest: bool,
-    /// Nobody will ask for the result.
-    pub(crate) detached: bool,
-}
-
-impl Request {
-    pub(crate) fn new(state: State) -> Self {
-        Request { state, interest: false, detached: false }
-    }
 }

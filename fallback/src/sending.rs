@@ -12,12 +12,13 @@
 use tagmatch_hw::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
 use tagmatch_soft::Tag;
 
-use crate::core::{Operation, REQUESTS_MAX, SendMemory, failed};
+use crate::core::{Operation, SendMemory, failed};
 use crate::credit::Amount;
 use crate::engine::Engine;
 use crate::error::Fault;
 use crate::peer::{PeerState, Queued};
-use crate::request::{Request, RequestId, SendMode, Started, State, Status};
+use crate::request::{RequestId, SendMode, Started, Status};
+use crate::requests::REQUESTS_MAX;
 use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
 
 /// Whether a synchronous message without payload is a rendezvous of length zero. Its use is unproven
@@ -88,8 +89,7 @@ impl<D: Device> Engine<D> {
             Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer),
             Some(_) => {}
         }
-        let Ok(request) = self.core.requests.insert(Request::new(State::Sending), REQUESTS_MAX)
-        else {
+        let Some(request) = self.core.requests.begin() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let peer = self.core.peer_mut(id);
@@ -97,7 +97,10 @@ impl<D: Device> Engine<D> {
         if peer.backlog.len() == 1 && !peer.waits_for_room {
             self.flush(id);
         }
-        self.settle_started(Started::Pending(RequestId(request)))
+        if !self.core.todo.is_empty() {
+            self.settle();
+        }
+        Started::Pending(RequestId(request))
     }
 
     pub(crate) fn wait_for_room(&mut self, id: PeerId) {

@@ -6,7 +6,7 @@ mod wire;
 
 use tagmatch_fallback::wire::{AppCtx, Control, Kind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
-    Completion, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started, Status,
+    Completion, EngineConfig, Fault, PeerFault, Refused, RequestId, SendMode, Started, Status,
 };
 use tagmatch_hw::{Buffer, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
@@ -27,14 +27,23 @@ fn pattern_of(tag: u64, peer: PeerId) -> Pattern {
 fn pending(started: Started) -> RequestId {
     match started {
         Started::Pending(request) => request,
-        Started::Done(completion) => panic!("over at once: {completion:?}"),
+        over => panic!("over at once: {over:?}"),
     }
 }
 
 fn finished(node: &mut Node, started: Started) -> Completion {
     match started {
-        Started::Done(completion) => completion,
         Started::Pending(request) => node.take(request).expect("still under way"),
+        Started::Refused(refused) => {
+            let Refused { fault, buffer } = *refused;
+            Completion { result: Err(fault), buffer }
+        }
+        // The owner of a send knows its envelope.
+        Started::Sent(buffer) => {
+            let (source, length) = (PeerId(u32::MAX), buffer.len() as u64);
+            let status = Status { source, tag: Tag(0), length, truncated: false, immediate: None };
+            Completion { result: Ok(status), buffer }
+        }
     }
 }
 
@@ -304,7 +313,7 @@ fn a_receiver_that_keeps_up_never_stalls_its_sender() {
     for round in 0..20_000u64 {
         let receive = n[1].receive(exact(round), Buffer::zeroed(600));
         let send = n[0].send(to, Tag(round), None, payload(600), SendMode::Standard);
-        assert!(matches!(send, Started::Done(_)), "round {round} had to wait");
+        assert!(matches!(send, Started::Sent(_)), "round {round} had to wait");
         settle(&mut n);
         ok(&mut n[1], receive);
     }

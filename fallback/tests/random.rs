@@ -16,6 +16,14 @@ const NODES: usize = 3;
 const TAGS: u64 = 4;
 const LENGTH_MAX: usize = 3000;
 
+/// The request of a receive that was accepted.
+fn receive_of(started: Started) -> RequestId {
+    match started {
+        Started::Pending(request) => request,
+        refused => panic!("a receive was refused: {refused:?}"),
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Send { from: usize, to: usize, tag: u64, length: usize, mode: u8 },
@@ -145,8 +153,9 @@ fn run(steps: Vec<Step>, capacity: usize) {
                     [usize::from(mode)];
                 let bytes = payload(from, number, length);
                 match n[from].send(peers[from][to], Tag(tag), Some(number), bytes, mode) {
-                    Started::Done(done) => drop(done.result.expect("a send failed")),
+                    Started::Sent(_) => {}
                     Started::Pending(send) => world.sends[from].push(send),
+                    Started::Refused(refused) => panic!("a send failed: {refused:?}"),
                 }
             }
             Step::Receive { at, tag, from, room } => {
@@ -154,9 +163,10 @@ fn run(steps: Vec<Step>, capacity: usize) {
                 if let Some(from) = from {
                     pattern = pattern.from_source(SourceId(peers[at][from].0));
                 }
-                match n[at].receive(pattern, vec![0xee; room].into()) {
-                    Started::Done(done) => world.received(at, done),
-                    Started::Pending(request) => world.receives[at].push_back(request),
+                let request = receive_of(n[at].receive(pattern, vec![0xee; room].into()));
+                match n[at].take(request) {
+                    Some(done) => world.received(at, done),
+                    None => world.receives[at].push_back(request),
                 }
             }
             Step::Cancel { at, which } => {
@@ -183,10 +193,7 @@ fn run(steps: Vec<Step>, capacity: usize) {
                         Some(room) => {
                             let started = n[at].receive_message(message, vec![0xee; room].into());
                             settle(&mut n);
-                            let done = match started {
-                                Started::Done(done) => done,
-                                Started::Pending(request) => n[at].take(request).unwrap(),
-                            };
+                            let done = n[at].take(receive_of(started)).unwrap();
                             let status = done.result.unwrap();
                             world.check_bytes(
                                 from,
@@ -226,10 +233,7 @@ fn run(steps: Vec<Step>, capacity: usize) {
         while n[at].probe(&pattern(None)).is_some() {
             let started = n[at].receive(pattern(None), vec![0xee; LENGTH_MAX].into());
             settle(&mut n);
-            let done = match started {
-                Started::Done(done) => done,
-                Started::Pending(request) => n[at].take(request).unwrap(),
-            };
+            let done = n[at].take(receive_of(started)).unwrap();
             let status = done.result.unwrap();
             let number = status.immediate.unwrap();
             let previous = last.insert((status.source, at), number);

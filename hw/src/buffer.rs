@@ -48,6 +48,15 @@ impl Default for Memory {
     }
 }
 
+impl Memory {
+    #[cold]
+    fn raw_mut(&mut self) -> Option<&mut [u8]> {
+        let Memory::Raw(raw) = self else { return None };
+        // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised.
+        Some(unsafe { std::slice::from_raw_parts_mut(raw.start.as_ptr(), raw.length) })
+    }
+}
+
 impl Buffer {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
@@ -66,23 +75,22 @@ impl Buffer {
     }
 
     /// Whether a receive may use it. Shared bytes can only be sent.
+    #[inline]
     pub fn is_writable(&self) -> bool {
         matches!(self.0, Memory::Vec(_) | Memory::Raw(_))
     }
 
     /// The bytes for writing, or `None` if they can only be read.
+    #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Memory::Vec(vec) => Some(vec),
-            Memory::Raw(raw) => {
-                // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised.
-                Some(unsafe { std::slice::from_raw_parts_mut(raw.start.as_ptr(), raw.length) })
-            }
-            Memory::Shared(_) | Memory::RawReadOnly(_) => None,
+            other => other.raw_mut(),
         }
     }
 
     /// The bytes as a vector: the one that the buffer was made from, else a copy.
+    #[inline]
     pub fn into_vec(self) -> Vec<u8> {
         match self.0 {
             Memory::Vec(vec) => vec,
@@ -113,6 +121,7 @@ impl AsRef<[u8]> for Buffer {
 }
 
 impl From<Vec<u8>> for Buffer {
+    #[inline]
     fn from(vec: Vec<u8>) -> Self {
         Buffer(Memory::Vec(vec))
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::copy::copy_small;
+
 /// The bytes of one message, in one logical run.
 ///
 /// They may lie in memory that the sender can still write, so there is no slice of them: they are
@@ -89,6 +91,18 @@ impl<'a> Bytes<'a> {
     /// Copies bytes from `offset` on into `out`, as many as there are and fit; returns how many.
     #[inline]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
+        if self.tail_length == 0 && offset <= self.head_length {
+            let length = out.len().min(self.head_length - offset);
+            let from = &self.head[offset..offset + length];
+            // SAFETY: `length` <= `out.len()`, and `out` is no part of `self`.
+            unsafe { copy_small(from, out.as_mut_ptr()) };
+            return length;
+        }
+        self.copy_run_to(offset, out)
+    }
+
+    #[inline(never)]
+    fn copy_run_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let wanted = out.len().min(self.len().saturating_sub(offset));
         let from_head = wanted.min(self.head_length.saturating_sub(offset));
         if from_head > 0 {

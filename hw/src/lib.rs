@@ -16,6 +16,7 @@
 pub mod address;
 pub mod buffer;
 pub mod bytes;
+mod copy;
 pub mod device;
 pub mod shm;
 pub mod sleep;

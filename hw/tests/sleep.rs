@@ -55,6 +55,26 @@ fn nothing_to_do_is_quiet() {
 }
 
 #[test]
+fn what_is_sent_to_oneself_wakes_whoever_is_armed() {
+    let mut a = shm(ShmConfig::default());
+    let me = PeerId::ONESELF;
+    for round in 0..3 {
+        while !a.arm(&[]) {
+            poll(&mut a);
+        }
+        assert!(!sleep(&a, Duration::from_millis(20)), "round {round}: nothing was sent");
+        a.send(me, message(b"hello")).unwrap();
+        assert!(sleep(&a, common::PATIENCE), "round {round}: never woken");
+        a.disarm();
+        let heard = poll(&mut a);
+        assert!(
+            matches!(&heard, Some(Owned::Message(_, _, bytes)) if bytes == b"hello"),
+            "{heard:?}"
+        );
+    }
+}
+
+#[test]
 fn asleep_in_every_exchange() {
     for membarrier in [true, false] {
         for read in [ReadPolicy::Auto, ReadPolicy::Copied] {

@@ -19,6 +19,24 @@ pub(crate) struct RawHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PostedHandle(pub(crate) RawHandle);
 
+impl PostedHandle {
+    /// The handle as a number, to be kept where there is no room for more.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.0.index) | u64::from(self.0.generation) << 32
+    }
+
+    /// The handle that [`PostedHandle::to_bits`] gave. Of any other number: a handle that is stale, or
+    /// that of another receive.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
+    pub fn from_bits(bits: u64) -> Self {
+        PostedHandle(RawHandle { index: bits as u32, generation: (bits >> 32) as u32 })
+    }
+}
+
 /// Names a message in an [`UnexpectedList`](crate::UnexpectedList), until it is taken or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnexpectedHandle(pub(crate) RawHandle);

@@ -10,7 +10,7 @@ use tagmatch_soft::Tag;
 
 use super::{borrowed, borrowed_shared};
 use crate::access::{Access, Local};
-use crate::envelope::{Match, Peer, Received, SendOptions, Status};
+use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::request::Request;
 use crate::wait::wait_until;
@@ -30,25 +30,47 @@ pub struct Scope<'scope, 'env: 'scope, A: Access = Local> {
 #[must_use = "a receive that is dropped is cancelled"]
 #[derive(Debug)]
 pub struct ScopedRequest<'scope, A: Access = Local> {
-    request: Request<Received, A>,
+    request: Scoped<A>,
     slice: PhantomData<&'scope mut [u8]>,
+}
+
+#[derive(Debug)]
+enum Scoped<A: Access> {
+    Receive(Request<Received, A>),
+    /// With the envelope that it ends with.
+    Send(Request<Sent, A>, Status),
 }
 
 impl<'scope, A: Access> ScopedRequest<'scope, A> {
     /// The result, if there is one; makes progress if there isn't. For a send, the envelope's source
     /// is the peer that it went to.
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
-        self.request.test().map(|result| Ok(result?.status))
+        match &mut self.request {
+            Scoped::Receive(request) => request.test().map(|result| Ok(result?.status)),
+            Scoped::Send(request, status) => request.test().map(|result| {
+                result?;
+                Ok(*status)
+            }),
+        }
     }
 
     /// Blocks until the operation ends.
     pub fn wait(self) -> Result<Status, Error> {
-        Ok(self.request.wait()?.status)
+        match self.request {
+            Scoped::Receive(request) => Ok(request.wait()?.status),
+            Scoped::Send(request, status) => {
+                request.wait()?;
+                Ok(status)
+            }
+        }
     }
 
     /// Asks to cancel; see [`Request::cancel`].
     pub fn cancel(&mut self) {
-        self.request.cancel();
+        match &mut self.request {
+            Scoped::Receive(request) => request.cancel(),
+            Scoped::Send(request, _) => request.cancel(),
+        }
     }
 }
 
@@ -57,7 +79,8 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
     pub fn recv(&'scope self, which: Match, slice: &'scope mut [u8]) -> ScopedRequest<'scope, A> {
         // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
         let buffer = unsafe { borrowed(slice) };
-        self.begun(self.worker.recv(which, buffer))
+        let request = self.worker.recv(which, buffer);
+        self.begun(request.id(), Scoped::Receive(request))
     }
 
     /// Sends a slice; see [`WorkerOf::send`].
@@ -80,11 +103,15 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
     ) -> ScopedRequest<'scope, A> {
         // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
         let buffer: Buffer = unsafe { borrowed_shared(slice) };
-        self.begun(self.worker.send_with(peer, tag, buffer, options).into_received())
+        let (tag, length) = (tag.into(), slice.len() as u64);
+        let SendOptions { immediate, .. } = options;
+        let status = Status { source: peer, tag, length, truncated: false, immediate };
+        let request = self.worker.send_with(peer, tag, buffer, options);
+        self.begun(request.id(), Scoped::Send(request, status))
     }
 
-    fn begun(&self, request: Request<Received, A>) -> ScopedRequest<'scope, A> {
-        self.begun.borrow_mut().extend(request.id());
+    fn begun(&self, id: Option<RequestId>, request: Scoped<A>) -> ScopedRequest<'scope, A> {
+        self.begun.borrow_mut().extend(id);
         ScopedRequest { request, slice: PhantomData }
     }
 
@@ -97,8 +124,9 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         for request in self.begun.take() {
             access.with(|state| state.engine.cancel(request));
             let ended = wait_until(access, Some(request), |state| {
-                let taken = state.engine.take(request).is_some();
-                (taken || !state.engine.exists(request)).then_some(())
+                let (events, completion) = state.end_of(request);
+                let over = completion.is_some() || !state.engine.exists(request);
+                (events, over.then_some(()))
             });
             if ended.is_err() {
                 // The borrow ends with this call, and the operation has not.

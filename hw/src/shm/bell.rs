@@ -5,12 +5,15 @@
 //! peer can write anything into the page: a set bit only means "look there", and rings are also
 //! looked at in turn without one.
 
+#[cfg(not(all(loom, test)))]
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::os::memory::Mapping;
 use super::ring::memory::Padded;
+#[cfg(all(loom, test))]
+use super::sync::Wakes;
+use super::sync::{AtomicU32, AtomicU64};
 
 /// How many rings a bell has bits for.
 pub(crate) const BITS: usize = WORDS * 64;
@@ -48,19 +51,24 @@ struct Page {
     words: Padded<[AtomicU64; WORDS]>,
 }
 
+#[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Page>() <= LENGTH_BYTES);
 
 /// A mapped bell page: one's own or a peer's.
+#[cfg(not(all(loom, test)))]
 pub(crate) struct Bell {
     _mapping: Mapping,
     page: NonNull<Page>,
 }
 
 // SAFETY: gives out nothing but atomic operations; the mapping belongs to the process.
+#[cfg(not(all(loom, test)))]
 unsafe impl Send for Bell {}
 // SAFETY: as above.
+#[cfg(not(all(loom, test)))]
 unsafe impl Sync for Bell {}
 
+#[cfg(not(all(loom, test)))]
 impl Bell {
     /// Takes the memory of a bell; `None` if its length is wrong.
     pub(crate) fn new(mapping: Mapping) -> Option<Self> {
@@ -75,7 +83,32 @@ impl Bell {
         // a page is made of atomics.
         unsafe { self.page.as_ref() }
     }
+}
 
+/// In the model: the same page, and what stands for the sockets on which its owner is woken.
+#[cfg(all(loom, test))]
+pub(crate) struct Bell {
+    page: Page,
+    pub(crate) wakes: Wakes,
+}
+
+#[cfg(all(loom, test))]
+impl Bell {
+    pub(crate) fn new(_: Mapping) -> Option<Self> {
+        let page = Page {
+            summary: Padded(AtomicU64::new(0)),
+            sleeping: Padded(AtomicU32::new(0)),
+            words: Padded(std::array::from_fn(|_| AtomicU64::new(0))),
+        };
+        Some(Bell { page, wakes: Wakes::new() })
+    }
+
+    fn page(&self) -> &Page {
+        &self.page
+    }
+}
+
+impl Bell {
     /// Sets a bit. Returns whether the owner sleeps and the caller is the one to wake it.
     pub(crate) fn ring(&self, bit: BellBit) -> bool {
         let (word, mask) = (bit.index() / 64, 1 << (bit.index() % 64));
@@ -101,9 +134,15 @@ impl Bell {
         self.page().summary.0.load(SeqCst) != 0
     }
 
-    /// Says whether the owner sleeps.
-    pub(crate) fn set_sleeping(&self, sleeping: bool) {
-        self.page().sleeping.0.store(u32::from(sleeping), SeqCst);
+    /// Says that the owner sleeps: before it asks anyone to be woken, and before its last look.
+    pub(crate) fn announce_sleep(&self) -> Announced {
+        self.page().sleeping.0.store(1, SeqCst);
+        Announced(())
+    }
+
+    /// Says that the owner is awake.
+    pub(crate) fn end_sleep(&self) {
+        self.page().sleeping.0.store(0, SeqCst);
     }
 
     /// Moves the set bits over to `pending`.
@@ -116,6 +155,10 @@ impl Bell {
         }
     }
 }
+
+/// Proof that the owner of a bell has said that it sleeps. Whoever asks for a wake before that may
+/// be answered while it still seems awake, and sleep on.
+pub(crate) struct Announced(());
 
 /// Rings to look at.
 pub(crate) struct Pending {
@@ -187,7 +230,7 @@ mod tests {
         let bell = Bell::new(Mapping::private(LENGTH_BYTES).unwrap()).unwrap();
         let bit = BellBit::new(4095).unwrap();
         assert!(!bell.is_rung() && !bell.ring(bit) && bell.is_rung());
-        bell.set_sleeping(true);
+        let _announced = bell.announce_sleep();
         assert!(bell.ring(bit) && !bell.ring(bit));
         let mut pending = Pending::new();
         bell.collect(&mut pending);

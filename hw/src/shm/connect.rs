@@ -416,6 +416,7 @@ impl Shm {
             bell_bit: hello.bell_bit,
             inbox: offer.bit,
             socket: Some(socket),
+            nudge: None,
             process: checked.process,
             read_mode: checked.read_mode,
             copied: Copied::default(),

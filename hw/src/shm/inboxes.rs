@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
 
-use super::bell::{Bell, BellBit, Pending};
+use super::bell::{Announced, Bell, BellBit, Pending};
 use super::os::process;
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{Meta, Shape};
+use super::sync::fence;
 use crate::PeerId;
 
 /// Most rings that each poll looks at.
@@ -45,11 +45,6 @@ struct Hot {
 pub(crate) struct Found {
     pub(crate) bit: BellBit,
     pub(crate) meta: Meta,
-}
-
-/// A message of the common kind, in the hot ring that had the last one.
-pub(crate) struct Common {
-    shape: Shape,
 }
 
 /// All receiving ends, by the bit of the bell that is theirs.
@@ -143,37 +138,24 @@ impl Inboxes {
     /// Whether there is nothing to see: what most polls find.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
-        let mut is_silent = self.pending.is_empty() & !self.bell.is_rung();
-        for hot in &self.hot {
-            is_silent &= !hot.watch.is_there();
-        }
-        is_silent
+        let is_calm = self.pending.is_empty() & !self.bell.is_rung();
+        is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
-    /// Whether the next message is of the common kind at the common place: whole in its slot, for
-    /// the engine, in the hot ring that had the last one. Everything else is left to
+    /// Takes the next message if it is of the common kind at the common place: whole in its slot,
+    /// for the engine, in the hot ring that had the last one. Everything else is left to
     /// [`Inboxes::find`].
-    #[inline]
-    pub(crate) fn find_common(&self) -> Option<Common> {
-        let hot = self.hot.get(self.first)?;
+    #[inline(always)]
+    pub(crate) fn take_common(&mut self) -> Option<(PeerId, Taken<'static>)> {
+        let hot = self.hot.get_mut(self.first)?;
         if self.burst >= BURST || !hot.watch.is_there() {
             return None;
         }
-        let consumer = &self.inbox(hot.bit)?.consumer;
-        let shape = consumer.parse(consumer.peek()?).ok()?;
-        let is_common = !shape.internal && shape.spilled() == 0 && !consumer.is_publish_due();
-        is_common.then_some(Common { shape })
-    }
-
-    /// Takes what [`Inboxes::find_common`] found.
-    #[inline]
-    pub(crate) fn take_common(&mut self, common: Common) -> Option<(PeerId, Taken<'_>)> {
-        let hot = self.hot.get_mut(self.first)?;
         let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
+        let taken = inbox.consumer.take_common(&mut hot.watch)?;
         self.burst += 1;
         hot.was_busy = true;
-        hot.watch.advance(&inbox.consumer);
-        Some((inbox.peer, inbox.consumer.take_inline(common.shape)))
+        Some((inbox.peer, taken))
     }
 
     /// Looks for a message.
@@ -331,7 +313,7 @@ impl Inboxes {
     }
 
     /// Makes an idle ring cold.
-    fn retire(&mut self, bit: BellBit) {
+    pub(super) fn retire(&mut self, bit: BellBit) {
         if let Some(inbox) = self.inbox(bit) {
             inbox.consumer.want_bell(true);
         }
@@ -364,14 +346,19 @@ impl Inboxes {
         }
     }
 
-    /// Makes every ring cold and says that we sleep. Returns whether there is nothing to do; if
-    /// there is something, we don't sleep.
-    pub(crate) fn fall_asleep(&mut self) -> bool {
+    /// Says that we sleep. Followed by [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`].
+    pub(crate) fn announce_sleep(&self) -> Announced {
+        self.bell.announce_sleep()
+    }
+
+    /// Makes every ring cold, after we have said that we sleep. Returns whether there is nothing to
+    /// do; if there is something, we don't sleep.
+    pub(crate) fn fall_asleep(&mut self, _: &Announced) -> bool {
         self.publish_hot();
         if !self.pending.is_empty() {
+            self.wake_up();
             return false;
         }
-        self.bell.set_sleeping(true);
         if !self.hot.is_empty() {
             for hot in &self.hot {
                 if let Some(inbox) = self.inbox(hot.bit) {
@@ -395,9 +382,9 @@ impl Inboxes {
         is_quiet
     }
 
-    /// Ends what [`Inboxes::fall_asleep`] began.
+    /// Ends what [`Inboxes::announce_sleep`] began.
     pub(crate) fn wake_up(&mut self) {
-        self.bell.set_sleeping(false);
+        self.bell.end_sleep();
     }
 
     /// A barrier on us, and on every writer that relies on ours.

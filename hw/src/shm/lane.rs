@@ -9,7 +9,8 @@ use super::copied::Copied;
 use super::os::memory::SealedMemory;
 use super::os::process::{self, Pid};
 use super::os::socket;
-use super::ring::{Producer, Ring};
+use super::ring::{Producer, PushError, Ring};
+use crate::sleep::Nudge;
 use crate::{Address, DownReason, ReadMode};
 
 /// One peer, as long as the device lives.
@@ -100,6 +101,8 @@ pub(crate) struct Link {
     pub(crate) inbox: BellBit,
     /// `None` for oneself.
     pub(crate) socket: Option<OwnedFd>,
+    /// What wakes the owner of the bell in the socket's stead, if that is oneself.
+    pub(crate) nudge: Option<Arc<Nudge>>,
     /// `None` for oneself, and where the kernel doesn't tell.
     pub(crate) process: Option<Process>,
     pub(crate) read_mode: ReadMode,
@@ -107,6 +110,20 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Writes a message of the engine, then rings the peer's bell if it wants that. The caller has
+    /// checked the length.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        header: &[u8],
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), PushError> {
+        self.producer.push(header, payload, immediate, false)?;
+        self.notify();
+        Ok(())
+    }
+
     /// Rings the peer's bell if it wants that, after something was written.
     #[inline]
     pub(crate) fn notify(&self) {
@@ -130,8 +147,13 @@ impl Link {
     }
 
     fn send_wake(&self) {
+        #[cfg(all(loom, test))]
+        self.bell.wakes.send();
         if let Some(socket) = &self.socket {
             socket::send_wake(socket);
+        }
+        if let Some(nudge) = &self.nudge {
+            nudge.ring();
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | `reads` | reading a peer's memory, directly |
 //! | `copied` | reading it through the rings |
 //! | `sleep` | waiting for something to do |
+//! | `sync` | the atomics of shared memory, for this machine or for the model checker |
 //! | `info` | what this machine allows, and why not |
 //! | `os` | system calls |
 //!
@@ -60,12 +61,15 @@ pub(crate) mod hello;
 mod inboxes;
 mod info;
 mod lane;
+#[cfg(all(loom, test))]
+mod model;
 pub(crate) mod name;
 pub(crate) mod os;
 mod progress;
 mod reads;
 pub(crate) mod ring;
 mod sleep;
+pub(crate) mod sync;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -91,6 +95,7 @@ use progress::Queued;
 use reads::DirectRead;
 use ring::{Consumer, Geometry, Producer, PushError, Ring};
 
+use crate::sleep::Nudge;
 use crate::{
     Address, Buffer, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Limits,
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
@@ -107,6 +112,7 @@ enum Watched {
     Stranger(u32),
     Socket(PeerId),
     Process(PeerId),
+    Oneself,
 }
 
 impl Watched {
@@ -117,6 +123,7 @@ impl Watched {
             Watched::Stranger(id) => (2, id),
             Watched::Socket(peer) => (3, peer.0),
             Watched::Process(peer) => (4, peer.0),
+            Watched::Oneself => (5, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -130,6 +137,7 @@ impl Watched {
             2 => Watched::Stranger(low),
             3 => Watched::Socket(PeerId(low)),
             4 => Watched::Process(PeerId(low)),
+            5 => Watched::Oneself,
             _ => return None,
         })
     }
@@ -148,6 +156,8 @@ pub struct Shm {
     listener: OwnedFd,
     epoll: Epoll,
     timer: Timer,
+    /// Wakes us when one thread sends to oneself while another sleeps.
+    nudge: Arc<Nudge>,
     bell_memory: SealedMemory,
     bell: Arc<Bell>,
     /// Boxed: peers know where it lies.
@@ -204,9 +214,11 @@ impl Shm {
         );
         let epoll = Epoll::new().map_err(system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(system("timerfd_create", ""))?;
+        let nudge = Arc::new(Nudge::new().map_err(system("eventfd", ""))?);
         let watch = |fd, what: Watched| epoll.watch(fd, what.number());
         watch(listener.as_fd(), Watched::Listener).map_err(system("epoll_ctl", ""))?;
         watch(timer.as_fd(), Watched::Timer).map_err(system("epoll_ctl", ""))?;
+        watch(nudge.as_fd(), Watched::Oneself).map_err(system("epoll_ctl", ""))?;
         let hears_barriers = config.membarrier && process::register_for_barriers().is_ok();
         let makes_barriers = config.membarrier && process::barrier_everywhere().is_ok();
         if config.allow_readers && config.read != ReadPolicy::Copied {
@@ -222,6 +234,7 @@ impl Shm {
             listener,
             epoll,
             timer,
+            nudge,
             bell_memory,
             bell,
             nonce: Box::new(Nonce(os::random().map_err(system("getrandom", ""))?)),
@@ -281,6 +294,7 @@ impl Shm {
             bell_bit: bit,
             inbox: bit,
             socket: None,
+            nudge: Some(self.nudge.clone()),
             process: None,
             read_mode: ReadMode::Direct,
             copied: Copied::default(),
@@ -374,11 +388,8 @@ impl Device for Shm {
         if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
             return Err(Refused::TooLong);
         }
-        match link.producer.push(header, payload, message.immediate, false) {
-            Ok(()) => {
-                link.notify();
-                Ok(())
-            }
+        match link.send(header, payload, message.immediate) {
+            Ok(()) => Ok(()),
             Err(PushError::Full) => Err(Refused::Full),
             Err(PushError::Broken(what)) => {
                 self.finish(peer, DownReason::Misbehaved { what });
@@ -399,7 +410,7 @@ impl Device for Shm {
         self.start_read(request)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
     }

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::lane::{Link, Stage};
+use super::ring::consumer::Taken;
 use super::os::event::BATCH;
 use super::os::socket;
 use super::{Shm, Watched};
@@ -31,25 +32,26 @@ pub(crate) enum Queued {
 }
 
 impl Shm {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_event(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
         let is_due = self.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK);
-        if !is_due && self.inboxes.is_silent() {
-            self.note_idle();
-            return None;
-        }
         if is_due {
             return self.next_event_of_some(true);
         }
-        let Some(common) = self.inboxes.find_common() else {
-            return self.next_event_of_some(false);
-        };
-        self.idle_polls = 0;
-        let (peer, taken) = self.inboxes.take_common(common)?;
-        Some(Event::Message(Incoming { peer, immediate: taken.immediate, bytes: taken.bytes }))
+        if let Some((peer, taken)) = self.inboxes.take_common() {
+            self.idle_polls = 0;
+            let Taken { bytes, immediate } = taken;
+            return Some(Event::Message(Incoming { peer, immediate, bytes }));
+        }
+        if self.inboxes.is_silent() {
+            self.note_idle();
+            return None;
+        }
+        self.next_event_of_some(false)
     }
 
+    #[inline(never)]
     fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
         if is_due {
             self.attend();
@@ -154,6 +156,7 @@ impl Shm {
                 }
                 Some(Watched::Stranger(id)) => self.hear_stranger(id),
                 Some(Watched::Socket(peer)) => self.hear_socket(peer, now),
+                Some(Watched::Oneself) => self.nudge.reset(),
                 Some(Watched::Process(peer)) => self.drain(peer, DownReason::Gone),
                 None => {}
             }

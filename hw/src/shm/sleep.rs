@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Shm;
+use super::bell::Announced;
 use super::ring::PushError;
 use crate::{DownReason, PeerId};
 
@@ -23,17 +24,20 @@ impl Shm {
         if has_events || !self.direct_reads.is_empty() || !self.draining.is_empty() {
             return false;
         }
+        let announced = self.inboxes.announce_sleep();
         for peer in waiting_to_send {
-            if self.has_room_or_waits(*peer) {
+            if self.has_room_or_waits(*peer, &announced) {
+                self.inboxes.wake_up();
                 return false;
             }
         }
         for at in 0..self.copying.len() {
-            if self.can_copy_or_waits(self.copying[at]) {
+            if self.can_copy_or_waits(self.copying[at], &announced) {
+                self.inboxes.wake_up();
                 return false;
             }
         }
-        let sleeps = self.inboxes.fall_asleep();
+        let sleeps = self.inboxes.fall_asleep(&announced);
         self.wake_writers();
         if !sleeps {
             return false;
@@ -50,11 +54,11 @@ impl Shm {
     }
 
     /// Whether there is room for a message that was refused; if not, the peer will wake us.
-    fn has_room_or_waits(&mut self, peer: PeerId) -> bool {
+    fn has_room_or_waits(&mut self, peer: PeerId, announced: &Announced) -> bool {
         let Some(link) = self.link_mut(peer) else {
             return false;
         };
-        match link.producer.want_space() {
+        match link.producer.want_space(announced) {
             Ok(has_room) => has_room,
             Err(PushError::Full) => false,
             Err(PushError::Broken(what)) => {
@@ -65,11 +69,12 @@ impl Shm {
     }
 
     /// The same for copied reads, which wait for half the ring.
-    fn can_copy_or_waits(&mut self, peer: PeerId) -> bool {
+    fn can_copy_or_waits(&mut self, peer: PeerId, announced: &Announced) -> bool {
         let Some(link) = self.link_mut(peer) else {
             return true;
         };
-        let answer = link.producer.want_space().and_then(|_| link.producer.has_half_free());
+        let answer =
+            link.producer.want_space(announced).and_then(|_| link.producer.has_half_free());
         match answer {
             Ok(has_room) => has_room,
             Err(PushError::Full) => false,

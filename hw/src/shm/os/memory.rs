@@ -3,6 +3,8 @@
 //! Reading a page of a file beyond its end raises SIGBUS. The seals are what keeps a peer from
 //! doing that to us, so they are verified before anything is mapped.
 
+#![cfg_attr(all(loom, test), allow(dead_code, reason = "the model brings its own memory"))]
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -3,12 +3,12 @@
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 
 use super::geometry::Progress;
 use super::memory::Ring;
 use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
 use crate::Bytes;
+use crate::shm::sync::fence;
 
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
@@ -59,7 +59,7 @@ pub(crate) struct Taken<'a> {
     pub(crate) immediate: Option<u32>,
 }
 
-impl Taken<'_> {
+impl Taken<'static> {
     #[inline(always)]
     fn inline(head: [u8; Bytes::HEAD_MAX], shape: Shape, immediate: Option<u32>) -> Self {
         // SAFETY: there is no tail.
@@ -71,9 +71,14 @@ impl Taken<'_> {
 /// The immediate data of a message, from the end of its slot.
 #[inline(always)]
 fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: Shape) -> Option<u32> {
+    if shape.immediate { immediate_in(slot) } else { None }
+}
+
+#[cold]
+fn immediate_in(slot: &[u8; Bytes::HEAD_MAX]) -> Option<u32> {
     let at = INLINE_BYTES - slot::IMMEDIATE_BYTES;
     let bytes = [slot[at], slot[at + 1], slot[at + 2], slot[at + 3]];
-    shape.immediate.then_some(u32::from_le_bytes(bytes))
+    Some(u32::from_le_bytes(bytes))
 }
 
 impl Consumer {
@@ -129,12 +134,29 @@ impl Consumer {
         Taken { bytes, immediate }
     }
 
-    /// As [`Consumer::take`], for a message that has nothing spilled.
+    /// Takes the next message, which `watch` looks at, if it is there, for the engine, and whole in
+    /// its slot, and the writer needn't be told of room yet. Nothing of it stays in the ring.
     #[inline(always)]
-    pub(crate) fn take_inline(&mut self, shape: Shape) -> Taken<'_> {
-        let head = self.take_slot();
-        let immediate = immediate_of(&head, shape);
-        Taken::inline(head, shape, immediate)
+    #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
+    pub(crate) fn take_common(&mut self, watch: &mut Watch) -> Option<Taken<'static>> {
+        // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
+        let slot = unsafe { watch.slot.as_ref() };
+        let word = slot.word.load(Acquire);
+        let meta = Meta((word >> 32) as u32);
+        if word as u32 != watch.sequence || self.is_publish_due {
+            return None;
+        }
+        let (inline, has_immediate) = meta.common()?;
+        let head = slot.copy_body();
+        let position = watch.sequence;
+        self.taken.messages = position;
+        self.is_publish_due = position & (self.ring.geometry().slots() / 8 - 1) == 0;
+        watch.slot = NonNull::from(self.ring.slot(position));
+        watch.sequence = position.wrapping_add(1);
+        let immediate = if has_immediate { immediate_in(&head) } else { None };
+        // SAFETY: there is no tail.
+        let bytes = unsafe { Bytes::from_head(head, inline, ptr::null(), 0) };
+        Some(Taken { bytes, immediate })
     }
 
     #[inline(always)]
@@ -187,7 +209,8 @@ impl Consumer {
         self.published = self.taken;
         self.is_publish_due = false;
         fence(SeqCst);
-        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
+        // `Acquire`: whoever takes the wish sees that the writer has said that it sleeps.
+        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Acquire) != 0
     }
 
     /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a

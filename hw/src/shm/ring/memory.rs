@@ -1,11 +1,16 @@
 //! The memory of a ring: its header words, slots and spill.
 
+#![cfg_attr(all(loom, test), allow(unused_imports, reason = "the model brings its own memory"))]
+
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::geometry::Geometry;
 use super::slot::Slot;
 use crate::shm::os::memory::Mapping;
+use crate::shm::sync::{AtomicU32, AtomicU64};
+
+#[cfg(all(loom, test))]
+pub(crate) use super::model::Ring;
 
 /// The header of a ring. Each word has a pair of cache lines to itself: processors fetch
 /// neighbours.
@@ -21,8 +26,10 @@ pub(crate) struct Header {
     /// slots once more. One of them must see the other: either the reader puts a barrier on the
     /// writer (membarrier) between its two steps, or both have a `SeqCst` fence between theirs.
     pub(crate) bell_wanted: Padded<AtomicU32>,
-    /// 1 while the writer sleeps until there is room. The writer stores 1, fences (`SeqCst`), and
-    /// loads `consumed` once more; the reader stores `consumed`, fences, and loads this.
+    /// 1 while the writer sleeps until there is room. The writer, who has said in its bell that it
+    /// sleeps, stores 1 (`Release`), fences (`SeqCst`), and loads `consumed` once more; the reader
+    /// stores `consumed`, fences, takes this (`Acquire`), and wakes the writer if its bell says
+    /// that it sleeps.
     pub(crate) space_wanted: Padded<AtomicU32>,
 }
 
@@ -30,13 +37,16 @@ pub(crate) struct Header {
 #[repr(C, align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
+#[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() == 384);
+#[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() <= Geometry::SLOTS_OFFSET_BYTES);
 
 /// Mapped memory that has the length of a ring of this geometry.
 ///
 /// All of it may be written by another process at any time, so there are atomics and raw pointers
 /// into it, never references to plain data.
+#[cfg(not(all(loom, test)))]
 pub(crate) struct Ring {
     /// Keeps the memory mapped; `start` points to its beginning.
     _mapping: Mapping,
@@ -46,10 +56,13 @@ pub(crate) struct Ring {
 
 // SAFETY: `Ring` gives out atomics, and raw pointers whose users are answerable for themselves; the
 // mapping belongs to the process, not to a thread.
+#[cfg(not(all(loom, test)))]
 unsafe impl Send for Ring {}
 // SAFETY: as above.
+#[cfg(not(all(loom, test)))]
 unsafe impl Sync for Ring {}
 
+#[cfg(not(all(loom, test)))]
 impl Ring {
     /// Takes the memory of a ring; `None` if its length is wrong.
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Option<Self> {
@@ -84,12 +97,18 @@ impl Ring {
         }
     }
 
-    /// `length` bytes at `offset` of the spill.
+    /// `length` bytes at `offset` of the spill, to read.
     ///
     /// # Panics
     /// If they are not all in it, which [`Geometry::place`] rules out for both sides.
     #[inline]
-    pub(crate) fn spill(&self, offset: u32, length: u32) -> *mut u8 {
+    pub(crate) fn spill(&self, offset: u32, length: u32) -> *const u8 {
+        self.writable_spill(offset, length)
+    }
+
+    /// The same, to write.
+    #[inline]
+    pub(crate) fn writable_spill(&self, offset: u32, length: u32) -> *mut u8 {
         let end = u64::from(offset) + u64::from(length);
         assert!(end <= u64::from(self.geometry.spill_bytes()));
         // SAFETY: inside the mapping, by the check above and the length that `new` checked.

@@ -17,6 +17,8 @@
 pub(crate) mod consumer;
 pub(crate) mod geometry;
 pub(crate) mod memory;
+#[cfg(all(loom, test))]
+pub(crate) mod model;
 pub(crate) mod producer;
 pub(crate) mod slot;
 
@@ -25,5 +27,5 @@ pub(crate) use geometry::Geometry;
 pub(crate) use memory::Ring;
 pub(crate) use producer::{Producer, PushError};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

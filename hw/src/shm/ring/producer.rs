@@ -3,11 +3,13 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 
 use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
+use crate::copy::copy_small;
+use crate::shm::bell::Announced;
+use crate::shm::sync::{fence, light_fence};
 
 /// Why a message was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +124,7 @@ impl Producer {
             }
         }
         let body = body(self.ring.slot(self.produced.messages));
-        let spill = self.ring.spill(offset, spilled);
+        let spill = self.ring.writable_spill(offset, spilled);
         // SAFETY: slot and run are free, by the checks against `consumed`; the first `room` bytes
         // go to the body, which has as many, and the other `spilled` to the run.
         unsafe {
@@ -195,15 +197,17 @@ impl Producer {
         } else {
             // The processor may still let the load overtake the store; the reader's barrier takes
             // care of that. The compiler must not, since the barrier can't reach into it.
-            std::sync::atomic::compiler_fence(SeqCst);
+            light_fence();
         }
         self.ring.header().bell_wanted.0.load(Relaxed) != 0
     }
 
     /// Asks the reader to wake us when it gives room back. Returns whether it has done so since a
     /// message was refused: then there is no need to wait.
-    pub(crate) fn want_space(&mut self) -> Result<bool, PushError> {
-        self.ring.header().space_wanted.0.store(1, Relaxed);
+    ///
+    /// We have said that we sleep before: the reader wakes only sleepers, and asks once.
+    pub(crate) fn want_space(&mut self, _: &Announced) -> Result<bool, PushError> {
+        self.ring.header().space_wanted.0.store(1, Release);
         fence(SeqCst);
         self.load_consumed()?;
         Ok(self.consumed != self.refused_at)
@@ -228,38 +232,5 @@ pub fn check_progress(
 }
 
 fn body(slot: &Slot) -> *mut u8 {
-    slot.body.as_ptr().cast_mut().cast()
-}
-
-/// Copies up to [`INLINE_BYTES`] bytes without a call.
-///
-/// # Safety
-/// `to` is writable for as many bytes, and apart from `from`.
-#[inline]
-unsafe fn copy_small(from: &[u8], to: *mut u8) {
-    let length = from.len();
-    let from = from.as_ptr();
-    // Two moves of the same size that may overlap cover every length between one size and twice it.
-    macro_rules! ends {
-        ($size:expr) => {{
-            // SAFETY: $size <= length, and both ends are inside `length` bytes.
-            unsafe {
-                let first = from.cast::<[u8; $size]>().read();
-                let last = from.add(length - $size).cast::<[u8; $size]>().read();
-                to.cast::<[u8; $size]>().write(first);
-                to.add(length - $size).cast::<[u8; $size]>().write(last);
-            }
-        }};
-    }
-    match length {
-        0 => {}
-        // SAFETY: one byte at each.
-        1 => unsafe { to.write(from.read()) },
-        2..=3 => ends!(2),
-        4..=7 => ends!(4),
-        8..=15 => ends!(8),
-        16..=32 => ends!(16),
-        // SAFETY: as the caller promised.
-        _ => unsafe { ptr::copy_nonoverlapping(from, to, length) },
-    }
+    slot.body.writable()
 }

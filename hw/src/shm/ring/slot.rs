@@ -1,8 +1,7 @@
 //! One slot: what its first word says, checked before it is believed.
 
-use std::sync::atomic::AtomicU64;
-
 use crate::Bytes;
+use crate::shm::sync::{AtomicU64, Body};
 
 /// Bytes of a message that lie in its slot, if it has no immediate data.
 pub(crate) const INLINE_BYTES: usize = 56;
@@ -23,10 +22,11 @@ pub(crate) struct Slot {
     pub(crate) word: AtomicU64,
     /// The first bytes of the message, then its immediate data if it has any. `Relaxed`: ordered by
     /// `word`.
-    pub(crate) body: [AtomicU64; INLINE_BYTES / 8],
+    pub(crate) body: Body,
 }
 
 const _: () = assert!(BODY_BYTES as usize == INLINE_BYTES && IMMEDIATE_BYTES == 4);
+#[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 
 impl Slot {
@@ -35,10 +35,12 @@ impl Slot {
     pub(crate) fn copy_body(&self) -> [u8; Bytes::HEAD_MAX] {
         const { assert!(INLINE_BYTES == 56 && Bytes::HEAD_MAX == 64) };
         let mut copy = [0; Bytes::HEAD_MAX];
+        #[cfg(all(loom, test))]
+        copy[..INLINE_BYTES].copy_from_slice(&self.body.read());
         // Loads as wide as the moves of the copy that follow: a wide load of bytes just stored in
         // narrow pieces waits until they have reached the cache, 5 ns each time. Assembly, since
         // the compiler must neither split nor repeat these loads.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(all(loom, test))))]
         // SAFETY: reads the 56 bytes of `self.body` and nothing else; SSE2 is in every x86-64. The
         // stores fill the 64 bytes of `copy`, which need no alignment.
         unsafe {
@@ -49,7 +51,7 @@ impl Slot {
                 "movdqu {b}, [{body} + 16]",
                 "movdqu {c}, [{body} + 32]",
                 "movq {d}, [{body} + 48]",
-                body = in(reg) self.body.as_ptr(),
+                body = in(reg) self.body.0.as_ptr(),
                 a = out(xmm_reg) a,
                 b = out(xmm_reg) b,
                 c = out(xmm_reg) c,
@@ -62,8 +64,8 @@ impl Slot {
             _mm_storeu_si128(to.add(2), c);
             _mm_storeu_si128(to.add(3), d);
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        for (to, from) in copy.chunks_exact_mut(8).zip(&self.body) {
+        #[cfg(not(any(target_arch = "x86_64", all(loom, test))))]
+        for (to, from) in copy.chunks_exact_mut(8).zip(&self.body.0) {
             to.copy_from_slice(&from.load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes());
         }
         copy
@@ -85,6 +87,17 @@ impl Meta {
         let immediate = if immediate { Self::IMMEDIATE } else { 0 };
         let internal = if internal { Self::INTERNAL } else { 0 };
         Meta(length & Self::LENGTH | immediate | internal)
+    }
+
+    /// For a message to the engine that lies in its slot in whole: its length, and whether there is
+    /// immediate data. `None` for all others, malformed ones included.
+    #[inline(always)]
+    pub(crate) fn common(self) -> Option<(usize, bool)> {
+        // Every reader accepts messages that long: `Geometry::allows_messages_of`.
+        let immediate = self.0 & Self::IMMEDIATE != 0;
+        let length = (self.0 & !Self::IMMEDIATE) as usize;
+        let room = if immediate { INLINE_BYTES - IMMEDIATE_BYTES } else { INLINE_BYTES };
+        (length <= room).then_some((length, immediate))
     }
 
     /// The slot's first word.
@@ -162,6 +175,16 @@ mod tests {
                 prop_assert!(shape.inline <= shape.length);
                 let again = Meta::new(shape.length, shape.immediate, shape.internal);
                 prop_assert_eq!(again, Meta(word));
+            }
+        }
+
+        #[test]
+        fn the_common_kind_is_what_the_rules_accept(word: u32) {
+            for word in [word, word & 0x8000_003f, word & 0xc000_003f] {
+                let shape = parse(Meta(word), BOUNDS).ok();
+                let expected = shape.filter(|shape| !shape.internal && shape.spilled() == 0);
+                let expected = expected.map(|shape| (shape.length as usize, shape.immediate));
+                prop_assert_eq!(Meta(word).common(), expected);
             }
         }
 

@@ -103,7 +103,7 @@ proptest! {
             // Half of the words have the right sequence number, so that they are looked at.
             let word = if fits { word & !u64::from(u32::MAX) | next } else { word };
             slot.word.store(word, Relaxed);
-            slot.body[at as usize % 7].store(word.rotate_left(7), Relaxed);
+            slot.body.0[at as usize % 7].store(word.rotate_left(7), Relaxed);
             match pop(&mut consumer) {
                 Some(Ok((_, bytes))) => prop_assert!(bytes.len() <= 2048),
                 Some(Err(_)) => break,

@@ -1,0 +1,327 @@
+//! The table of requests: one cache line each, written in place.
+//!
+//! An operation moves through its line from start to end; nothing is handed over between tables on
+//! the way of a message.
+
+use std::collections::BTreeMap;
+
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::{PostedHandle, Tag};
+
+use crate::error::Fault;
+use crate::request::{Completion, Status};
+use crate::slab::Key;
+use crate::wire::AppCtx;
+
+/// What a request is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing: the line is free.
+    Free,
+    /// A receive on the posted list.
+    Posted,
+    /// A receive whose bytes are being read out of the sender's memory.
+    Reading,
+    /// A send that waits for room, for credit or for its FIN.
+    Sending,
+    /// Over, and not yet taken by its owner.
+    Done,
+    /// Over without success; the fault lies beside the table.
+    Failed,
+}
+
+/// What a request's owner does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It asks now and then.
+    Asks,
+    /// It wants to be woken when the request is over.
+    Sleeps,
+    /// It has let go: nobody will ask for the result.
+    Gone,
+}
+
+/// A request's line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Request {
+    generation: u32,
+    phase: Phase,
+    pub(crate) owner: Owner,
+    truncated: bool,
+    has_immediate: bool,
+    pub(crate) buffer: Buffer,
+    source: PeerId,
+    immediate: u32,
+    tag: Tag,
+    length: u64,
+    /// By phase: the next free line; the handle on the posted list; the operation to acknowledge.
+    word: u64,
+}
+
+const _: () = assert!(size_of::<Request>() == 64, "a request is a cache line");
+
+impl Request {
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Failed)
+    }
+
+    /// Its handle on the posted list, if it is there.
+    pub(crate) fn posted(&self) -> Option<PostedHandle> {
+        (self.phase == Phase::Posted).then(|| PostedHandle::from_bits(self.word))
+    }
+
+    /// What its read is for, if there is one.
+    #[expect(clippy::cast_possible_truncation, reason = "as it was put in")]
+    pub(crate) fn reading(&self) -> Option<(Status, AppCtx)> {
+        (self.phase == Phase::Reading).then(|| (self.status(), AppCtx(self.word as u32)))
+    }
+
+    /// Begins to wait for a read.
+    pub(crate) fn read(&mut self, status: &Status, operation: AppCtx) {
+        self.set_status(status);
+        self.phase = Phase::Reading;
+        self.word = operation.0.into();
+    }
+
+    /// Ends with success; `status.truncated` is found out here.
+    #[inline]
+    pub(crate) fn finish(&mut self, status: &Status) {
+        self.set_status(status);
+        self.phase = Phase::Done;
+    }
+
+    #[inline]
+    fn set_status(&mut self, status: &Status) {
+        self.source = status.source;
+        self.tag = status.tag;
+        self.length = status.length;
+        self.truncated = status.truncated;
+        self.has_immediate = status.immediate.is_some();
+        self.immediate = status.immediate.unwrap_or(0);
+    }
+
+    #[inline]
+    fn status(&self) -> Status {
+        Status {
+            source: self.source,
+            tag: self.tag,
+            length: self.length,
+            truncated: self.truncated,
+            immediate: self.has_immediate.then_some(self.immediate),
+        }
+    }
+}
+
+/// All requests of an engine.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    lines: Vec<Request>,
+    /// The line to use next, and from there by `word`; beyond the table if none is free.
+    free: u32,
+    len: usize,
+    /// Why requests failed. Rare, so it has no place in the lines.
+    faults: BTreeMap<u32, Fault>,
+}
+
+/// Most requests of one engine: as many as a matching list holds.
+pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
+/// No line.
+const NONE: u32 = u32::MAX;
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        Requests { lines: Vec::new(), free: NONE, len: 0, faults: BTreeMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The key that the next request will have; `None` if there are too many.
+    #[inline]
+    pub(crate) fn vacant(&self) -> Option<Key> {
+        if let Some(line) = self.lines.get(self.free as usize) {
+            return Some(Key { index: self.free, generation: line.generation });
+        }
+        let index = u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)?;
+        Some(Key { index, generation: 0 })
+    }
+
+    /// Puts a receive under the key that [`Requests::vacant`] gave last.
+    #[inline]
+    pub(crate) fn post(&mut self, key: Key, handle: PostedHandle, buffer: Buffer) {
+        let line = self.use_line(key);
+        line.phase = Phase::Posted;
+        line.buffer = buffer;
+        line.word = handle.to_bits();
+    }
+
+    /// Puts in a request of another kind; `None` if there are too many.
+    pub(crate) fn begin(&mut self) -> Option<Key> {
+        let key = self.vacant()?;
+        self.use_line(key).phase = Phase::Sending;
+        Some(key)
+    }
+
+    #[inline]
+    fn use_line(&mut self, key: Key) -> &mut Request {
+        self.len += 1;
+        if self.free == NONE {
+            self.grow();
+        }
+        let line = &mut self.lines[key.index as usize];
+        #[expect(clippy::cast_possible_truncation, reason = "as it was put in")]
+        {
+            self.free = line.word as u32;
+        }
+        line.owner = Owner::Asks;
+        line
+    }
+
+    /// Adds a free line.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        // `vacant` has seen that there are fewer than 2^30.
+        self.free = u32::try_from(self.lines.len()).unwrap_or(NONE);
+        self.lines.push(Request {
+            generation: 0,
+            phase: Phase::Free,
+            owner: Owner::Asks,
+            truncated: false,
+            has_immediate: false,
+            buffer: Buffer::default(),
+            source: PeerId::ONESELF,
+            immediate: 0,
+            tag: Tag(0),
+            length: 0,
+            word: NONE.into(),
+        });
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&Request> {
+        let line = self.lines.get(key.index as usize)?;
+        (line.generation == key.generation && line.phase != Phase::Free).then_some(line)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Request> {
+        let line = self.lines.get_mut(key.index as usize)?;
+        (line.generation == key.generation && line.phase != Phase::Free).then_some(line)
+    }
+
+    /// The receive whose entry on the posted list was just taken.
+    #[inline]
+    pub(crate) fn matched(&mut self, index: u32) -> Option<(Key, &mut Request)> {
+        let line = self.lines.get_mut(index as usize)?;
+        let key = Key { index, generation: line.generation };
+        (line.phase == Phase::Posted).then_some((key, line))
+    }
+
+    /// Ends a request without success.
+    #[cold]
+    pub(crate) fn fail(&mut self, key: Key, fault: Fault, buffer: Buffer) {
+        if let Some(request) = self.get_mut(key) {
+            request.phase = Phase::Failed;
+            request.buffer = buffer;
+            self.faults.insert(key.index, fault);
+        }
+    }
+
+    /// Frees the line of a request that is over, and gives what it ended with.
+    #[inline]
+    pub(crate) fn take(&mut self, key: Key) -> Option<Completion> {
+        let line = self.lines.get_mut(key.index as usize)?;
+        if line.generation != key.generation {
+            return None;
+        }
+        match line.phase {
+            Phase::Done => {}
+            Phase::Failed => return self.take_failed(key),
+            _ => return None,
+        }
+        let result = Ok(line.status());
+        let buffer = self.free_line(key.index);
+        Some(Completion { result, buffer })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_failed(&mut self, key: Key) -> Option<Completion> {
+        let fault = self.faults.remove(&key.index)?;
+        let buffer = self.free_line(key.index);
+        Some(Completion { result: Err(fault), buffer })
+    }
+
+    /// Frees a request's line, in whatever phase it is.
+    pub(crate) fn remove(&mut self, key: Key) {
+        if self.get(key).is_some() {
+            self.faults.remove(&key.index);
+            self.free_line(key.index);
+        }
+    }
+
+    #[inline]
+    fn free_line(&mut self, index: u32) -> Buffer {
+        let line = &mut self.lines[index as usize];
+        line.phase = Phase::Free;
+        line.generation = line.generation.wrapping_add(1);
+        line.word = self.free.into();
+        let buffer = std::mem::take(&mut line.buffer);
+        self.free = index;
+        self.len -= 1;
+        buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: Status = Status {
+        source: PeerId(3),
+        tag: Tag(7),
+        length: 5,
+        truncated: true,
+        immediate: Some(0xffff_ffff),
+    };
+
+    #[test]
+    fn a_line_is_used_again_under_another_name() {
+        let mut requests = Requests::new();
+        let first = requests.begin().unwrap();
+        let second = requests.begin().unwrap();
+        assert!(requests.take(first).is_none() && requests.len() == 2);
+        requests.get_mut(first).unwrap().finish(&STATUS);
+        assert!(requests.get(first).unwrap().is_over());
+        assert_eq!(requests.take(first).unwrap().result, Ok(STATUS));
+        assert!(requests.take(first).is_none() && requests.get(first).is_none());
+        let third = requests.begin().unwrap();
+        assert_eq!((third.index, third.generation), (first.index, first.generation + 1));
+        assert!(requests.get_mut(first).is_none() && requests.get(second).is_some());
+        requests.fail(third, Fault::Cancelled, Buffer::zeroed(4));
+        let failed = requests.take(third).unwrap();
+        assert_eq!((failed.result, failed.buffer.len()), (Err(Fault::Cancelled), 4));
+        requests.fail(second, Fault::Closed, Buffer::default());
+        requests.remove(second);
+        assert!(requests.len() == 0 && requests.faults.is_empty());
+    }
+
+    #[test]
+    fn a_read_keeps_what_it_is_for() {
+        let mut requests = Requests::new();
+        let key = requests.begin().unwrap();
+        let operation = AppCtx::new(9, 1023);
+        requests.get_mut(key).unwrap().read(&STATUS, operation);
+        assert_eq!(requests.get(key).unwrap().reading(), Some((STATUS, operation)));
+        assert!(requests.matched(key.index).is_none());
+    }
+}
