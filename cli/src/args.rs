@@ -1,17 +1,21 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
+mod depth;
+mod host;
+mod pin;
 pub(crate) mod report;
 
-use std::fmt::{self, Display, Formatter};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::units::{self, Sizes};
+pub(crate) use depth::{Depth, Threads};
+pub(crate) use host::Host;
+pub(crate) use pin::{Pin, PinChoice};
 
 /// Where `serve` listens and a client knocks, unless told.
 pub(crate) const PORT: u16 = 13338;
@@ -19,15 +23,17 @@ pub(crate) const PORT: u16 = 13338;
 pub(crate) const DEPTH_MAX: u64 = 1 << 20;
 pub(crate) const WINDOW_MAX: u64 = 1 << 14;
 pub(crate) const ITERS_MAX: u64 = 1 << 40;
+pub(crate) const THREADS_MAX: u64 = 64;
+pub(crate) const IDLE_MAX: u64 = 1024;
 
 const TOUR_EXAMPLES: &str = "\
-Measuring, with their own --help: tagperf lat | bw | rate
-Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input
+Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth
+Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
 
 Examples:
   tagperf                                         the tour, under 30 seconds
   tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
-  tagperf lat --posted-depth 4096 --wildcard 50   does depth cost anything?
+  tagperf depth                                   does depth cost anything?
   tagperf serve --once                            one side ...
   tagperf bw 127.0.0.1                            ... and the other
   tagperf replay app.trace --matches -            your application's own matching";
@@ -38,7 +44,15 @@ Examples:
   tagperf lat --sizes 8 --iters 100000 --pin 0,1 --json lat.json
   tagperf bw --sizes 4K,64K,1M --window 32
   tagperf rate --posted-depth 1024 --wildcard-recv
-  tagperf lat 127.0.0.1:13338 --unexpected-depth 256";
+  tagperf lat 127.0.0.1:13338 --unexpected-depth 256
+  tagperf lat --sizes 8 --rate 100k --duration 5s
+  tagperf rate --self --threads 1,2";
+
+const DEPTH_EXAMPLES: &str = "\
+Examples:
+  tagperf depth
+  tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
+  tagperf depth --drain --order forward,reverse,random,adversarial --depths 1K,16K";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -76,10 +90,16 @@ pub(crate) enum Command {
     /// Bandwidth by size: one way, MB/s
     #[command(after_help = MEASURE_EXAMPLES)]
     Bw(Measure),
+    /// Bandwidth by size: both ways at once, the sum in MB/s
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Bibw(Measure),
     /// Message rate: one way, messages/s
     #[command(after_help = MEASURE_EXAMPLES)]
     Rate(Measure),
-    /// The other side for `lat | bw | rate HOST[:PORT]`
+    /// Matching: latency in us by depth of a queue, or ns a message to drain it
+    #[command(after_help = DEPTH_EXAMPLES)]
+    Depth(Depth),
+    /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
     Serve(Serve),
     /// Devices found, what each can do, and what to do about those missing
     Info,
@@ -118,10 +138,10 @@ pub(crate) struct Measure {
     /// Where `tagperf serve` runs (port 13338); without it both sides run here
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
-    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate: 8]
+    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate, --rate: 8]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
-    /// Round trips (lat) or messages (bw, rate) to measure a size
+    /// Round trips (lat) or messages (others; bibw: each way) a size, of each thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ITERS_MAX))]
     pub(crate) iters: Option<u64>,
     /// Time a size: 1s, 500ms; with --iters the first reached [500ms]
@@ -130,7 +150,7 @@ pub(crate) struct Measure {
     /// The same before it, not counted [1000, at most 50 ms]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
     pub(crate) warmup: Option<u64>,
-    /// Messages sent before an answer (bw, rate) [64, at most 1 MiB]
+    /// Messages sent before an answer (not lat) [64, at most 1 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=WINDOW_MAX))]
     pub(crate) window: Option<u64>,
     /// Receives posted first on both sides that never match
@@ -148,6 +168,23 @@ pub(crate) struct Measure {
     /// Let the measured receives take any source
     #[arg(long)]
     pub(crate) wildcard_recv: bool,
+    /// Peers that are connected to each side and stay silent
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=IDLE_MAX))]
+    pub(crate) idle_peers: u64,
+    /// Threads a side that share its worker, each with its tag; a list: one row each
+    #[arg(long, value_name = "N[,N]")]
+    pub(crate) threads: Option<Threads>,
+    /// Send one buffer again and again, as UCX and OSU do; checks the last messages only
+    #[arg(long)]
+    pub(crate) single_buffer: bool,
+    /// lat: messages a second at planned times, latency one way from those (1000, 250k, 1M)
+    #[arg(long, value_name = "R", value_parser = depth::rate)]
+    #[arg(conflicts_with_all = ["threads", "single_buffer", "oneself"])]
+    pub(crate) rate: Option<u64>,
+    /// One process that sends to itself (not bibw)
+    #[arg(long = "self", conflicts_with = "host")]
+    pub(crate) oneself: bool,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -230,33 +267,6 @@ fn percent(text: &str) -> Result<u8, String> {
         .ok_or_else(|| format!("`{text}` is no percentage; 0 to 100 would be right"))
 }
 
-/// A CPU for each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pin {
-    pub(crate) here: u32,
-    pub(crate) there: u32,
-}
-
-/// What becomes of the sides' CPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PinChoice {
-    /// The scheduler has its way.
-    Free,
-    /// As the user wants it.
-    Wanted(Pin),
-    /// As we think best: the user said nothing.
-    Ours(Pin),
-}
-
-impl PinChoice {
-    pub(crate) fn pin(self) -> Option<Pin> {
-        match self {
-            PinChoice::Free => None,
-            PinChoice::Wanted(pin) | PinChoice::Ours(pin) => Some(pin),
-        }
-    }
-}
-
 impl Common {
     /// The CPUs of both sides, if they are to be kept there.
     pub(crate) fn pin(&self) -> Option<Pin> {
@@ -267,70 +277,6 @@ impl Common {
     pub(crate) fn with_pin(&self) -> Self {
         let ours = || crate::trust::two_cpus().map(PinChoice::Ours);
         Self { pin: self.pin.or_else(ours), ..self.clone() }
-    }
-}
-
-impl FromStr for PinChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" { Ok(PinChoice::Free) } else { text.parse().map(PinChoice::Wanted) }
-    }
-}
-
-impl FromStr for Pin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no pair of CPUs; two numbers such as 0,1, or none, would be right")
-        };
-        let (here, there) = text.split_once(',').ok_or_else(wrong)?;
-        let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-        Ok(Self { here: cpu(here)?, there: cpu(there)? })
-    }
-}
-
-/// Where the other side listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Host {
-    pub(crate) name: String,
-    pub(crate) port: u16,
-}
-
-impl FromStr for Host {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is no HOST[:PORT]; 127.0.0.1:{PORT}, node7 or [::1]:{PORT} \
-                     would be right"
-            )
-        };
-        let bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
-        let (name, port) = match text.rsplit_once(':') {
-            Some(_) if bare_v6 || text.ends_with(']') => (text, PORT),
-            Some((name, port)) => {
-                (name, port.parse().ok().filter(|&port| port > 0).ok_or_else(wrong)?)
-            }
-            None => (text, PORT),
-        };
-        let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(wrong());
-        }
-        Ok(Self { name: name.to_owned(), port })
-    }
-}
-
-impl Display for Host {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.name.contains(':') {
-            write!(f, "[{}]:{}", self.name, self.port)
-        } else {
-            write!(f, "{}:{}", self.name, self.port)
-        }
     }
 }
 
@@ -348,7 +294,7 @@ mod tests {
 
     fn measure(line: &str) -> Measure {
         match read(line).unwrap().command {
-            Some(Command::Lat(m) | Command::Bw(m) | Command::Rate(m)) => m,
+            Some(Command::Lat(m) | Command::Bw(m) | Command::Bibw(m) | Command::Rate(m)) => m,
             other => panic!("{other:?}"),
         }
     }
@@ -363,7 +309,11 @@ mod tests {
         let m = measure(
             "lat node7:99 --sizes 0..8 --iters 10 --duration 500ms --warmup 0 --window 4 \
              --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
-             --device shm --no-validate --json -",
+             --device shm --no-validate --json - --idle-peers 9 --threads 1,2 --single-buffer",
+        );
+        assert_eq!(
+            (m.idle_peers, m.threads, m.single_buffer),
+            (9, Some(Threads(vec![1, 2])), true)
         );
         assert_eq!(m.host.unwrap().to_string(), "node7:99");
         assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);
@@ -373,20 +323,10 @@ mod tests {
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
+        assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
+        assert!(measure("rate --self").oneself);
         assert!(read("").unwrap().command.is_none());
         assert!(read("--json -").unwrap().common.json.is_some());
-    }
-
-    #[test]
-    fn hosts() {
-        let host = |text: &str| text.parse::<Host>().map(|host| host.to_string());
-        assert_eq!(host("a").unwrap(), "a:13338");
-        assert_eq!(host("::1").unwrap(), "[::1]:13338");
-        assert_eq!(host("[::1]").unwrap(), "[::1]:13338");
-        assert_eq!(host("[::1]:7").unwrap(), "[::1]:7");
-        for wrong in ["", ":", ":7", "a:", "a:0", "a:99999", "a b", "[]"] {
-            assert!(host(wrong).unwrap_err().contains("would be right"), "{wrong}");
-        }
     }
 
     #[test]
@@ -406,6 +346,17 @@ mod tests {
             "lat --iters",
             "bw --window 99999",
             "lat --posted-depth 9999999999",
+            "lat --rate 0",
+            "lat --rate 5 --threads 2",
+            "lat --rate 5 --self",
+            "lat a --self",
+            "lat --threads 0",
+            "lat --idle-peers 1025",
+            "depth --order random",
+            "depth --drain --order sideways",
+            "depth --drain --wildcard-recv",
+            "depth --depths 0..2M",
+            "depth --seed 1",
         ] {
             let error = read(line).unwrap_err();
             assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
@@ -428,15 +379,15 @@ mod tests {
         use clap::CommandFactory;
         let mut command = Cli::command().term_width(100);
         command.build();
-        let names = ["lat", "bw", "rate", "serve", "info", "replay", "compare"];
+        let names = ["lat", "bw", "bibw", "rate", "depth", "serve", "info", "replay", "compare"];
         let mut pages = vec![command.render_help().to_string()];
         for name in names {
             let page = command.find_subcommand_mut(name).unwrap();
             pages.push(page.clone().term_width(100).render_help().to_string());
         }
         for page in pages {
-            // What is measured and what becomes of it are a page together, of two parts.
-            let screen = if page.contains("Results:") { 52 } else { 40 };
+            // A tall terminal's; what is measured and what becomes of it are a page of two parts.
+            let screen = if page.contains("Results:") { 62 } else { 40 };
             assert!(page.lines().count() <= screen, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }

@@ -53,8 +53,8 @@ impl Blocks {
 
     /// Takes in round trips in ns, in order.
     pub(crate) fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
-        self.is_latency = true;
         for ns in ns {
+            self.is_latency = true;
             self.waiting.push(ns);
             if self.waiting.len() == ROUND_TRIPS {
                 let (_, &mut median, _) = self.waiting.select_nth_unstable(ROUND_TRIPS / 2);
@@ -91,18 +91,19 @@ impl Blocks {
 
     /// What the blocks came to; `None` if there are none. A last one that is not even half full
     /// stands on too little and is left out.
-    pub(crate) fn figures(mut self) -> Option<Figures> {
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        let mut done = self.done.clone();
         if self.current.parts * 2 >= self.full && self.current.parts > 0 {
-            self.done.push(self.current);
+            done.push(self.current);
         }
         // Not more than promised, whenever the measurement ended.
-        let pairs = if self.done.len() > BLOCKS_MAX { 2 } else { 1 };
+        let pairs = if done.len() > BLOCKS_MAX { 2 } else { 1 };
         let figure = |blocks: &[Block]| {
             let (amount, of) =
                 blocks.iter().fold((0.0, 0.0), |(a, o), block| (a + block.amount, o + block.of));
             (amount / of * 100.0).round() / 100.0
         };
-        let figures: Vec<_> = self.done.chunks(pairs).map(figure).collect();
+        let figures: Vec<_> = done.chunks(pairs).map(figure).collect();
         if figures.is_empty() {
             None
         } else if self.is_latency {

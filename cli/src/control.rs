@@ -35,12 +35,24 @@ pub(crate) enum ControlError {
     Broken(io::Error),
 }
 
+/// Tells those who are busy measuring that the other side has said something, or has gone.
+#[derive(Clone, Default)]
+pub(crate) struct Attention(Arc<AtomicUsize>);
+
+impl Attention {
+    /// Whether there is something to look at. Costs next to nothing.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
 /// One end of the channel.
 pub(crate) struct Control {
     lines: Receiver<Result<Vec<u8>, ControlError>>,
     writer: Box<dyn Write + Send>,
     /// Lines, or the end, that nobody has taken yet.
-    waiting: Arc<AtomicUsize>,
+    waiting: Attention,
 }
 
 impl Control {
@@ -51,10 +63,10 @@ impl Control {
         closed: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&waiting);
+        let waiting = Attention::default();
+        let seen = waiting.clone();
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            read_lines(reader, &sender, &seen);
+            read_lines(reader, &sender, &seen.0);
             closed();
         })?;
         Ok(Self { lines, writer: Box::new(writer), waiting })
@@ -78,14 +90,18 @@ impl Control {
             Err(RecvTimeoutError::Timeout) => return Err(ControlError::Silent(timeout)),
             Err(RecvTimeoutError::Disconnected) => return Err(ControlError::Closed),
         };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.0.fetch_sub(1, Ordering::Relaxed);
         serde_json::from_slice(&line).map_err(|error| garbage(&line, &error.to_string()))
     }
 
-    /// Whether the other side has said something or has gone. Costs next to nothing.
-    #[inline]
+    /// Whether the other side has said something or has gone.
     pub(crate) fn wants_attention(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiting.is_wanted()
+    }
+
+    /// The same for those who do not hold the channel.
+    pub(crate) fn attention(&self) -> Attention {
+        self.waiting.clone()
     }
 }
 

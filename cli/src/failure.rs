@@ -15,6 +15,9 @@ pub(crate) enum Failure {
     /// A measurement or a verification failed: exit status 1.
     #[error("tagperf: {0}")]
     Measurement(String),
+    /// The user has seen enough: exit status 130, as of a shell's ^C.
+    #[error("tagperf: interrupted; what was measured until then is told")]
+    Interrupted,
     /// Whoever read our output has gone (`tagperf ... | head`). Nothing to say, nothing failed.
     #[error("the reader of the output has gone")]
     ReaderGone,
@@ -35,6 +38,7 @@ impl Failure {
         }
         match self {
             Self::Measurement(_) => ExitCode::from(1),
+            Self::Interrupted => ExitCode::from(130),
             _ => ExitCode::from(2),
         }
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blocks;
 use crate::histogram::Histogram;
+use crate::measure::More;
 use crate::samples::Latency;
 
 /// Version of the schema. It grows when a key changes its meaning or goes; not for a new key.
@@ -21,6 +22,9 @@ pub(crate) struct Document<C: Serialize> {
     results: Vec<Row>,
     matching: Matching,
     validated: bool,
+    /// Whether the user ended it before its time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 impl<C: Serialize> Document<C> {
@@ -35,7 +39,17 @@ impl<C: Serialize> Document<C> {
             results: Vec::new(),
             matching: Matching::default(),
             validated,
+            interrupted: false,
         }
+    }
+
+    /// It ended before its time.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    pub(crate) fn interrupted(&self) -> bool {
+        self.interrupted
     }
 
     pub(crate) fn test(&self) -> &'static str {
@@ -87,6 +101,9 @@ pub(crate) struct Row {
     pub(crate) bandwidth_bytes_per_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages_per_s: Option<u64>,
+    /// What only some tests have.
+    #[serde(flatten)]
+    pub(crate) more: More,
     /// The figure by stretches of time: what a later comparison judges noise by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocks: Option<blocks::Figures>,
@@ -191,6 +208,7 @@ pub(crate) mod tests {
             }),
             bandwidth_bytes_per_s: Some(7),
             messages_per_s: Some(8),
+            more: More::default(),
             blocks: Some(blocks::Figures { latency_ns: vec![2.25, 3.0], messages_per_s: vec![] }),
             histogram: None,
         }
@@ -221,6 +239,14 @@ pub(crate) mod tests {
                  \"not_offloaded\":{\"off\":19}},\"validated\":true}"
             )
         );
+    }
+
+    #[test]
+    fn an_end_before_its_time_is_said_last() {
+        let mut document = Document::new("lat", "shm".into(), Config { sizes: [8] }, true);
+        document.interrupt();
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
     }
 
     #[test]

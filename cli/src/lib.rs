@@ -45,6 +45,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         None => measure::tour(&cli.common),
         Some(Command::Lat(args)) => measure::command(Test::Lat, &args),
         Some(Command::Bw(args)) => measure::command(Test::Bw, &args),
+        Some(Command::Bibw(args)) => measure::command(Test::Bibw, &args),
+        Some(Command::Depth(args)) => measure::depth(&args),
         Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
         Some(Command::Serve(args)) => measure::serve(&args),
         Some(Command::Info) => info::command(),

@@ -3,12 +3,13 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, Tag, Worker,
+    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag,
+    Worker, WorkerOf,
 };
-pub(crate) use tagmatch::{Buffer, Received, Sent};
 
-use crate::control::Control;
+use crate::control::Attention;
 use crate::json::{Matching, NotOffloaded};
 use crate::units::{show_count, show_size};
 
@@ -21,11 +22,13 @@ const POLLS_PER_LOOK: u32 = 64;
 /// Polls without result after which every further one is followed by a yield. Some 50 us: longer
 /// than any small message takes, so the other side is copying a large one, or has no core to run on.
 const POLLS_BEFORE_YIELD: u32 = 1000;
+/// The same where there are more threads than cores: whoever is waited for may want this one.
+const POLLS_WHEN_CROWDED: u32 = 16;
 
 /// A receive under way.
-pub(crate) type Receiving = Request<Received>;
+pub(crate) type Receiving<A = Local> = Request<Received, A>;
 /// A send under way.
-pub(crate) type Sending = Request<Sent>;
+pub(crate) type Sending<A = Local> = Request<Sent, A>;
 
 /// What can break while a measurement runs.
 #[derive(Debug, thiserror::Error)]
@@ -73,15 +76,18 @@ pub(crate) fn settings() -> Vec<String> {
 }
 
 /// A worker that is not connected yet.
-pub(crate) struct Unlinked {
-    worker: Worker,
+pub(crate) struct UnlinkedOf<A: Access> {
+    worker: WorkerOf<A>,
 }
 
-impl Unlinked {
+/// One for one thread.
+pub(crate) type Unlinked = UnlinkedOf<Local>;
+
+impl<A: Access> UnlinkedOf<A> {
     /// A worker that has room for `unexpected` messages that nobody receives.
     pub(crate) fn new(unexpected: u64) -> Result<Self, LinkError> {
         let default = Config::default();
-        let worker = Worker::new(Config {
+        let worker = WorkerOf::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
             unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
@@ -97,67 +103,158 @@ impl Unlinked {
     }
 
     /// Connects to the other side's worker. Returns at once.
-    pub(crate) fn connect(self, address: &str) -> Result<Link, LinkError> {
+    pub(crate) fn connect(self, address: &str, attention: Attention) -> Result<Link<A>, LinkError> {
         let address = Address::from_str(address).map_err(|e| LinkError::Tagmatch(e.to_string()))?;
         let peer = self.worker.connect(&address)?;
-        Ok(Link { worker: self.worker, peer })
+        Ok(Link::new(self.worker, peer, attention))
+    }
+
+    /// This worker is its own peer.
+    pub(crate) fn oneself(self) -> Link<A> {
+        let peer = self.worker.oneself();
+        Link::new(self.worker, peer, Attention::default())
     }
 }
 
 /// A worker and its peer.
-pub(crate) struct Link {
-    worker: Worker,
+pub(crate) struct Link<A: Access> {
+    worker: WorkerOf<A>,
     peer: Peer,
+    attention: Attention,
+    polls_before_yield: u32,
 }
 
-impl Link {
+impl<A: Access> Link<A> {
+    fn new(worker: WorkerOf<A>, peer: Peer, attention: Attention) -> Self {
+        Self { worker, peer, attention, polls_before_yield: POLLS_BEFORE_YIELD }
+    }
+
+    /// There are more threads than cores.
+    pub(crate) fn crowded(&mut self) {
+        self.polls_before_yield = POLLS_WHEN_CROWDED;
+    }
+
+    /// Connects `count` workers of this process to this one, both ways. They are idle from then on,
+    /// and go when they are dropped.
+    pub(crate) fn meet_idle_peers(&self, count: u64, tag: u64) -> Result<Vec<Worker>, LinkError> {
+        let tag = Tag(tag);
+        let meet = |_| {
+            let idle = Worker::new(Config::default())?;
+            let peer = idle.connect(&self.worker.address())?;
+            let hello = idle.send(peer, tag, Buffer::default());
+            let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());
+            let theirs = self.worker.recv(Match::tag(tag), Buffer::default());
+            let also = || {
+                idle.progress();
+            };
+            let source = self.finish_while(theirs, also)?.status.source;
+            let back = self.worker.send(source, tag, Buffer::default());
+            self.finish_while(back, also)?;
+            let also = || self.progress();
+            self.finish_while(hello, also)?;
+            self.finish_while(known, also)?;
+            Ok(idle)
+        };
+        (0..count).map(meet).collect()
+    }
+
     /// Receives from the peer.
     #[inline]
-    pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving {
+    pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
         self.worker.recv(Match::tag(Tag(tag)).from(self.peer), buffer)
     }
 
     /// Receives from any source.
     #[inline]
-    pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving {
+    pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
         self.worker.recv(Match::tag(Tag(tag)), buffer)
     }
 
     #[inline]
-    pub(crate) fn send(&self, tag: u64, buffer: Buffer) -> Sending {
+    pub(crate) fn send(&self, tag: u64, buffer: Buffer) -> Sending<A> {
         self.worker.send(self.peer, Tag(tag), buffer)
+    }
+
+    /// Sends with 32 bits beside the payload.
+    pub(crate) fn send_with(&self, tag: u64, buffer: Buffer, immediate: u32) -> Sending<A> {
+        let options = SendOptions { immediate: Some(immediate), ..SendOptions::default() };
+        self.worker.send_with(self.peer, Tag(tag), buffer, options)
+    }
+
+    /// The 32 bits beside a message that waits, if one does. Makes progress.
+    pub(crate) fn waiting(&self, tag: u64) -> Option<Option<u32>> {
+        let status = self.worker.probe(Match::tag(Tag(tag)).from(self.peer))?;
+        Some(status.immediate)
     }
 
     /// Waits for a request's end: spins, then yields. Ends early if the control channel wants it.
     #[inline]
-    pub(crate) fn finish<T: Output>(
+    pub(crate) fn finish<T: Output>(&self, request: Request<T, A>) -> Result<T, LinkError> {
+        self.finish_while(request, || ())
+    }
+
+    /// The same, with something to do after each poll.
+    #[inline]
+    fn finish_while<T: Output, B: Access>(
         &self,
-        mut request: Request<T>,
-        control: &Control,
+        mut request: Request<T, B>,
+        mut also: impl FnMut(),
     ) -> Result<T, LinkError> {
         let mut polls = 0u32;
         loop {
             if let Some(result) = request.test() {
                 return Ok(result?);
             }
-            polls = polls.saturating_add(1);
-            if polls.is_multiple_of(POLLS_PER_LOOK) && control.wants_attention() {
+            also();
+            if self.pause(&mut polls) {
                 // What was sent before the other side spoke up is here by now.
                 let last = request.test().ok_or(LinkError::Attention)?;
                 return Ok(last?);
             }
-            if polls > POLLS_BEFORE_YIELD {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
+        }
+    }
+
+    /// Takes back a receive that no message is to match any more; `None` if one has.
+    pub(crate) fn take_back(&self, mut request: Receiving<A>) -> Result<Option<Buffer>, LinkError> {
+        request.cancel();
+        let mut polls = 0;
+        loop {
+            match request.test() {
+                Some(Err(Failed { error: tagmatch::Error::Cancelled, buffer })) => {
+                    return Ok(Some(buffer));
+                }
+                Some(Err(failed)) => return Err(failed.into()),
+                Some(Ok(_)) => return Ok(None),
+                None if self.pause(&mut polls) => return Err(LinkError::Attention),
+                None => {}
             }
         }
+    }
+
+    /// Between two polls: spins, or yields after many. True if the other side wants attention.
+    #[inline]
+    pub(crate) fn pause(&self, polls: &mut u32) -> bool {
+        *polls = polls.saturating_add(1);
+        if polls.is_multiple_of(POLLS_PER_LOOK) && self.attention.is_wanted() {
+            return true;
+        }
+        if *polls > self.polls_before_yield {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Takes in what has come.
+    #[inline]
+    pub(crate) fn progress(&self) {
+        self.worker.progress();
     }
 
     /// Makes progress until `done`, but not for longer than `limit` altogether.
     pub(crate) fn progress_until(
         &self,
-        control: &Control,
         limit: Duration,
         mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), LinkError> {
@@ -166,7 +263,7 @@ impl Link {
             if self.worker.progress() == 0 {
                 std::thread::yield_now();
             }
-            if control.wants_attention() {
+            if self.attention.is_wanted() {
                 return Err(LinkError::Attention);
             }
             if start.elapsed() > limit {

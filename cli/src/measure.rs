@@ -4,16 +4,27 @@
 //! |---|---|
 //! | `plan` | what is to be measured: from the command line to legs |
 //! | `series` | a table's worth of legs: block, rows, JSON |
+//! | `layout`, `row` | a table's columns, and the figures in a row |
 //! | `tour` | all of it, one after the other |
 //! | `other` | the other side: a process of our own, or one behind `serve` |
 //! | `serve` | waits for clients, gives each a process |
 //! | `client`, `peer` | one leg, from the asking and from the other side |
-//! | `side`, `traffic` | what both do alike: fillers, batches, and the measured loops |
+//! | `side` | what both do alike: fillers and batches |
+//! | `crew`, `lane`, `traffic` | threads, each one's buffers, and the measured loops |
+//! | `pace`, `drain` | measured loops of other shapes: planned times, deep queues |
+//! | `interrupt` | ^C |
 
 mod client;
+mod crew;
+mod drain;
+mod interrupt;
+mod lane;
+mod layout;
 mod other;
+mod pace;
 mod peer;
 mod plan;
+mod row;
 mod series;
 mod serve;
 mod side;
@@ -21,31 +32,52 @@ mod tour;
 mod traffic;
 
 pub(crate) use peer::command as peer;
+pub(crate) use row::More;
 pub(crate) use serve::command as serve;
 pub(crate) use tour::command as tour;
 
-use crate::args;
+use crate::args::{self, PinChoice};
 use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
 use crate::report::Report;
 pub(crate) use plan::Test;
 
+use interrupt::Interrupt;
 use plan::Plan;
-use series::Series;
+use series::{Series, Where};
 
-/// `tagperf lat | bw | rate`.
+/// `tagperf lat | bw | bibw | rate`.
 pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
-    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let mut common = args.common.clone();
+    let most = args.threads.iter().flat_map(|threads| &threads.0).copied().max();
+    if most > Some(1) {
+        // On one CPU a side's threads would only wait for each other.
+        common.pin = common.pin.or(Some(PinChoice::Free));
+    } else if args.host.is_none() {
+        common = common.with_pin();
+    }
     let args = &args::Measure { common, ..args.clone() };
-    let plan = Plan::new(test, args)?;
-    let mut report = Report::open(&args.common)?;
-    let (mut people, mut json) = outputs(&args.common, &report)?;
-    let mut series = Series::open(args.host.as_ref(), &args.common)?;
-    let document = series.run(&plan, plan.legs(), &mut people, &mut report)?;
+    let place = if args.oneself { Where::Oneself } else { Where::host(args.host.as_ref()) };
+    measure(&Plan::new(test, args)?, place)
+}
+
+/// `tagperf depth`.
+pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
+    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let args = &args::Depth { common, ..args.clone() };
+    measure(&Plan::depth(args)?, Where::host(args.host.as_ref()))
+}
+
+fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
+    let mut report = Report::open(&plan.common)?;
+    let (mut people, mut json) = outputs(&plan.common, &report)?;
+    let mut series = Series::open(place, &plan.common, Interrupt::watch()?)?;
+    let document = series.run(plan, plan.legs(), &mut people, &mut report)?;
     if let Some(json) = &mut json {
         json.json(&document)?;
     }
-    report.finish(&[document], &mut people)
+    let reported = report.finish(&[document], &mut people);
+    series.outcome().and(reported)
 }
 
 /// How large messages get to a process of this machine: found out by sending one.
@@ -57,7 +89,8 @@ pub(crate) fn large_messages() -> Result<&'static str, Failure> {
         json: None,
         report: args::report::Report::default(),
     };
-    Series::open(None, &common).map(|series| series.large_messages())
+    let series = Series::open(Where::Here, &common, Interrupt::default());
+    series.map(|series| series.large_messages())
 }
 
 /// Where people read, and where machines do, if anywhere.

@@ -1,7 +1,8 @@
 //! Payloads that say which message they belong to, so that a wrong, stale, shifted or short one
 //! shows.
 //!
-//! Word i of a payload is `seed + i * STEP`, the seed mixed from size, iteration and direction. That
+//! Word i of a payload is `seed + i * STEP`, the seed mixed from size, iteration,
+//! direction and thread. That
 //! is as quick to write and to check as memory is, which keeps long runs of big messages short.
 
 /// Which message a payload belongs to.
@@ -10,6 +11,8 @@ pub(crate) struct Stamp {
     /// Counted over all messages of a run in this direction, warm-up included.
     pub(crate) iteration: u64,
     pub(crate) direction: Direction,
+    /// Which thread's it is.
+    pub(crate) lane: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +46,7 @@ impl Stamp {
             Direction::Pong => 2,
         };
         let mut seed = self.iteration.wrapping_mul(4).wrapping_add(direction);
-        seed ^= (size as u64).rotate_left(32);
+        seed ^= (size as u64).rotate_left(32) ^ self.lane.rotate_right(8);
         // The finalizer of splitmix64: near seeds come out far apart.
         seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -103,7 +106,7 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { iteration: 5, direction: Direction::Ping };
+    const STAMP: Stamp = Stamp { iteration: 5, direction: Direction::Ping, lane: 0 };
 
     #[test]
     fn every_wrong_byte_shows() {
@@ -129,6 +132,7 @@ mod tests {
             Stamp { iteration: 6, ..STAMP },
             Stamp { iteration: 4, ..STAMP },
             Stamp { direction: Direction::Pong, ..STAMP },
+            Stamp { lane: 1, ..STAMP },
         ] {
             assert!(other.check(&payload).is_err());
         }

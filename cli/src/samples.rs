@@ -35,6 +35,45 @@ impl Samples {
         self.sum += u128::from(ns);
     }
 
+    /// Adds the time of one way: what half of a round trip twice as long would be.
+    pub(crate) fn record_one_way(&mut self, ns: u64) {
+        self.record(ns.saturating_mul(2));
+    }
+
+    /// All samples as words, for the other side.
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let sum = self.sum.to_le_bytes();
+        let head = [self.min.to_le_bytes(), self.max.to_le_bytes()].concat();
+        let each = self.histogram.iter_recorded();
+        let each = each.flat_map(|at| [at.value_iterated_to(), at.count_at_value()]);
+        [head, sum.to_vec(), each.flat_map(u64::to_le_bytes).collect()].concat()
+    }
+
+    /// Samples that were emitted; `None` if the words can't be any. `most` bounds their number.
+    pub(crate) fn parse(bytes: &[u8], most: u64) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let (head, each) = words.split_at_checked(4)?;
+        let [min, max, low, high] = [0, 1, 2, 3].map(|at| u64::from_le_bytes(head[at]));
+        let (pairs, odd) = each.as_chunks::<2>();
+        let mut samples = Self::new();
+        for pair in pairs {
+            let [value, count] = pair.map(u64::from_le_bytes);
+            if count > most.checked_sub(samples.count())? {
+                return None;
+            }
+            if samples.histogram.record_n(value, count).is_err() {
+                samples.histogram.saturating_record_n(value, count);
+            }
+        }
+        let empty = samples.count() == 0;
+        if !rest.is_empty() || !odd.is_empty() || (min > max && !empty) {
+            return None;
+        }
+        (samples.min, samples.max) = (min, max);
+        samples.sum = u128::from(low) | u128::from(high) << 64;
+        Some(samples)
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -124,6 +163,25 @@ mod tests {
         assert_eq!(want.ladder(999)[3], None);
         assert_eq!(want.ladder(10_000)[4], Some(999.0));
         assert_eq!(want.ladder(19)[1..5], [None; 4]);
+    }
+
+    #[test]
+    fn samples_are_read_as_they_were_written_and_bounded() {
+        let mut samples = Samples::new();
+        for ns in (0..5000).map(|n| n * n).chain([u64::MAX / 3]) {
+            samples.record_one_way(ns);
+        }
+        let bytes = samples.emit();
+        let again = Samples::parse(&bytes, 5001).unwrap();
+        assert_eq!((again.count(), again.halved()), (5001, samples.halved()));
+        assert_eq!(again.halved().unwrap().max, (u64::MAX / 3) as f64);
+        assert!(Samples::parse(&bytes, 5000).is_none(), "more than there can be");
+        assert!(Samples::parse(&bytes[..bytes.len() - 1], 5001).is_none());
+        assert!(Samples::parse(&bytes[..bytes.len() - 8], 5001).is_none());
+        assert!(Samples::parse(&bytes[..24], 5001).is_none());
+        let none = Samples::parse(&Samples::new().emit(), 0).unwrap();
+        assert_eq!(none.halved(), None);
+        assert!(Samples::parse(&[0xff; 64], u64::MAX).is_none());
     }
 
     #[test]

@@ -39,7 +39,12 @@ impl FromStr for Sizes {
 impl Sizes {
     /// Powers of two up to 4 MiB, from 0 B or from 1 B on.
     pub(crate) fn sweep(from: u64) -> Self {
-        Self(powers_of_two(from, 4 << 20))
+        Self::powers(from, 4 << 20)
+    }
+
+    /// Both ends, and the powers of two between them.
+    pub(crate) fn powers(from: u64, to: u64) -> Self {
+        Self(powers_of_two(from, to))
     }
 }
 

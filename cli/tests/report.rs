@@ -54,7 +54,7 @@ fn csv_has_one_heading_and_a_row_a_result() {
             said.lines().next().unwrap(),
             "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
              min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
-             messages_per_s,validated"
+             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted"
         );
         assert_eq!(lines.len(), 4);
         for row in &lines[1..] {

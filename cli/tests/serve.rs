@@ -25,34 +25,12 @@ fn say(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// The last client's process has gone, so that the next one is not turned away.
-fn is_free(server: &Server) -> bool {
-    // Its server learns of its end a moment after we can see it.
-    let free = eventually(|| children(server.child.id()).is_empty());
-    std::thread::sleep(Duration::from_millis(50));
-    free
-}
-
-/// Connections are served one at a time, so a client may have to come again.
-fn measured(server: &Server, args: &str) -> std::process::Output {
-    let mut output = server.client(args);
-    assert!(eventually(|| {
-        let busy = text(&output.stderr).contains("try again");
-        if busy {
-            output = server.client(args);
-        }
-        !busy
-    }));
-    output
-}
-
 #[test]
 fn clients_one_after_the_other() {
     let mut server = Server::start("");
     for args in ["lat --sizes 0,8,64K --iters 50", "bw --sizes 8,64K --iters 50", "rate --iters 50"]
     {
-        assert!(is_free(&server));
-        let output = measured(&server, args);
+        let output = server.client(args);
         assert_eq!(output.status.code(), Some(0), "{args}: {}", text(&output.stderr));
         assert!(text(&output.stdout).contains("tagperf serve at 127.0.0.1"));
         let line = server.logged();
@@ -62,15 +40,27 @@ fn clients_one_after_the_other() {
 }
 
 #[test]
+fn clients_that_come_at_once_wait_for_their_turn() {
+    let server = Server::start("");
+    std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| server.client("lat --sizes 8 --iters 5"))).collect();
+        for client in clients {
+            let output = client.join().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        }
+    });
+}
+
+#[test]
 fn once_is_once() {
     let mut server = Server::start("--once");
     // Neither of these is a client.
     drop(connect(&server));
     assert!(server.logged().contains("no client of tagperf"));
-    assert!(is_free(&server));
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
-    let output = measured(&server, "lat --sizes 8 --iters 50 --json -");
+    let output = server.client("lat --sizes 8 --iters 50 --json -");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("{\"schema\":1,"));
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
@@ -81,7 +71,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
     let mut server = Server::start("");
     let deep = "[".repeat(50_000) + "\n";
     let long = "x".repeat(200_000);
-    let hello = "{\"hello\":{\"tagperf\":1,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":2,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
     let leg = |what: &str| {
         let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
@@ -110,6 +100,12 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (leg("\"wildcard_percent\":0 to \"wildcard_percent\":101").as_bytes(), "percent 101"),
         (leg("\"size\":8,\"window\":4,\"batch\":8 to \"size\":1073741824,\"window\":4,\"batch\":8")
             .as_bytes(), "4 GiB is the most"),
+        (leg("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
+        (leg("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
+        (leg("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
+        (leg("\"stream\" to {\"paced\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
+        (leg("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")
+            .as_bytes(), "refused"),
         (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs\"").as_bytes(), "verbs"),
         (leg("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
         (leg("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
@@ -132,25 +128,32 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         let line = server.logged();
         assert!(line.starts_with("tagperf serve: 127.0.0.1:"), "{line}");
         assert!(!line.trim_end().contains(char::is_control), "{line:?}");
-        assert!(is_free(&server));
     }
-    let output = measured(&server, "lat --sizes 8 --iters 50");
+    let output = server.client("lat --sizes 8 --iters 50");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]
 fn one_client_at_a_time() {
     let mut server = Server::start("");
-    let first = connect(&server);
+    let mut first = command(&format!("lat 127.0.0.1:{} --duration 60s --sizes 8", server.port))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     assert!(eventually(|| children(server.child.id()).len() == 1));
     let output = server.client("lat --sizes 8 --iters 5");
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("another client"), "{}", text(&output.stderr));
     assert!(server.logged().contains("turned away"));
-    // The silent one is not waited for for long.
-    assert!(server.logged().contains("no client of tagperf"));
-    drop(first);
-    let output = measured(&server, "lat --sizes 8 --iters 5");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // Its process may take a moment; the next client waits for that.
+    let output = server.client("lat --sizes 8 --iters 5");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // A silent one is not waited for for long.
+    let _silent = connect(&server);
+    let output = server.client("lat --sizes 8 --iters 5");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use super::crew::Handle;
+use super::drain::Drain;
+use super::lane::{Lane, Role};
+use super::pace::{Out, Pace, Paced};
 use super::side::{Batch, MeasureError, Side};
-use super::traffic::{self, Buffers};
-use crate::blocks::{self, Blocks};
+use crate::blocks::Blocks;
 use crate::control::message::{Answer, Ask, Leg, Traffic};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
 use crate::json::Matching;
-use crate::link::{LinkError, Unlinked};
+use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::samples::Samples;
 
 /// How long the other side may take to be ready: it makes a worker and allocates buffers.
@@ -28,30 +31,71 @@ pub(crate) struct Limits {
     pub(crate) warmup_time: Duration,
 }
 
-/// What was measured.
+/// What was measured. Nothing was, if it was interrupted early.
 pub(crate) struct Measured {
+    /// Round trips (a ping-pong's) or messages; both ways at once: those of one way.
     pub(crate) iters: u64,
-    /// Round trips; empty for a stream.
+    /// Messages in each of these.
+    pub(crate) ways: u64,
+    /// Round trips and single trips; empty for a stream.
     pub(crate) samples: Samples,
     /// The same in stretches of time.
-    pub(crate) blocks: Option<blocks::Figures>,
+    pub(crate) blocks: Blocks,
     /// Time in measured intervals.
     pub(crate) took: Duration,
     /// Both sides.
     pub(crate) matching: Matching,
     /// How large messages got across.
     pub(crate) large_messages: &'static str,
+    /// Of each thread, where there are several.
+    pub(crate) threads: Vec<PerThread>,
+    /// Messages of which every byte was checked, where those are not all.
+    pub(crate) checked: Option<u64>,
+    /// Least and most of any round, in ns a message; drains only.
+    pub(crate) rounds: Option<Rounds>,
+    pub(crate) pace: Option<Pace>,
+    /// Whether it ended before its time.
+    pub(crate) interrupted: bool,
 }
 
-/// Runs one leg with the side at the other end of `control`. `tick` is called between batches.
+/// A thread's share.
+pub(crate) struct PerThread {
+    pub(crate) iters: u64,
+    pub(crate) took: Duration,
+    pub(crate) samples: Samples,
+}
+
+/// Drains, each a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    pub(crate) count: u64,
+    pub(crate) least_ns: f64,
+    pub(crate) most_ns: f64,
+}
+
+/// Runs one leg with the side at the other end of `control`. `tick` is called between batches, and
+/// says whether to go on.
 pub(crate) fn run(
     control: &mut Control,
     leg: &mut Leg,
     limits: Limits,
-    mut tick: impl FnMut(),
+    tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
     leg.check().map_err(Failure::Usage)?;
-    let unlinked = Unlinked::new(leg.unexpected_depth).map_err(|e| explain(control, e.into()))?;
+    match leg.threads {
+        None => run_with::<Local>(control, leg, limits, tick),
+        Some(_) => run_with::<Shared>(control, leg, limits, tick),
+    }
+}
+
+fn run_with<A: Handle>(
+    control: &mut Control,
+    leg: &mut Leg,
+    limits: Limits,
+    mut tick: impl FnMut() -> bool,
+) -> Result<Measured, Failure> {
+    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room());
+    let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
     let address = match control.receive(READY_TIME).map_err(|error| gone(&error))? {
@@ -69,49 +113,182 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-fn measure(
+/// Runs one leg within this process, which sends to itself.
+pub(crate) fn run_alone(
+    leg: &Leg,
+    limits: Limits,
+    tick: impl FnMut() -> bool,
+) -> Result<Measured, Failure> {
+    leg.check().map_err(Failure::Usage)?;
+    let measured = match leg.threads {
+        None => alone::<Local>(leg, limits, tick),
+        Some(_) => alone::<Shared>(leg, limits, tick),
+    };
+    measured.map_err(|error| Failure::Measurement(one_line(error)))
+}
+
+fn alone<A: Handle>(
+    leg: &Leg,
+    limits: Limits,
+    mut tick: impl FnMut() -> bool,
+) -> Result<Measured, MeasureError> {
+    let link = UnlinkedOf::<A>::new(leg.unexpected_room())?.oneself();
+    let mut side = Side::new(link, leg, Role::Alone)?;
+    phases(&mut side, limits, &mut tick)
+}
+
+fn measure<A: Handle>(
     control: &Control,
     leg: &Leg,
-    unlinked: Unlinked,
+    unlinked: UnlinkedOf<A>,
     address: &str,
     limits: Limits,
-    tick: &mut impl FnMut(),
+    tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let mut side = Side::new(unlinked.connect(address)?, control, leg)?;
-    let incoming = match leg.traffic {
-        Traffic::PingPong => side.buffers(),
-        Traffic::Stream => Vec::new(),
-    };
-    let mut buffers = Buffers::new(side.buffers(), incoming);
-    let mut phase = |side: &mut Side<'_>, counts: bool, iters: u64, time: Duration| {
-        let (mut done, mut took, mut samples) = (0, Duration::ZERO, Samples::new());
-        let mut blocks = Blocks::new();
-        let start = Instant::now();
-        while done < iters && (start.elapsed() < time || (counts && done == 0)) {
-            let batch = Batch { messages: leg.batch.min(iters - done), counts };
-            match leg.traffic {
-                Traffic::PingPong => {
-                    took += traffic::ping(side, batch, &mut buffers)?;
-                    buffers.round_trips_ns.iter().for_each(|&ns| samples.record(ns));
-                    blocks.round_trips(buffers.round_trips_ns.iter().copied());
-                }
-                Traffic::Stream => {
-                    let batch_took = traffic::stream_out(side, batch, &mut buffers)?;
-                    blocks.stream(batch.messages, batch_took);
-                    took += batch_took;
+    let link = unlinked.connect(address, control.attention())?;
+    let mut side = Side::new(link, leg, Role::Client)?;
+    let measured = phases(&mut side, limits, tick)?;
+    side.end()?;
+    Ok(measured)
+}
+
+/// Warm-up, then what counts.
+fn phases<A: Handle>(
+    side: &mut Side<'_, A>,
+    limits: Limits,
+    tick: &mut impl FnMut() -> bool,
+) -> Result<Measured, MeasureError> {
+    let mut players = Players { drain: Drain::new(side.leg), out: Out::new(side.leg) };
+    let mut measured = Measured::new(side);
+    let warmup = (limits.warmup_iters, limits.warmup_time);
+    phase(side, &mut players, warmup, false, &mut measured, tick)?;
+    if !measured.interrupted {
+        measured = Measured::new(side);
+        phase(side, &mut players, (limits.iters, limits.time), true, &mut measured, tick)?;
+    } else {
+        measured.iters = 0;
+    }
+    side.check_fillers("after the measurement")?;
+    measured.matching = side.matched();
+    measured.large_messages = side.large_messages();
+    Ok(measured)
+}
+
+/// Those who play kinds of traffic that lanes don't.
+struct Players {
+    drain: Option<Drain>,
+    out: Out,
+}
+
+fn phase<A: Handle>(
+    side: &mut Side<'_, A>,
+    players: &mut Players,
+    (iters, time): (u64, Duration),
+    counts: bool,
+    measured: &mut Measured,
+    tick: &mut impl FnMut() -> bool,
+) -> Result<(), MeasureError> {
+    if matches!(side.leg.traffic, Traffic::Paced { .. }) {
+        if iters > 0 {
+            measured.add_paced(players.out.phase(side, (iters, time), counts, tick)?);
+        }
+        return Ok(());
+    }
+    let start = Instant::now();
+    let mut done = 0;
+    while done < iters && (start.elapsed() < time || (counts && done == 0)) {
+        // A drain is whole or none.
+        let left = if players.drain.is_some() { side.leg.batch } else { iters - done };
+        let batch = Batch::of(side.leg.batch.min(left), counts);
+        match &mut players.drain {
+            Some(drain) => measured.add_round(batch, drain.batch(side, batch)?.took()),
+            None => {
+                let (whole, lanes) = side.batch(batch)?;
+                measured.add_batch(side.leg, batch, whole.took());
+                for (at, (lane, span)) in side.lanes.iter().zip(lanes).enumerate() {
+                    measured.add_lane(at, batch, lane, span.took());
                 }
             }
-            done += batch.messages;
-            tick();
         }
-        Ok::<_, MeasureError>((done, took, samples, blocks.figures()))
-    };
-    phase(&mut side, false, limits.warmup_iters, limits.warmup_time)?;
-    let (iters, took, samples, blocks) = phase(&mut side, true, limits.iters, limits.time)?;
-    side.check_fillers("after the measurement")?;
-    side.end()?;
-    let (matching, large_messages) = (side.matched(), side.large_messages());
-    Ok(Measured { iters, samples, blocks, took, matching, large_messages })
+        done += batch.messages;
+        if !tick() {
+            measured.interrupted = true;
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Measured {
+    fn new<A: Handle>(side: &Side<'_, A>) -> Self {
+        let leg = side.leg;
+        let ways = match leg.traffic {
+            Traffic::PingPong if side.role() == Role::Alone => 1,
+            Traffic::PingPong | Traffic::Both => 2,
+            _ => 1,
+        };
+        let threads = leg.threads.filter(|&threads| threads > 1).unwrap_or(0);
+        let per_thread = |_| PerThread { iters: 0, took: Duration::ZERO, samples: Samples::new() };
+        Self {
+            iters: 0,
+            ways,
+            samples: Samples::new(),
+            blocks: Blocks::new(),
+            took: Duration::ZERO,
+            matching: Matching::default(),
+            large_messages: "",
+            threads: (0..threads).map(per_thread).collect(),
+            checked: (leg.single_buffer && leg.validate).then_some(0),
+            rounds: None,
+            pace: None,
+            interrupted: false,
+        }
+    }
+
+    fn add_batch(&mut self, leg: &Leg, batch: Batch, took: Duration) {
+        self.iters += batch.messages * leg.lanes();
+        self.took += took;
+        if leg.traffic != Traffic::PingPong {
+            self.blocks.stream(batch.messages * leg.lanes() * self.ways, took);
+        }
+        if let Some(checked) = &mut self.checked {
+            // What is still there of the batch on either side.
+            let each = match leg.traffic {
+                Traffic::PingPong => 1,
+                _ => leg.ahead().min(batch.messages),
+            };
+            *checked += each * leg.lanes();
+        }
+    }
+
+    fn add_lane<A: Handle>(&mut self, at: usize, batch: Batch, lane: &Lane<A>, took: Duration) {
+        lane.times_ns().for_each(|ns| self.samples.record(ns));
+        self.blocks.round_trips(lane.times_ns());
+        if let Some(thread) = self.threads.get_mut(at) {
+            thread.iters += batch.messages;
+            thread.took += took;
+            lane.times_ns().for_each(|ns| thread.samples.record(ns));
+        }
+    }
+
+    fn add_round(&mut self, batch: Batch, took: Duration) {
+        self.iters += batch.messages;
+        self.took += took;
+        self.blocks.stream(batch.messages, took);
+        let ns = took.as_secs_f64() * 1e9 / batch.messages.max(1) as f64;
+        let rounds = self.rounds.get_or_insert(Rounds { count: 0, least_ns: ns, most_ns: ns });
+        rounds.count += 1;
+        rounds.least_ns = rounds.least_ns.min(ns);
+        rounds.most_ns = rounds.most_ns.max(ns);
+    }
+
+    fn add_paced(&mut self, paced: Paced) {
+        self.iters = paced.sent;
+        self.took = paced.took;
+        self.samples = paced.samples;
+        self.pace = Some(paced.pace);
+        self.interrupted = paced.interrupted;
+    }
 }
 
 /// Why a measurement broke, in the words of whoever knows best.
@@ -147,9 +324,11 @@ pub(super) fn gone(error: &ControlError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use super::super::peer;
     use super::*;
-    use crate::link::Buffer;
-    use crate::payload::{Corrupt, Direction};
+    use crate::control::message::{Order, Queue};
+    use crate::link::Unlinked;
+    use crate::payload::Corrupt;
     use std::os::unix::net::UnixStream;
     use std::thread::JoinHandle;
 
@@ -161,7 +340,7 @@ mod tests {
     };
 
     fn leg(traffic: Traffic) -> Leg {
-        Leg {
+        let leg = Leg {
             traffic,
             size: 1000,
             window: 8,
@@ -169,17 +348,21 @@ mod tests {
             posted_depth: 5,
             unexpected_depth: 7,
             wildcard_percent: 40,
-            wildcard_recv: false,
-            validate: true,
-            pin: None,
-            device: None,
-            address: String::new(),
-        }
+            ..Leg::sample()
+        };
+        leg.check().unwrap();
+        leg
     }
 
+    fn drain(queue: Queue) -> Leg {
+        leg(Traffic::Drain { queue, order: Order::Random, seed: 3 })
+    }
+
+    const PACED: Traffic = Traffic::Paced { interval_ps: 10_000_000 };
+
     /// A side that is asked for one leg, which `play` then plays.
-    fn other(
-        play: impl FnOnce(&Control, &Leg, Unlinked) -> Answer + Send + 'static,
+    fn other<A: Handle>(
+        play: impl FnOnce(&Control, &Leg, UnlinkedOf<A>) -> Answer + Send + 'static,
     ) -> (Control, JoinHandle<()>) {
         let control =
             |stream: UnixStream| Control::new(stream.try_clone().unwrap(), stream, || ()).unwrap();
@@ -187,94 +370,204 @@ mod tests {
         let other = std::thread::spawn(move || {
             let mut control = control(theirs);
             let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
-            let unlinked = Unlinked::new(leg.unexpected_depth).unwrap();
+            let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
             control.send(&Answer::Ready { address: unlinked.address() }).unwrap();
             let answer = play(&control, &leg, unlinked);
-            control.send(&answer).unwrap();
+            // Whoever has found something wrong may have gone already.
+            let _ = control.send(&answer);
         });
         (control(ours), other)
     }
 
+    fn by_the_book<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+        let matching = peer::run(control, leg, unlinked).unwrap();
+        Answer::Done { matching }
+    }
+
     #[test]
-    fn a_leg_from_both_ends() {
-        for (traffic, receives) in [(Traffic::PingPong, 200), (Traffic::Stream, 100)] {
-            let (mut control, other) = other(|control, leg, unlinked| {
-                let matching = super::super::peer::run(control, leg, unlinked).unwrap();
-                Answer::Done { matching }
-            });
-            let measured = run(&mut control, &mut leg(traffic), LIMITS, || ()).unwrap();
+    fn legs_from_both_ends() {
+        let threads = |traffic| Leg { threads: Some(3), ..leg(traffic) };
+        let single = |leg| Leg { single_buffer: true, ..leg };
+        let both = Traffic::Both;
+        // The last batch of a drain is whole as well.
+        for (leg, iters, receives, samples) in [
+            (leg(Traffic::PingPong), 100, 200, 100),
+            (leg(Traffic::Stream), 100, 100, 0),
+            (leg(both), 100, 200, 0),
+            (leg(PACED), 100, 100, 100),
+            (drain(Queue::Posted), 128, 128, 0),
+            (drain(Queue::Unexpected), 128, 128, 0),
+            (threads(Traffic::PingPong), 300, 600, 300),
+            (threads(Traffic::Stream), 300, 300, 0),
+            (threads(both), 300, 600, 0),
+            (Leg { threads: Some(1), ..leg(Traffic::PingPong) }, 100, 200, 100),
+            (single(leg(Traffic::PingPong)), 100, 200, 100),
+            (single(leg(Traffic::Stream)), 100, 100, 0),
+            (single(Leg { size: 0, ..leg(Traffic::Stream) }), 100, 100, 0),
+            (single(leg(both)), 100, 200, 0),
+            (single(threads(both)), 300, 600, 0),
+            // Larger than what is sent at once, windows that don't divide the batch.
+            (single(Leg { size: 20_000, window: 7, ..leg(both) }), 100, 200, 0),
+            (Leg { size: 20_000, window: 7, ..leg(both) }, 100, 200, 0),
+            (Leg { size: 20_000, window: 7, ..leg(Traffic::Stream) }, 100, 100, 0),
+            (single(Leg { size: 20_000, ..leg(Traffic::PingPong) }), 100, 200, 100),
+            (Leg { size: 20_000, ..drain(Queue::Unexpected) }, 128, 128, 0),
+            (Leg { size: 20_000, ..leg(PACED) }, 100, 100, 100),
+            (Leg { idle_peers: 3, ..leg(Traffic::PingPong) }, 100, 200, 100),
+        ] {
+            let (mut control, other) = match leg.threads {
+                None => other::<Local>(by_the_book),
+                Some(_) => other::<Shared>(by_the_book),
+            };
+            let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
             other.join().unwrap();
             let Matching { hardware, posted, unexpected, not_offloaded } = measured.matching;
-            assert_eq!(hardware + posted + unexpected, receives, "{traffic:?}");
-            assert_eq!(not_offloaded.off, posted, "{traffic:?}");
-            assert_eq!(measured.iters, 100);
-            let samples = if traffic == Traffic::PingPong { 100 } else { 0 };
-            assert_eq!(measured.samples.count(), samples);
+            assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
+            assert_eq!(not_offloaded.off, posted, "{leg:?}");
+            assert_eq!((measured.iters, measured.samples.count()), (iters, samples), "{leg:?}");
+            assert_eq!(measured.checked.is_some(), leg.single_buffer);
+            let each: Vec<_> = measured.threads.iter().map(|thread| thread.iters).collect();
+            assert_eq!(each, if leg.lanes() == 3 { vec![100; 3] } else { vec![] });
+            match leg.traffic {
+                Traffic::Drain { queue: Queue::Posted, .. } => assert_eq!(posted, receives),
+                Traffic::Drain { .. } => assert_eq!(unexpected, receives),
+                _ => assert!(measured.rounds.is_none()),
+            }
+            assert_eq!(measured.pace.is_some(), leg.traffic == PACED);
         }
     }
 
     #[test]
-    fn wrong_bytes_are_found_on_this_side() {
-        // The other side believes that nothing is checked, and sends zeros.
-        let (mut control, other) = other(|control, leg, unlinked| {
-            let leg = Leg { validate: false, ..leg.clone() };
-            // It is left alone in the midst of it; that must not matter here.
-            let ended = super::super::peer::run(control, &leg, unlinked);
-            assert!(ended.is_err());
-            Answer::Failed { why: "left alone".into() }
-        });
-        let mut leg = leg(Traffic::PingPong);
-        let unlinked = Unlinked::new(leg.unexpected_depth).unwrap();
+    fn legs_alone() {
+        for (threads, traffic, iters, samples) in [
+            (None, Traffic::PingPong, 100, 100),
+            (None, Traffic::Stream, 100, 0),
+            (Some(2), Traffic::PingPong, 200, 200),
+            (Some(3), Traffic::Stream, 300, 0),
+        ] {
+            for single_buffer in [false, true] {
+                let leg = Leg { threads, single_buffer, idle_peers: 1, ..leg(traffic) };
+                let measured = run_alone(&leg, LIMITS, || true).unwrap();
+                let Matching { posted, unexpected, .. } = measured.matching;
+                assert_eq!((measured.iters, posted + unexpected), (iters, iters), "{leg:?}");
+                assert_eq!((measured.samples.count(), measured.ways), (samples, 1), "{leg:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_before_its_time_keeps_what_was_measured() {
+        for leg in [leg(Traffic::PingPong), leg(Traffic::Both), drain(Queue::Posted), leg(PACED)] {
+            for warm_up in [true, false] {
+                let (mut control, other) = other::<Local>(by_the_book);
+                let time = Duration::from_secs(3600);
+                let most = 1 << 40;
+                let limits = match warm_up {
+                    true => Limits { warmup_iters: most, warmup_time: time, ..LIMITS },
+                    false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },
+                };
+                let mut ticks = 0;
+                let go_on = || {
+                    ticks += 1;
+                    ticks < 3
+                };
+                let measured = run(&mut control, &mut leg.clone(), limits, go_on).unwrap();
+                other.join().unwrap();
+                assert!(measured.interrupted, "{leg:?}");
+                assert_eq!(measured.iters == 0, warm_up, "{leg:?}");
+                if leg.traffic != PACED && !warm_up {
+                    assert_eq!(measured.iters, 3 * 32, "{leg:?}");
+                }
+            }
+        }
+    }
+
+    /// The other side believes that nothing is checked, and sends zeros.
+    fn lazy<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+        // It is left alone in the midst of it; that must not matter here.
+        let ended = peer::run(control, &Leg { validate: false, ..leg.clone() }, unlinked);
+        assert!(ended.is_err());
+        Answer::Failed { why: "left alone".into() }
+    }
+
+    /// The side that begins: `leg` is what the other one is told, `ours` what is measured here.
+    fn measure_with<A: Handle>(
+        control: &mut Control,
+        mut leg: Leg,
+        ours: impl FnOnce(Leg) -> Leg,
+    ) -> MeasureError {
+        let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
         leg.address = unlinked.address();
         control.send(&Ask::Leg(leg.clone())).unwrap();
         let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
-        let error = measure(&control, &leg, unlinked, &address, LIMITS, &mut || ()).map(drop);
-        let error = error.unwrap_err();
-        assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{error}");
+        let measured =
+            measure(control, &ours(leg), unlinked, &address, LIMITS, &mut || true).map(drop);
+        measured.unwrap_err()
+    }
+
+    #[test]
+    fn wrong_bytes_are_found_on_this_side() {
+        let single = |traffic| Leg { single_buffer: true, ..leg(traffic) };
+        for leg in [
+            leg(Traffic::PingPong),
+            leg(Traffic::Both),
+            drain(Queue::Posted),
+            drain(Queue::Unexpected),
+            single(Traffic::PingPong),
+            single(Traffic::Both),
+        ] {
+            let (mut control, other) = other::<Local>(lazy);
+            let error = measure_with::<Local>(&mut control, leg.clone(), |leg| leg);
+            assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{leg:?}: {error}");
+            drop(control);
+            other.join().unwrap();
+        }
+        let (mut control, other) = other::<Shared>(lazy);
+        let leg = Leg { threads: Some(2), ..leg(Traffic::PingPong) };
+        let error = measure_with::<Shared>(&mut control, leg, |leg| leg);
+        assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
         drop(control);
-        drop(other.join());
+        other.join().unwrap();
     }
 
     #[test]
     fn wrong_bytes_are_found_on_the_other_side() {
-        let (mut control, other) = other(|control, leg, unlinked| {
-            let error = super::super::peer::run(control, leg, unlinked).unwrap_err();
+        fn strict<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+            let error = peer::run(control, leg, unlinked).unwrap_err();
             assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
             Answer::Failed { why: error.to_string() }
-        });
-        let mut told = leg(Traffic::Stream);
-        let unlinked = Unlinked::new(told.unexpected_depth).unwrap();
-        told.address = unlinked.address();
-        control.send(&Ask::Leg(told.clone())).unwrap();
-        let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
-        let lazy = Leg { validate: false, ..told };
-        let error = measure(&control, &lazy, unlinked, &address, LIMITS, &mut || ()).map(drop);
-        let failure = explain(&mut control, error.unwrap_err());
+        }
+        let lazy = |leg| Leg { validate: false, ..leg };
+        let single = Leg { single_buffer: true, ..leg(Traffic::Stream) };
+        for leg in [leg(Traffic::Stream), leg(PACED), leg(Traffic::PingPong), single] {
+            let (mut control, other) = other::<Local>(strict);
+            let error = measure_with::<Local>(&mut control, leg.clone(), lazy);
+            let failure = explain(&mut control, error);
+            assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
+            other.join().unwrap();
+        }
+        let (mut control, other) = other::<Shared>(strict);
+        let leg = Leg { threads: Some(2), ..leg(Traffic::Stream) };
+        let error = measure_with::<Shared>(&mut control, leg, lazy);
+        let failure = explain(&mut control, error);
         assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
         other.join().unwrap();
     }
 
     #[test]
     fn a_message_of_another_length_is_found() {
-        let (mut control, other) = other(|control, leg, unlinked| {
-            let mut side =
-                Side::new(unlinked.connect(&leg.address).unwrap(), control, leg).unwrap();
-            let batch = side.await_batch().unwrap().unwrap();
-            let ping = side.receive_data(&mut Buffer::zeroed(1000));
-            side.go(batch).unwrap();
-            side.finish(ping).unwrap();
-            let mut short = Buffer::zeroed(999);
-            side.fill(std::slice::from_mut(&mut short), Direction::Pong);
-            let sending = side.send_data(&mut short);
-            side.finish_send(sending).unwrap();
-            let left = side.await_batch();
-            assert!(left.is_err());
+        let shorter = |control: &Control, leg: &Leg, unlinked: Unlinked| {
+            let leg = Leg { size: leg.size - 1, validate: false, ..leg.clone() };
+            assert!(peer::run(control, &leg, unlinked).is_err());
             Answer::Failed { why: "left alone".into() }
-        });
-        let mut leg = leg(Traffic::PingPong);
-        let failure = run(&mut control, &mut leg, LIMITS, || ()).map(drop).unwrap_err();
-        assert!(failure.to_string().contains("a message of 999 bytes came"), "{failure}");
-        drop(control);
-        drop(other.join());
+        };
+        for leg in [leg(Traffic::PingPong), drain(Queue::Unexpected)] {
+            let (mut control, other) = other::<Local>(shorter);
+            let error = measure_with::<Local>(&mut control, leg, |leg| leg);
+            let found = matches!(&error, MeasureError::Length { found: 999, wanted: 1000 });
+            assert!(found, "{error}");
+            drop(control);
+            other.join().unwrap();
+        }
     }
 }

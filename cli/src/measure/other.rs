@@ -11,8 +11,9 @@ use crate::control::Control;
 use crate::control::message::{Answer, Ask, Hello, Leg};
 use crate::failure::{Failure, one_line};
 
-/// How long the other side may take to say hello; `serve` starts a process meanwhile.
-const HELLO_TIME: Duration = Duration::from_secs(5);
+/// How long the other side may take to say hello; `serve` may let us wait for our turn, and starts a
+/// process.
+const HELLO_TIME: Duration = Duration::from_secs(8);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// A side that does not read for so long has failed.
 const WRITE_TIME: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ impl Other {
         &mut self,
         leg: &mut Leg,
         limits: Limits,
-        tick: impl FnMut(),
+        tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
         client::run(&mut self.control, leg, limits, tick).map_err(|failure| match failure {
             Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),

@@ -9,14 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::crew::Handle;
+use super::drain::Drain;
+use super::interrupt;
+use super::lane::Role;
+use super::pace::In;
 use super::side::{MeasureError, Side};
-use super::traffic::{self, Buffers};
 use crate::args;
 use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
 use crate::json::Matching;
-use crate::link::{LinkError, Unlinked, check_device};
+use crate::link::{LinkError, Local, Shared, UnlinkedOf, check_device};
 use crate::trust;
 
 /// A client speaks at once, or is none.
@@ -74,6 +78,7 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     // Behind `serve` the channel does not close when `serve` is killed; the kernel tells us then.
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
+    interrupt::ignore();
     let session = Arc::new(Session { client: args.client, ..Session::default() });
     let closing = Arc::clone(&session);
     let control = Control::new(std::io::stdin(), std::io::stdout(), move || closing.end(None));
@@ -108,9 +113,10 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
             Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
         };
         session.measuring.store(true, Ordering::SeqCst);
-        let answer = match prepare(&leg, &mut pinned) {
-            Ok(unlinked) => measure(control, &leg, unlinked)?,
-            Err(why) => Answer::Refused { why },
+        let answer = match (prepare(&leg, &mut pinned), leg.threads) {
+            (Err(why), _) => Answer::Refused { why },
+            (Ok(()), None) => measure::<Local>(control, &leg)?,
+            (Ok(()), Some(_)) => measure::<Shared>(control, &leg)?,
         };
         if let Answer::Failed { why } = &answer {
             let _ = session.broken.set(why.clone());
@@ -121,8 +127,8 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
     }
 }
 
-/// Everything about a leg that can be refused.
-fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<Unlinked, String> {
+/// Everything about a leg that can be refused, but for what the system has to give.
+fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<(), String> {
     leg.check()?;
     check_device(leg.device.as_deref())?;
     if let Some(cpu) = leg.pin
@@ -134,10 +140,14 @@ fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<Unlinked, String> {
         })?;
         *pinned = Some(cpu);
     }
-    Unlinked::new(leg.unexpected_depth).map_err(|error| error.to_string())
+    Ok(())
 }
 
-fn measure(control: &mut Control, leg: &Leg, unlinked: Unlinked) -> Result<Answer, ControlError> {
+fn measure<A: Handle>(control: &mut Control, leg: &Leg) -> Result<Answer, ControlError> {
+    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room()) {
+        Ok(unlinked) => unlinked,
+        Err(error) => return Ok(Answer::Refused { why: one_line(error) }),
+    };
     control.send(&Answer::Ready { address: unlinked.address() })?;
     match run(control, leg, unlinked) {
         Ok(matching) => Ok(Answer::Done { matching }),
@@ -147,21 +157,20 @@ fn measure(control: &mut Control, leg: &Leg, unlinked: Unlinked) -> Result<Answe
     }
 }
 
-pub(super) fn run(
+pub(super) fn run<A: Handle>(
     control: &Control,
     leg: &Leg,
-    unlinked: Unlinked,
+    unlinked: UnlinkedOf<A>,
 ) -> Result<Matching, MeasureError> {
-    let mut side = Side::new(unlinked.connect(&leg.address)?, control, leg)?;
-    let outgoing = match leg.traffic {
-        Traffic::PingPong => side.buffers(),
-        Traffic::Stream => Vec::new(),
-    };
-    let mut buffers = Buffers::new(outgoing, side.buffers());
+    let link = unlinked.connect(&leg.address, control.attention())?;
+    let mut side = Side::new(link, leg, Role::Peer)?;
+    let mut drain = Drain::new(leg);
+    let mut paced = matches!(leg.traffic, Traffic::Paced { .. }).then(|| In::new(leg));
     while let Some(batch) = side.await_batch()? {
-        match leg.traffic {
-            Traffic::PingPong => traffic::pong(&mut side, batch, &mut buffers)?,
-            Traffic::Stream => traffic::stream_in(&mut side, batch, &mut buffers)?,
+        match (&mut drain, &mut paced) {
+            (Some(drain), _) => drain.answer(&mut side, batch)?,
+            (None, Some(paced)) => paced.answer(&mut side, batch)?,
+            (None, None) => side.answer(batch)?,
         }
     }
     side.check_fillers("after the measurement")?;

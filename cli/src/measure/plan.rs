@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::client::Limits;
-use crate::args::{Common, ITERS_MAX, Measure};
-use crate::control::message::{BATCH_MAX, Leg, Traffic};
+use crate::args::{self, Common, ITERS_MAX, Measure};
+use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
 use crate::failure::Failure;
 use crate::link::check_device;
 use crate::units::{Sizes, show_count, show_duration};
@@ -25,6 +25,13 @@ const WINDOW_MIN: u64 = 2;
 const PING_PONG_BYTES: u64 = 256 << 10;
 const PING_PONG_BATCH: u64 = 256;
 const STREAM_WINDOWS: u64 = 16;
+/// Several threads take some time to begin together, so that they do so less often.
+const THREADS_BATCHES: u64 = 16;
+/// A depth sweep has many rows.
+const DEPTH_TIME: Duration = Duration::from_millis(100);
+const DEPTHS: (u64, u64) = (16, 16 << 10);
+const WILDCARDS: [u8; 3] = [0, 50, 100];
+const SEED: u64 = 1;
 /// No limit but the other one.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
@@ -33,7 +40,12 @@ const FOREVER: Duration = Duration::from_secs(1 << 32);
 pub(crate) enum Test {
     Lat,
     Bw,
+    Bibw,
     Rate,
+    /// Latency by depth.
+    Depth,
+    /// Cost of matching all of a deep queue.
+    Drain,
 }
 
 impl Test {
@@ -41,15 +53,18 @@ impl Test {
         match self {
             Self::Lat => "lat",
             Self::Bw => "bw",
+            Self::Bibw => "bibw",
             Self::Rate => "rate",
+            Self::Depth => "depth",
+            Self::Drain => "drain",
         }
     }
 
     fn sizes(self) -> Sizes {
         match self {
             Self::Lat => Sizes::sweep(0),
-            Self::Bw => Sizes::sweep(1),
-            Self::Rate => Sizes(vec![8]),
+            Self::Bw | Self::Bibw => Sizes::sweep(1),
+            Self::Rate | Self::Depth | Self::Drain => Sizes(vec![8]),
         }
     }
 }
@@ -73,16 +88,41 @@ pub(crate) struct Plan {
     pub(crate) duration: Option<Duration>,
     pub(crate) warmup: Option<u64>,
     pub(crate) window: Option<u64>,
+    /// Numbers of threads; none: one thread that has its worker for itself.
+    pub(crate) threads: Vec<u64>,
+    pub(crate) idle_peers: u64,
+    pub(crate) single_buffer: bool,
+    /// Time between planned messages.
+    pub(crate) interval_ps: Option<u64>,
+    /// Whether there is no other side.
+    pub(crate) oneself: bool,
+    /// In which orders queues are drained.
+    pub(crate) orders: Vec<Order>,
+    pub(crate) seed: u64,
     pub(crate) common: Common,
 }
 
 impl Plan {
     pub(crate) fn new(test: Test, args: &Measure) -> Result<Self, Failure> {
-        check_device(args.common.device.as_deref())
-            .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+        if args.wildcard > 0 && args.posted_depth == 0 {
+            let right = "--posted-depth N with it, or --wildcard-recv, would be right";
+            return Err(Failure::Usage(format!(
+                "--wildcard {}: it is a share of the posted ones, and none is posted; {right}",
+                args.wildcard
+            )));
+        }
+        if args.rate.is_some() && test != Test::Lat {
+            return Err(usage("--rate: it plans what lat measures; tagperf lat --rate"));
+        }
+        if args.oneself && test == Test::Bibw {
+            return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
+        }
+        let sizes = match args.rate {
+            Some(_) => Sizes(vec![8]),
+            None => test.sizes(),
+        };
         let plan = Self {
-            test,
-            sizes: args.sizes.clone().unwrap_or_else(|| test.sizes()).0,
+            sizes: args.sizes.clone().unwrap_or(sizes).0,
             depths: vec![Depth {
                 posted_depth: args.posted_depth,
                 unexpected_depth: args.unexpected_depth,
@@ -93,25 +133,103 @@ impl Plan {
             duration: args.duration,
             warmup: args.warmup,
             window: args.window,
-            common: args.common.clone(),
+            threads: args.threads.clone().map_or(Vec::new(), |threads| threads.0),
+            idle_peers: args.idle_peers,
+            single_buffer: args.single_buffer,
+            interval_ps: args.rate,
+            oneself: args.oneself,
+            ..Self::basic(test, &args.common)
         };
-        // All bounds now, not after a minute of smaller sizes.
-        plan.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
-        Ok(plan)
+        plan.checked()
     }
 
-    /// All sizes of the test for `time` each, as the tour has it.
-    pub(crate) fn tour(test: Test, time: Duration, common: &Common) -> Self {
+    /// All depths of a sweep, or of drains.
+    pub(crate) fn depth(args: &args::Depth) -> Result<Self, Failure> {
+        let test = if args.drain { Test::Drain } else { Test::Depth };
+        let (least, most) = DEPTHS;
+        let depths = args.depths.clone().map_or_else(
+            || Sizes::powers(if args.drain { least } else { 0 }, most).0,
+            |depths| depths.0,
+        );
+        if args.drain && depths.contains(&0) {
+            return Err(usage("--drain: there is nothing to drain at depth 0; --depths 16..16K"));
+        }
+        let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
+        let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
+        let mut all = Vec::new();
+        for queue in [Queue::Posted, Queue::Unexpected] {
+            if args.queue.is_some_and(|wanted| wanted != queue) {
+                continue;
+            }
+            // Messages come from somewhere: a share of them that doesn't is nothing to sweep. The
+            // receives that drain them have one.
+            let wildcards = if queue == Queue::Posted || args.drain { wildcards } else { &[0] };
+            for &wildcard_percent in wildcards {
+                all.extend(depths.iter().map(|&depth| {
+                    let (posted, unexpected) = match queue {
+                        Queue::Posted => (depth, 0),
+                        Queue::Unexpected => (0, depth),
+                    };
+                    Depth {
+                        posted_depth: posted,
+                        unexpected_depth: unexpected,
+                        wildcard_percent,
+                        wildcard_recv: args.wildcard_recv,
+                    }
+                }));
+            }
+        }
+        let plan = Self {
+            sizes: args.size.map_or_else(|| test.sizes().0, |size| vec![size]),
+            depths: all,
+            iters: args.iters,
+            duration: args.duration.or(args.iters.is_none().then_some(DEPTH_TIME)),
+            warmup: args.warmup,
+            idle_peers: args.idle_peers,
+            orders: if args.order.is_empty() { vec![Order::Forward] } else { args.order.clone() },
+            seed: args.seed.unwrap_or(SEED),
+            ..Self::basic(test, &args.common)
+        };
+        plan.checked()
+    }
+
+    /// All bounds now, not after a minute of smaller sizes.
+    fn checked(self) -> Result<Self, Failure> {
+        check_device(self.common.device.as_deref())
+            .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+        self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
+        Ok(self)
+    }
+
+    /// All sizes of the test at depth 0, nothing special.
+    fn basic(test: Test, common: &Common) -> Self {
         Self {
             test,
             sizes: test.sizes().0,
             depths: vec![Depth::default()],
             iters: None,
-            duration: Some(time),
+            duration: None,
             warmup: None,
             window: None,
+            threads: Vec::new(),
+            idle_peers: 0,
+            single_buffer: false,
+            interval_ps: None,
+            oneself: false,
+            orders: vec![Order::Forward],
+            seed: SEED,
             common: common.clone(),
         }
+    }
+
+    /// All sizes of the test for `time` each, as the tour has it.
+    pub(crate) fn tour(test: Test, time: Duration, common: &Common) -> Self {
+        Self { duration: Some(time), ..Self::basic(test, common) }
+    }
+
+    /// Whether the round trips of a ping-pong are measured.
+    pub(crate) fn is_round_trip(&self) -> bool {
+        matches!(self.test, Test::Lat | Test::Depth) && self.interval_ps.is_none() && !self.oneself
     }
 
     /// How long a row is measured at most, unless only the iterations say.
@@ -128,28 +246,62 @@ impl Plan {
         }
     }
 
-    /// A leg for each size and depth.
+    /// A leg for each size, number of threads, depth and order.
     pub(crate) fn legs(&self) -> Vec<Leg> {
-        let sizes = |&depth: &Depth| self.sizes.iter().map(move |&size| self.leg(size, depth));
-        self.depths.iter().flat_map(sizes).collect()
+        let threads: Vec<_> = match &self.threads[..] {
+            [] => vec![None],
+            threads => threads.iter().copied().map(Some).collect(),
+        };
+        let mut legs = Vec::new();
+        for &order in self.orders.iter().filter(|_| self.test == Test::Drain) {
+            legs.extend(self.depths.iter().map(|&depth| self.drain(depth, order)));
+        }
+        for &depth in self.depths.iter().filter(|_| self.test != Test::Drain) {
+            for &threads in &threads {
+                legs.extend(self.sizes.iter().map(|&size| self.leg(size, depth, threads)));
+            }
+        }
+        legs
     }
 
-    pub(crate) fn leg(&self, size: u64, depth: Depth) -> Leg {
+    /// A leg whose queue is not filled first, but with what is measured.
+    fn drain(&self, depth: Depth, order: Order) -> Leg {
+        let (queue, deep) = match depth {
+            Depth { posted_depth: 0, unexpected_depth, .. } => {
+                (Queue::Unexpected, unexpected_depth)
+            }
+            Depth { posted_depth, .. } => (Queue::Posted, posted_depth),
+        };
+        let size = self.sizes.first().copied().unwrap_or(0);
+        let none = Depth { posted_depth: 0, unexpected_depth: 0, ..depth };
+        let traffic = Traffic::Drain { queue, order, seed: self.seed };
+        Leg { traffic, window: 1, batch: deep, ..self.leg(size, none, None) }
+    }
+
+    pub(crate) fn leg(&self, size: u64, depth: Depth, threads: Option<u64>) -> Leg {
         let fit = |bytes: u64, most: u64| (bytes / size.max(1)).clamp(1, most);
-        let (traffic, window, batch) = match self.test {
-            Test::Lat => (Traffic::PingPong, 1, fit(PING_PONG_BYTES, PING_PONG_BATCH)),
-            Test::Bw | Test::Rate => {
-                let window =
-                    self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW).max(WINDOW_MIN));
+        let batches = match threads {
+            Some(2..) => fit(WINDOW_BYTES, THREADS_BATCHES),
+            _ => 1,
+        };
+        let window = self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW).max(WINDOW_MIN));
+        let (traffic, window, batch) = match (self.test, self.interval_ps) {
+            (Test::Lat, Some(interval_ps)) => (Traffic::Paced { interval_ps }, window, 1),
+            (Test::Lat | Test::Depth | Test::Drain, _) => {
+                (Traffic::PingPong, 1, fit(PING_PONG_BYTES, PING_PONG_BATCH) * batches)
+            }
+            (Test::Bw | Test::Bibw | Test::Rate, _) => {
                 let windows = (WINDOW_BYTES / (size.max(1) * window)).clamp(1, STREAM_WINDOWS);
-                (Traffic::Stream, window, (window * windows).min(BATCH_MAX))
+                let both = self.test == Test::Bibw;
+                let traffic = if both { Traffic::Both } else { Traffic::Stream };
+                (traffic, window, window * windows * batches)
             }
         };
         Leg {
             traffic,
             size,
             window,
-            batch,
+            batch: batch.min(BATCH_MAX),
             posted_depth: depth.posted_depth,
             unexpected_depth: depth.unexpected_depth,
             wildcard_percent: depth.wildcard_percent,
@@ -157,13 +309,16 @@ impl Plan {
             validate: !self.common.no_validate,
             pin: self.common.pin().map(|pin| pin.there),
             device: self.common.device.clone(),
+            threads,
+            idle_peers: self.idle_peers,
+            single_buffer: self.single_buffer,
             address: String::new(),
         }
     }
 
     /// How long each row is measured, in words.
     pub(crate) fn effort(&self) -> String {
-        let what = if self.test == Test::Lat { "round trips" } else { "messages" };
+        let what = if self.is_round_trip() { "round trips" } else { "messages" };
         let iters = self.iters.map(|iters| format!("{} {what}", show_count(iters)));
         let time = self.duration().map(show_duration);
         let limits = [iters, time].into_iter().flatten().collect::<Vec<_>>().join(" or ");
@@ -175,8 +330,14 @@ impl Plan {
                 show_duration(WARMUP_TIME)
             ),
         };
-        format!("{limits} a row, after {warmup}")
+        let each =
+            if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
+        format!("{limits}{each} a row, after {warmup}")
     }
+}
+
+fn usage(what: &str) -> Failure {
+    Failure::Usage(format!("{what} would be right"))
 }
 
 #[cfg(test)]
@@ -190,13 +351,17 @@ mod tests {
             Some(Command::Lat(args)) => Plan::new(Test::Lat, &args),
             Some(Command::Bw(args)) => Plan::new(Test::Bw, &args),
             Some(Command::Rate(args)) => Plan::new(Test::Rate, &args),
+            Some(Command::Bibw(args)) => Plan::new(Test::Bibw, &args),
+            Some(Command::Depth(args)) => Plan::depth(&args),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn every_default_leg_is_in_bounds() {
-        for (line, legs) in [("lat", 24), ("bw", 23), ("rate", 1), ("bw --sizes 1G", 1)] {
+        for (line, legs) in
+            [("lat", 24), ("bw", 23), ("rate", 1), ("bibw", 23), ("bw --sizes 1G", 1)]
+        {
             let plan = plan(line).unwrap();
             assert_eq!(plan.legs().len(), legs, "{line}");
         }
@@ -209,13 +374,62 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_before_anything_runs() {
-        for line in
-            ["bw --sizes 1G --window 64", "lat --device verbs", "bw --sizes 8,1G --window 5"]
-        {
+        for line in [
+            "bw --sizes 1G --window 64",
+            "lat --device verbs",
+            "lat --wildcard 50",
+            "bw --rate 100",
+            "bibw --self",
+            "depth --drain --depths 0,1",
+            "depth --drain --depths 1M --size 8K",
+            "bw --sizes 1G --threads 3",
+            "bw --sizes 8,1G --window 5",
+        ] {
             let failure = plan(line).unwrap_err();
             assert!(matches!(&failure, Failure::Usage(_)), "{line}");
             assert!(failure.to_string().contains("would be right"), "{failure}");
         }
+    }
+
+    #[test]
+    fn a_sweep_has_every_queue_share_and_depth_once() {
+        let legs = plan("depth --depths 0,16 --wildcard 0,25").unwrap().legs();
+        let found: Vec<_> = legs
+            .iter()
+            .map(|leg| (leg.posted_depth, leg.unexpected_depth, leg.wildcard_percent))
+            .collect();
+        assert_eq!(found, [(0, 0, 0), (16, 0, 0), (0, 0, 25), (16, 0, 25), (0, 0, 0), (0, 16, 0)]);
+        assert!(legs.iter().all(|leg| leg.traffic == Traffic::PingPong && leg.size == 8));
+        assert_eq!(plan("depth").unwrap().legs().len(), 16 * 4);
+        assert_eq!(plan("depth --queue unexpected").unwrap().legs().len(), 16);
+    }
+
+    #[test]
+    fn a_drain_fills_its_queue_with_what_it_measures() {
+        let legs = plan("depth --drain --depths 7 --order reverse,random --wildcard 50 --seed 9");
+        let legs = legs.unwrap().legs();
+        assert!(legs.iter().all(|leg| (leg.posted_depth, leg.unexpected_depth) == (0, 0)));
+        assert!(legs.iter().all(|leg| (leg.batch, leg.wildcard_percent) == (7, 50)));
+        let traffic: Vec<_> = legs.iter().map(|leg| leg.traffic).collect();
+        let want = |queue, order| Traffic::Drain { queue, order, seed: 9 };
+        assert_eq!(
+            traffic,
+            [
+                want(Queue::Posted, Order::Reverse),
+                want(Queue::Unexpected, Order::Reverse),
+                want(Queue::Posted, Order::Random),
+                want(Queue::Unexpected, Order::Random),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_number_of_threads_has_its_legs() {
+        let legs = plan("bw --sizes 8,4M --threads 1,2,64").unwrap().legs();
+        let found: Vec<_> = legs.iter().map(|leg| (leg.threads, leg.size)).collect();
+        let want = [1, 2, 64].into_iter().flat_map(|n| [(Some(n), 8), (Some(n), 4 << 20)]);
+        assert_eq!(found, want.collect::<Vec<_>>());
+        assert!(plan("lat --threads 64").is_ok() && plan("bibw --threads 64").is_ok());
     }
 
     #[test]

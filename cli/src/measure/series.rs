@@ -4,22 +4,24 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::client::{Limits, Measured};
+use super::client::{self, Limits, Measured};
+use super::interrupt::Interrupt;
+use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
+use super::row::{row, where_matched};
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
-use crate::json::{Document, Matching, Row};
+use crate::json::{Document, Matching};
 use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::style::Style;
-use crate::table::{Column, Table, us};
 use crate::trust::{self, Trust};
-use crate::units::{show_3, show_count, show_size};
+use crate::units::{show_count, show_size};
 
 /// Large enough to be read out of the sender's memory, which shows how that is done here.
 const FIRST_LOOK_BYTES: u64 = 64 << 10;
@@ -41,38 +43,102 @@ pub(crate) struct Config {
     large_messages: &'static str,
     #[serde(flatten)]
     trust: Trust,
+    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
+    threads: Vec<u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    idle_peers: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    single_buffer: bool,
+    /// Whether there was one process only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    oneself: bool,
 }
 
-/// Two sides that know each other.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Where the other side is.
+#[derive(Clone, Copy)]
+pub(super) enum Where<'a> {
+    /// In a second process that is started for it.
+    Here,
+    At(&'a Host),
+    /// There is none.
+    Oneself,
+}
+
+impl<'a> Where<'a> {
+    pub(super) fn host(host: Option<&'a Host>) -> Self {
+        host.map_or(Self::Here, Self::At)
+    }
+}
+
+/// Two sides that know each other, or one that sends to itself.
 pub(super) struct Series {
-    other: Other,
+    other: Option<Other>,
     trust: Trust,
     large_messages: &'static str,
     /// The facts that hold for all tables stand above the first.
     introduced: bool,
+    interrupt: Interrupt,
 }
 
 impl Series {
     /// Finds the other side, pins this one, and takes a first look at what lies between them.
-    pub(super) fn open(host: Option<&Host>, common: &Common) -> Result<Self, Failure> {
+    pub(super) fn open(
+        place: Where<'_>,
+        common: &Common,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
         let trust = Trust::gather(common.pin);
-        let mut other = Other::find(host)?;
+        let other = match place {
+            Where::Here => Some(Other::find(None)),
+            Where::At(host) => Some(Other::find(Some(host))),
+            Where::Oneself => None,
+        };
+        // A second process that is hit by ^C before it ignores it is no failure.
+        let other = other.transpose().map_err(|failure| match interrupt.came() {
+            true => Failure::Interrupted,
+            false => failure,
+        })?;
         if let Some(pin) = common.pin() {
             trust::pin(pin.here)?;
         }
+        let large_messages = "";
+        let mut series = Self { other, trust, large_messages, introduced: false, interrupt };
         let time = Duration::from_secs(5);
-        let mut leg = Plan::tour(Test::Lat, time, common).leg(FIRST_LOOK_BYTES, Depth::default());
+        let plan = Plan::tour(Test::Lat, time, common);
+        let mut leg = plan.leg(FIRST_LOOK_BYTES, Depth::default(), None);
         let limits = Limits { iters: 1, time, warmup_iters: 0, warmup_time: time };
-        let look = other.run(&mut leg, limits, || ())?;
-        let large_messages = look.large_messages;
-        Ok(Self { other, trust, large_messages, introduced: false })
+        series.large_messages = series.measure(&mut leg, limits, || true)?.large_messages;
+        Ok(series)
     }
 
     pub(super) fn large_messages(&self) -> &'static str {
         self.large_messages
     }
 
-    /// Measures `legs` of `plan`, printing as it goes.
+    /// How it ended: all was measured, or the user had seen enough.
+    pub(super) fn outcome(&self) -> Result<(), Failure> {
+        if self.interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    fn measure(
+        &mut self,
+        leg: &mut Leg,
+        limits: Limits,
+        tick: impl FnMut() -> bool,
+    ) -> Result<Measured, Failure> {
+        match &mut self.other {
+            Some(other) => other.run(leg, limits, tick),
+            None => client::run_alone(leg, limits, tick),
+        }
+    }
+
+    /// Measures `legs` of `plan`, printing as it goes. Ends early, with what was measured so far, when
+    /// the user wants it.
     pub(super) fn run(
         &mut self,
         plan: &Plan,
@@ -81,34 +147,53 @@ impl Series {
         report: &mut Report,
     ) -> Result<Document<Config>, Failure> {
         let (layout, style) = (Layout::of(plan), Style::stdout());
-        people.print(&style.block(&self.block(plan)))?;
-        people.print(&style.block("#\n"))?;
-        people.print(&(style.heading(layout.table().heading().trim_end()) + "\n"))?;
-        let validated = !plan.common.no_validate;
+        people.print(&style.block(&(self.block(plan) + "#\n")))?;
+        people.print(&(style.heading(layout.heading().trim_end()) + "\n"))?;
+        let validated = !plan.common.no_validate && !plan.single_buffer;
         let mut document =
             Document::new(plan.test.name(), DEVICE.into(), self.config(plan), validated);
         report.begin(&document)?;
         let streams = plan.common.report.json_stream;
         let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
-        let mut matched = Matching::default();
+        let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
+        let interrupt = self.interrupt.clone();
+        let mut complete = true;
         for mut leg in legs {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
             progress.begin(what.clone());
-            let measured = self.other.run(&mut leg, limits, || progress.at(|| what.clone()))?;
+            let go_on = || {
+                progress.at(|| what.clone());
+                !interrupt.came()
+            };
+            complete &= !interrupt.came();
+            if !complete {
+                break;
+            }
+            let measured = self.measure(&mut leg, limits, go_on)?;
             progress.end();
+            complete &= !measured.interrupted;
+            // Interrupted in its warm-up, or before.
+            if measured.iters == 0 {
+                break;
+            }
+            rows += 1;
             let mut row = row(&leg, &measured);
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            let line = layout.table().row(&layout.cells(&leg, &row, &measured));
-            let below = style.block(&report.below(&row));
-            progress.above(|| people.print(&(line + &below)))?;
+            let lines = layout.row(&leg, &row, &measured) + &report.below(&row);
+            progress.above(|| people.print(&style.block(&lines)))?;
             report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);
             document.add(row, &measured.matching);
         }
         drop(progress);
         people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
+        if !complete {
+            document.interrupt();
+            let short = "the last of them over less time";
+            people.print(&format!("# interrupted {rows} of {wanted} rows measured, {short}\n"))?;
+        }
         report.end(&document)?;
         Ok(document)
     }
@@ -122,21 +207,46 @@ impl Series {
             warmup: plan.warmup,
             window: plan.window,
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
-            other_side: self.other.what.clone(),
+            other_side: self.other_side(),
             large_messages: self.large_messages,
             trust: self.trust.clone(),
+            threads: plan.threads.clone(),
+            idle_peers: plan.idle_peers,
+            single_buffer: plan.single_buffer,
+            oneself: plan.oneself,
         }
+    }
+
+    fn other_side(&self) -> String {
+        let none = || "none: this process sends to itself".to_owned();
+        self.other.as_ref().map_or_else(none, |other| other.what.clone())
     }
 
     fn block(&mut self, plan: &Plan) -> String {
         let title = match plan.test {
+            Test::Lat if plan.interval_ps.is_some() => {
+                "latency under load: one way in us, from the planned time to the message's receipt"
+            }
+            Test::Lat if plan.oneself => {
+                "latency: one receive and one send to oneself in us, over all samples"
+            }
             Test::Lat => "latency: half the round trip in us, over all samples",
             Test::Bw => "bandwidth: one way; 1 MB/s is 10^6 bytes/s",
+            Test::Bibw => "bandwidth: the sum of both ways at once; 1 MB/s is 10^6 bytes/s",
             Test::Rate => "message rate: one way",
+            Test::Depth => "latency by depth: half the round trip in us, over all samples",
+            Test::Drain => {
+                "drain: a queue is filled, then all of it is matched; mean, least and most of all \
+                 rounds in ns a message"
+            }
         };
-        let checked = match plan.common.no_validate {
-            false => "every byte, outside the measured interval",
-            true => "nothing (--no-validate)",
+        let checked = match (plan.common.no_validate, plan.single_buffer) {
+            (true, _) => "nothing (--no-validate)",
+            (_, true) => {
+                "all lengths; bytes of those messages that a batch leaves behind (--single-buffer)"
+            }
+            _ if plan.interval_ps.is_some() => "every byte, between messages",
+            _ => "every byte, outside the measured interval",
         };
         let mut facts = vec![("effort", plan.effort()), ("checked", checked.into())];
         if let [depth] = plan.depths[..]
@@ -144,13 +254,25 @@ impl Series {
         {
             facts.push(("matching", describe(depth)));
         }
+        if plan.test == Test::Drain {
+            let way = "posted: from the word to send until all are received; unexpected: from the \
+                       first receive, all messages being here, until all are received";
+            facts.push(("interval", way.into()));
+        }
+        if plan.idle_peers > 0 {
+            let count = show_count(plan.idle_peers);
+            facts.push(("idle", format!("{count} more peers connected to each side, silent")));
+        }
+        if !plan.threads.is_empty() {
+            facts.push(("threads", "share one worker a side (SharedWorker); rows are sums".into()));
+        }
         if std::mem::replace(&mut self.introduced, true) {
             return trust::heading(title, &facts);
         }
         let device = [
             ("device", format!("{DEVICE}: {DEVICE_WHY}")),
             ("large", self.large_messages.to_owned()),
-            ("other side", self.other.what.clone()),
+            ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);
         trust::heading(title, &facts) + &self.trust.facts()
@@ -166,138 +288,4 @@ fn describe(depth: Depth) -> String {
         show_count(depth.unexpected_depth),
         if depth.wildcard_recv { "from any source" } else { "name their source" },
     )
-}
-
-fn row(leg: &Leg, measured: &Measured) -> Row {
-    let latency_ns = measured.samples.halved();
-    // A round trip is two messages, one after the other.
-    let ways = if latency_ns.is_some() { 2.0 } else { 1.0 };
-    let seconds = measured.took.as_secs_f64();
-    let messages_per_s = (seconds > 0.0).then(|| ways * measured.iters as f64 / seconds);
-    #[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
-    let whole = |value: f64| value.round() as u64;
-    Row {
-        size: leg.size,
-        posted_depth: leg.posted_depth,
-        unexpected_depth: leg.unexpected_depth,
-        wildcard_percent: leg.wildcard_percent,
-        iters: measured.iters,
-        samples: measured.samples.count(),
-        latency_ns,
-        bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * leg.size as f64)),
-        messages_per_s: messages_per_s.map(whole),
-        blocks: measured.blocks.clone(),
-        histogram: None,
-    }
-}
-
-fn where_matched(matching: &Matching) -> String {
-    let Matching { hardware, posted, unexpected, not_offloaded: why } = *matching;
-    let mut said = format!(
-        "{} receives: {} in hardware, {} posted, {} unexpected",
-        show_count(hardware + posted + unexpected),
-        show_count(hardware),
-        show_count(posted),
-        show_count(unexpected),
-    );
-    let reasons = [
-        ("too small", why.too_small),
-        ("list full", why.list_full),
-        ("order", why.order),
-        ("source", why.source),
-        ("memory", why.memory),
-        ("phase", why.phase),
-        ("no NIC that matches", why.off),
-    ];
-    let reasons = reasons.iter().filter(|(_, count)| *count > 0);
-    let reasons: Vec<_> = reasons.map(|(why, n)| format!("{why} {}", show_count(*n))).collect();
-    if !reasons.is_empty() {
-        said += &format!("; not in hardware because: {}", reasons.join(", "));
-    }
-    said
-}
-
-/// Which columns a table has.
-#[derive(Clone, Copy)]
-enum Layout {
-    Latency,
-    Depth,
-    Bandwidth,
-    Rate,
-}
-
-impl Layout {
-    fn of(plan: &Plan) -> Self {
-        match plan.test {
-            Test::Lat if plan.depths.len() > 1 => Self::Depth,
-            Test::Lat => Self::Latency,
-            Test::Bw => Self::Bandwidth,
-            Test::Rate => Self::Rate,
-        }
-    }
-
-    fn table(self) -> Table {
-        const US: usize = 9;
-        Table(match self {
-            Self::Latency => &[
-                Column("size", 8),
-                Column("min", US),
-                Column("p50", US),
-                Column("p90", US),
-                Column("p99", US),
-                Column("p99.9", US),
-                Column("max", US),
-                Column("samples", 11),
-            ],
-            Self::Depth => &[
-                Column("posted", 7),
-                Column("unexpected", 10),
-                Column("any source %", 5),
-                Column("min", US),
-                Column("p50", US),
-                Column("p90", US),
-                Column("p99", US),
-                Column("max", US),
-                Column("samples", 11),
-            ],
-            Self::Bandwidth => &[
-                Column("size", 8),
-                Column("window", 6),
-                Column("MB/s", 9),
-                Column("messages/s", 12),
-                Column("messages", 12),
-            ],
-            Self::Rate => &[
-                Column("size", 8),
-                Column("window", 6),
-                Column("messages/s", 12),
-                Column("ns/message", 10),
-                Column("messages", 12),
-            ],
-        })
-    }
-
-    fn cells(self, leg: &Leg, row: &Row, measured: &Measured) -> Vec<String> {
-        let count = show_count(row.iters);
-        let rate = row.messages_per_s.map_or("-".into(), show_count);
-        let ladder = row.latency_ns.map_or([None; 6], |latency| latency.ladder(row.samples));
-        let [min, p50, p90, p99, p999, max] = ladder.map(us);
-        let (size, window) = (show_size(leg.size), leg.window.to_string());
-        match self {
-            Self::Latency => vec![size, min, p50, p90, p99, p999, max, count],
-            Self::Depth => {
-                let depth = [leg.posted_depth, leg.unexpected_depth, leg.wildcard_percent.into()];
-                let depth = depth.map(|number| number.to_string());
-                depth.into_iter().chain([min, p50, p90, p99, max, count]).collect()
-            }
-            Self::Bandwidth => {
-                let bandwidth = row.bandwidth_bytes_per_s.map(|rate| show_3(rate as f64 / 1e6));
-                vec![size, window, bandwidth.unwrap_or_else(|| "-".into()), rate, count]
-            }
-            Self::Rate => {
-                let ns = measured.took.as_secs_f64() * 1e9 / measured.iters.max(1) as f64;
-                vec![size, window, rate, show_3(ns), count]
-            }
-        }
-    }
 }

@@ -1,13 +1,14 @@
 //! `tagperf serve`: waits for clients, and gives each a process of its own.
 //!
 //! The server itself reads not a byte of what a client sends. It serves one at a time, since two
-//! measurements would spoil each other; a second is told so.
+//! measurements would spoil each other. A client that has what it wanted is still being cleaned up
+//! after when the next one comes, so that one waits a moment for its turn; then it is told that
+//! another is being served.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::other;
@@ -19,6 +20,72 @@ use crate::failure::Failure;
 /// When no more connections can be had (no descriptors, no memory), how long to let go by.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a client waits for its turn: longer than the end of a process takes, and well below the
+/// time that it waits for an answer to its hello.
+const TURN_TIME: Duration = Duration::from_secs(3);
+/// Clients that may wait at a time; each holds a thread.
+const WAITING_MAX: usize = 16;
+
+/// Whose turn it is. First come, first served.
+#[derive(Default)]
+struct Turns {
+    line: Mutex<Line>,
+    moved: Condvar,
+}
+
+/// Numbers are drawn by those who wait.
+#[derive(Default)]
+struct Line {
+    busy: bool,
+    waiting: std::collections::VecDeque<u64>,
+    next_number: u64,
+}
+
+impl Turns {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place in the line; `None` if it is full.
+    fn queue(&self) -> Option<u64> {
+        let mut line = self.line();
+        if line.waiting.len() == WAITING_MAX {
+            return None;
+        }
+        let number = line.next_number;
+        line.next_number += 1;
+        line.waiting.push_back(number);
+        Some(number)
+    }
+
+    /// Waits for the turn of a place; false if it does not come in time. The place is gone either
+    /// way.
+    fn wait(&self, number: u64, time: Duration) -> bool {
+        let not_yet =
+            |line: &mut Line| line.busy || line.waiting.front().is_some_and(|&n| n != number);
+        let waited = self.moved.wait_timeout_while(self.line(), time, not_yet);
+        let (mut line, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        line.waiting.retain(|&n| n != number);
+        let ours = !result.timed_out();
+        line.busy |= ours;
+        drop(line);
+        self.moved.notify_all();
+        ours
+    }
+
+    /// Gives up a place in the line.
+    fn leave(&self, number: u64) {
+        self.line().waiting.retain(|&n| n != number);
+        self.moved.notify_all();
+    }
+
+    /// The one whose turn it was has gone.
+    fn done(&self) {
+        self.line().busy = false;
+        self.moved.notify_all();
+    }
+}
+
 /// The command; returns only if it can't listen.
 pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let wanted = SocketAddr::new(args.bind, args.port);
@@ -29,51 +96,57 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let address = listener.local_addr().unwrap_or(wanted);
     let open = if address.ip().is_loopback() { "" } else { "; anyone who reaches it may use it" };
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{open}"));
-    let busy = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(Turns::default());
     loop {
-        match listener.accept() {
-            Ok((stream, client)) if busy.swap(true, Ordering::SeqCst) => turn_away(stream, client),
-            Ok((stream, client)) => {
-                if let Err(error) = serve(stream, client, args.once, &busy) {
-                    log(&format!("{client}: cannot start a process for it: {error}"));
-                    busy.store(false, Ordering::SeqCst);
-                }
-            }
+        let (stream, client) = match listener.accept() {
+            Ok(accepted) => accepted,
             Err(error) => {
                 log(&format!("a client could not connect: {error}"));
                 std::thread::sleep(PAUSE);
+                continue;
             }
+        };
+        let Some(number) = turns.queue() else {
+            turn_away(stream, client);
+            continue;
+        };
+        let (line, once) = (Arc::clone(&turns), args.once);
+        let turn = move || take_turn(stream, client, number, once, &line);
+        if let Err(error) = std::thread::Builder::new().name("client".into()).spawn(turn) {
+            turns.leave(number);
+            log(&format!("{client}: cannot start a thread for it: {error}"));
         }
     }
 }
 
-/// Starts a process with the client on its standard input and output; a thread waits for its end.
-fn serve(
-    stream: TcpStream,
-    client: SocketAddr,
-    once: bool,
-    busy: &Arc<AtomicBool>,
-) -> std::io::Result<()> {
+/// A client from its place in the line to its end.
+fn take_turn(stream: TcpStream, client: SocketAddr, number: u64, once: bool, turns: &Turns) {
+    if !turns.wait(number, TURN_TIME) {
+        return turn_away(stream, client);
+    }
+    match serve(stream, client) {
+        Ok(Some(NO_CLIENT)) => {}
+        Ok(status) if once => std::process::exit(status.unwrap_or(FAILED).into()),
+        Ok(_) => {}
+        Err(error) => log(&format!("{client}: cannot start a process for it: {error}")),
+    }
+    turns.done();
+}
+
+/// Starts a process with the client on its standard input and output, and waits for its end; gives
+/// its exit status if that is one of ours.
+fn serve(stream: TcpStream, client: SocketAddr) -> std::io::Result<Option<u8>> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let output: OwnedFd = stream.try_clone()?.into();
     let input: OwnedFd = stream.into();
     let mut child = other::peer(Some(&client.to_string()))?.stdin(input).stdout(output).spawn()?;
-    let busy = Arc::clone(busy);
-    std::thread::Builder::new().name("client".into()).spawn(move || {
-        let status = child.wait().ok().and_then(|status| status.code());
-        let known = [SERVED, FAILED, NO_CLIENT].into_iter().find(|&s| Some(s.into()) == status);
-        if known.is_none() {
-            log(&format!("{client}: its process ended, status {status:?}"));
-        }
-        busy.store(false, Ordering::SeqCst);
-        match known {
-            Some(NO_CLIENT) => {}
-            served if once => std::process::exit(served.unwrap_or(FAILED).into()),
-            _ => {}
-        }
-    })?;
-    Ok(())
+    let status = child.wait().ok().and_then(|status| status.code());
+    let known = [SERVED, FAILED, NO_CLIENT].into_iter().find(|&s| Some(s.into()) == status);
+    if known.is_none() {
+        log(&format!("{client}: its process ended, status {status:?}"));
+    }
+    Ok(known)
 }
 
 fn turn_away(mut stream: TcpStream, client: SocketAddr) {
@@ -95,4 +168,40 @@ fn log(what: &str) {
 /// Whether anybody reads what the server says is no reason to end it.
 fn say(to: &mut impl Write, what: &str) {
     let _ = to.write_all(format!("{what}\n").as_bytes()).and_then(|()| to.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+    const NOW: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn first_come_first_served() {
+        let turns = Turns::default();
+        let [first, second, third, fourth] = std::array::from_fn(|_| turns.queue().unwrap());
+        assert!(!turns.wait(second, NOW), "not before the first");
+        assert!(turns.wait(first, SOON));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| turns.wait(third, SOON));
+            assert!(!turns.wait(fourth, NOW), "one at a time");
+            turns.done();
+            assert!(waiting.join().unwrap());
+        });
+        let fifth = turns.queue().unwrap();
+        turns.leave(fifth);
+        turns.done();
+        let sixth = turns.queue().unwrap();
+        assert!(turns.wait(sixth, SOON), "nobody is waited for who has left");
+    }
+
+    #[test]
+    fn the_line_is_bounded() {
+        let turns = Turns::default();
+        let numbers: Vec<_> = (0..WAITING_MAX).map(|_| turns.queue().unwrap()).collect();
+        assert_eq!(turns.queue(), None);
+        turns.leave(numbers[3]);
+        assert!(turns.queue().is_some());
+    }
 }

@@ -3,7 +3,7 @@
 //! 1. Both sides post the receives that never match, and send the messages that none takes.
 //! 2. The client sends a token: how many messages the next batch has, and whether they count. The
 //!    other side posts its first receives and sends the token back.
-//! 3. The batch runs; nothing but messages, and the clock on the client's side.
+//! 3. The batch runs, on all lanes at once; nothing but messages, and the clock on the client's side.
 //! 4. Both sides check the payloads. Back to 2, until a token says 0.
 //!
 //! Tokens, fillers and answers have tags of their own. Matches are counted from token to token, so
@@ -11,22 +11,25 @@
 
 use std::time::Duration;
 
-use crate::control::Control;
-use crate::control::message::Leg;
+use super::crew::Handle;
+use super::lane::{Lane, Role, Span};
+use super::traffic;
+use crate::control::message::{Leg, Traffic};
 use crate::json::Matching;
-use crate::link::{Buffer, Link, LinkError, Receiving};
-use crate::payload::{Corrupt, Direction, Stamp};
+use crate::link::{Buffer, Link, LinkError, Received, Receiving, Sending};
+use crate::payload::Corrupt;
 
 /// Tags: the kind above, a number below.
 const TOKEN: u64 = 1 << 56;
-const DATA: u64 = 2 << 56;
-const ANSWER: u64 = 3 << 56;
+pub(super) const DATA: u64 = 2 << 56;
+pub(super) const ANSWER: u64 = 3 << 56;
 const POSTED_FILLER: u64 = 4 << 56;
 const UNEXPECTED_FILLER: u64 = 5 << 56;
+const IDLE: u64 = 6 << 56;
 
 /// Setting up may take as long as a million fillers need, and a connection.
 const SETUP_TIME: Duration = Duration::from_secs(20);
-const TOKEN_BYTES: usize = 16;
+const TOKEN_BYTES: usize = 24;
 
 /// Why a measurement came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,10 @@ pub(crate) enum MeasureError {
     Fillers { when: &'static str, found: (u64, u64), wanted: (u64, u64) },
     #[error("the other side's token is none")]
     Token,
+    #[error("the other side's samples are none")]
+    Samples,
+    #[error("cannot start a thread: {0}")]
+    Thread(String),
 }
 
 /// A batch, as its token announces it.
@@ -52,52 +59,89 @@ pub(crate) struct Batch {
     pub(crate) messages: u64,
     /// Whether it is more than warm-up.
     pub(crate) counts: bool,
+    /// The clock when it was announced, for traffic that has planned times.
+    pub(crate) base_ns: u64,
 }
 
 impl Batch {
+    pub(crate) fn of(messages: u64, counts: bool) -> Self {
+        Self { messages, counts, base_ns: 0 }
+    }
+
+    pub(crate) fn count(self) -> usize {
+        usize::try_from(self.messages).unwrap_or(usize::MAX)
+    }
+
     fn emit(self) -> Buffer {
-        let words = [self.messages, u64::from(self.counts)];
+        let words = [self.messages, u64::from(self.counts), self.base_ns];
         Buffer::from(words.map(u64::to_le_bytes).concat())
     }
 
     /// `most` bounds what a peer may announce.
     fn parse(bytes: &[u8], most: u64) -> Option<Self> {
-        let (messages, counts) = bytes.split_first_chunk::<8>()?;
-        let messages = u64::from_le_bytes(*messages);
-        let counts = u64::from_le_bytes(counts.try_into().ok()?);
-        (messages <= most && counts <= 1).then_some(Self { messages, counts: counts == 1 })
+        let (words, rest) = bytes.as_chunks::<8>();
+        let [messages, counts, base_ns] = <[_; 3]>::try_from(words).ok()?.map(u64::from_le_bytes);
+        let sound = messages <= most && counts <= 1 && rest.is_empty();
+        sound.then_some(Self { messages, counts: counts == 1, base_ns })
     }
 }
 
 /// One side of a measurement.
-pub(crate) struct Side<'a> {
-    link: Link,
-    pub(crate) control: &'a Control,
+pub(crate) struct Side<'a, A: Handle> {
+    pub(super) link: Link<A>,
     pub(crate) leg: &'a Leg,
-    /// Messages of all batches so far in one direction: what stamps a payload.
-    done: u64,
+    role: Role,
+    pub(super) lanes: Vec<Lane<A>>,
+    /// Whether a batch has begun: the other side's fillers have been waited for.
+    begun: bool,
     /// Matches of the batches that count.
     matched: Matching,
     before: Matching,
     /// They stay posted until the side goes.
-    fillers: Vec<Receiving>,
+    fillers: Vec<Receiving<A>>,
+    /// Connected and silent until the side goes.
+    _idle: Vec<tagmatch::Worker>,
 }
 
-impl<'a> Side<'a> {
-    /// Posts and sends the fillers.
-    pub(crate) fn new(
-        link: Link,
-        control: &'a Control,
-        leg: &'a Leg,
-    ) -> Result<Self, MeasureError> {
-        let (matched, before) = (Matching::default(), Matching::default());
-        let mut side = Self { link, control, leg, done: 0, matched, before, fillers: Vec::new() };
-        let percent = u64::from(leg.wildcard_percent);
-        // Spread evenly over the list: the share among the first n is right for every n.
-        let any = |n: u64| (n + 1) * percent / 100 > n * percent / 100;
+/// Whether receive `n` of a list takes any source. Spread evenly over the list: the share among the
+/// first n is right for every n.
+pub(super) fn takes_any(leg: &Leg, n: u64) -> bool {
+    let percent = u64::from(leg.wildcard_percent);
+    (n + 1) * percent / 100 > n * percent / 100
+}
+
+impl<'a, A: Handle> Side<'a, A> {
+    /// Meets idle peers; posts and sends the fillers.
+    pub(crate) fn new(mut link: Link<A>, leg: &'a Leg, role: Role) -> Result<Self, MeasureError> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let sides = if role == Role::Alone { 1 } else { 2 };
+        if leg.lanes() > 1 && leg.lanes() * sides > cores as u64 {
+            link.crowded();
+        }
+        let idle = link.meet_idle_peers(leg.idle_peers, IDLE)?;
+        let lanes = match leg.traffic {
+            Traffic::PingPong | Traffic::Stream | Traffic::Both => leg.lanes(),
+            // They have buffers of their own.
+            Traffic::Paced { .. } | Traffic::Drain { .. } => 0,
+        };
+        let mut side = Self {
+            leg,
+            role,
+            lanes: (0..lanes).map(|number| Lane::new(leg, role, number)).collect(),
+            begun: false,
+            matched: Matching::default(),
+            before: Matching::default(),
+            fillers: Vec::new(),
+            link,
+            _idle: idle,
+        };
         let posted = (0..leg.posted_depth).map(|n| {
             let (tag, empty) = (POSTED_FILLER | n, Buffer::default());
-            if any(n) { side.link.receive_any(tag, empty) } else { side.link.receive(tag, empty) }
+            if takes_any(leg, n) {
+                side.link.receive_any(tag, empty)
+            } else {
+                side.link.receive(tag, empty)
+            }
         });
         side.fillers = posted.collect();
         let sends: Vec<_> = (0..leg.unexpected_depth)
@@ -109,14 +153,65 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Until the other side's fillers are all here.
-    fn await_fillers(&self) -> Result<(), MeasureError> {
-        let wanted = (self.leg.posted_depth, self.leg.unexpected_depth);
-        let full = |link: &Link| link.depths().1 >= wanted.1;
-        match self.link.progress_until(self.control, SETUP_TIME, full) {
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Until the other side's fillers are all here; looked at once.
+    pub(super) fn await_fillers(&mut self) -> Result<(), MeasureError> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        let wanted = self.leg.unexpected_depth;
+        match self.link.progress_until(SETUP_TIME, |link| link.depths().1 >= wanted) {
             Err(LinkError::Stuck(_)) | Ok(()) => self.check_fillers("after set-up"),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Until `count` messages wait beside the fillers.
+    pub(super) fn await_unexpected(&self, count: u64) -> Result<(), MeasureError> {
+        let wanted = self.leg.unexpected_depth + count;
+        Ok(self.link.progress_until(SETUP_TIME, |link| link.depths().1 >= wanted)?)
+    }
+
+    /// A batch, as the client or alone: prepared, run on all lanes, counted, checked. Gives the
+    /// measured interval, and that of each lane.
+    pub(crate) fn batch(&mut self, batch: Batch) -> Result<(Span, Vec<Span>), MeasureError> {
+        self.await_fillers()?;
+        self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.link, batch));
+        if self.role == Role::Alone {
+            self.before = self.link.matching();
+        } else {
+            self.begin(batch)?;
+        }
+        let spans =
+            A::at_once(&self.link, &mut self.lanes, |lane, link| traffic::run(lane, link, batch))?;
+        // What the client receives of a stream are answers: none of them is measured.
+        let receives = self.role != Role::Client || self.leg.traffic != Traffic::Stream;
+        self.end_batch(Batch { counts: batch.counts && receives, ..batch });
+        let start = spans.iter().map(|span| span.start).min();
+        let mut end = spans.iter().map(|span| span.end).max();
+        if self.leg.traffic == Traffic::Both {
+            // What came is here; whether what went has arrived, the other side says.
+            self.finish(self.link.receive(ANSWER, Buffer::default()))?;
+            end = Some(std::time::Instant::now());
+        }
+        self.lanes.iter_mut().try_for_each(|lane| lane.check(batch))?;
+        let (Some(start), Some(end)) = (start, end) else { return Err(MeasureError::Token) };
+        Ok((Span { start, end }, spans))
+    }
+
+    /// The same batch from the other side, which waited for it.
+    pub(crate) fn answer(&mut self, batch: Batch) -> Result<(), MeasureError> {
+        self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.link, batch));
+        self.go(batch)?;
+        A::at_once(&self.link, &mut self.lanes, |lane, link| traffic::run(lane, link, batch))?;
+        self.end_batch(batch);
+        if self.leg.traffic == Traffic::Both {
+            self.finish_send(self.link.send(ANSWER, Buffer::default()))?;
+        }
+        self.lanes.iter_mut().try_for_each(|lane| lane.check(batch))
     }
 
     /// No filler may ever have matched.
@@ -131,9 +226,6 @@ impl<'a> Side<'a> {
 
     /// The client begins a batch. Everything before it has arrived on the other side then.
     pub(crate) fn begin(&mut self, batch: Batch) -> Result<(), MeasureError> {
-        if self.done == 0 {
-            self.await_fillers()?;
-        }
         let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
         self.finish_send(self.link.send(TOKEN, batch.emit()))?;
         self.finish(back)?;
@@ -142,7 +234,7 @@ impl<'a> Side<'a> {
     }
 
     /// What says that there is no more.
-    const LAST: Batch = Batch { messages: 0, counts: false };
+    const LAST: Batch = Batch { messages: 0, counts: false, base_ns: 0 };
 
     /// The client says that there is no more, and waits for the other side to have looked at its
     /// fillers: those that name this side would end with it.
@@ -164,9 +256,7 @@ impl<'a> Side<'a> {
         if batch.messages == 0 {
             return Ok(None);
         }
-        if self.done == 0 {
-            self.await_fillers()?;
-        }
+        self.await_fillers()?;
         Ok(Some(batch))
     }
 
@@ -181,7 +271,6 @@ impl<'a> Side<'a> {
         if batch.counts {
             self.matched.add(&self.link.matching().since(&self.before));
         }
-        self.done += batch.messages;
     }
 
     /// How the receives of all batches that count were matched.
@@ -193,85 +282,14 @@ impl<'a> Side<'a> {
         self.link.large_messages()
     }
 
-    /// The measured receive.
     #[inline]
-    pub(crate) fn receive_data(&self, buffer: &mut Buffer) -> Receiving {
-        let buffer = std::mem::take(buffer);
-        if self.leg.wildcard_recv {
-            self.link.receive_any(DATA, buffer)
-        } else {
-            self.link.receive(DATA, buffer)
-        }
-    }
-
-    /// The measured send.
-    #[inline]
-    pub(crate) fn send_data(&self, buffer: &mut Buffer) -> crate::link::Sending {
-        self.link.send(DATA, std::mem::take(buffer))
-    }
-
-    pub(crate) fn receive_answer(&self) -> Receiving {
-        self.link.receive(ANSWER, Buffer::default())
-    }
-
-    pub(crate) fn send_answer(&self) -> crate::link::Sending {
-        self.link.send(ANSWER, Buffer::default())
+    pub(crate) fn finish(&self, request: Receiving<A>) -> Result<Received, MeasureError> {
+        Ok(self.link.finish(request)?)
     }
 
     #[inline]
-    pub(crate) fn finish(&self, request: Receiving) -> Result<crate::link::Received, MeasureError> {
-        Ok(self.link.finish(request, self.control)?)
-    }
-
-    #[inline]
-    pub(crate) fn finish_send(
-        &self,
-        request: crate::link::Sending,
-    ) -> Result<Buffer, MeasureError> {
-        Ok(self.link.finish(request, self.control)?.buffer)
-    }
-
-    /// Buffers for a batch.
-    pub(crate) fn buffers(&self) -> Vec<Buffer> {
-        let size = usize::try_from(self.leg.size).unwrap_or(usize::MAX);
-        (0..self.leg.batch).map(|_| Buffer::zeroed(size)).collect()
-    }
-
-    /// Writes what the next batch's messages are to say.
-    pub(crate) fn fill(&self, buffers: &mut [Buffer], direction: Direction) {
-        if !self.leg.validate {
-            return;
-        }
-        for (iteration, buffer) in (self.done..).zip(buffers) {
-            if let Some(bytes) = buffer.as_mut_slice() {
-                Stamp { iteration, direction }.fill(bytes);
-            }
-        }
-    }
-
-    /// Checks what the last batch's messages said; [`Side::end_batch`] has been called.
-    pub(crate) fn check(
-        &self,
-        buffers: &[Buffer],
-        direction: Direction,
-    ) -> Result<(), MeasureError> {
-        if !self.leg.validate {
-            return Ok(());
-        }
-        let first = self.done - buffers.len() as u64;
-        for (iteration, buffer) in (first..).zip(buffers) {
-            Stamp { iteration, direction }.check(buffer)?;
-        }
-        Ok(())
-    }
-
-    /// A message that is shorter or longer than it should be.
-    #[inline]
-    pub(crate) fn check_length(&self, found: u64) -> Result<(), MeasureError> {
-        if found == self.leg.size {
-            return Ok(());
-        }
-        Err(MeasureError::Length { found, wanted: self.leg.size })
+    pub(crate) fn finish_send(&self, request: Sending<A>) -> Result<Buffer, MeasureError> {
+        Ok(self.link.finish(request)?.buffer)
     }
 }
 
@@ -281,11 +299,13 @@ mod tests {
 
     #[test]
     fn a_token_is_read_as_it_was_written_and_bounded() {
-        let batch = Batch { messages: 7, counts: true };
+        let batch = Batch { messages: 7, counts: true, base_ns: u64::MAX };
         assert_eq!(Batch::parse(&batch.emit(), 7), Some(batch));
         assert_eq!(Batch::parse(&batch.emit(), 6), None);
-        assert_eq!(Batch::parse(&batch.emit()[..15], 7), None);
-        assert_eq!(Batch::parse(&[0xff; 16], u64::MAX), None);
-        assert_eq!(Batch::parse(&[], 7), None);
+        for length in [0, 16, 23] {
+            assert_eq!(Batch::parse(&batch.emit()[..length], 7), None);
+        }
+        assert_eq!(Batch::parse(&[0xff; 24], u64::MAX), None);
+        assert_eq!(Batch::parse(&[0; 25], u64::MAX), None);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::interrupt::Interrupt;
 use super::outputs;
 use super::plan::{Depth, Plan, Test};
-use super::series::Series;
+use super::series::{Series, Where};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::link::check_device;
@@ -42,7 +43,7 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let common = &common.with_pin();
     let mut report = Report::open(common)?;
     let (mut people, mut json) = outputs(common, &report)?;
-    let mut series = Series::open(None, common)?;
+    let mut series = Series::open(Where::Here, common, Interrupt::watch()?)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
         posted_depth,
         unexpected_depth,
@@ -63,10 +64,16 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     for plan in &plans {
         documents.push(series.run(plan, plan.legs(), &mut people, &mut report)?);
         people.print("\n")?;
+        if series.outcome().is_err() {
+            break;
+        }
     }
-    people.print(NEXT)?;
+    if series.outcome().is_ok() {
+        people.print(NEXT)?;
+    }
     if let Some(json) = &mut json {
         json.json(&documents)?;
     }
-    report.finish(&documents, &mut people)
+    let reported = report.finish(&documents, &mut people);
+    series.outcome().and(reported)
 }

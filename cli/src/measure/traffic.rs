@@ -1,147 +1,217 @@
-//! The measured loops: ping-pong and stream, each from both ends.
+//! The measured loops: ping-pong, stream and both ways at once, from either end and alone.
+//!
+//! With a single buffer the loops differ only in which buffer comes next.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::side::{Batch, MeasureError, Side};
-use crate::link::Buffer;
-use crate::payload::Direction;
+use super::lane::{Lane, Role, Span};
+use super::side::{Batch, MeasureError};
+use crate::control::message::Traffic;
+use crate::link::{Access, Buffer, Link, Sending};
 
-/// Room for a batch, kept from one to the next.
-pub(super) struct Buffers {
-    outgoing: Vec<Buffer>,
-    incoming: Vec<Buffer>,
-    /// Round trips of the last batch.
-    pub(super) round_trips_ns: Vec<u64>,
-}
+type Ran = Result<Span, MeasureError>;
 
-impl Buffers {
-    pub(super) fn new(outgoing: Vec<Buffer>, incoming: Vec<Buffer>) -> Self {
-        Self { outgoing, incoming, round_trips_ns: Vec::new() }
+/// Runs a batch that was prepared.
+pub(super) fn run<A: Access>(lane: &mut Lane<A>, link: &Link<A>, batch: Batch) -> Ran {
+    let count = batch.count();
+    match (lane.leg.traffic, lane.role) {
+        (Traffic::PingPong, Role::Peer) => pong(lane, link, count),
+        (Traffic::PingPong, _) => ping(lane, link, count),
+        (Traffic::Both, _) => both(lane, link, count),
+        (_, Role::Client) => stream_out(lane, link, count),
+        (_, Role::Peer) => stream_in(lane, link, count),
+        (_, Role::Alone) => stream_to_oneself(lane, link, count),
     }
 }
 
-fn count(batch: Batch) -> usize {
-    usize::try_from(batch.messages).unwrap_or(usize::MAX)
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One there, one back, as the client sees it. The clock is read once a round trip, and once more
+fn finish_send<A: Access>(link: &Link<A>, send: Sending<A>) -> Result<Buffer, MeasureError> {
+    Ok(link.finish(send)?.buffer)
+}
+
+/// One there, one back, as the client sees it; alone: one to oneself. The clock is read once a round trip, and once more
 /// for the batch; payloads are written before and checked after.
-pub(super) fn ping(
-    side: &mut Side<'_>,
-    batch: Batch,
-    buffers: &mut Buffers,
-) -> Result<Duration, MeasureError> {
-    let outgoing = &mut buffers.outgoing[..count(batch)];
-    let incoming = &mut buffers.incoming[..count(batch)];
-    let times = &mut buffers.round_trips_ns;
-    times.clear();
-    times.reserve(outgoing.len());
-    side.fill(outgoing, Direction::Ping);
-    side.begin(batch)?;
+fn ping<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let step = usize::from(!lane.leg.single_buffer);
+    lane.times_ns.reserve(count);
     let start = Instant::now();
     let mut last = start;
-    for (ping, pong) in outgoing.iter_mut().zip(incoming.iter_mut()) {
-        let receiving = side.receive_data(pong);
-        let sending = side.send_data(ping);
-        let received = side.finish(receiving)?;
-        *ping = side.finish_send(sending)?;
+    for at in (0..count).map(|at| at * step) {
+        let receiving = lane.receive_into(link, at);
+        let sending = lane.send_from(link, at);
+        let received = link.finish(receiving)?;
+        lane.outgoing[at] = finish_send(link, sending)?;
         let now = Instant::now();
-        times.push(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
+        lane.times_ns.push(ns(now - last));
         last = now;
-        side.check_length(received.status.length)?;
-        *pong = received.buffer;
+        lane.check_length(received.status.length)?;
+        lane.incoming[at] = received.buffer;
     }
-    side.end_batch(batch);
-    side.check(incoming, Direction::Pong)?;
-    Ok(last - start)
+    Ok(Span { start, end: last })
 }
 
 /// The same from the other end. The next receive is posted before the answer goes out, so that it
 /// always finds its message later.
-pub(super) fn pong(
-    side: &mut Side<'_>,
-    batch: Batch,
-    buffers: &mut Buffers,
-) -> Result<(), MeasureError> {
-    let outgoing = &mut buffers.outgoing[..count(batch)];
-    let incoming = &mut buffers.incoming[..count(batch)];
-    side.fill(outgoing, Direction::Pong);
-    let mut next = Some(side.receive_data(&mut incoming[0]));
-    side.go(batch)?;
-    let mut sending = None;
-    for at in 0..incoming.len() {
-        let Some(receiving) = next.take() else { break };
-        let received = side.finish(receiving)?;
-        next = incoming.get_mut(at + 1).map(|buffer| side.receive_data(buffer));
-        let sent = sending.replace(side.send_data(&mut outgoing[at]));
-        // The ping says that the pong before it was taken.
-        if let Some(before) = sent {
-            outgoing[at - 1] = side.finish_send(before)?;
+fn pong<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let start = Instant::now();
+    let single = lane.leg.single_buffer;
+    let mut sending: Option<Sending<A>> = None;
+    for at in 0..count {
+        let Some(receiving) = lane.posted.pop_front() else { break };
+        let mut received = link.finish(receiving)?;
+        if at + 1 < count {
+            let next = if single {
+                lane.receive(link, std::mem::take(&mut received.buffer))
+            } else {
+                lane.receive_into(link, at + 1)
+            };
+            lane.posted.push_back(next);
         }
-        side.check_length(received.status.length)?;
-        incoming[at] = received.buffer;
+        // The ping says that the pong before it was taken; only a single buffer has to wait for
+        // its return.
+        if single && let Some(before) = sending.take() {
+            lane.outgoing[0] = finish_send(link, before)?;
+        }
+        let slot = if single { 0 } else { at };
+        let answer = lane.send_from(link, slot);
+        if let Some(before) = sending.replace(answer) {
+            lane.outgoing[at - 1] = finish_send(link, before)?;
+        }
+        lane.check_length(received.status.length)?;
+        if !single || at + 1 == count {
+            lane.incoming[slot] = received.buffer;
+        }
     }
-    if let (Some(last), Some(slot)) = (sending, outgoing.last_mut()) {
-        *slot = side.finish_send(last)?;
+    if let (Some(last), Some(at)) = (sending, count.checked_sub(1)) {
+        lane.outgoing[if single { 0 } else { at }] = finish_send(link, last)?;
     }
-    side.end_batch(batch);
-    side.check(incoming, Direction::Ping)
+    Ok(Span::since(start))
+}
+
+/// The slots of a window that begins at `from`.
+fn slots(single: bool, from: usize, length: usize) -> std::ops::Range<usize> {
+    if single { 0..length } else { from..from + length }
 }
 
 /// Windows of messages, each answered by an empty one, as the client sees it.
-pub(super) fn stream_out(
-    side: &mut Side<'_>,
-    batch: Batch,
-    buffers: &mut Buffers,
-) -> Result<Duration, MeasureError> {
-    let outgoing = &mut buffers.outgoing[..count(batch)];
-    let window = usize::try_from(side.leg.window).unwrap_or(usize::MAX);
-    let mut sending = Vec::with_capacity(window.min(outgoing.len()));
-    side.fill(outgoing, Direction::Ping);
-    side.begin(batch)?;
+fn stream_out<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
+    let mut sending = Vec::with_capacity(window);
     let start = Instant::now();
-    for window in outgoing.chunks_mut(window) {
-        let answer = side.receive_answer();
-        sending.extend(window.iter_mut().map(|buffer| side.send_data(buffer)));
-        for (request, slot) in sending.drain(..).zip(window) {
-            *slot = side.finish_send(request)?;
+    for from in (0..count).step_by(window) {
+        let slots = slots(single, from, window.min(count - from));
+        let answer = lane.receive_answer(link);
+        for at in slots.clone() {
+            sending.push(lane.send_from(link, at));
         }
-        side.finish(answer)?;
+        for (at, request) in slots.zip(sending.drain(..)) {
+            lane.outgoing[at] = finish_send(link, request)?;
+        }
+        link.finish(answer)?;
     }
-    let took = start.elapsed();
-    // What this side received were answers: none of them is measured.
-    side.end_batch(Batch { counts: false, ..batch });
-    Ok(took)
+    Ok(Span::since(start))
+}
+
+/// Takes in the oldest posted receive's message, number `at` of the batch, and posts the receive
+/// that comes `ahead` after it.
+#[inline]
+fn take_in<A: Access>(
+    lane: &mut Lane<A>,
+    link: &Link<A>,
+    at: usize,
+    next: Option<usize>,
+) -> Result<(), MeasureError> {
+    let Some(receiving) = lane.posted.pop_front() else { return Ok(()) };
+    let received = link.finish(receiving)?;
+    if lane.leg.single_buffer {
+        if next.is_some() {
+            lane.posted.push_back(lane.receive(link, received.buffer));
+        } else {
+            lane.incoming.push(received.buffer);
+        }
+    } else {
+        if let Some(next) = next {
+            let receiving = lane.receive_into(link, next);
+            lane.posted.push_back(receiving);
+        }
+        lane.incoming[at] = received.buffer;
+    }
+    lane.check_length(received.status.length)
 }
 
 /// The same from the other end: a window of receives is always posted, also at the seams.
-pub(super) fn stream_in(
-    side: &mut Side<'_>,
-    batch: Batch,
-    buffers: &mut Buffers,
-) -> Result<(), MeasureError> {
-    let incoming = &mut buffers.incoming[..count(batch)];
-    let window = usize::try_from(side.leg.window).unwrap_or(usize::MAX).min(incoming.len());
-    let first = incoming[..window].iter_mut().map(|buffer| side.receive_data(buffer));
-    let mut posted: VecDeque<_> = first.collect();
-    side.go(batch)?;
-    let mut answers = Vec::with_capacity(incoming.len() / window + 1);
-    for at in 0..incoming.len() {
-        let Some(receiving) = posted.pop_front() else { break };
-        let received = side.finish(receiving)?;
-        if let Some(buffer) = incoming.get_mut(at + window) {
-            posted.push_back(side.receive_data(buffer));
+fn stream_in<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let window = lane.window().min(count);
+    let start = Instant::now();
+    let mut answers = Vec::with_capacity(count / window + 1);
+    for at in 0..count {
+        take_in(lane, link, at, Some(at + window).filter(|&next| next < count))?;
+        if (at + 1).is_multiple_of(window) || at + 1 == count {
+            answers.push(lane.send_answer(link));
         }
-        if (at + 1).is_multiple_of(window) || at + 1 == incoming.len() {
-            answers.push(side.send_answer());
-        }
-        side.check_length(received.status.length)?;
-        incoming[at] = received.buffer;
     }
     for answer in answers {
-        side.finish_send(answer)?;
+        finish_send(link, answer)?;
     }
-    side.end_batch(batch);
-    side.check(incoming, Direction::Ping)
+    Ok(Span::since(start))
+}
+
+/// Windows both ways at once, from either end: a window goes out, a window comes in. Two windows of
+/// receives are posted, since the other side may be one ahead. The side that has no clock begins with
+/// the first message that comes, so that nothing is on its way before the clock runs.
+fn both<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
+    let ahead = lane.ahead().min(count);
+    let mut sending = Vec::with_capacity(window);
+    let start = Instant::now();
+    for from in (0..count).step_by(window) {
+        let length = window.min(count - from);
+        let slots = slots(single, from, length);
+        let next = |at| Some(at + ahead).filter(|&next| next < count);
+        let first = from + usize::from(from == 0 && lane.role == Role::Peer);
+        for at in from..first {
+            take_in(lane, link, at, next(at))?;
+        }
+        for at in slots.clone() {
+            sending.push(lane.send_from(link, at));
+        }
+        for at in first..from + length {
+            take_in(lane, link, at, next(at))?;
+        }
+        for (at, request) in slots.zip(sending.drain(..)) {
+            lane.outgoing[at] = finish_send(link, request)?;
+        }
+    }
+    Ok(Span::since(start))
+}
+
+/// A window of receives is posted, then their messages are sent, then all are finished.
+fn stream_to_oneself<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
+    let mut sending = Vec::with_capacity(window);
+    let start = Instant::now();
+    for from in (0..count).step_by(window) {
+        let slots = slots(single, from, window.min(count - from));
+        for at in slots.clone() {
+            let receiving = lane.receive_into(link, at);
+            lane.posted.push_back(receiving);
+        }
+        for at in slots.clone() {
+            sending.push(lane.send_from(link, at));
+        }
+        for at in slots.clone() {
+            let Some(receiving) = lane.posted.pop_front() else { break };
+            let received = link.finish(receiving)?;
+            lane.check_length(received.status.length)?;
+            lane.incoming[at] = received.buffer;
+        }
+        for (at, request) in slots.clone().zip(sending.drain(..)) {
+            lane.outgoing[at] = finish_send(link, request)?;
+        }
+        lane.fresh = if single { slots } else { 0..count };
+    }
+    Ok(Span::since(start))
 }

@@ -18,7 +18,13 @@ pub(super) fn heading(test: &str) -> String {
     };
     let columns: String = columns.iter().map(|column| format!("{column:>OTHERS$}")).collect();
     let version = env!("CARGO_PKG_VERSION");
-    format!("# OSU MPI {title} format, of tagperf {version}\n{:<FIRST$}{columns}\n", "# Size")
+    let first = if by_depth(test) { "# Depth" } else { "# Size" };
+    format!("# OSU MPI {title} format, of tagperf {version}\n{first:<FIRST$}{columns}\n")
+}
+
+/// Theirs have no such test; a depth takes the place of the size.
+fn by_depth(test: &str) -> bool {
+    matches!(test, "depth" | "drain")
 }
 
 pub(super) fn row(test: &str, row: &Row) -> String {
@@ -31,7 +37,8 @@ pub(super) fn row(test: &str, row: &Row) -> String {
         (_, None) => vec![row.messages_per_s.map_or(0.0, |rate| 1e6 / rate.max(1) as f64)],
     };
     let figures: String = figures.iter().map(|figure| format!("{figure:>OTHERS$.2}")).collect();
-    format!("{:<FIRST$}{figures}\n", row.size)
+    let first = if by_depth(test) { row.posted_depth.max(row.unexpected_depth) } else { row.size };
+    format!("{first:<FIRST$}{figures}\n")
 }
 
 #[cfg(test)]
@@ -56,5 +63,8 @@ mod tests {
         some.size = 4_194_304;
         some.latency_ns.as_mut().unwrap().mean = 584_220.0;
         assert_eq!(row("lat", &some), "4194304               584.22\n");
+        some.unexpected_depth = 256;
+        assert_eq!(line("depth"), "# Depth         Latency (us)");
+        assert_eq!(row("depth", &some), "256                   584.22\n");
     }
 }

@@ -66,6 +66,8 @@ struct End<'a> {
     results: usize,
     matching: &'a Matching,
     validated: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
 }
 
 pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
@@ -103,5 +105,6 @@ pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
         results: document.results(),
         matching: document.matching(),
         validated: document.validated(),
+        interrupted: document.interrupted(),
     }
 }

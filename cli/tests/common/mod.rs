@@ -54,11 +54,12 @@ pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Children of a process, by the kernel's word.
+/// Children of a process, whichever of its threads started them, by the kernel's word.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let list = std::fs::read_to_string(path).unwrap_or_default();
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
+    let lists: Vec<_> = lists.map(Result::unwrap_or_default).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Whether a process is there and not a zombie.

@@ -1,0 +1,51 @@
+//! Which CPU each side runs on.
+
+use std::str::FromStr;
+
+/// A CPU for each side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pin {
+    pub(crate) here: u32,
+    pub(crate) there: u32,
+}
+
+/// What becomes of the sides' CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PinChoice {
+    /// The scheduler has its way.
+    Free,
+    /// As the user wants it.
+    Wanted(Pin),
+    /// As we think best: the user said nothing.
+    Ours(Pin),
+}
+
+impl PinChoice {
+    pub(crate) fn pin(self) -> Option<Pin> {
+        match self {
+            PinChoice::Free => None,
+            PinChoice::Wanted(pin) | PinChoice::Ours(pin) => Some(pin),
+        }
+    }
+}
+
+impl FromStr for PinChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(PinChoice::Free) } else { text.parse().map(PinChoice::Wanted) }
+    }
+}
+
+impl FromStr for Pin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is no pair of CPUs; two numbers such as 0,1, or none, would be right")
+        };
+        let (here, there) = text.split_once(',').ok_or_else(wrong)?;
+        let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+        Ok(Self { here: cpu(here)?, there: cpu(there)? })
+    }
+}

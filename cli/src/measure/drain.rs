@@ -1,0 +1,234 @@
+//! A queue filled and drained: what matching costs when all of a deep queue is matched, in an order
+//! of choice. The client has the queue.
+
+use std::time::Instant;
+
+use super::crew::Handle;
+use super::lane::Span;
+use super::side::{ANSWER, Batch, DATA, MeasureError, Side, takes_any};
+use crate::control::message::{Leg, Order, Queue, Traffic};
+use crate::link::{Buffer, Receiving};
+use crate::payload::{Direction, Stamp};
+
+/// What distances of adversarial tags are: a multiple of the prime that is the size of the widest-spread
+/// hash table of posted receives (UCX's), and of each power of two that other tables have.
+const ADVERSARIAL_STEP: u64 = 1021 << 20;
+
+/// One side of a drain.
+pub(super) struct Drain {
+    queue: Queue,
+    order: Order,
+    seed: u64,
+    /// By number in the queue.
+    buffers: Vec<Buffer>,
+    /// Messages of all rounds so far.
+    done: u64,
+}
+
+impl Drain {
+    /// `None` if the leg drains nothing.
+    pub(super) fn new(leg: &Leg) -> Option<Self> {
+        let Traffic::Drain { queue, order, seed } = leg.traffic else { return None };
+        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
+        let buffers = (0..leg.batch).map(|_| Buffer::zeroed(size)).collect();
+        Some(Self { queue, order, seed, buffers, done: 0 })
+    }
+
+    /// A round as the client: its queue is filled, then drained.
+    pub(super) fn batch<A: Handle>(
+        &mut self,
+        side: &mut Side<'_, A>,
+        batch: Batch,
+    ) -> Result<Span, MeasureError> {
+        side.await_fillers()?;
+        let order = self.order(batch);
+        let mut posted: Vec<Option<Receiving<A>>> = Vec::with_capacity(order.len());
+        let span = match self.queue {
+            Queue::Posted => {
+                for n in 0..order.len() {
+                    let receive = self.receive(side, n, n);
+                    posted.push(Some(receive));
+                }
+                side.begin(batch)?;
+                let start = Instant::now();
+                let go = side.link.send(ANSWER, Buffer::default());
+                for &n in &order {
+                    let Some(receiving) = posted[n].take() else { continue };
+                    self.buffers[n] = finish(side, receiving)?;
+                }
+                let span = Span::since(start);
+                side.finish_send(go)?;
+                span
+            }
+            Queue::Unexpected => {
+                side.begin(batch)?;
+                side.await_unexpected(batch.messages)?;
+                let start = Instant::now();
+                for (at, &n) in order.iter().enumerate() {
+                    let receive = self.receive(side, n, at);
+                    posted.push(Some(receive));
+                }
+                for (&n, receiving) in order.iter().zip(posted) {
+                    let Some(receiving) = receiving else { continue };
+                    self.buffers[n] = finish(side, receiving)?;
+                }
+                Span::since(start)
+            }
+        };
+        side.end_batch(batch);
+        self.check(side.leg, batch)?;
+        Ok(span)
+    }
+
+    /// The same from the other side, which has the messages.
+    pub(super) fn answer<A: Handle>(
+        &mut self,
+        side: &mut Side<'_, A>,
+        batch: Batch,
+    ) -> Result<(), MeasureError> {
+        // Unexpected messages arrive in the queue's order; the receives are the client's.
+        let order = match self.queue {
+            Queue::Posted => self.order(batch),
+            Queue::Unexpected => (0..batch.count()).collect(),
+        };
+        self.fill(side.leg, batch);
+        let go = match self.queue {
+            Queue::Posted => Some(side.link.receive(ANSWER, Buffer::default())),
+            Queue::Unexpected => None,
+        };
+        side.go(batch)?;
+        if let Some(go) = go {
+            side.finish(go)?;
+        }
+        let mut sending = Vec::with_capacity(order.len());
+        for &n in &order {
+            let buffer = std::mem::take(&mut self.buffers[n]);
+            sending.push(side.link.send(self.tag(n), buffer));
+        }
+        for (&n, send) in order.iter().zip(sending) {
+            self.buffers[n] = side.finish_send(send)?;
+        }
+        self.done += batch.messages;
+        side.end_batch(Batch { counts: false, ..batch });
+        Ok(())
+    }
+
+    /// The receive of message `n`, the `at`th that is posted.
+    fn receive<A: Handle>(&mut self, side: &Side<'_, A>, n: usize, at: usize) -> Receiving<A> {
+        let (tag, buffer) = (self.tag(n), std::mem::take(&mut self.buffers[n]));
+        if takes_any(side.leg, at as u64) {
+            side.link.receive_any(tag, buffer)
+        } else {
+            side.link.receive(tag, buffer)
+        }
+    }
+
+    fn tag(&self, n: usize) -> u64 {
+        let step = if self.order == Order::Adversarial { ADVERSARIAL_STEP } else { 1 };
+        DATA | (n as u64 * step)
+    }
+
+    /// The order of a round, the same on both sides.
+    fn order(&self, batch: Batch) -> Vec<usize> {
+        let mut order: Vec<_> = (0..batch.count()).collect();
+        match self.order {
+            Order::Forward => {}
+            Order::Reverse | Order::Adversarial => order.reverse(),
+            Order::Random => shuffle(&mut order, self.seed ^ self.done.rotate_left(32)),
+        }
+        order
+    }
+
+    fn stamp(&self, n: usize) -> Stamp {
+        Stamp { iteration: self.done + n as u64, direction: Direction::Pong, lane: 0 }
+    }
+
+    fn fill(&mut self, leg: &Leg, batch: Batch) {
+        for n in (0..batch.count()).filter(|_| leg.validate) {
+            let stamp = self.stamp(n);
+            if let Some(bytes) = self.buffers[n].as_mut_slice() {
+                stamp.fill(bytes);
+            }
+        }
+    }
+
+    fn check(&mut self, leg: &Leg, batch: Batch) -> Result<(), MeasureError> {
+        for n in (0..batch.count()).filter(|_| leg.validate) {
+            self.stamp(n).check(&self.buffers[n])?;
+        }
+        self.done += batch.messages;
+        Ok(())
+    }
+}
+
+fn finish<A: Handle>(side: &Side<'_, A>, request: Receiving<A>) -> Result<Buffer, MeasureError> {
+    let received = side.finish(request)?;
+    let (found, wanted) = (received.status.length, side.leg.size);
+    if found != wanted {
+        return Err(MeasureError::Length { found, wanted });
+    }
+    Ok(received.buffer)
+}
+
+/// Fisher and Yates, with splitmix64 for dice.
+fn shuffle(order: &mut [usize], seed: u64) {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    for last in (1..order.len()).rev() {
+        let place = (u128::from(next()) * (last as u128 + 1)) >> 64;
+        order.swap(last, usize::try_from(place).unwrap_or(last));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(order: Order, seed: u64) -> Drain {
+        let traffic = Traffic::Drain { queue: Queue::Posted, order, seed };
+        Drain::new(&Leg { traffic, batch: 100, ..Leg::sample() }).unwrap()
+    }
+
+    #[test]
+    fn each_order_has_every_message_once() {
+        let batch = Batch::of(100, true);
+        for order in [Order::Forward, Order::Reverse, Order::Random, Order::Adversarial] {
+            let mut numbers = drain(order, 1).order(batch);
+            let shuffled = !numbers.is_sorted() && !numbers.iter().rev().is_sorted();
+            assert_eq!(shuffled, order == Order::Random);
+            assert_eq!(numbers[0] == 0, order == Order::Forward);
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_seed_says_the_order_of_every_round() {
+        let batch = Batch::of(100, true);
+        let random = |seed| drain(Order::Random, seed);
+        assert_eq!(random(1).order(batch), random(1).order(batch));
+        assert_ne!(random(1).order(batch), random(2).order(batch));
+        let second = Drain { done: 100, ..random(1) };
+        assert_ne!(random(1).order(batch), second.order(batch));
+        // It stays what it is: figures are compared across versions.
+        let mut few = [0, 1, 2, 3, 4, 5, 6, 7];
+        shuffle(&mut few, 42);
+        assert_eq!(few, [4, 3, 2, 0, 7, 6, 1, 5]);
+    }
+
+    #[test]
+    fn adversarial_tags_share_a_bucket_and_stay_tags() {
+        let drain = drain(Order::Adversarial, 0);
+        let deepest = usize::try_from(crate::args::DEPTH_MAX).unwrap();
+        for n in [1, 2, 99, deepest] {
+            let number = drain.tag(n) - DATA;
+            assert!(number.is_multiple_of(1021) && number.is_multiple_of(1 << 20));
+            assert!(number < 1 << 56);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A thread's part of a measurement: its buffers, its tag, and what surrounds the measured loop.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::side::{ANSWER, Batch, DATA, MeasureError};
+use crate::control::message::{Leg, Traffic};
+use crate::link::{Access, Buffer, Link, Receiving, Sending};
+use crate::payload::{Direction, Stamp};
+
+/// Which part of the traffic a side plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Begins, and has the clock.
+    Client,
+    /// Answers.
+    Peer,
+    /// Sends to itself.
+    Alone,
+}
+
+impl Role {
+    /// What its payloads say.
+    fn outgoing(self) -> Direction {
+        if self == Role::Peer { Direction::Pong } else { Direction::Ping }
+    }
+
+    /// What those that it receives say.
+    fn incoming(self) -> Direction {
+        if self == Role::Client { Direction::Pong } else { Direction::Ping }
+    }
+}
+
+/// A batch's measured interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
+}
+
+impl Span {
+    pub(crate) fn since(start: Instant) -> Self {
+        Self { start, end: Instant::now() }
+    }
+
+    pub(crate) fn took(self) -> Duration {
+        self.end - self.start
+    }
+}
+
+/// One thread's part.
+pub(crate) struct Lane<A: Access> {
+    pub(super) leg: Leg,
+    pub(super) role: Role,
+    number: u64,
+    /// Messages of all batches so far in one direction: what stamps a payload.
+    done: u64,
+    pub(super) outgoing: Vec<Buffer>,
+    pub(super) incoming: Vec<Buffer>,
+    /// What all of `outgoing` is, where every message goes out of the same bytes.
+    single: Option<Arc<[u8]>>,
+    /// Those of `incoming` that hold messages of the last batch.
+    pub(super) fresh: Range<usize>,
+    /// Receives that are posted before a batch begins.
+    pub(super) posted: VecDeque<Receiving<A>>,
+    /// Round trips, or single trips, of the last batch.
+    pub(super) times_ns: Vec<u64>,
+}
+
+impl<A: Access> Lane<A> {
+    pub(crate) fn new(leg: &Leg, role: Role, number: u64) -> Self {
+        let (out, into) = slots(leg, role);
+        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
+        let zeroed = |count: u64| (0..count).map(|_| Buffer::zeroed(size)).collect::<Vec<_>>();
+        // One message at a time: the same buffer goes out and comes back.
+        let shared = leg.single_buffer && out > 1;
+        let single = shared.then(|| Arc::from(vec![0; size]));
+        Self {
+            leg: leg.clone(),
+            role,
+            number,
+            done: 0,
+            outgoing: if shared { Vec::new() } else { zeroed(out) },
+            incoming: zeroed(into),
+            single,
+            fresh: 0..0,
+            posted: VecDeque::new(),
+            times_ns: Vec::new(),
+        }
+    }
+
+    /// Before a batch begins: payloads are written, the first receives posted.
+    pub(crate) fn prepare(&mut self, link: &Link<A>, batch: Batch) {
+        self.fill(batch);
+        self.times_ns.clear();
+        self.posted.clear();
+        let count = batch.count();
+        self.fresh = 0..count.min(self.incoming.len());
+        let first = match (self.leg.traffic, self.role) {
+            (_, Role::Alone) => 0,
+            (Traffic::PingPong, Role::Peer) => 1,
+            (Traffic::Stream, Role::Peer) | (Traffic::Both, _) => self.ahead().min(count),
+            _ => 0,
+        };
+        if self.leg.single_buffer && self.is_stream() && self.role != Role::Alone {
+            // Those posted come back one by one, the last messages of the batch in them.
+            let rest = self.incoming.split_off(first);
+            self.fresh = rest.len()..rest.len() + first;
+            for buffer in std::mem::replace(&mut self.incoming, rest) {
+                self.posted.push_back(self.receive(link, buffer));
+            }
+            return;
+        }
+        for at in 0..first {
+            let receiving = self.receive_into(link, at);
+            self.posted.push_back(receiving);
+        }
+    }
+
+    /// What the last batch's messages said must be what they should have said.
+    pub(crate) fn check(&mut self, batch: Batch) -> Result<(), MeasureError> {
+        let first = self.done;
+        self.done += batch.messages;
+        if !self.leg.validate {
+            return Ok(());
+        }
+        let direction = self.role.incoming();
+        for (number, buffer) in (first..).zip(&self.incoming[self.fresh.clone()]) {
+            let iteration = if self.leg.single_buffer { first } else { number };
+            Stamp { iteration, direction, lane: self.number }.check(buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what the batch's messages are to say.
+    fn fill(&mut self, batch: Batch) {
+        let (done, lane, direction) = (self.done, self.number, self.role.outgoing());
+        if let Some(single) = &mut self.single {
+            let clones = self.leg.window.min(batch.messages);
+            self.outgoing.clear();
+            if self.leg.validate
+                && let Some(bytes) = Arc::get_mut(single)
+            {
+                Stamp { iteration: done, direction, lane }.fill(bytes);
+            }
+            let clones = (0..clones).map(|_| Buffer::from(Arc::clone(single)));
+            self.outgoing.extend(clones);
+            return;
+        }
+        if !self.leg.validate {
+            return;
+        }
+        let count = batch.count().min(self.outgoing.len());
+        for (iteration, buffer) in (done..).zip(&mut self.outgoing[..count]) {
+            if let Some(bytes) = buffer.as_mut_slice() {
+                Stamp { iteration, direction, lane }.fill(bytes);
+            }
+        }
+    }
+
+    /// Round trips of the last batch; single trips count twice, so that half of each is one way.
+    pub(crate) fn times_ns(&self) -> impl Iterator<Item = u64> + '_ {
+        let ways = if self.role == Role::Alone { 2 } else { 1 };
+        self.times_ns.iter().map(move |ns| ns.saturating_mul(ways))
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(self.leg.traffic, Traffic::Stream | Traffic::Both)
+    }
+
+    pub(super) fn window(&self) -> usize {
+        usize::try_from(self.leg.window).unwrap_or(usize::MAX)
+    }
+
+    /// Receives that are posted at a time.
+    pub(super) fn ahead(&self) -> usize {
+        usize::try_from(self.leg.ahead()).unwrap_or(usize::MAX)
+    }
+
+    /// The measured receive.
+    #[inline]
+    pub(super) fn receive(&self, link: &Link<A>, buffer: Buffer) -> Receiving<A> {
+        let tag = DATA | self.number;
+        if self.leg.wildcard_recv {
+            link.receive_any(tag, buffer)
+        } else {
+            link.receive(tag, buffer)
+        }
+    }
+
+    /// The same into a buffer of its own.
+    #[inline]
+    pub(super) fn receive_into(&mut self, link: &Link<A>, at: usize) -> Receiving<A> {
+        let buffer = std::mem::take(&mut self.incoming[at]);
+        self.receive(link, buffer)
+    }
+
+    /// The measured send.
+    #[inline]
+    pub(super) fn send_from(&mut self, link: &Link<A>, at: usize) -> Sending<A> {
+        link.send(DATA | self.number, std::mem::take(&mut self.outgoing[at]))
+    }
+
+    pub(super) fn receive_answer(&self, link: &Link<A>) -> Receiving<A> {
+        link.receive(ANSWER | self.number, Buffer::default())
+    }
+
+    pub(super) fn send_answer(&self, link: &Link<A>) -> Sending<A> {
+        link.send(ANSWER | self.number, Buffer::default())
+    }
+
+    /// A message that is shorter or longer than it should be.
+    #[inline]
+    pub(super) fn check_length(&self, found: u64) -> Result<(), MeasureError> {
+        if found == self.leg.size {
+            return Ok(());
+        }
+        Err(MeasureError::Length { found, wanted: self.leg.size })
+    }
+}
+
+/// Buffers that a lane sends from and receives into.
+fn slots(leg: &Leg, role: Role) -> (u64, u64) {
+    let (sends, receives) = match (leg.traffic, role) {
+        (Traffic::Stream, Role::Client) => (1, 0),
+        (Traffic::Stream, Role::Peer) => (0, 1),
+        _ => (1, 1),
+    };
+    let (out, into) = match (leg.single_buffer, leg.traffic) {
+        (false, _) => (leg.batch, leg.batch),
+        (true, Traffic::PingPong) => (1, 1),
+        (true, _) => (leg.window.max(2), leg.ahead().min(leg.batch)),
+    };
+    (out * sends, into * receives)
+}

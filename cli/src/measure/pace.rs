@@ -1,0 +1,361 @@
+//! An open loop: messages leave at planned times, whatever became of those before, and each one's
+//! latency counts from its planned time. A stall therefore shows in all messages that it delayed,
+//! those included that would have been sent meanwhile (coordinated omission is not hidden).
+//!
+//! Both sides read the same clock, so the receiving side takes the time, one way. It keeps the samples
+//! until the last message, which says how many there were, and then hands them over.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use super::crew::Handle;
+use super::side::{ANSWER, Batch, DATA, MeasureError, Side};
+use crate::args::ITERS_MAX;
+use crate::control::message::{Leg, Traffic};
+use crate::link::{Buffer, LinkError, Receiving, Sending};
+use crate::payload::{Direction, Stamp};
+use crate::samples::Samples;
+
+/// What says that there is no more.
+const END: u64 = 7 << 56;
+/// From the first reading of the plan's clock to the first planned time.
+const LEAD_NS: u64 = 20_000;
+/// How often the plan's side looks whether to go on.
+const TICK_NS: u64 = 5_000_000;
+/// Samples kept aside while messages come without a pause.
+const ASIDE: usize = 8192;
+/// Polls without a message between two looks for the end.
+const POLLS_PER_LOOK: u32 = 64;
+/// Most bytes of samples that are taken from the other side.
+const RESULT_BYTES_MAX: u64 = 64 << 20;
+/// The share of the plan that has to be kept to for a rate to count as held.
+const HELD: f64 = 0.99;
+
+/// How well a plan was kept to.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct Pace {
+    pub(crate) planned_per_s: f64,
+    pub(crate) sent_per_s: f64,
+    /// Whether what was planned was sent, but for one in a hundred.
+    pub(crate) held: bool,
+    /// How late the latest message left, in ns.
+    pub(crate) late_max_ns: u64,
+}
+
+/// What came of a phase.
+pub(super) struct Paced {
+    pub(super) sent: u64,
+    pub(super) took: Duration,
+    pub(super) samples: Samples,
+    pub(super) pace: Pace,
+    pub(super) interrupted: bool,
+}
+
+/// The clock that both sides read, in ns.
+fn clock_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
+}
+
+/// Planned times one after the other, counted from the first.
+struct Schedule {
+    interval_ps: u64,
+    next_ps: u64,
+}
+
+impl Schedule {
+    fn new(leg: &Leg) -> Self {
+        let interval_ps = match leg.traffic {
+            Traffic::Paced { interval_ps } => interval_ps,
+            _ => 0,
+        };
+        Self { interval_ps, next_ps: 0 }
+    }
+
+    /// The next planned time in ns from the first.
+    #[inline]
+    fn next(&mut self) -> u64 {
+        let ns = self.next_ps / 1000;
+        self.next_ps = self.next_ps.saturating_add(self.interval_ps);
+        ns
+    }
+}
+
+/// The sending side's buffers, and where it is in the sequence of stamps.
+pub(super) struct Out {
+    free: Vec<Buffer>,
+    done: u64,
+}
+
+impl Out {
+    pub(super) fn new(leg: &Leg) -> Self {
+        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
+        Self { free: (0..leg.window).map(|_| Buffer::zeroed(size)).collect(), done: 0 }
+    }
+
+    /// Sends by plan until a limit is reached or `tick` says no. At least one message if it counts.
+    pub(super) fn phase<A: Handle>(
+        &mut self,
+        side: &mut Side<'_, A>,
+        limits: (u64, Duration),
+        counts: bool,
+        tick: &mut impl FnMut() -> bool,
+    ) -> Result<Paced, MeasureError> {
+        let (iters, time) = limits;
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut schedule = Schedule::new(side.leg);
+        let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
+        let (mut sent, mut late_max_ns, mut interrupted) = (0u64, 0, false);
+        let base_ns = clock_ns();
+        side.await_fillers()?;
+        side.begin(Batch { messages: 1, counts, base_ns })?;
+        let start = clock_ns() + LEAD_NS;
+        let offset = u32::try_from(start - base_ns)
+            .map_err(|_| LinkError::Stuck(Duration::from_nanos(start - base_ns)))?;
+        let (mut now, mut ticked) = (start, start);
+        let mut last_planned = start;
+        while sent < iters {
+            let buffer = match self.free.pop() {
+                Some(buffer) => buffer,
+                None => match sending.pop_front() {
+                    Some(oldest) => side.finish_send(oldest)?,
+                    None => break,
+                },
+            };
+            let buffer = self.stamped(side.leg, buffer, sent);
+            let after = schedule.next();
+            if after >= time_ns && !(counts && sent == 0) {
+                self.free.push(buffer);
+                break;
+            }
+            let planned = start + after;
+            let mut polls = 0;
+            loop {
+                now = clock_ns();
+                if now.saturating_sub(ticked) > TICK_NS {
+                    ticked = now;
+                    interrupted = !tick();
+                }
+                if now >= planned || interrupted {
+                    break;
+                }
+                side.link.progress();
+                if side.link.pause(&mut polls) {
+                    return Err(LinkError::Attention.into());
+                }
+            }
+            // A plan that can't be kept to ends in time all the same.
+            if interrupted || (now.saturating_sub(start) >= time_ns && sent > 0) {
+                self.free.push(buffer);
+                break;
+            }
+            late_max_ns = late_max_ns.max(now - planned);
+            let request = match sent {
+                0 => side.link.send_with(DATA, buffer, offset),
+                _ => side.link.send(DATA, buffer),
+            };
+            sending.push_back(request);
+            last_planned = planned;
+            sent += 1;
+            while let Some(result) = sending.front_mut().and_then(Sending::test) {
+                sending.pop_front();
+                self.free.push(result.map_err(LinkError::from)?.buffer);
+            }
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
+        let end = side.link.send_with(END, Buffer::default(), sent as u32);
+        side.finish_send(end)?;
+        for request in sending {
+            self.free.push(side.finish_send(request)?);
+        }
+        self.done += sent;
+        let samples = receive_samples(side, sent)?;
+        let took = Duration::from_nanos(now.saturating_sub(start));
+        let pace =
+            pace(side.leg, sent, last_planned - start, now.saturating_sub(start), late_max_ns);
+        Ok(Paced { sent, took, samples, pace, interrupted })
+    }
+
+    fn stamped(&self, leg: &Leg, mut buffer: Buffer, sent: u64) -> Buffer {
+        if leg.validate
+            && let Some(bytes) = buffer.as_mut_slice()
+        {
+            stamp(self.done + sent).fill(bytes);
+        }
+        buffer
+    }
+}
+
+fn stamp(iteration: u64) -> Stamp {
+    Stamp { iteration, direction: Direction::Ping, lane: 0 }
+}
+
+/// `planned_ns` and `took_ns` are from the first planned time to the last one, and to the time that it
+/// left at.
+fn pace(leg: &Leg, sent: u64, planned_ns: u64, took_ns: u64, late_max_ns: u64) -> Pace {
+    let Traffic::Paced { interval_ps } = leg.traffic else {
+        unreachable!("only paced legs come here")
+    };
+    let planned_per_s = 1e12 / interval_ps.max(1) as f64;
+    // An interval more: each message has its own.
+    let interval_ns = interval_ps as f64 / 1e3;
+    let took = planned_ns.max(took_ns) as f64 + interval_ns;
+    let share = (planned_ns as f64 + interval_ns) / took;
+    let sent_per_s = if sent == 0 { 0.0 } else { planned_per_s * share };
+    let round = |rate: f64| (rate * 10.0).round() / 10.0;
+    Pace {
+        planned_per_s: round(planned_per_s),
+        sent_per_s: round(sent_per_s),
+        held: share >= HELD,
+        late_max_ns,
+    }
+}
+
+/// The receiving side.
+pub(super) struct In<A: Handle> {
+    free: Vec<Buffer>,
+    posted: VecDeque<Receiving<A>>,
+    done: u64,
+}
+
+impl<A: Handle> In<A> {
+    pub(super) fn new(leg: &Leg) -> Self {
+        Self { free: Out::new(leg).free, posted: VecDeque::new(), done: 0 }
+    }
+
+    /// Receives until the end of a phase; hands the samples over.
+    pub(super) fn answer(
+        &mut self,
+        side: &mut Side<'_, A>,
+        batch: Batch,
+    ) -> Result<(), MeasureError> {
+        for buffer in self.free.drain(..) {
+            self.posted.push_back(receive(side, buffer));
+        }
+        let mut schedule = Schedule::new(side.leg);
+        let mut samples = Samples::new();
+        let mut aside: Vec<u64> = Vec::with_capacity(ASIDE);
+        let (mut start, mut came, mut polls) = (None, 0u64, 0u32);
+        let mut sent: Option<u32> = None;
+        side.go(batch)?;
+        #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
+        while sent != Some(came as u32) {
+            let Some(result) = self.posted.front_mut().and_then(Receiving::test) else {
+                if aside.len() >= ASIDE / 8 {
+                    aside.drain(..).for_each(|ns| samples.record_one_way(ns));
+                }
+                if side.link.pause(&mut polls) {
+                    return Err(LinkError::Attention.into());
+                }
+                if polls.is_multiple_of(POLLS_PER_LOOK) && sent.is_none() {
+                    sent = side
+                        .link
+                        .waiting(END)
+                        .map(|sent| sent.ok_or(MeasureError::Token))
+                        .transpose()?;
+                }
+                continue;
+            };
+            let now = clock_ns();
+            self.posted.pop_front();
+            let received = result.map_err(LinkError::from)?;
+            let start = match start {
+                Some(start) => start,
+                None => {
+                    let offset = received.status.immediate.ok_or(MeasureError::Token)?;
+                    *start.insert(batch.base_ns.saturating_add(offset.into()))
+                }
+            };
+            aside.push(now.saturating_sub(start.saturating_add(schedule.next())));
+            if aside.len() == ASIDE {
+                aside.drain(..).for_each(|ns| samples.record_one_way(ns));
+            }
+            let (found, wanted) = (received.status.length, side.leg.size);
+            if found != wanted {
+                return Err(MeasureError::Length { found, wanted });
+            }
+            if side.leg.validate {
+                stamp(self.done + came).check(&received.buffer)?;
+            }
+            self.posted.push_back(receive(side, received.buffer));
+            (came, polls) = (came + 1, 0);
+        }
+        // The end itself is received after the count is taken: it is none of the measured ones.
+        side.end_batch(batch);
+        self.done += came;
+        aside.into_iter().for_each(|ns| samples.record_one_way(ns));
+        for receiving in self.posted.drain(..) {
+            // A message beyond those that were announced is none of ours.
+            let buffer = side.link.take_back(receiving)?.ok_or(MeasureError::Token)?;
+            self.free.push(buffer);
+        }
+        side.finish(side.link.receive(END, Buffer::default()))?;
+        send_samples(side, &samples)
+    }
+}
+
+fn receive<A: Handle>(side: &Side<'_, A>, buffer: Buffer) -> Receiving<A> {
+    if side.leg.wildcard_recv {
+        side.link.receive_any(DATA, buffer)
+    } else {
+        side.link.receive(DATA, buffer)
+    }
+}
+
+/// First their length, then the samples.
+fn send_samples<A: Handle>(side: &Side<'_, A>, samples: &Samples) -> Result<(), MeasureError> {
+    let bytes = samples.emit();
+    let length = Buffer::from((bytes.len() as u64).to_le_bytes().to_vec());
+    side.finish_send(side.link.send(ANSWER, length))?;
+    side.finish_send(side.link.send(ANSWER, Buffer::from(bytes))).map(drop)
+}
+
+fn receive_samples<A: Handle>(side: &Side<'_, A>, sent: u64) -> Result<Samples, MeasureError> {
+    let length = side.finish(side.link.receive(ANSWER, Buffer::zeroed(8)))?;
+    let length = length.data().try_into().map(u64::from_le_bytes);
+    let length = length.ok().filter(|&length| length <= RESULT_BYTES_MAX);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    let length = length.ok_or(MeasureError::Samples)?;
+    let bytes = side.finish(side.link.receive(ANSWER, Buffer::zeroed(length)))?;
+    let samples = Samples::parse(bytes.data(), ITERS_MAX).ok_or(MeasureError::Samples)?;
+    if samples.count() == sent { Ok(samples) } else { Err(MeasureError::Samples) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leg(interval_ps: u64) -> Leg {
+        Leg { traffic: Traffic::Paced { interval_ps }, ..Leg::sample() }
+    }
+
+    #[test]
+    fn planned_times_do_not_drift() {
+        let mut schedule = Schedule::new(&leg(333_333));
+        let times: Vec<_> = (0..3_000_001).map(|_| schedule.next()).collect();
+        assert_eq!(times[..4], [0, 333, 666, 999]);
+        assert_eq!(times[3_000_000], 999_999_000);
+    }
+
+    #[test]
+    fn a_plan_is_held_or_it_is_not() {
+        // A thousand a second for a second.
+        let held = pace(&leg(1_000_000_000), 1000, 999_000_000, 999_000_100, 7);
+        let want = Pace { planned_per_s: 1000.0, sent_per_s: 1000.0, held: true, late_max_ns: 7 };
+        assert_eq!(held, want);
+        let slow = pace(&leg(1_000_000_000), 500, 499_000_000, 999_000_000, 500_000_000);
+        assert_eq!((slow.sent_per_s, slow.held), (500.0, false));
+        assert!(!pace(&leg(1000), 100, 99, 200, 101).held);
+    }
+
+    #[test]
+    fn the_clock_goes_on() {
+        let first = clock_ns();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(clock_ns() - first >= 2_000_000);
+    }
+}

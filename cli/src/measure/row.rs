@@ -1,0 +1,149 @@
+//! From what was measured to the figures of a row.
+
+use serde::Serialize;
+
+use super::client::Measured;
+use super::pace::Pace;
+use crate::control::message::{Leg, Order, Queue, Traffic};
+use crate::json::{Matching, Row};
+use crate::samples::Latency;
+use crate::units::show_count;
+
+/// What a row has in some tests only: absent in the others.
+#[derive(Clone, Default, Serialize)]
+pub(crate) struct More {
+    /// Threads that shared a worker on each side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) threads: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) per_thread: Vec<PerThread>,
+    /// Messages whose bytes were checked, where those are not all: `iters` counts round trips or
+    /// messages, this one looks, each on every side that receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checked: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pace: Option<Pace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drain: Option<Drained>,
+    /// Whether it ended before its time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) interrupted: bool,
+}
+
+/// One thread's share of a row.
+#[derive(Clone, Serialize)]
+pub(crate) struct PerThread {
+    pub(crate) iters: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_ns: Option<Latency>,
+    pub(crate) messages_per_s: u64,
+}
+
+/// How a queue was drained.
+#[derive(Clone, Serialize)]
+pub(crate) struct Drained {
+    pub(crate) queue: Queue,
+    pub(crate) order: Order,
+    pub(crate) seed: u64,
+    pub(crate) rounds: u64,
+    pub(crate) ns_per_message: PerMessage,
+}
+
+/// Over all rounds.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct PerMessage {
+    pub(crate) min: f64,
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
+    let latency_ns = measured.samples.halved();
+    let seconds = measured.took.as_secs_f64();
+    let rate = |iters: u64, seconds: f64| {
+        (seconds > 0.0).then(|| measured.ways as f64 * iters as f64 / seconds)
+    };
+    let messages_per_s = match &measured.pace {
+        Some(pace) => Some(pace.sent_per_s),
+        None => rate(measured.iters, seconds),
+    };
+    // A drain's queue is its depth.
+    let (posted, unexpected) = match leg.traffic {
+        Traffic::Drain { queue: Queue::Posted, .. } => (leg.batch, 0),
+        Traffic::Drain { queue: Queue::Unexpected, .. } => (0, leg.batch),
+        _ => (leg.posted_depth, leg.unexpected_depth),
+    };
+    let per_thread = measured.threads.iter().map(|thread| PerThread {
+        iters: thread.iters,
+        latency_ns: thread.samples.halved(),
+        messages_per_s: rate(thread.iters, thread.took.as_secs_f64()).map_or(0, whole),
+    });
+    Row {
+        size: leg.size,
+        posted_depth: posted,
+        unexpected_depth: unexpected,
+        wildcard_percent: leg.wildcard_percent,
+        iters: measured.iters,
+        samples: measured.samples.count(),
+        latency_ns,
+        bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * leg.size as f64)),
+        messages_per_s: messages_per_s.map(whole),
+        more: More {
+            threads: leg.threads,
+            per_thread: per_thread.collect(),
+            checked: measured.checked,
+            pace: measured.pace,
+            drain: drained(leg, measured),
+            interrupted: measured.interrupted,
+        },
+        blocks: measured.blocks.figures(),
+        histogram: None,
+    }
+}
+
+fn drained(leg: &Leg, measured: &Measured) -> Option<Drained> {
+    let (Traffic::Drain { queue, order, seed }, Some(rounds)) = (leg.traffic, measured.rounds)
+    else {
+        return None;
+    };
+    let mean = measured.took.as_secs_f64() * 1e9 / measured.iters.max(1) as f64;
+    let (min, max) = (tenths(rounds.least_ns), tenths(rounds.most_ns));
+    let ns_per_message = PerMessage { min, mean: tenths(mean), max };
+    Some(Drained { queue, order, seed, rounds: rounds.count, ns_per_message })
+}
+
+/// Where receives were matched, for people.
+pub(super) fn where_matched(matching: &Matching) -> String {
+    let Matching { hardware, posted, unexpected, not_offloaded: why } = *matching;
+    let mut said = format!(
+        "{} receives: {} in hardware, {} posted, {} unexpected",
+        show_count(hardware + posted + unexpected),
+        show_count(hardware),
+        show_count(posted),
+        show_count(unexpected),
+    );
+    let reasons = [
+        ("too small", why.too_small),
+        ("list full", why.list_full),
+        ("order", why.order),
+        ("source", why.source),
+        ("memory", why.memory),
+        ("phase", why.phase),
+        ("no NIC that matches", why.off),
+    ];
+    let reasons = reasons.iter().filter(|(_, count)| *count > 0);
+    let reasons: Vec<_> = reasons.map(|(why, n)| format!("{why} {}", show_count(*n))).collect();
+    if !reasons.is_empty() {
+        said += &format!("; not in hardware because: {}", reasons.join(", "));
+    }
+    said
+}

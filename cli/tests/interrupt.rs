@@ -1,0 +1,143 @@
+//! ^C: what was measured so far is told, the exit status says so, and nobody stays behind.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Server, children, command, eventually, lives, text};
+use serde_json::Value;
+
+fn start(line: &str) -> Child {
+    let mut command = command(line);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A terminal's ^C goes to a whole process group: this is one.
+    command.process_group(0).spawn().unwrap()
+}
+
+/// What ^C at a terminal does.
+fn interrupt(child: &Child) {
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+}
+
+/// How it ends: status, standard output, standard error.
+fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
+    let (mut said, mut errors) = (String::new(), String::new());
+    out.read_to_string(&mut said).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    (child.wait().unwrap().code(), said, errors)
+}
+
+#[test]
+fn rows_so_far_are_told() {
+    for line in [
+        "lat --sizes 8,16,32 --duration 400ms",
+        "bibw --sizes 8,16,32 --duration 400ms",
+        "lat --sizes 8,16,32 --duration 400ms --threads 2",
+        "lat --sizes 8,16,32 --duration 400ms --rate 1k",
+        "rate --sizes 8,16,32 --duration 400ms --self",
+        "depth --drain --depths 8,16,32 --duration 400ms",
+    ] {
+        let mut child = start(line);
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        // After the first row the others are still to be measured.
+        let mut head = String::new();
+        while !head
+            .lines()
+            .last()
+            .is_some_and(|line| line.trim_start().starts_with(char::is_numeric))
+            && !head.lines().last().is_some_and(|line| line.trim_start().starts_with("posted   "))
+        {
+            assert_ne!(out.read_line(&mut head).unwrap(), 0, "{line}: {head}");
+        }
+        let second = children(child.id());
+        interrupt(&child);
+        let (status, rest, errors) = end(child, out);
+        assert_eq!(status, Some(130), "{line}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{line}: {errors}");
+        assert!(errors.contains("interrupted"), "{line}: {errors}");
+        assert!(rest.contains("# interrupted "), "{line}: {rest}");
+        assert!(rest.contains("# matched "), "{line}: {rest}");
+        assert!(second.into_iter().all(|pid| !lives(pid)), "{line}");
+    }
+}
+
+#[test]
+fn json_is_whole_and_marked() {
+    let mut child = start("lat --sizes 8 --duration 60s --warmup 0 --json -");
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let (status, line, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    let document: Value = serde_json::from_str(&line).unwrap();
+    assert!(line.ends_with(",\"interrupted\":true}\n"), "{line}");
+    // On a busy machine it may not have come to the first batch.
+    let rows = document["results"].as_array().unwrap();
+    for row in rows {
+        assert_eq!((&row["interrupted"], &row["samples"]), (&true.into(), &row["iters"]));
+    }
+    let iters: u64 = rows.iter().map(|row| row["iters"].as_u64().unwrap()).sum();
+    assert_eq!(document["matching"]["posted"], 2 * iters);
+    // Whoever is not interrupted does not say so.
+    let whole = common::json("lat --sizes 8 --iters 5 --json -");
+    assert!(whole.get("interrupted").is_none() && whole["results"][0].get("interrupted").is_none());
+}
+
+#[test]
+fn the_tour_keeps_the_tests_so_far() {
+    let mut child = start("--json -");
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let (status, line, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    let documents: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(documents.as_array().unwrap().last().unwrap()["interrupted"], true);
+}
+
+#[test]
+fn a_server_goes_on() {
+    let mut server = Server::start("");
+    let mut child = start(&format!("lat 127.0.0.1:{} --sizes 8 --duration 60s", server.port));
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(server.child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let (status, said, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    assert!(said.contains("# interrupted "), "{said}");
+    // For the server this client was as good as any.
+    let line = server.logged();
+    assert!(line.contains("served, "), "{line}");
+    assert!(eventually(|| children(server.child.id()).is_empty()));
+    let output = server.client("lat --sizes 8 --iters 5");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_second_one_ends_at_once() {
+    let mut child = start("lat --sizes 8 --duration 60s");
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(child.id()).len() == 1));
+    let second = children(child.id())[0];
+    std::thread::sleep(Duration::from_millis(300));
+    // The other side does not answer any more, so that the first ^C is of no use.
+    let signal = |name: &str, pid: u32| {
+        Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    };
+    signal("-STOP", second);
+    std::thread::sleep(Duration::from_millis(100));
+    signal("-INT", child.id());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the other side");
+    signal("-INT", child.id());
+    let (status, _, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    assert!(eventually(|| !lives(second)), "nobody is left, not even one that is stopped");
+}
