@@ -366,6 +366,44 @@ mod tests {
     }
 
     #[test]
+    fn hostile_files_are_refused_or_compared_but_never_a_panic() {
+        let sound = serde_json::json!({"schema": 1, "tool": "tagperf", "test": "lat", "device": "shm",
+            "config": {"cpu": "x", "threads": [1]}, "results": [{"size": 8, "posted_depth": 4,
+            "latency_ns": {"min": 1, "p50": 2.5, "p90": 3, "p99": 4, "p999": 5, "max": 6},
+            "messages_per_s": 7, "pace": {"planned_per_s": 3}, "blocks": {"latency_ns":
+            [2.0, 3.0, 1e300, 5e-324, 4, 4]}}]});
+        let sound = sound.to_string().into_bytes();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let (mut read, whole) = (0, Run::parse(&sound).unwrap());
+        for _ in 0..20_000 {
+            let mut bytes = sound.clone();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(4) {
+                    0 => bytes[at] = b"0123456789-+.eE\"{}[]:,\\ "[random(25)],
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, b"0123456789-.e"[random(13)]),
+                    _ => bytes[at] ^= 1 << random(8),
+                }
+            }
+            if let Ok(run) = Run::parse(&bytes) {
+                read += 1;
+                let names = ["a".to_owned(), "b".to_owned()];
+                if let Ok(comparison) = Comparison::new(names, &whole, &run, 5.0) {
+                    let _ = (comparison.text(Style::plain()), comparison.judge());
+                }
+            }
+        }
+        assert!((1000..19_000).contains(&read), "{read}");
+    }
+
+    #[test]
     fn the_table_lines_up() {
         let old = run("lat", "latency_ns", &around(1000.0));
         let (_, comparison) = verdict(&old, &run("lat", "latency_ns", &around(1200.0)), 5.0);

@@ -88,6 +88,66 @@ fn osu_is_read_as_existing_scripts_read_it() {
 }
 
 #[test]
+fn every_shape_has_every_form() {
+    for (args, rows) in [
+        ("bibw --sizes 8,64K", 2),
+        ("lat --sizes 8 --threads 1,2", 2),
+        ("lat --sizes 8 --rate 20k", 1),
+        ("bw --sizes 8 --single-buffer", 1),
+        ("lat --sizes 8 --self", 1),
+        ("depth --queue posted --depths 0,64 --wildcard 0,50", 4),
+        ("depth --drain --depths 64,128 --queue unexpected --order reverse", 2),
+    ] {
+        let json = Scratch::new(&format!("shape-{}.json", args.len()));
+        let svg = Scratch::new(&format!("shape-{}.svg", args.len()));
+        let args = format!("{args} --iters 640");
+        let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
+        let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!((columns.len(), columns[0]), (rows + 1, 23), "{csv}");
+        assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
+        assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
+        let osu = said(&format!("{args} --osu"));
+        assert_eq!(osu.lines().filter(|line| !line.starts_with('#')).count(), rows, "{osu}");
+        // Each row finds its like in another run, none another.
+        let compared = said(&format!("{args} --baseline {} --fail-if-slower 10000", json.name()));
+        assert!(compared.contains(&format!("{rows} compared")), "{compared}");
+        assert!(!compared.contains("alone"), "{compared}");
+    }
+    let drained = said("depth --drain --depths 64 --queue posted --order reverse --iters 64 --csv");
+    assert!(drained.contains("drain,shm,8,64,0,") && drained.contains(",posted,reverse,,false"));
+    assert!(
+        said("depth --depths 64 --queue posted --wildcard 0 --iters 50 --osu").contains("\n64  ")
+    );
+}
+
+#[test]
+fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
+    let old = Scratch::new("interrupted.json");
+    said(&format!("lat --sizes 8 --iters 300 --json {}", old.name()));
+    for form in ["--csv", "--osu", "--json-stream"] {
+        let svg = Scratch::new(&format!("interrupted{form}.svg"));
+        let more = format!("--baseline {} --plot {}", old.name(), svg.name());
+        let child = command(&format!("lat --sizes 8 --duration 60s {form} {more}"))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+        let rows = text(&output.stdout);
+        match form {
+            "--csv" => assert!(rows.trim_end().ends_with(",true"), "{rows}"),
+            "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
+            _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
+        }
+        assert!(svg.read().contains("Latency"));
+    }
+}
+
+#[test]
 fn a_stream_has_a_line_for_each_result_and_for_each_second() {
     let lines = said("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

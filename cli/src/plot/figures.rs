@@ -57,10 +57,12 @@ fn figure(group: &[&Entry]) -> Figure {
 
 /// What else there is to tell results of one size and depth apart.
 fn variant(entry: &Entry) -> String {
-    let depths = ["posted_depth", "unexpected_depth", "wildcard_percent"];
+    // Which queue is deep is told by the depths.
+    let depths = ["posted_depth", "unexpected_depth", "wildcard_percent", "queue"];
     let others = entry.key.parameters.iter().filter(|(name, _)| !depths.contains(&name.as_str()));
     let others = others.map(|(name, value)| match (name.as_str(), value.as_str()) {
-        ("order" | "queue", value) => value.to_owned(),
+        ("order", value) => value.to_owned(),
+        ("threads", count) => format!("{count} threads"),
         (name, "true") => name.to_owned(),
         (name, value) => format!("{name} {value}"),
     });
@@ -95,7 +97,13 @@ fn by_variant(group: &[&Entry], place: impl Fn(&Entry) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for entry in group {
         let (name, point) = (variant(entry), (place(entry), value(entry)));
-        let name = if name.is_empty() { entry.key.test.clone() } else { name };
+        let name = match name.is_empty() {
+            true if group.iter().any(|e| e.key.parameters.contains_key("threads")) => {
+                "1 thread".into()
+            }
+            true => entry.key.test.clone(),
+            false => name,
+        };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => lines.push(Line { name, points: vec![point] }),
@@ -218,7 +226,10 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
     let size =
         if sizes_vary { String::new() } else { format!(", {}", show_size(group[0].key.size)) };
     Figure {
-        title: format!("{title} by matching depth{size}"),
+        title: match group[0].key.test.as_str() {
+            "drain" => format!("{title} by its depth{size}"),
+            _ => format!("{title} by matching depth{size}"),
+        },
         x: Axis { label: x.into(), scale: Scale::Sizes },
         y: Axis { label: median_of(group[0], label), scale: Scale::FromZero },
         lines,
@@ -324,11 +335,16 @@ mod tests {
         assert_eq!(figure.title, "Latency by threads a side, 8 B");
         assert_eq!(figure.lines[0].points, [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
         let order = |depth, order: &str| {
-            with(row(8, depth, 0, 1.0), &format!("\"drain\":{{\"order\":\"{order}\"}}"))
+            let drain = format!("\"drain\":{{\"queue\":\"posted\",\"order\":\"{order}\"}}");
+            with(row(8, depth, 0, 1.0), &drain)
         };
         let orders = [order(16, "forward"), order(64, "forward"), order(16, "reverse")];
         let of_orders = figures(&run(&orders));
         assert_eq!(names(&of_orders[0]), ["posted, forward", "posted, reverse"]);
+        let two = [row(8, 0, 0, 1.0), row(64, 0, 0, 1.0)]
+            .map(|row| [with(row.clone(), "\"threads\":1"), with(row, "\"threads\":2")]);
+        let figures_of_two = figures(&run(&two.concat()));
+        assert_eq!(names(&figures_of_two[0]), ["1 thread", "2 threads"]);
         let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)].map(|r| [with(r.clone(), "\"x\":1"), r]);
         let figures = figures(&run(&both.concat()));
         assert_eq!((figures.len(), names(&figures[0])), (1, vec!["x 1", "lat"]));
