@@ -38,8 +38,11 @@ mod config;
 mod envelope;
 mod error;
 mod message;
+#[cfg(all(loom, test))]
+mod model;
 pub mod raw;
 mod request;
+mod sync;
 mod wait;
 mod worker;
 

@@ -4,16 +4,17 @@ use std::hint::spin_loop;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::thread::{self, yield_now};
 use std::time::Duration;
 
 use tagmatch_fallback::RequestId;
-use tagmatch_hw::sleep::{Nudge, sleep_until_readable};
 
 use crate::access::sealed::Sealed;
 use crate::access::{Access, State};
 use crate::error::Error;
+use crate::sync::thread::{self, yield_now};
+use crate::sync::{AtomicBool, Nudge, sleep_until_readable, thread_local};
 
 /// The longest sleep without a look around. A bound against the unforeseen: nothing relies on it.
 #[cfg(not(test))]
@@ -153,14 +154,13 @@ fn sleep<A: Access, R>(
 /// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
 #[derive(Debug)]
 pub struct ProgressThread {
-    stop: Arc<std::sync::atomic::AtomicBool>,
+    stop: Arc<AtomicBool>,
     nudge: Arc<Nudge>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl ProgressThread {
     pub(crate) fn spawn(access: crate::access::Shared) -> io::Result<Self> {
-        use std::sync::atomic::{AtomicBool, Ordering};
         let stop = Arc::new(AtomicBool::new(false));
         let nudge = Arc::new(Nudge::new()?);
         let (stopped, nudged) = (Arc::clone(&stop), Arc::clone(&nudge));
@@ -192,7 +192,7 @@ impl ProgressThread {
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
-        self.stop.store(true, std::sync::atomic::Ordering::Release);
+        self.stop.store(true, Ordering::Release);
         self.nudge.ring();
         if let Some(thread) = self.thread.take() {
             // The thread runs no code that panics; if it did, there is nobody to tell here.
@@ -201,7 +201,7 @@ impl Drop for ProgressThread {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::mpsc;
 

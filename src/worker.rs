@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tagmatch_fallback::{Counters, Engine, Fault, PeerFault, SendMode};
-use tagmatch_hw::shm::Shm;
 use tagmatch_hw::{Address, Buffer, Device, PeerId, ReadMode};
 use tagmatch_soft::Tag;
 
@@ -17,6 +16,7 @@ use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::message::Message;
 use crate::request::Request;
+use crate::sync::Shm;
 use crate::wait::{ProgressThread, wait_until};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.

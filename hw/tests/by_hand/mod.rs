@@ -80,7 +80,9 @@ impl Raw {
     }
 
     pub fn send(&self, bytes: &[u8], fds: &[i32]) {
-        let mut control = [0u64; 32];
+        // A header, and up to 253 descriptors, the most that the kernel takes.
+        let mut control = [0u64; 2 + 127];
+        assert!(fds.len() <= 253);
         let mut part =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: everything points to locals that are large enough.

@@ -209,8 +209,7 @@ impl Consumer {
         self.published = self.taken;
         self.is_publish_due = false;
         fence(SeqCst);
-        // `Acquire`: whoever takes the wish sees that the writer has said that it sleeps.
-        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Acquire) != 0
+        header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
     }
 
     /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a

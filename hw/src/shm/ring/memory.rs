@@ -27,9 +27,8 @@ pub(crate) struct Header {
     /// writer (membarrier) between its two steps, or both have a `SeqCst` fence between theirs.
     pub(crate) bell_wanted: Padded<AtomicU32>,
     /// 1 while the writer sleeps until there is room. The writer, who has said in its bell that it
-    /// sleeps, stores 1 (`Release`), fences (`SeqCst`), and loads `consumed` once more; the reader
-    /// stores `consumed`, fences, takes this (`Acquire`), and wakes the writer if its bell says
-    /// that it sleeps.
+    /// sleeps, stores 1, fences (`SeqCst`), and loads `consumed` once more; the reader stores
+    /// `consumed`, fences, takes this, and wakes the writer if its bell says that it sleeps.
     pub(crate) space_wanted: Padded<AtomicU32>,
 }
 

@@ -207,7 +207,7 @@ impl Producer {
     ///
     /// We have said that we sleep before: the reader wakes only sleepers, and asks once.
     pub(crate) fn want_space(&mut self, _: &Announced) -> Result<bool, PushError> {
-        self.ring.header().space_wanted.0.store(1, Release);
+        self.ring.header().space_wanted.0.store(1, Relaxed);
         fence(SeqCst);
         self.load_consumed()?;
         Ok(self.consumed != self.refused_at)

@@ -1,0 +1,117 @@
+//! The model checker's programs: threads that wait for one worker, in all interleavings.
+//!
+//! Run by `ci/test loom`. A thread that is never woken ends a run as a deadlock.
+
+pub(crate) mod device;
+
+use device::Stranger;
+use loom::thread;
+
+use crate::access::Access;
+use crate::{Config, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
+
+/// Every interleaving with at most so many switches from a thread that could have gone on.
+fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 10_000;
+    model.check(program);
+}
+
+/// A worker whose threads go to sleep at once, and a process that sends to it.
+fn worker() -> (SharedWorker, Stranger) {
+    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    while worker.progress() > 0 {}
+    let stranger = worker.access.with(|state| state.engine.device().stranger());
+    (worker, stranger)
+}
+
+fn receive(worker: &SharedWorker, tag: u64) -> Request<Received, Shared> {
+    worker.recv(Match::tag(tag), vec![0; 8])
+}
+
+fn inject(worker: &SharedWorker, tag: u64) {
+    worker.inject(worker.oneself(), tag, &tag.to_le_bytes()).unwrap();
+}
+
+fn wait(request: Request<Received, Shared>, tag: u64) {
+    assert_eq!(request.wait().unwrap().data(), tag.to_le_bytes());
+}
+
+#[test]
+fn two_sleepers_are_woken_by_one_who_sends_and_leaves() {
+    check(2, || {
+        let (worker, _) = worker();
+        let waiters = [1, 2].map(|tag| {
+            let request = receive(&worker, tag);
+            thread::spawn(move || wait(request, tag))
+        });
+        inject(&worker, 2);
+        inject(&worker, 1);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_by_another_threads_progress() {
+    check(3, || {
+        let (worker, _) = worker();
+        let request = receive(&worker, 1);
+        let waiter = thread::spawn(move || wait(request, 1));
+        inject(&worker, 1);
+        while worker.progress() > 0 {}
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
+    check(2, || {
+        let (worker, stranger) = worker();
+        inject(&worker, 1);
+        let late = stranger.intercept().unwrap();
+        let (mine, others) = (receive(&worker, 2), receive(&worker, 1));
+        let waiter = thread::spawn(move || wait(others, 1));
+        inject(&worker, 2);
+        wait(mine, 2);
+        // Nobody but the sleeper is there for this.
+        stranger.send(late);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_progress_thread_works_and_ends() {
+    check(1, || {
+        let (worker, stranger) = worker();
+        inject(&worker, 1);
+        let message = stranger.intercept().unwrap();
+        let request = receive(&worker, 1);
+        let moves = worker.progress_thread().unwrap();
+        let other = thread::spawn(move || stranger.send(message));
+        wait(request, 1);
+        drop(moves);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_future_is_polled_again_when_another_thread_ends_it() {
+    check(2, || {
+        let (worker, _) = worker();
+        let request = receive(&worker, 1);
+        let other = thread::spawn({
+            let worker = worker.clone();
+            move || {
+                inject(&worker, 1);
+                while worker.progress() > 0 {}
+            }
+        });
+        let received = worker.block_on(request).unwrap();
+        assert_eq!(received.unwrap().data(), 1u64.to_le_bytes());
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,23 @@
+//! What threads share and sleep on: the standard library's and the device's, or, in this crate's tests
+//! built with `--cfg loom`, what a model checker can follow through all interleavings. So what is
+//! checked is the code that ships.
+
+#[cfg(all(loom, test))]
+pub(crate) use crate::model::device::{Nudge, Shm, sleep_until_readable};
+#[cfg(all(loom, test))]
+pub(crate) use loom::{
+    sync::atomic::AtomicBool,
+    sync::{Mutex, MutexGuard},
+    thread, thread_local,
+};
+#[cfg(not(all(loom, test)))]
+pub(crate) use std::{
+    sync::atomic::AtomicBool,
+    sync::{Mutex, MutexGuard},
+    thread, thread_local,
+};
+#[cfg(not(all(loom, test)))]
+pub(crate) use tagmatch_hw::{
+    shm::Shm,
+    sleep::{Nudge, sleep_until_readable},
+};
