@@ -304,3 +304,36 @@ impl<A: Access> Link<A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
+        let link = Unlinked::new(0).unwrap().oneself();
+        let idle = link.meet_idle_peers(3, 1 << 60).unwrap();
+        assert_eq!(idle.len(), 3);
+        let heard = |counters: Counters| counters.posted + counters.unexpected;
+        assert_eq!(heard(link.worker.counters()), 3, "one message from each");
+        for idle in &idle {
+            assert_eq!(heard(idle.counters()), 1, "and one back");
+        }
+        assert_eq!(link.depths(), (0, 0));
+    }
+
+    #[test]
+    fn a_receive_is_taken_back_unless_it_was_faster() {
+        let link = Unlinked::new(0).unwrap().oneself();
+        let buffer = link.take_back(link.receive(1, Buffer::zeroed(8))).unwrap();
+        assert_eq!(buffer.unwrap().len(), 8);
+        let receiving = link.receive(1, Buffer::default());
+        link.finish(link.send_with(1, Buffer::default(), 77)).unwrap();
+        link.progress_until(Duration::from_secs(10), |link| link.depths().0 == 0).unwrap();
+        assert!(link.take_back(receiving).unwrap().is_none());
+        link.finish(link.send_with(1, Buffer::default(), 77)).unwrap();
+        link.progress_until(Duration::from_secs(10), |link| link.depths().1 == 1).unwrap();
+        assert_eq!(link.waiting(1), Some(Some(77)));
+        assert_eq!(link.waiting(2), None);
+    }
+}

@@ -3,9 +3,10 @@
 
 mod common;
 
+use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{json, refused, tagperf, text};
+use common::{children, command, eventually, json, refused, tagperf, text};
 use serde_json::Value;
 
 /// One test at a time: all processes of a measurement spin, and several measurements on few cores
@@ -230,6 +231,41 @@ fn idle_peers_change_nothing_that_is_counted() {
     }
     let output = tagperf("lat --sizes 8 --iters 5 --idle-peers 3");
     assert!(text(&output.stdout).contains("3 more peers connected"), "{}", text(&output.stdout));
+}
+
+/// What is under `/proc/PID/WHAT`, as many as there are.
+fn entries(pid: u32, what: &str) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten();
+    entries.flatten().map(|entry| entry.path()).collect()
+}
+
+/// Both processes of a measurement that goes on, until `seen` sees it in both.
+fn watch(line: &str, seen: impl Fn(u32) -> bool) {
+    let mut first = command(&format!("{line} --duration 60s"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let both = || {
+        let second = children(first.id());
+        second.len() == 1 && seen(first.id()) && seen(second[0])
+    };
+    let found = eventually(both);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(found, "{line}");
+}
+
+#[test]
+fn threads_and_idle_peers_are_there() {
+    let _alone = alone();
+    let is_lane = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "lane")
+    };
+    let lanes = |pid| entries(pid, "task").iter().filter(|task| is_lane(task)).count();
+    watch("lat --sizes 8 --threads 3", |pid| lanes(pid) == 3);
+    // A connection has at least a socket at each end, and a worker one to listen on.
+    watch("lat --sizes 8 --idle-peers 30", |pid| entries(pid, "fd").len() > 90);
 }
 
 #[test]

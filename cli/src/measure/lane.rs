@@ -235,3 +235,65 @@ fn slots(leg: &Leg, role: Role) -> (u64, u64) {
     };
     (out * sends, into * receives)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Local, Unlinked};
+
+    /// A lane with a batch prepared, and where its messages go out of.
+    fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {
+        let link = Unlinked::new(0).unwrap().oneself();
+        let mut lane = Lane::new(leg, role, number);
+        lane.prepare(&link, Batch::of(leg.batch, true));
+        let places = lane.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();
+        (lane, places)
+    }
+
+    #[test]
+    fn a_single_buffer_is_a_single_buffer() {
+        for (traffic, role) in [
+            (Traffic::PingPong, Role::Client),
+            (Traffic::PingPong, Role::Peer),
+            (Traffic::Stream, Role::Client),
+            (Traffic::Both, Role::Client),
+            (Traffic::Both, Role::Peer),
+            (Traffic::Stream, Role::Alone),
+        ] {
+            let leg = Leg { traffic, ..Leg::sample() };
+            let (_, mut places) = prepared(&leg, role, 0);
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), 1024, "{leg:?}");
+            let (lane, mut places) = prepared(&Leg { single_buffer: true, ..leg }, role, 0);
+            assert_eq!(places.len(), if traffic == Traffic::PingPong { 1 } else { 64 });
+            places.dedup();
+            assert_eq!(places.len(), 1, "{traffic:?}");
+            let posted = lane.posted.len() + lane.incoming.len();
+            let most = if traffic == Traffic::Both { 128 } else { 64 };
+            assert!(posted <= most, "{traffic:?}: {posted} buffers to receive into");
+        }
+    }
+
+    #[test]
+    fn every_message_of_every_thread_says_something_else() {
+        let says = |number| {
+            let (lane, _) = prepared(&Leg::sample(), Role::Client, number);
+            lane.outgoing.iter().map(|buffer| buffer.to_vec()).collect::<Vec<_>>()
+        };
+        let mut all = [says(0), says(1)].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 2 * 1024);
+    }
+
+    #[test]
+    fn what_was_left_from_the_batch_before_is_no_message_of_this_one() {
+        let leg = Leg { traffic: Traffic::PingPong, single_buffer: true, ..Leg::sample() };
+        let (client, _) = prepared(&leg, Role::Client, 0);
+        let (mut peer, _) = prepared(&leg, Role::Peer, 0);
+        peer.incoming = vec![Buffer::from(client.outgoing[0].to_vec())];
+        assert!(peer.check(Batch::of(5, true)).is_ok());
+        assert!(peer.check(Batch::of(5, true)).is_err());
+    }
+}

@@ -298,6 +298,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn any_source_has_its_share_of_every_part_of_a_list() {
+        for percent in [0, 1, 30, 50, 99, 100] {
+            let leg = Leg { wildcard_percent: percent, ..Leg::sample() };
+            let mut any = 0;
+            for n in 0..1000 {
+                any += u64::from(takes_any(&leg, n));
+                assert_eq!(any, (n + 1) * u64::from(percent) / 100);
+            }
+        }
+    }
+
+    #[test]
     fn a_token_is_read_as_it_was_written_and_bounded() {
         let batch = Batch { messages: 7, counts: true, base_ns: u64::MAX };
         assert_eq!(Batch::parse(&batch.emit(), 7), Some(batch));

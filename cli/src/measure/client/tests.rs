@@ -1,0 +1,247 @@
+//! Legs from both ends, and whatever an end may get wrong.
+
+use super::super::peer;
+use super::*;
+use crate::control::message::{Order, Queue};
+use crate::link::Unlinked;
+use crate::payload::Corrupt;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+const LIMITS: Limits = Limits {
+    iters: 100,
+    time: Duration::from_secs(20),
+    warmup_iters: 10,
+    warmup_time: Duration::from_secs(20),
+};
+
+fn leg(traffic: Traffic) -> Leg {
+    let leg = Leg {
+        traffic,
+        size: 1000,
+        window: 8,
+        batch: 32,
+        posted_depth: 5,
+        unexpected_depth: 7,
+        wildcard_percent: 40,
+        ..Leg::sample()
+    };
+    leg.check().unwrap();
+    leg
+}
+
+fn drain(queue: Queue) -> Leg {
+    leg(Traffic::Drain { queue, order: Order::Random, seed: 3 })
+}
+
+const PACED: Traffic = Traffic::Paced { interval_ps: 10_000_000 };
+
+/// A side that is asked for one leg, which `play` then plays.
+fn other<A: Handle>(
+    play: impl FnOnce(&Control, &Leg, UnlinkedOf<A>) -> Answer + Send + 'static,
+) -> (Control, JoinHandle<()>) {
+    let control =
+        |stream: UnixStream| Control::new(stream.try_clone().unwrap(), stream, || ()).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let other = std::thread::spawn(move || {
+        let mut control = control(theirs);
+        let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
+        let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
+        control.send(&Answer::Ready { address: unlinked.address() }).unwrap();
+        let answer = play(&control, &leg, unlinked);
+        // Whoever has found something wrong may have gone already.
+        let _ = control.send(&answer);
+    });
+    (control(ours), other)
+}
+
+fn by_the_book<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+    let matching = peer::run(control, leg, unlinked).unwrap();
+    Answer::Done { matching }
+}
+
+#[test]
+fn legs_from_both_ends() {
+    let threads = |traffic| Leg { threads: Some(3), ..leg(traffic) };
+    let single = |leg| Leg { single_buffer: true, ..leg };
+    let both = Traffic::Both;
+    // The last batch of a drain is whole as well.
+    for (leg, iters, receives, samples) in [
+        (leg(Traffic::PingPong), 100, 200, 100),
+        (leg(Traffic::Stream), 100, 100, 0),
+        (leg(both), 100, 200, 0),
+        (leg(PACED), 100, 100, 100),
+        (drain(Queue::Posted), 128, 128, 0),
+        (drain(Queue::Unexpected), 128, 128, 0),
+        (threads(Traffic::PingPong), 300, 600, 300),
+        (threads(Traffic::Stream), 300, 300, 0),
+        (threads(both), 300, 600, 0),
+        (Leg { threads: Some(1), ..leg(Traffic::PingPong) }, 100, 200, 100),
+        (single(leg(Traffic::PingPong)), 100, 200, 100),
+        (single(leg(Traffic::Stream)), 100, 100, 0),
+        (single(Leg { size: 0, ..leg(Traffic::Stream) }), 100, 100, 0),
+        (single(leg(both)), 100, 200, 0),
+        (single(threads(both)), 300, 600, 0),
+        // Larger than what is sent at once, windows that don't divide the batch.
+        (single(Leg { size: 20_000, window: 7, ..leg(both) }), 100, 200, 0),
+        (Leg { size: 20_000, window: 7, ..leg(both) }, 100, 200, 0),
+        (Leg { size: 20_000, window: 7, ..leg(Traffic::Stream) }, 100, 100, 0),
+        (single(Leg { size: 20_000, ..leg(Traffic::PingPong) }), 100, 200, 100),
+        (Leg { size: 20_000, ..drain(Queue::Unexpected) }, 128, 128, 0),
+        (Leg { size: 20_000, ..leg(PACED) }, 100, 100, 100),
+        (Leg { idle_peers: 3, ..leg(Traffic::PingPong) }, 100, 200, 100),
+    ] {
+        let (mut control, other) = match leg.threads {
+            None => other::<Local>(by_the_book),
+            Some(_) => other::<Shared>(by_the_book),
+        };
+        let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
+        other.join().unwrap();
+        let Matching { hardware, posted, unexpected, not_offloaded } = measured.matching;
+        assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
+        assert_eq!(not_offloaded.off, posted, "{leg:?}");
+        assert_eq!((measured.iters, measured.samples.count()), (iters, samples), "{leg:?}");
+        assert_eq!(measured.checked.is_some(), leg.single_buffer);
+        let each: Vec<_> = measured.threads.iter().map(|thread| thread.iters).collect();
+        assert_eq!(each, if leg.lanes() == 3 { vec![100; 3] } else { vec![] });
+        match leg.traffic {
+            Traffic::Drain { queue: Queue::Posted, .. } => assert_eq!(posted, receives),
+            Traffic::Drain { .. } => assert_eq!(unexpected, receives),
+            _ => assert!(measured.rounds.is_none()),
+        }
+        assert_eq!(measured.pace.is_some(), leg.traffic == PACED);
+    }
+}
+
+#[test]
+fn legs_alone() {
+    for (threads, traffic, iters, samples) in [
+        (None, Traffic::PingPong, 100, 100),
+        (None, Traffic::Stream, 100, 0),
+        (Some(2), Traffic::PingPong, 200, 200),
+        (Some(3), Traffic::Stream, 300, 0),
+    ] {
+        for single_buffer in [false, true] {
+            let leg = Leg { threads, single_buffer, idle_peers: 1, ..leg(traffic) };
+            let measured = run_alone(&leg, LIMITS, || true).unwrap();
+            let Matching { posted, unexpected, .. } = measured.matching;
+            assert_eq!((measured.iters, posted + unexpected), (iters, iters), "{leg:?}");
+            assert_eq!((measured.samples.count(), measured.ways), (samples, 1), "{leg:?}");
+        }
+    }
+}
+
+#[test]
+fn an_end_before_its_time_keeps_what_was_measured() {
+    for leg in [leg(Traffic::PingPong), leg(Traffic::Both), drain(Queue::Posted), leg(PACED)] {
+        for warm_up in [true, false] {
+            let (mut control, other) = other::<Local>(by_the_book);
+            let time = Duration::from_secs(3600);
+            let most = 1 << 40;
+            let limits = match warm_up {
+                true => Limits { warmup_iters: most, warmup_time: time, ..LIMITS },
+                false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },
+            };
+            let mut ticks = 0;
+            let go_on = || {
+                ticks += 1;
+                ticks < 3
+            };
+            let measured = run(&mut control, &mut leg.clone(), limits, go_on).unwrap();
+            other.join().unwrap();
+            assert!(measured.interrupted, "{leg:?}");
+            assert_eq!(measured.iters == 0, warm_up, "{leg:?}");
+            if leg.traffic != PACED && !warm_up {
+                assert_eq!(measured.iters, 3 * 32, "{leg:?}");
+            }
+        }
+    }
+}
+
+/// The other side believes that nothing is checked, and sends zeros.
+fn lazy<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+    // It is left alone in the midst of it; that must not matter here.
+    let ended = peer::run(control, &Leg { validate: false, ..leg.clone() }, unlinked);
+    assert!(ended.is_err());
+    Answer::Failed { why: "left alone".into() }
+}
+
+/// The side that begins: `leg` is what the other one is told, `ours` what is measured here.
+fn measure_with<A: Handle>(
+    control: &mut Control,
+    mut leg: Leg,
+    ours: impl FnOnce(Leg) -> Leg,
+) -> MeasureError {
+    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
+    leg.address = unlinked.address();
+    control.send(&Ask::Leg(leg.clone())).unwrap();
+    let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
+    let measured = measure(control, &ours(leg), unlinked, &address, LIMITS, &mut || true).map(drop);
+    measured.unwrap_err()
+}
+
+#[test]
+fn wrong_bytes_are_found_on_this_side() {
+    let single = |traffic| Leg { single_buffer: true, ..leg(traffic) };
+    for leg in [
+        leg(Traffic::PingPong),
+        leg(Traffic::Both),
+        drain(Queue::Posted),
+        drain(Queue::Unexpected),
+        single(Traffic::PingPong),
+        single(Traffic::Both),
+    ] {
+        let (mut control, other) = other::<Local>(lazy);
+        let error = measure_with::<Local>(&mut control, leg.clone(), |leg| leg);
+        assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{leg:?}: {error}");
+        drop(control);
+        other.join().unwrap();
+    }
+    let (mut control, other) = other::<Shared>(lazy);
+    let leg = Leg { threads: Some(2), ..leg(Traffic::PingPong) };
+    let error = measure_with::<Shared>(&mut control, leg, |leg| leg);
+    assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
+    drop(control);
+    other.join().unwrap();
+}
+
+#[test]
+fn wrong_bytes_are_found_on_the_other_side() {
+    fn strict<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+        let error = peer::run(control, leg, unlinked).unwrap_err();
+        assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
+        Answer::Failed { why: error.to_string() }
+    }
+    let lazy = |leg| Leg { validate: false, ..leg };
+    let single = Leg { single_buffer: true, ..leg(Traffic::Stream) };
+    for leg in [leg(Traffic::Stream), leg(PACED), leg(Traffic::PingPong), single] {
+        let (mut control, other) = other::<Local>(strict);
+        let error = measure_with::<Local>(&mut control, leg.clone(), lazy);
+        let failure = explain(&mut control, error);
+        assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
+        other.join().unwrap();
+    }
+    let (mut control, other) = other::<Shared>(strict);
+    let leg = Leg { threads: Some(2), ..leg(Traffic::Stream) };
+    let error = measure_with::<Shared>(&mut control, leg, lazy);
+    let failure = explain(&mut control, error);
+    assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
+    other.join().unwrap();
+}
+
+#[test]
+fn a_message_of_another_length_is_found() {
+    let shorter = |control: &Control, leg: &Leg, unlinked: Unlinked| {
+        let leg = Leg { size: leg.size - 1, validate: false, ..leg.clone() };
+        assert!(peer::run(control, &leg, unlinked).is_err());
+        Answer::Failed { why: "left alone".into() }
+    };
+    for leg in [leg(Traffic::PingPong), drain(Queue::Unexpected)] {
+        let (mut control, other) = other::<Local>(shorter);
+        let error = measure_with::<Local>(&mut control, leg, |leg| leg);
+        let found = matches!(&error, MeasureError::Length { found: 999, wanted: 1000 });
+        assert!(found, "{error}");
+        drop(control);
+        other.join().unwrap();
+    }
+}
