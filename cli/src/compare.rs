@@ -381,7 +381,7 @@ mod tests {
             usize::try_from(state >> 33).unwrap() % below
         };
         let (mut read, whole) = (0, Run::parse(&sound).unwrap());
-        for _ in 0..20_000 {
+        for _ in 0..4_000 {
             let mut bytes = sound.clone();
             for _ in 0..=random(3) {
                 let at = random(bytes.len());
@@ -400,7 +400,7 @@ mod tests {
                 }
             }
         }
-        assert!((1000..19_000).contains(&read), "{read}");
+        assert!((200..3_800).contains(&read), "{read}");
     }
 
     #[test]
