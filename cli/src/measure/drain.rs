@@ -86,12 +86,8 @@ impl Drain {
         side: &mut Side<'_, A>,
         batch: Batch,
     ) -> Result<(), MeasureError> {
-        // Unexpected messages arrive in the queue's order; the receives are the client's.
-        let order = match self.queue {
-            Queue::Posted => self.order(batch),
-            Queue::Unexpected => (0..batch.count()).collect(),
-        };
-        self.fill(side.leg, batch);
+        let order = self.sending_order(batch);
+        self.fill(side.leg, &order);
         let go = match self.queue {
             Queue::Posted => Some(side.link.receive(ANSWER, Buffer::default())),
             Queue::Unexpected => None,
@@ -139,13 +135,22 @@ impl Drain {
         order
     }
 
-    fn stamp(&self, n: usize) -> Stamp {
-        Stamp { iteration: self.done + n as u64, direction: Direction::Pong, lane: 0 }
+    /// Messages that are to wait arrive in the queue's order, and the receives are posted in ours.
+    fn sending_order(&self, batch: Batch) -> Vec<usize> {
+        match self.queue {
+            Queue::Posted => self.order(batch),
+            Queue::Unexpected => (0..batch.count()).collect(),
+        }
     }
 
-    fn fill(&mut self, leg: &Leg, batch: Batch) {
-        for n in (0..batch.count()).filter(|_| leg.validate) {
-            let stamp = self.stamp(n);
+    /// A message says when it was sent, so that one which was sent out of order shows.
+    fn stamp(&self, place: usize) -> Stamp {
+        Stamp { iteration: self.done + place as u64, direction: Direction::Pong, lane: 0 }
+    }
+
+    fn fill(&mut self, leg: &Leg, order: &[usize]) {
+        for (place, &n) in order.iter().enumerate().filter(|_| leg.validate) {
+            let stamp = self.stamp(place);
             if let Some(bytes) = self.buffers[n].as_mut_slice() {
                 stamp.fill(bytes);
             }
@@ -153,8 +158,10 @@ impl Drain {
     }
 
     fn check(&mut self, leg: &Leg, batch: Batch) -> Result<(), MeasureError> {
-        for n in (0..batch.count()).filter(|_| leg.validate) {
-            self.stamp(n).check(&self.buffers[n])?;
+        if leg.validate {
+            for (place, &n) in self.sending_order(batch).iter().enumerate() {
+                self.stamp(place).check(&self.buffers[n])?;
+            }
         }
         self.done += batch.messages;
         Ok(())
