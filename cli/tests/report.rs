@@ -5,6 +5,13 @@ mod common;
 use common::{command, json, refused, tagperf, text};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: all measure on the same two processors, and would wait for each other there.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A file of this test's own, gone at its end.
 struct Scratch(PathBuf);
@@ -47,6 +54,7 @@ fn said(args: &str) -> String {
 
 #[test]
 fn csv_has_one_heading_and_a_row_a_result() {
+    let _alone = alone();
     for (args, latency) in [("lat --sizes 0,8,64K", true), ("bw --sizes 8,64K,1M", false)] {
         let said = said(&format!("{args} --iters 20 --csv"));
         let lines: Vec<_> = said.lines().map(|line| line.split(',').collect::<Vec<_>>()).collect();
@@ -69,6 +77,7 @@ fn csv_has_one_heading_and_a_row_a_result() {
 
 #[test]
 fn osu_is_read_as_existing_scripts_read_it() {
+    let _alone = alone();
     for (args, columns) in [("lat --sizes 0,8,64K", 2), ("bw --sizes 8,64K", 2), ("rate", 3)] {
         let said = said(&format!("{args} --iters 20 --osu"));
         let lines: Vec<_> = said.lines().collect();
@@ -89,6 +98,7 @@ fn osu_is_read_as_existing_scripts_read_it() {
 
 #[test]
 fn every_shape_has_every_form() {
+    let _alone = alone();
     for (args, rows) in [
         ("bibw --sizes 8,64K", 2),
         ("lat --sizes 8 --threads 1,2", 2),
@@ -122,6 +132,7 @@ fn every_shape_has_every_form() {
 
 #[test]
 fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
+    let _alone = alone();
     let old = Scratch::new("interrupted.json");
     said(&format!("lat --sizes 8 --iters 300 --json {}", old.name()));
     for form in ["--csv", "--osu", "--json-stream"] {
@@ -149,6 +160,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
 
 #[test]
 fn a_stream_has_a_line_for_each_result_and_for_each_second() {
+    let _alone = alone();
     let lines = said("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut lines = lines;
@@ -170,6 +182,7 @@ fn a_stream_has_a_line_for_each_result_and_for_each_second() {
 
 #[test]
 fn a_stream_is_out_as_each_result_is_done() {
+    let _alone = alone();
     use std::io::{BufRead, BufReader};
     let mut child = command("lat --sizes 8,16 --iters 1000000000 --json-stream")
         .stdout(std::process::Stdio::piped())
@@ -185,6 +198,7 @@ fn a_stream_is_out_as_each_result_is_done() {
 
 #[test]
 fn a_histogram_holds_every_sample() {
+    let _alone = alone();
     let document = json("lat --sizes 8 --iters 3000 --histogram --json -");
     let bins = document["results"][0]["histogram"]["bins"].as_array().unwrap();
     let count: u64 = bins.iter().map(|bin| bin[2].as_u64().unwrap()).sum();
@@ -203,6 +217,7 @@ fn a_histogram_holds_every_sample() {
 
 #[test]
 fn json_has_blocks_to_judge_noise_by() {
+    let _alone = alone();
     for (args, name) in [("lat --sizes 8", "latency_ns"), ("rate", "messages_per_s")] {
         let document = json(&format!("{args} --iters 20000 --json -"));
         let blocks = document["results"][0]["blocks"][name].as_array().unwrap().clone();
@@ -213,6 +228,7 @@ fn json_has_blocks_to_judge_noise_by() {
 
 #[test]
 fn charts_are_drawn() {
+    let _alone = alone();
     for (args, words) in [
         (
             "lat --sizes 0..4K",
@@ -235,6 +251,7 @@ fn charts_are_drawn() {
 
 #[test]
 fn a_baseline_of_its_own_kind() {
+    let _alone = alone();
     let old = Scratch::new("baseline.json");
     said(&format!("lat --sizes 8 --iters 3000 --json {}", old.name()));
     // Ten times as slow as it will ever be: nothing is slower than that.
@@ -289,6 +306,7 @@ fn a_baseline_of_its_own_kind() {
 
 #[test]
 fn a_stream_is_a_baseline_too_and_a_tour_as_well() {
+    let _alone = alone();
     let stream = said("rate --iters 3000 --json-stream");
     let stream = Scratch::holding("stream.json", &stream);
     let args = format!("rate --iters 3000 --fail-if-slower 10000 --baseline {}", stream.name());
@@ -301,6 +319,7 @@ fn a_stream_is_a_baseline_too_and_a_tour_as_well() {
 
 #[test]
 fn files_that_are_no_results() {
+    let _alone = alone();
     let nonsense = Scratch::holding("nonsense.json", "nonsense\n");
     let empty = Scratch::holding("empty.json", "");
     let other = Scratch::holding("other.json", "{\"schema\":1,\"tool\":\"fio\"}");
@@ -326,6 +345,7 @@ fn files_that_are_no_results() {
 
 #[test]
 fn options_that_do_not_go_together() {
+    let _alone = alone();
     assert!(refused("lat --csv --osu").contains("--osu"));
     assert!(refused("lat --json-stream --csv").contains("--json-stream"));
     assert!(refused("lat --csv --json -").contains("both --json and --csv go to -"));
@@ -339,6 +359,7 @@ fn options_that_do_not_go_together() {
 
 #[test]
 fn every_option_has_a_line_in_help() {
+    let _alone = alone();
     let help = said("lat --help");
     for option in ["histogram", "csv", "osu", "json-stream", "plot", "baseline", "fail-if-slower"] {
         assert!(help.contains(&format!("--{option}")), "{option}");
