@@ -3,6 +3,7 @@
 mod depth;
 mod host;
 mod pin;
+pub(crate) mod report;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -59,6 +60,14 @@ Examples:
   tagperf replay app.trace --matches app.matches
   tagperf replay - --matches - < app.trace 2> report.txt";
 
+const COMPARE_EXAMPLES: &str = "\
+Exit status: 0 same or faster, 1 something is slower, 2 bad usage or input
+
+Examples:
+  tagperf lat --json old.json; ...; tagperf lat --json new.json
+  tagperf compare old.json new.json --fail-if-slower 3
+  cat monday*.json | tagperf compare - tuesday.json     runs put together: noise between runs too";
+
 /// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
 #[derive(Parser, Debug)]
 #[command(name = "tagperf", version, after_help = TOUR_EXAMPLES, max_term_width = 100)]
@@ -97,6 +106,9 @@ pub(crate) enum Command {
     /// Run a recorded matching history (tagtrace 1) through the matcher
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Replay),
+    /// Two runs side by side, and whether the later is slower
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(report::Compare),
     /// The second process of a local run and of `serve`; speaks on its standard input and output.
     #[command(hide = true)]
     Peer(Peer),
@@ -117,6 +129,8 @@ pub(crate) struct Common {
     /// One line of JSON (times in ns) to FILE; with - nothing else is printed
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: report::Report,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -206,6 +220,9 @@ pub(crate) struct Replay {
     /// The report as one line of JSON (times in ns) to FILE; - is standard output
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
+    /// A chart of both lists' depths (entries) over the trace (operations)
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 impl Cli {
@@ -362,15 +379,16 @@ mod tests {
         use clap::CommandFactory;
         let mut command = Cli::command().term_width(100);
         command.build();
-        let names = ["lat", "bw", "bibw", "rate", "depth", "serve", "info", "replay"];
+        let names = ["lat", "bw", "bibw", "rate", "depth", "serve", "info", "replay", "compare"];
         let mut pages = vec![command.render_help().to_string()];
         for name in names {
             let page = command.find_subcommand_mut(name).unwrap();
             pages.push(page.clone().term_width(100).render_help().to_string());
         }
         for page in pages {
-            // A tall terminal's; options of measurements are many.
-            assert!(page.lines().count() <= 56, "{} lines:\n{page}", page.lines().count());
+            // A tall terminal's; what is measured and what becomes of it are a page of two parts.
+            let screen = if page.contains("Results:") { 62 } else { 40 };
+            assert!(page.lines().count() <= screen, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");
         }
     }

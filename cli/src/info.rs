@@ -6,6 +6,7 @@ use crate::failure::{Failure, one_line};
 use crate::link::{DEVICE, Unlinked, settings};
 use crate::measure;
 use crate::output::Output;
+use crate::style::Style;
 use crate::trust::Trust;
 
 /// Where the kernel lists RDMA devices, and what keeps one process from reading another.
@@ -14,19 +15,21 @@ const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
 /// The command.
 pub(crate) fn command() -> Result<(), Failure> {
-    let mut out = format!("tagperf {}\n\n", env!("CARGO_PKG_VERSION"));
-    out += &shm();
-    out += &missing("verbs", &rdma_devices(), "rdma link show");
-    out += &missing("ucx", "", "ucx_info -d");
+    let style = Style::stdout();
+    let mut out = style.heading(format!("tagperf {}", env!("CARGO_PKG_VERSION"))) + "\n\n";
+    out += &shm(style);
+    out += &missing(style, "verbs", &rdma_devices(), "rdma link show");
+    out += &missing(style, "ucx", "", "ucx_info -d");
     out += "\n";
-    out += &Trust::gather(None).machine();
+    out += &style.block(&Trust::gather(None).machine());
     Output::stdout().print(&out)
 }
 
 /// Not only that it is there: a second process is started and a message exchanged.
-fn shm() -> String {
+fn shm(style: Style) -> String {
     if let Err(error) = Unlinked::new(0) {
         return entry(
+            style,
             DEVICE,
             false,
             &[
@@ -51,7 +54,7 @@ fn shm() -> String {
             lines.push("next: tagperf lat --sizes 8".into());
         }
     }
-    entry(DEVICE, usable, &lines)
+    entry(style, DEVICE, usable, &lines)
 }
 
 fn copied_because() -> String {
@@ -75,8 +78,9 @@ fn rdma_devices() -> String {
 }
 
 /// A device that is planned: the reason is always this version, the command shows what there is.
-fn missing(name: &str, more: &str, next: &str) -> String {
+fn missing(style: Style, name: &str, more: &str, next: &str) -> String {
     entry(
+        style,
         name,
         false,
         &[
@@ -86,15 +90,16 @@ fn missing(name: &str, more: &str, next: &str) -> String {
     )
 }
 
-fn entry(name: &str, usable: bool, lines: &[String]) -> String {
+fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {
     let mut out = String::new();
     for (at, line) in lines.iter().enumerate() {
+        // Padded before it is coloured: escapes have no width.
         let (name, usable) = match (at, usable) {
-            (0, true) => (name, "yes"),
-            (0, false) => (name, "no"),
-            _ => ("", ""),
+            (0, true) => (name, style.good("yes ")),
+            (0, false) => (name, style.bad("no  ")),
+            _ => ("", "    ".into()),
         };
-        out += &format!("{name:<7} {usable:<4} {line}\n");
+        out += &format!("{name:<7} {usable} {line}\n");
     }
     out
 }
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_no_ends_with_the_next_command() {
-        let text = missing("verbs", "; so it is", "rdma link show");
+        let text = missing(Style::plain(), "verbs", "; so it is", "rdma link show");
         assert_eq!(
             text,
             format!(

@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::blocks;
+use crate::histogram::Histogram;
 use crate::measure::More;
 use crate::samples::Latency;
 
 /// Version of the schema. It grows when a key changes its meaning or goes; not for a new key.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// One test.
 #[derive(Serialize)]
@@ -46,6 +48,35 @@ impl<C: Serialize> Document<C> {
         self.interrupted = true;
     }
 
+    pub(crate) fn interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    pub(crate) fn test(&self) -> &'static str {
+        self.test
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    pub(crate) fn config(&self) -> &C {
+        &self.config
+    }
+
+    /// How many results there are so far.
+    pub(crate) fn results(&self) -> usize {
+        self.results.len()
+    }
+
+    pub(crate) fn matching(&self) -> &Matching {
+        &self.matching
+    }
+
+    pub(crate) fn validated(&self) -> bool {
+        self.validated
+    }
+
     /// Adds what was measured at one size and depth, and how both sides' receives were matched.
     pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
@@ -73,6 +104,11 @@ pub(crate) struct Row {
     /// What only some tests have.
     #[serde(flatten)]
     pub(crate) more: More,
+    /// The figure by stretches of time: what a later comparison judges noise by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) blocks: Option<blocks::Figures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) histogram: Option<Histogram>,
 }
 
 /// Where receives were matched. `hardware + posted + unexpected` are all of them.
@@ -145,7 +181,7 @@ impl Matching {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[derive(Serialize)]
@@ -153,7 +189,7 @@ mod tests {
         sizes: [u64; 1],
     }
 
-    fn row() -> Row {
+    pub(crate) fn row() -> Row {
         Row {
             size: 8,
             posted_depth: 0,
@@ -173,6 +209,8 @@ mod tests {
             bandwidth_bytes_per_s: Some(7),
             messages_per_s: Some(8),
             more: More::default(),
+            blocks: Some(blocks::Figures { latency_ns: vec![2.25, 3.0], messages_per_s: vec![] }),
+            histogram: None,
         }
     }
 
@@ -195,7 +233,8 @@ mod tests {
                  \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\"iters\":10,\
                  \"samples\":10,\"latency_ns\":",
                 "{\"min\":1.5,\"p50\":2.0,\"p90\":3.0,\"p99\":4.0,\"p999\":5.0,\"max\":6.0,\
-                 \"mean\":2.5},\"bandwidth_bytes_per_s\":7,\"messages_per_s\":8}],",
+                 \"mean\":2.5},\"bandwidth_bytes_per_s\":7,\"messages_per_s\":8,\
+                 \"blocks\":{\"latency_ns\":[2.25,3.0]}}],",
                 "\"matching\":{\"hardware\":0,\"posted\":19,\"unexpected\":1,\
                  \"not_offloaded\":{\"off\":19}},\"validated\":true}"
             )
@@ -212,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_a_test_has_no_value_for_is_absent() {
-        let row = Row { latency_ns: None, samples: 0, ..row() };
+        let row = Row { latency_ns: None, blocks: None, samples: 0, ..row() };
         let text = serde_json::to_string(&row).unwrap();
         assert!(!text.contains("latency_ns") && !text.contains("null"), "{text}");
     }

@@ -2,17 +2,24 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod blocks;
+mod compare;
 mod control;
 mod failure;
+mod histogram;
 mod info;
 mod json;
 mod link;
 mod measure;
 mod output;
 mod payload;
+mod plot;
 mod progress;
 pub mod replay;
+mod report;
+mod runs;
 mod samples;
+mod style;
 mod table;
 pub mod trace;
 mod trust;
@@ -43,6 +50,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
         Some(Command::Serve(args)) => measure::serve(&args),
         Some(Command::Info) => info::command(),
+        Some(Command::Compare(args)) => compare::command(&args),
         Some(Command::Replay(args)) => replay::command(&args),
         Some(Command::Peer(args)) => measure::peer(args),
     }

@@ -39,6 +39,7 @@ pub(crate) use tour::command as tour;
 use crate::args::{self, PinChoice};
 use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
+use crate::report::Report;
 pub(crate) use plan::Test;
 
 use interrupt::Interrupt;
@@ -68,25 +69,34 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
 }
 
 fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
-    let (mut people, mut json) = outputs(&plan.common)?;
+    let mut report = Report::open(&plan.common)?;
+    let (mut people, mut json) = outputs(&plan.common, &report)?;
     let mut series = Series::open(place, &plan.common, Interrupt::watch()?)?;
-    let document = series.run(plan, plan.legs(), &mut people)?;
+    let document = series.run(plan, plan.legs(), &mut people, &mut report)?;
     if let Some(json) = &mut json {
         json.json(&document)?;
     }
-    series.outcome()
+    let reported = report.finish(&[document], &mut people);
+    series.outcome().and(reported)
 }
 
 /// How large messages get to a process of this machine: found out by sending one.
 pub(crate) fn large_messages() -> Result<&'static str, Failure> {
-    let common = args::Common { pin: None, device: None, no_validate: false, json: None };
+    let common = args::Common {
+        pin: None,
+        device: None,
+        no_validate: false,
+        json: None,
+        report: args::report::Report::default(),
+    };
     let series = Series::open(Where::Here, &common, Interrupt::default());
     series.map(|series| series.large_messages())
 }
 
 /// Where people read, and where machines do, if anywhere.
-fn outputs(common: &args::Common) -> Result<(Output, Option<Output>), Failure> {
+fn outputs(common: &args::Common, report: &Report) -> Result<(Output, Option<Output>), Failure> {
     let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
-    let people = if to_stdout(common.json.as_ref()) { Output::nowhere() } else { Output::stdout() };
+    let replaced = report.replaces_table() || to_stdout(common.json.as_ref());
+    let people = if replaced { Output::nowhere() } else { Output::stdout() };
     Ok((people, json))
 }

@@ -1,7 +1,10 @@
-//! Live progress: one line on a terminal's standard error, nothing anywhere else.
+//! Live progress: one line on a terminal's standard error, nothing anywhere else; and lines of a
+//! JSON stream, where one was asked for.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+
+use crate::report::stream;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -14,11 +17,16 @@ const REDRAW: Duration = Duration::from_millis(100);
 pub(crate) struct Progress {
     bar: ProgressBar,
     drawn: Instant,
+    streams: bool,
+    /// When this measurement began, and when the stream heard of it last.
+    begun: Instant,
+    told: Instant,
 }
 
 impl Progress {
-    /// For `steps` measurements; hidden where nobody watches, or where the line would stay.
-    pub(crate) fn new(steps: usize) -> Self {
+    /// For `steps` measurements; hidden where nobody watches, or where the line would stay. Where it
+    /// `streams`, standard output gets a line of JSON each second.
+    pub(crate) fn new(steps: usize, streams: bool) -> Self {
         let watched = std::io::stderr().is_terminal()
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let target = if watched {
@@ -29,11 +37,17 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
         let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}");
         bar.set_style(style.expect("the template is sound").progress_chars("=> "));
-        Self { bar, drawn: Instant::now() }
+        let now = Instant::now();
+        Self { bar, drawn: now, streams, begun: now, told: now }
     }
 
     /// A measurement begins.
     pub(crate) fn begin(&mut self, what: String) {
+        self.draw(what);
+        (self.begun, self.told) = (self.drawn, self.drawn);
+    }
+
+    fn draw(&mut self, what: String) {
         self.bar.set_message(what);
         self.bar.tick();
         self.drawn = Instant::now();
@@ -41,8 +55,16 @@ impl Progress {
 
     /// A measurement goes on; `done` of it, between 0 and 1, is over.
     pub(crate) fn at(&mut self, what: impl FnOnce() -> String) {
-        if self.drawn.elapsed() >= REDRAW && !self.bar.is_hidden() {
-            self.begin(what());
+        let now = Instant::now();
+        if self.streams && now - self.told >= stream::PROGRESS {
+            self.told = now;
+            let position = usize::try_from(self.bar.position()).unwrap_or(usize::MAX);
+            let steps = self.bar.length().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+            let line = stream::progress(&what(), position + 1, steps, now - self.begun);
+            // Where it can't be written, the next result can't either, and says so.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes());
+        } else if now - self.drawn >= REDRAW && !self.bar.is_hidden() {
+            self.draw(what());
         }
     }
 

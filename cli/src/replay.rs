@@ -4,7 +4,8 @@
 //! 2. `engine` runs it under the clock, a chunk at a time; between chunks `matches` writes what
 //!    matched what, if asked to, and `depth` counts. `census` counts what needs no run.
 //! 3. `cost` runs a short trace again, and compares with plain lists.
-//! 4. `report` says it all.
+//! 4. `timeline` has the depths over the trace, `verdict` says what to make of it.
+//! 5. `report` says it all.
 
 mod census;
 mod cost;
@@ -13,18 +14,20 @@ mod engine;
 mod matcher;
 mod matches;
 mod report;
+mod timeline;
+mod verdict;
 
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 pub use matches::write_matches;
 
 use crate::args;
 use crate::failure::{Failure, one_line};
 use crate::output::{Output, is_dash, to_stdout};
+use crate::plot;
 use crate::trace::Trace;
 
 /// The command.
@@ -36,7 +39,8 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     }
     let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
-    for (option, path) in [("--matches", matches), ("--json", json)] {
+    let chart = args.plot.as_ref();
+    for (option, path) in [("--matches", matches), ("--json", json), ("--plot", chart)] {
         if path.is_some_and(|path| same_file(path, &args.trace)) {
             let right = "another file would be right";
             return Err(Failure::Usage(format!("{option}: {name} is the trace itself; {right}")));
@@ -47,7 +51,9 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
         Some(path) => Some(Output::create("--matches", path)?),
         None => None,
     };
-    let (script, mut count) = (engine::Script::new(&trace), depth::Count::default());
+    let mut chart = chart.map(|path| plot::create(path)).transpose()?;
+    let script = engine::Script::new(&trace);
+    let mut count = depth::Count::new(&script);
     let mut record = |step: &engine::Step, event: Option<engine::Event>| {
         count.see(step, event);
         match (&mut out, event) {
@@ -56,7 +62,7 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
         }
     };
     let pass =
-        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, Duration::MAX, &mut record)?;
+        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, u64::MAX, &mut record)?;
     if let Some(mut out) = out {
         out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
     }
@@ -64,6 +70,9 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let report = report::Report::new(name, &census::Census::new(&trace), &count, cost);
     if let Some(json) = &mut json {
         json.json(&report)?;
+    }
+    if let Some(chart) = &mut chart {
+        chart.print(&report.plot()?)?;
     }
     let mut people = if to_stdout(matches) {
         Output::stderr()
@@ -83,17 +92,16 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
 pub fn check(trace: &Trace) {
     let script = engine::Script::new(trace);
     let mut events = Vec::with_capacity(script.steps.len());
-    let _ = engine::pass(&script, matcher::Plain::default(), 1, Duration::MAX, |_, event| {
+    let _ = engine::pass(&script, matcher::Plain::default(), 1, u64::MAX, |_, event| {
         events.push(event);
         Ok::<(), std::convert::Infallible>(())
     });
-    let (mut wanted, mut count) = (events.into_iter(), depth::Count::default());
-    let Ok(pass) =
-        engine::pass(&script, matcher::Indexed::new(), 1, Duration::MAX, |step, event| {
-            assert_eq!(Some(event), wanted.next(), "plain lists on the right");
-            count.see(step, event);
-            Ok::<(), std::convert::Infallible>(())
-        });
+    let (mut wanted, mut count) = (events.into_iter(), depth::Count::new(&script));
+    let Ok(pass) = engine::pass(&script, matcher::Indexed::new(), 1, u64::MAX, |step, event| {
+        assert_eq!(Some(event), wanted.next(), "plain lists on the right");
+        count.see(step, event);
+        Ok::<(), std::convert::Infallible>(())
+    });
     let (posted, unexpected) = pass.lists.left();
     assert_eq!((posted.len(), unexpected.len()), count.depths);
 }

@@ -78,6 +78,12 @@ impl Samples {
         self.histogram.len()
     }
 
+    /// Latencies one way in ns, ascending, each with how often it occurred.
+    pub(crate) fn spread(&self) -> impl Iterator<Item = (f64, u64)> {
+        let recorded = self.histogram.iter_recorded();
+        recorded.map(|step| (half(step.value_iterated_to()), step.count_at_value()))
+    }
+
     /// Half of each round trip: the latency one way. `None` without samples.
     pub(crate) fn halved(&self) -> Option<Latency> {
         if self.count() == 0 {

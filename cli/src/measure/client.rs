@@ -7,6 +7,7 @@ use super::drain::Drain;
 use super::lane::{Lane, Role};
 use super::pace::{Out, Pace, Paced};
 use super::side::{Batch, MeasureError, Side};
+use crate::blocks::Blocks;
 use crate::control::message::{Answer, Ask, Leg, Traffic};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
@@ -38,6 +39,8 @@ pub(crate) struct Measured {
     pub(crate) ways: u64,
     /// Round trips and single trips; empty for a stream.
     pub(crate) samples: Samples,
+    /// The same in stretches of time.
+    pub(crate) blocks: Blocks,
     /// Time in measured intervals.
     pub(crate) took: Duration,
     /// Both sides.
@@ -230,6 +233,7 @@ impl Measured {
             iters: 0,
             ways,
             samples: Samples::new(),
+            blocks: Blocks::new(),
             took: Duration::ZERO,
             matching: Matching::default(),
             large_messages: "",
@@ -244,6 +248,9 @@ impl Measured {
     fn add_batch(&mut self, leg: &Leg, batch: Batch, took: Duration) {
         self.iters += batch.messages * leg.lanes();
         self.took += took;
+        if leg.traffic != Traffic::PingPong {
+            self.blocks.stream(batch.messages * leg.lanes() * self.ways, took);
+        }
         if let Some(checked) = &mut self.checked {
             // What is still there of the batch on either side.
             let each = match leg.traffic {
@@ -256,6 +263,7 @@ impl Measured {
 
     fn add_lane<A: Handle>(&mut self, at: usize, batch: Batch, lane: &Lane<A>, took: Duration) {
         lane.times_ns().for_each(|ns| self.samples.record(ns));
+        self.blocks.round_trips(lane.times_ns());
         if let Some(thread) = self.threads.get_mut(at) {
             thread.iters += batch.messages;
             thread.took += took;
@@ -266,6 +274,7 @@ impl Measured {
     fn add_round(&mut self, batch: Batch, took: Duration) {
         self.iters += batch.messages;
         self.took += took;
+        self.blocks.stream(batch.messages, took);
         let ns = took.as_secs_f64() * 1e9 / batch.messages.max(1) as f64;
         let rounds = self.rounds.get_or_insert(Rounds { count: 0, least_ns: ns, most_ns: ns });
         rounds.count += 1;

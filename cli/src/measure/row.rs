@@ -105,6 +105,8 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
             drain: drained(leg, measured),
             interrupted: measured.interrupted,
         },
+        blocks: measured.blocks.figures(),
+        histogram: None,
     }
 }
 

@@ -13,10 +13,13 @@ use super::row::{row, where_matched};
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
 use crate::failure::Failure;
+use crate::histogram::Histogram;
 use crate::json::{Document, Matching};
 use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::report::Report;
+use crate::style::Style;
 use crate::trust::{self, Trust};
 use crate::units::{show_count, show_size};
 
@@ -141,14 +144,17 @@ impl Series {
         plan: &Plan,
         legs: Vec<Leg>,
         people: &mut Output,
+        report: &mut Report,
     ) -> Result<Document<Config>, Failure> {
-        let layout = Layout::of(plan);
-        people.print(&self.block(plan))?;
-        people.print(&format!("#\n{}", layout.heading()))?;
+        let (layout, style) = (Layout::of(plan), Style::stdout());
+        people.print(&style.block(&(self.block(plan) + "#\n")))?;
+        people.print(&(style.heading(layout.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let mut document =
             Document::new(plan.test.name(), DEVICE.into(), self.config(plan), validated);
-        let (limits, mut progress) = (plan.limits(), Progress::new(legs.len()));
+        report.begin(&document)?;
+        let streams = plan.common.report.json_stream;
+        let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
         let interrupt = self.interrupt.clone();
         let mut complete = true;
@@ -171,19 +177,24 @@ impl Series {
                 break;
             }
             rows += 1;
-            let row = row(&leg, &measured);
-            let lines = layout.row(&leg, &row, &measured);
-            progress.above(|| people.print(&lines))?;
+            let mut row = row(&leg, &measured);
+            if report.wants_histogram() && row.latency_ns.is_some() {
+                row.histogram = Some(Histogram::new(measured.samples.spread()));
+            }
+            let lines = layout.row(&leg, &row, &measured) + &report.below(&row);
+            progress.above(|| people.print(&style.block(&lines)))?;
+            report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);
             document.add(row, &measured.matching);
         }
         drop(progress);
-        people.print(&format!("# matched     {}\n", where_matched(&matched)))?;
+        people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
         if !complete {
             document.interrupt();
             let short = "the last of them over less time";
             people.print(&format!("# interrupted {rows} of {wanted} rows measured, {short}\n"))?;
         }
+        report.end(&document)?;
         Ok(document)
     }
 

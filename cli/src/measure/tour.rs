@@ -9,6 +9,7 @@ use super::series::{Series, Where};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::link::check_device;
+use crate::report::Report;
 
 /// 24 sizes, 23 sizes, 1 size, 9 depths: with set-up some 17 seconds.
 const LATENCY_TIME: Duration = Duration::from_millis(200);
@@ -40,7 +41,8 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     check_device(common.device.as_deref())
         .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
     let common = &common.with_pin();
-    let (mut people, mut json) = outputs(common)?;
+    let mut report = Report::open(common)?;
+    let (mut people, mut json) = outputs(common, &report)?;
     let mut series = Series::open(Where::Here, common, Interrupt::watch()?)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
         posted_depth,
@@ -60,7 +62,7 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     ];
     let mut documents = Vec::new();
     for plan in &plans {
-        documents.push(series.run(plan, plan.legs(), &mut people)?);
+        documents.push(series.run(plan, plan.legs(), &mut people, &mut report)?);
         people.print("\n")?;
         if series.outcome().is_err() {
             break;
@@ -72,5 +74,6 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     if let Some(json) = &mut json {
         json.json(&documents)?;
     }
-    series.outcome()
+    let reported = report.finish(&documents, &mut people);
+    series.outcome().and(reported)
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::engine::{CHUNK, Pass, Script, pass};
-use super::matcher::{Indexed, Plain};
+use super::matcher::{Indexed, Plain, Walks};
 
 /// A short trace is run again and again for this long; a long one once.
 const PASSES_TIME: Duration = Duration::from_millis(50);
 const PASSES_MAX: usize = 1000;
-/// A list of a million entries would be walked for hours: by then the point is made.
-const PASS_TIME: Duration = Duration::from_millis(100);
+/// Entries walked or moved in plain lists, some 100 ms. A list of a million entries would be walked
+/// for hours: by then the point is made. Not a time, so that a trace always stops at the same step.
+const PLAIN_WORK_MAX: u64 = 1 << 25;
 /// A chunk of steps over such a list must not take long either.
 const PLAIN_CHUNK: usize = 32;
 
@@ -29,8 +30,9 @@ pub(super) struct Cost {
     pub(super) plain_stopped_after: Option<usize>,
 }
 
-/// Times `script`, which `first` has run through already; `None` if there is nothing in it.
-pub(super) fn measure(script: &Script, first: &Pass<Indexed>) -> Option<Cost> {
+/// Times `script`, which `first` has run through already, and counts what plain lists walk; `None`
+/// if there is nothing in it.
+pub(super) fn measure(script: &Script, first: &Pass<Indexed>) -> Option<(Cost, Walks)> {
     if script.steps.is_empty() {
         return None;
     }
@@ -44,17 +46,19 @@ pub(super) fn measure(script: &Script, first: &Pass<Indexed>) -> Option<Cost> {
     repeat(plain.took, || {
         plain_ns_per_step.push(bare(script, Plain::default(), PLAIN_CHUNK).ns_per_step());
     });
-    Some(Cost {
+    let walks = plain.lists.walks;
+    let cost = Cost {
         ns_per_operation: median(&mut ns_per_step),
         passes: ns_per_step.len(),
         plain_ns_per_operation: median(&mut plain_ns_per_step),
-        plain_entries_per_search: super::ratio(plain.lists.walked, plain.lists.searches),
+        plain_entries_per_search: super::ratio(walks.entries(), walks.searches),
         plain_stopped_after: (plain.steps < script.steps.len()).then_some(plain.steps),
-    })
+    };
+    Some((cost, walks))
 }
 
 fn bare<M: super::matcher::Matcher>(script: &Script, lists: M, chunk: usize) -> Pass<M> {
-    let run = pass(script, lists, chunk, PASS_TIME, |_, event| {
+    let run = pass(script, lists, chunk, PLAIN_WORK_MAX, |_, event| {
         // The compiler must not leave out what leads to an event.
         std::hint::black_box(event);
         Ok::<(), Infallible>(())

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use super::engine::{Event, Step};
+use super::engine::{Event, Script, Step};
+use super::timeline::Timeline;
+use crate::trace::Index;
 
 /// Counts by depth; exact, since a depth is a small number.
 #[derive(Default)]
@@ -69,19 +71,44 @@ pub(super) struct Outcome {
 }
 
 /// Follows a run and counts.
-#[derive(Default)]
-pub(super) struct Count {
+pub(super) struct Count<'a> {
+    /// The length behind every id.
+    lens: &'a [u64],
     posted: Tally,
     unexpected: Tally,
     /// Receives posted and messages unexpected now.
     pub(super) depths: (usize, usize),
+    unexpected_bytes: u128,
+    unexpected_bytes_max: u128,
+    /// Probes and matched probes, and those that found nothing.
+    pub(super) probes: (u64, u64),
     pub(super) outcome: Outcome,
+    pub(super) timeline: Timeline,
 }
 
-impl Count {
+impl<'a> Count<'a> {
+    pub(super) fn new(script: &'a Script) -> Self {
+        Self {
+            lens: &script.lens,
+            posted: Tally::default(),
+            unexpected: Tally::default(),
+            depths: (0, 0),
+            unexpected_bytes: 0,
+            unexpected_bytes_max: 0,
+            probes: (0, 0),
+            outcome: Outcome::default(),
+            timeline: Timeline::new(script.steps.len()),
+        }
+    }
+
     /// Depths of the posted and of the unexpected list at their searches.
     pub(super) fn summaries(&self) -> (Depth, Depth) {
         (self.posted.summary(), self.unexpected.summary())
+    }
+
+    /// The most payload that waited in the unexpected list.
+    pub(super) fn unexpected_bytes_max(&self) -> u64 {
+        u64::try_from(self.unexpected_bytes_max).unwrap_or(u64::MAX)
     }
 
     /// Takes in the next step and what it came to.
@@ -89,37 +116,58 @@ impl Count {
         let (posted, unexpected) = self.depths;
         match step {
             Step::Msg { .. } => self.posted.add(posted),
-            Step::Recv { .. } | Step::Probe { .. } | Step::Mprobe { .. } => {
+            Step::Recv { .. } => self.unexpected.add(unexpected),
+            Step::Probe { .. } | Step::Mprobe { .. } => {
                 self.unexpected.add(unexpected);
+                self.probes.0 += 1;
             }
             Step::Cancel { .. } | Step::Mrecv { .. } | Step::Mcancel { .. } => {}
         }
-        let (outcome, (posted, unexpected)) = (&mut self.outcome, &mut self.depths);
-        match event {
-            None if matches!(step, Step::Msg { .. }) => *unexpected += 1,
-            None => *posted += 1,
-            Some(Event::Match { truncated, unexpected: waited, .. }) => {
-                if waited {
-                    outcome.unexpected += 1;
-                    *unexpected -= 1;
-                } else {
-                    outcome.posted += 1;
-                    *posted -= 1;
-                }
-                outcome.truncated += u64::from(truncated);
-            }
-            Some(Event::Mprobe { msg: Some(_), .. }) => *unexpected -= 1,
-            Some(Event::Mrecv { msg: Some(_), truncated, .. }) => {
-                outcome.unexpected += 1;
-                outcome.truncated += u64::from(truncated);
-            }
-            Some(Event::Cancelled { .. }) => {
-                outcome.cancelled += 1;
-                *posted -= 1;
-            }
-            Some(Event::Late { .. }) => outcome.late += 1,
-            Some(_) => {}
+        match (step, event) {
+            (Step::Msg { id, .. }, None) => self.arrive(*id),
+            (_, None) => self.depths.0 += 1,
+            (_, Some(event)) => self.happen(event),
         }
+        self.timeline.see(self.depths.0, self.depths.1);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Match { msg, truncated, unexpected: waited, .. } => {
+                if waited {
+                    self.outcome.unexpected += 1;
+                    self.leave(msg);
+                } else {
+                    self.outcome.posted += 1;
+                    self.depths.0 -= 1;
+                }
+                self.outcome.truncated += u64::from(truncated);
+            }
+            Event::Mprobe { msg: Some(msg), .. } => self.leave(msg),
+            Event::Mrecv { msg: Some(_), truncated, .. } => {
+                self.outcome.unexpected += 1;
+                self.outcome.truncated += u64::from(truncated);
+            }
+            Event::Cancelled { .. } => {
+                self.outcome.cancelled += 1;
+                self.depths.0 -= 1;
+            }
+            Event::Late { .. } => self.outcome.late += 1,
+            Event::Probe { msg: None } | Event::Mprobe { msg: None, .. } => self.probes.1 += 1,
+            Event::Probe { .. } | Event::Mrecv { .. } | Event::Mcancelled { .. } => {}
+        }
+    }
+
+    /// A message waits in the unexpected list.
+    fn arrive(&mut self, msg: Index) {
+        self.depths.1 += 1;
+        self.unexpected_bytes += u128::from(self.lens[msg.at()]);
+        self.unexpected_bytes_max = self.unexpected_bytes_max.max(self.unexpected_bytes);
+    }
+
+    fn leave(&mut self, msg: Index) {
+        self.depths.1 -= 1;
+        self.unexpected_bytes -= u128::from(self.lens[msg.at()]);
     }
 }
 

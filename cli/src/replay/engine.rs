@@ -25,7 +25,7 @@ pub(super) enum Step {
 /// A trace made ready to run: steps, and the length behind every id.
 pub(super) struct Script {
     pub(super) steps: Vec<Step>,
-    lens: Vec<u64>,
+    pub(super) lens: Vec<u64>,
 }
 
 impl Script {
@@ -108,7 +108,7 @@ pub(super) struct Pass<M> {
     pub(super) lists: M,
     /// Time in the bare loop.
     pub(super) took: Duration,
-    /// Steps run: all, unless the time ran out.
+    /// Steps run: all, unless it was too much work.
     pub(super) steps: usize,
 }
 
@@ -118,13 +118,13 @@ impl<M> Pass<M> {
     }
 }
 
-/// Runs `script` through `lists`, `chunk` steps at a time, for little more than `limit`; shows
-/// `see` each step and its event.
+/// Runs `script` through `lists`, `chunk` steps at a time, until they have done little more than
+/// `work_max`, which a time would make another each run; shows `see` each step and its event.
 pub(super) fn pass<M: Matcher, E>(
     script: &Script,
     lists: M,
     chunk: usize,
-    limit: Duration,
+    work_max: u64,
     mut see: impl FnMut(&Step, Option<Event>) -> Result<(), E>,
 ) -> Result<Pass<M>, E> {
     let ids = script.lens.len();
@@ -140,7 +140,7 @@ pub(super) fn pass<M: Matcher, E>(
         for (step, event) in chunk.iter().zip(&events) {
             see(step, *event)?;
         }
-        if took >= limit {
+        if run.lists.work() >= work_max {
             break;
         }
     }

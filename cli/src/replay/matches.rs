@@ -1,7 +1,6 @@
 //! The record of a replay: what matched what, a line each, in order.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use super::engine::{CHUNK, Event, Script, pass};
 use super::matcher::Indexed;
@@ -14,7 +13,7 @@ use crate::trace::{Index, Trace};
 /// What `out` says.
 pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let script = Script::new(trace);
-    let pass = pass(&script, Indexed::new(), CHUNK, Duration::MAX, |_, event| match event {
+    let pass = pass(&script, Indexed::new(), CHUNK, u64::MAX, |_, event| match event {
         Some(event) => write_event(trace, event, &mut out),
         None => Ok(()),
     })?;

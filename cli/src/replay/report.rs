@@ -7,11 +7,13 @@ use serde::Serialize;
 use super::census::{Census, Classes, Operations};
 use super::cost::Cost;
 use super::depth::{Count, Depth, Outcome};
+use super::matcher::Walks;
 use super::ratio;
+use super::timeline::{Peak, Timeline};
+use super::verdict::{Evidence, Verdict};
+use crate::failure::Failure;
+use crate::plot;
 use crate::units::{show_3, show_count};
-
-/// Lists shorter than this are walked in a few nanoseconds: any matcher will do.
-const SHORT: u64 = 32;
 
 /// All that is said about a trace. As JSON the keys stand in this order.
 #[derive(Serialize)]
@@ -34,12 +36,46 @@ pub(super) struct Report {
     left_unexpected: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Cost>,
+    posted_peak: Peak,
+    unexpected_peak: Peak,
+    unexpected_bytes_max: u64,
+    probes: u64,
+    probes_missed: u64,
+    plain_walks: Walks,
+    depth_over_time: Timeline,
+    #[serde(flatten)]
+    verdict: Verdict,
 }
 
 impl Report {
-    pub(super) fn new(trace: String, census: &Census, count: &Count, cost: Option<Cost>) -> Self {
+    pub(super) fn new(
+        trace: String,
+        census: &Census,
+        count: &Count<'_>,
+        cost: Option<(Cost, Walks)>,
+    ) -> Self {
+        let (cost, walks) = cost.map_or((None, Walks::default()), |(cost, w)| (Some(cost), w));
         let (posted_depth, unexpected_depth) = count.summaries();
         let matches = count.outcome;
+        let operations = census.operations.total();
+        let evidence = Evidence {
+            operations,
+            posted: count.timeline.posted,
+            unexpected: count.timeline.unexpected,
+            unexpected_bytes_max: count.unexpected_bytes_max(),
+            posted_depth: &posted_depth,
+            unexpected_depth: &unexpected_depth,
+            outcome: matches,
+            patterns: census.classes,
+            probes: count.probes.0,
+            probes_missed: count.probes.1,
+            left: (count.depths.0 as u64, count.depths.1 as u64),
+            walks,
+            walked_operations: cost
+                .and_then(|cost| cost.plain_stopped_after)
+                .map_or(operations, |steps| steps as u64),
+        };
+        let verdict = Verdict::new(&evidence);
         let (patterns, matched) = (census.classes, matches.posted + matches.unexpected);
         Self {
             schema: 1,
@@ -59,7 +95,23 @@ impl Report {
             left_posted: count.depths.0,
             left_unexpected: count.depths.1,
             cost,
+            posted_peak: count.timeline.posted,
+            unexpected_peak: count.timeline.unexpected,
+            unexpected_bytes_max: count.unexpected_bytes_max(),
+            probes: count.probes.0,
+            probes_missed: count.probes.1,
+            plain_walks: walks,
+            depth_over_time: count.timeline.clone(),
+            verdict,
         }
+    }
+
+    /// The chart of `--plot`.
+    pub(super) fn plot(&self) -> Result<String, Failure> {
+        let trace = format!("{}, {} operations", self.trace, show_count(self.operations.total()));
+        let command = format!("$ {}", plot::command_line());
+        let sentence = self.verdict.verdict.clone();
+        plot::render(&[self.depth_over_time.figure()], &[trace, command, sentence])
     }
 
     /// The report as text, newline-terminated.
@@ -89,15 +141,21 @@ impl Report {
             .expect("a String takes all");
         }
         out.push('\n');
+        out += &self.depth_over_time.text();
         for (name, said) in [
             ("matches", self.matches()),
             ("wildcards", self.wildcards()),
             ("envelopes", self.envelopes()),
             ("left", self.left()),
             ("cost", self.cost()),
-            ("verdict", self.verdict()),
+            ("deepest", self.verdict.deepest.clone()),
+            ("dominant", self.verdict.dominant.clone()),
+            ("verdict", self.verdict.verdict.clone()),
         ] {
             writeln!(out, "{name:<10} {said}").expect("a String takes all");
+        }
+        for advice in &self.verdict.advice {
+            writeln!(out, "{:<10} {advice}", "advice").expect("a String takes all");
         }
         out
     }
@@ -160,31 +218,6 @@ impl Report {
             show_3(cost.plain_ns_per_operation),
             show_3(cost.plain_entries_per_search),
         )
-    }
-
-    fn verdict(&self) -> String {
-        let Some(cost) = &self.cost else {
-            return "nothing to match".into();
-        };
-        let deep = self.posted_depth.p99.max(self.unexpected_depth.p99);
-        let times = cost.plain_ns_per_operation / cost.ns_per_operation;
-        // A list that was stopped has met the shallow part only, so the times do not compare.
-        if let Some(steps) = cost.plain_stopped_after {
-            let total = self.operations.total();
-            format!(
-                "depth costs: plain lists got through {:.0} % in {:.0} ms, tagmatch through all \
-                 in {:.0} ms",
-                100.0 * ratio(steps as u64, total),
-                cost.plain_ns_per_operation * steps as f64 / 1e6,
-                cost.ns_per_operation * total as f64 / 1e6,
-            )
-        } else if times >= 1.5 {
-            format!("depth costs: plain lists take {} times as long", show_3(times))
-        } else if deep <= SHORT {
-            format!("lists are short: 99 % of searches meet at most {deep}; any matcher will do")
-        } else {
-            format!("lists are deep, 99 % up to {deep}, but what is sought stands near the front")
-        }
     }
 }
 

@@ -1,0 +1,172 @@
+//! A measurement in up to 64 blocks of time, for judging how steady it was.
+//!
+//! Single round trips say little about noise: neighbours are alike, and a million of them would
+//! make any difference look certain. Figures of longer stretches differ by what really varies
+//! within a run, and are few enough to be kept in the JSON for a later comparison.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Bound on the blocks of a measurement; twice as many become one each.
+const BLOCKS_MAX: usize = 64;
+/// The median of this many round trips in a row is what a block is made of.
+const ROUND_TRIPS: usize = 16;
+
+/// Some of a measurement: `amount / of` is its figure.
+#[derive(Clone, Copy, Default)]
+struct Block {
+    amount: f64,
+    of: f64,
+    parts: u64,
+}
+
+impl Block {
+    fn add(&mut self, more: Self) {
+        self.amount += more.amount;
+        self.of += more.of;
+        self.parts += more.parts;
+    }
+}
+
+/// Collects blocks while a measurement runs. Constant memory; not for the measured loop.
+pub(crate) struct Blocks {
+    done: Vec<Block>,
+    current: Block,
+    /// Parts that make a block.
+    full: u64,
+    /// Round trips that do not make a part yet.
+    waiting: Vec<u64>,
+    is_latency: bool,
+}
+
+impl Blocks {
+    pub(crate) fn new() -> Self {
+        Self {
+            done: Vec::new(),
+            current: Block::default(),
+            full: 1,
+            waiting: Vec::new(),
+            is_latency: false,
+        }
+    }
+
+    /// Takes in round trips in ns, in order.
+    pub(crate) fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
+        for ns in ns {
+            self.is_latency = true;
+            self.waiting.push(ns);
+            if self.waiting.len() == ROUND_TRIPS {
+                let (_, &mut median, _) = self.waiting.select_nth_unstable(ROUND_TRIPS / 2);
+                self.waiting.clear();
+                // One way is half of it.
+                self.part(Block { amount: median as f64 / 2.0, of: 1.0, parts: 1 });
+            }
+        }
+    }
+
+    /// Takes in a stretch of a stream.
+    pub(crate) fn stream(&mut self, messages: u64, took: Duration) {
+        if !took.is_zero() {
+            self.part(Block { amount: messages as f64, of: took.as_secs_f64(), parts: 1 });
+        }
+    }
+
+    fn part(&mut self, part: Block) {
+        self.current.add(part);
+        if self.current.parts < self.full {
+            return;
+        }
+        self.done.push(std::mem::take(&mut self.current));
+        if self.done.len() == 2 * BLOCKS_MAX {
+            let pairs = self.done.chunks(2).map(|pair| {
+                let mut sum = pair[0];
+                pair[1..].iter().for_each(|more| sum.add(*more));
+                sum
+            });
+            self.done = pairs.collect();
+            self.full *= 2;
+        }
+    }
+
+    /// What the blocks came to; `None` if there are none. A last one that is not even half full
+    /// stands on too little and is left out.
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        let mut done = self.done.clone();
+        if self.current.parts * 2 >= self.full && self.current.parts > 0 {
+            done.push(self.current);
+        }
+        // Not more than promised, whenever the measurement ended.
+        let pairs = if done.len() > BLOCKS_MAX { 2 } else { 1 };
+        let figure = |blocks: &[Block]| {
+            let (amount, of) =
+                blocks.iter().fold((0.0, 0.0), |(a, o), block| (a + block.amount, o + block.of));
+            (amount / of * 100.0).round() / 100.0
+        };
+        let figures: Vec<_> = done.chunks(pairs).map(figure).collect();
+        if figures.is_empty() {
+            None
+        } else if self.is_latency {
+            Some(Figures { latency_ns: figures, messages_per_s: Vec::new() })
+        } else {
+            Some(Figures { latency_ns: Vec::new(), messages_per_s: figures })
+        }
+    }
+}
+
+/// A figure for each block, in order of time; as JSON has them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Figures {
+    /// Mean of the medians of 16 round trips each, halved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) latency_ns: Vec<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages_per_s: Vec<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_the_mean_of_its_medians() {
+        let mut blocks = Blocks::new();
+        for base in [100, 200] {
+            // One outlier in sixteen changes nothing.
+            let round_trips: Vec<u64> =
+                (0..16).map(|n| if n == 3 { 1 << 40 } else { base }).collect();
+            blocks.round_trips(round_trips[..5].iter().copied());
+            blocks.round_trips(round_trips[5..].iter().copied());
+        }
+        blocks.round_trips([7; 15]);
+        assert_eq!(blocks.figures().unwrap().latency_ns, [50.0, 100.0]);
+    }
+
+    #[test]
+    fn a_rate_is_of_all_messages_over_all_time() {
+        let mut blocks = Blocks::new();
+        blocks.stream(100, Duration::from_millis(100));
+        blocks.stream(100, Duration::ZERO);
+        blocks.stream(300, Duration::from_millis(100));
+        assert_eq!(blocks.figures().unwrap().messages_per_s, [1000.0, 3000.0]);
+        assert_eq!(Blocks::new().figures(), None);
+    }
+
+    #[test]
+    fn however_long_it_lasts_blocks_are_few_and_nothing_is_lost() {
+        for parts in [1, 63, 64, 65, 127, 128, 129, 1000, 12_345, 100_000] {
+            let mut blocks = Blocks::new();
+            for part in 0..parts {
+                blocks.stream(part, Duration::from_secs(1));
+            }
+            let figures = blocks.figures().unwrap().messages_per_s;
+            let least = usize::try_from(parts).unwrap().min(33);
+            assert!((least..=BLOCKS_MAX).contains(&figures.len()), "{parts}: {}", figures.len());
+            assert!(figures.is_sorted(), "{parts}: in order of time");
+            let mean = figures.iter().sum::<f64>() / figures.len() as f64;
+            let want = (parts - 1) as f64 / 2.0;
+            assert!((mean - want).abs() <= want * 0.03, "{parts}: {mean}, not {want}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! `tagperf compare` and `--baseline`: two runs side by side, and whether the later is slower.
+
+mod interval;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::args::report as args;
+use crate::failure::{Failure, one_line};
+use crate::output::{Output, is_dash, to_stdout};
+use crate::runs::{Entry, Metric, Run};
+use crate::style::Style;
+use crate::units::{show_3, show_count};
+use interval::{CONFIDENCE_PERCENT, Ratio};
+
+/// The command.
+pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
+    if is_dash(&args.old) && is_dash(&args.new) {
+        let right = "a file for one of them would be right";
+        return Err(Failure::Usage(format!("both OLD and NEW are standard input; {right}")));
+    }
+    let (old, new) = (Run::read("OLD", &args.old)?, Run::read("NEW", &args.new)?);
+    let names = [&args.old, &args.new].map(|path| one_line(path.display()));
+    let comparison = Comparison::new(names, &old, &new, args.fail_if_slower)?;
+    let mut people = Output::stdout();
+    if let Some(path) = &args.json {
+        let mut json = Output::create("--json", path)?;
+        json.json(&comparison)?;
+        if to_stdout(args.json.as_ref()) {
+            people = Output::nowhere();
+        }
+    }
+    people.print(&comparison.text(Style::stdout()))?;
+    comparison.judge()
+}
+
+/// How a result compares with its like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// No difference that is more than noise.
+    Same,
+    Faster,
+    /// Slower, but not by more than is accepted.
+    WithinLimit,
+    Slower,
+}
+
+/// A result in both runs. Changes are of the time a message takes, so that more is always worse.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Pair {
+    what: String,
+    test: String,
+    size: u64,
+    parameters: BTreeMap<String, String>,
+    metric: &'static str,
+    old: f64,
+    new: f64,
+    /// Both as people read them.
+    #[serde(skip)]
+    shown: [String; 2],
+    time_change_percent: f64,
+    /// Absent where a run has too few blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval_percent: Option<[f64; 2]>,
+    verdict: Verdict,
+}
+
+impl Pair {
+    fn new(old: &Entry, new: &Entry, limit_percent: f64) -> Self {
+        // Time of a message: a latency is one, a rate its inverse.
+        let (metric, whole, blocks) = match new.metric {
+            Metric::LatencyNs => {
+                ("latency_ns", new.value / old.value, interval::ratio(&old.blocks, &new.blocks))
+            }
+            Metric::MessagesPerS => {
+                ("messages_per_s", old.value / new.value, interval::ratio(&new.blocks, &old.blocks))
+            }
+        };
+        let percent = |ratio: f64| ((ratio - 1.0) * 1e4).round() / 1e2;
+        let time_change_percent = percent(blocks.map_or(whole, |ratio| ratio.estimate));
+        let interval = blocks.map(|Ratio { low, high, .. }| [percent(low), percent(high)]);
+        // Without an interval nothing is known about noise, and the figure has to stand for itself.
+        let [low, high] = interval.unwrap_or([time_change_percent; 2]);
+        let verdict = if low > limit_percent {
+            Verdict::Slower
+        } else if low > 0.0 {
+            Verdict::WithinLimit
+        } else if high < 0.0 {
+            Verdict::Faster
+        } else {
+            Verdict::Same
+        };
+        Self {
+            what: new.key.label(),
+            test: new.key.test.clone(),
+            size: new.key.size,
+            parameters: new.key.parameters.clone(),
+            metric,
+            old: old.value,
+            new: new.value,
+            shown: [old, new].map(show),
+            time_change_percent,
+            interval_percent: interval,
+            verdict,
+        }
+    }
+
+    fn cells(&self) -> [String; 5] {
+        let interval = self
+            .interval_percent
+            .map_or("-".into(), |[low, high]| format!("{low:+.1} .. {high:+.1} %"));
+        [
+            self.what.clone(),
+            self.shown[0].clone(),
+            self.shown[1].clone(),
+            format!("{:+.1} %", self.time_change_percent),
+            interval,
+        ]
+    }
+}
+
+/// The figure in the unit of the test's table.
+fn show(entry: &Entry) -> String {
+    match (entry.metric, entry.key.test.as_str()) {
+        (Metric::LatencyNs, _) => format!("{} us", show_3(entry.value / 1e3)),
+        (_, "bw" | "bibw") => {
+            format!("{} MB/s", show_3(entry.value * entry.key.size as f64 / 1e6))
+        }
+        (_, "drain") => format!("{} ns", show_3(1e9 / entry.value)),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+        _ => format!("{}/s", show_count(entry.value.round() as u64)),
+    }
+}
+
+/// Two runs side by side; as JSON the keys stand in this order.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Comparison {
+    schema: u32,
+    tool: &'static str,
+    version: &'static str,
+    test: &'static str,
+    old: String,
+    new: String,
+    fail_if_slower_percent: f64,
+    confidence_percent: u32,
+    results: Vec<Pair>,
+    /// Results of one run that the other has none like.
+    only_old: Vec<String>,
+    only_new: Vec<String>,
+    warnings: Vec<String>,
+    slower: usize,
+}
+
+impl Comparison {
+    /// Compares like with like; [`Failure::Usage`] if there is nothing alike.
+    pub(crate) fn new(
+        names: [String; 2],
+        old: &Run,
+        new: &Run,
+        limit_percent: f64,
+    ) -> Result<Self, Failure> {
+        let mut earlier: BTreeMap<_, _> =
+            old.pooled().into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        let (mut results, mut only_new) = (Vec::new(), Vec::new());
+        for entry in new.pooled() {
+            match earlier.remove(&entry.key) {
+                // A figure of 0 has no ratio to anything.
+                Some(old) if old.metric == entry.metric && old.value > 0.0 && entry.value > 0.0 => {
+                    results.push(Pair::new(&old, &entry, limit_percent));
+                }
+                _ => only_new.push(entry.key.label()),
+            }
+        }
+        let only_old: Vec<_> = earlier.into_keys().map(|key| key.label()).collect();
+        let [old_name, new_name] = names;
+        if results.is_empty() {
+            let first = |labels: &[String]| labels.first().cloned().unwrap_or_default();
+            return Err(Failure::Usage(format!(
+                "{old_name} and {new_name} have no result in common ({} there, {} here); runs of \
+                 the same test with the same options would be right",
+                first(&only_old),
+                first(&only_new),
+            )));
+        }
+        let mut warnings = Vec::new();
+        if let (Some(old), Some(new)) = (&old.cpu, &new.cpu)
+            && old != new
+        {
+            warnings.push(format!("another machine: {old} before, {new} now"));
+        }
+        if let (Some(old), Some(new)) = (&old.kernel, &new.kernel)
+            && old != new
+        {
+            warnings.push(format!("another kernel: {old} before, {new} now"));
+        }
+        if results.iter().any(|pair| pair.interval_percent.is_none()) {
+            warnings.push("no interval where a run has too few blocks: measure longer".into());
+        }
+        let slower = results.iter().filter(|pair| pair.verdict == Verdict::Slower).count();
+        Ok(Self {
+            schema: crate::json::SCHEMA,
+            tool: "tagperf",
+            version: env!("CARGO_PKG_VERSION"),
+            test: "compare",
+            old: old_name,
+            new: new_name,
+            fail_if_slower_percent: limit_percent,
+            confidence_percent: CONFIDENCE_PERCENT,
+            results,
+            only_old,
+            only_new,
+            warnings,
+            slower,
+        })
+    }
+
+    /// A table, newline-terminated.
+    pub(crate) fn text(&self, style: Style) -> String {
+        let mut head = format!(
+            "# comparison: time of a message, + is slower\n\
+             # old         {}\n# new         {}\n\
+             # interval    {CONFIDENCE_PERCENT} %, of the noise within the runs; slower: all of it \
+             above {} %\n",
+            self.old, self.new, self.fail_if_slower_percent,
+        );
+        for warning in &self.warnings {
+            writeln!(head, "# warning     {warning}").expect("a String takes all");
+        }
+        let mut out = style.block(&head);
+        let headings = ["result", "old", "new", "time", "interval"].map(String::from);
+        let rows: Vec<_> = self.results.iter().map(Pair::cells).collect();
+        let widths: [usize; 5] = std::array::from_fn(|at| {
+            let cells = rows.iter().chain([&headings]).map(|cells| cells[at].chars().count());
+            cells.max().unwrap_or(0)
+        });
+        let line = |[what, rest @ ..]: &[String; 5]| {
+            let rest = rest.iter().zip(&widths[1..]);
+            let rest = rest.map(|(cell, width)| format!("  {cell:>width$}"));
+            format!("{what:<width$}{}", rest.collect::<String>(), width = widths[0])
+        };
+        out += &style.heading(format!("{}  verdict", line(&headings)));
+        out.push('\n');
+        for (pair, cells) in self.results.iter().zip(&rows) {
+            let verdict = match pair.verdict {
+                Verdict::Same => "same".into(),
+                Verdict::Faster => style.good("faster"),
+                Verdict::WithinLimit => {
+                    format!("slower, within {} %", self.fail_if_slower_percent)
+                }
+                Verdict::Slower => style.bad("SLOWER"),
+            };
+            writeln!(out, "{}  {verdict}", line(cells)).expect("a String takes all");
+        }
+        let count = |verdict| self.results.iter().filter(|pair| pair.verdict == verdict).count();
+        let mut sum = format!(
+            "# sum         {} compared: {} slower by more than {} %, {} slower within it, {} same, {} \
+             faster\n",
+            self.results.len(),
+            self.slower,
+            self.fail_if_slower_percent,
+            count(Verdict::WithinLimit),
+            count(Verdict::Same),
+            count(Verdict::Faster),
+        );
+        for (only, which) in [(&self.only_old, "old"), (&self.only_new, "new")] {
+            if let Some(first) = only.first() {
+                writeln!(sum, "# alone       {} only in {which}: {first}, ...", only.len())
+                    .expect("a String takes all");
+            }
+        }
+        out + &style.block(&sum)
+    }
+
+    /// The exit status: a failure where anything is slower by more than was accepted.
+    pub(crate) fn judge(&self) -> Result<(), Failure> {
+        let slower = self.results.iter().filter(|pair| pair.verdict == Verdict::Slower);
+        let by = |pair: &&Pair| pair.time_change_percent;
+        match slower.max_by(|a, b| by(a).total_cmp(&by(b))) {
+            None => Ok(()),
+            Some(worst) => Err(Failure::Measurement(format!(
+                "{} of {} results are slower than in {} by more than {} %; worst: {} by {:.1} %",
+                self.slower,
+                self.results.len(),
+                self.old,
+                self.fail_if_slower_percent,
+                worst.what,
+                worst.time_change_percent,
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(test: &str, metric: &str, figures: &[f64]) -> Run {
+        let figure = figures[figures.len() / 2];
+        let ladder = ["min", "p50", "p90", "p99", "p999", "max"];
+        let ladder = ladder.map(|name| format!("\"{name}\":{figure}")).join(",");
+        let value = match metric {
+            "latency_ns" => format!("{{{ladder}}}"),
+            _ => figure.to_string(),
+        };
+        let text = format!(
+            "{{\"schema\":1,\"tool\":\"tagperf\",\"test\":\"{test}\",\"device\":\"shm\",\
+             \"config\":{{}},\"results\":[{{\"size\":8,\"{metric}\":{value},\
+             \"blocks\":{{\"{metric}\":{figures:?}}}}}]}}"
+        );
+        Run::parse(text.as_bytes()).unwrap()
+    }
+
+    fn verdict(old: &Run, new: &Run, limit: f64) -> (Verdict, Comparison) {
+        let names = ["old".to_owned(), "new".to_owned()];
+        let comparison = Comparison::new(names, old, new, limit).unwrap();
+        (comparison.results[0].verdict, comparison)
+    }
+
+    fn around(figure: f64) -> Vec<f64> {
+        (0..21).map(|n| figure * (0.99 + 0.001 * f64::from(n))).collect()
+    }
+
+    #[test]
+    fn verdicts_of_latencies_and_of_rates() {
+        for (metric, worse) in [("latency_ns", 1.1), ("messages_per_s", 1.0 / 1.1)] {
+            let of = |factor: f64| run("lat", metric, &around(1000.0 * factor));
+            let (old, new) = (of(1.0), of(worse));
+            let (found, comparison) = verdict(&old, &new, 5.0);
+            assert_eq!(found, Verdict::Slower, "{metric}");
+            assert!((comparison.results[0].time_change_percent - 10.0).abs() < 0.5);
+            let failure = comparison.judge().unwrap_err();
+            assert!(matches!(failure, Failure::Measurement(_)));
+            assert!(failure.to_string().contains("lat 8 B by 10.0 %"), "{failure}");
+            let (found, comparison) = verdict(&old, &new, 12.0);
+            assert_eq!(found, Verdict::WithinLimit, "{metric}");
+            comparison.judge().unwrap();
+            assert_eq!(verdict(&new, &old, 0.0).0, Verdict::Faster, "{metric}");
+            assert_eq!(verdict(&old, &old, 0.0).0, Verdict::Same, "{metric}");
+        }
+    }
+
+    #[test]
+    fn noise_is_no_difference() {
+        // The medians are 8 % apart, but so are the figures of each run.
+        let noisy = |shift: f64| {
+            let figures: Vec<f64> = (0..8).map(|n| 1000.0 + shift + 60.0 * f64::from(n)).collect();
+            run("lat", "latency_ns", &figures)
+        };
+        assert_eq!(verdict(&noisy(0.0), &noisy(80.0), 5.0).0, Verdict::Same);
+        // A run with too few blocks has no noise that is known.
+        let (found, comparison) =
+            verdict(&run("lat", "latency_ns", &[100.0]), &run("lat", "latency_ns", &[108.0]), 5.0);
+        assert_eq!((found, comparison.results[0].interval_percent), (Verdict::Slower, None));
+    }
+
+    #[test]
+    fn nothing_in_common_is_bad_input() {
+        let (lat, bw) = (run("lat", "latency_ns", &[1.0]), run("bw", "messages_per_s", &[1.0]));
+        let failure =
+            Comparison::new(["a".into(), "b".into()], &lat, &bw, 5.0).map(drop).unwrap_err();
+        assert!(matches!(failure, Failure::Usage(_)));
+        assert!(failure.to_string().contains("no result in common"), "{failure}");
+    }
+
+    #[test]
+    fn hostile_files_are_refused_or_compared_but_never_a_panic() {
+        let sound = serde_json::json!({"schema": 1, "tool": "tagperf", "test": "lat", "device": "shm",
+            "config": {"cpu": "x", "threads": [1]}, "results": [{"size": 8, "posted_depth": 4,
+            "latency_ns": {"min": 1, "p50": 2.5, "p90": 3, "p99": 4, "p999": 5, "max": 6},
+            "messages_per_s": 7, "pace": {"planned_per_s": 3}, "blocks": {"latency_ns":
+            [2.0, 3.0, 1e300, 5e-324, 4, 4]}}]});
+        let sound = sound.to_string().into_bytes();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state >> 33).unwrap() % below
+        };
+        let (mut read, whole) = (0, Run::parse(&sound).unwrap());
+        for _ in 0..4_000 {
+            let mut bytes = sound.clone();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(4) {
+                    0 => bytes[at] = b"0123456789-+.eE\"{}[]:,\\ "[random(24)],
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, b"0123456789-.e"[random(13)]),
+                    _ => bytes[at] ^= 1 << random(8),
+                }
+            }
+            if let Ok(run) = Run::parse(&bytes) {
+                read += 1;
+                let names = ["a".to_owned(), "b".to_owned()];
+                if let Ok(comparison) = Comparison::new(names, &whole, &run, 5.0) {
+                    let _ = (comparison.text(Style::plain()), comparison.judge());
+                }
+            }
+        }
+        assert!((200..3_800).contains(&read), "{read}");
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let old = run("lat", "latency_ns", &around(1000.0));
+        let (_, comparison) = verdict(&old, &run("lat", "latency_ns", &around(1200.0)), 5.0);
+        let text = comparison.text(Style::plain());
+        let rows: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            rows,
+            [
+                "result       old      new     time          interval  verdict",
+                "lat 8 B  1.00 us  1.20 us  +20.0 %  +19.3 .. +20.7 %  SLOWER",
+            ]
+        );
+        assert!(!text.contains('\u{1b}'));
+        let bw = run("bw", "messages_per_s", &around(1e6));
+        assert!(verdict(&bw, &bw, 5.0).1.text(Style::plain()).contains("8.00 MB/s"));
+    }
+}

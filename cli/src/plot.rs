@@ -1,0 +1,92 @@
+//! `--plot`: results as charts for a report, in SVG.
+//!
+//! `figures` decides which chart says what; `axis` turns figures into places and labels, `draw`
+//! draws.
+
+mod axis;
+mod draw;
+mod figures;
+
+use std::path::Path;
+
+use crate::failure::{Failure, one_line};
+use crate::output::Output;
+use crate::runs::Run;
+pub(crate) use axis::Scale;
+pub(crate) use draw::render;
+
+/// Curves that a reader can tell apart; what is beyond is left out and said so.
+const LINES_MAX: usize = 8;
+/// As much of a command line as fits above a chart.
+const COMMAND_CHARS: usize = 110;
+
+/// A curve; points in order of x.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// An axis: what it shows, its unit in the label, and how.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    pub(crate) scale: Scale,
+}
+
+/// A chart.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Figure {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+    /// Whether single points are marked.
+    pub(crate) markers: bool,
+}
+
+/// Makes the file. Only SVG is written, so another ending is a mistake.
+pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
+    if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("svg")) {
+        let name = one_line(path.display());
+        let right = "a file whose name ends in .svg would be right";
+        return Err(Failure::Usage(format!("--plot: {name} is no SVG file; {right}")));
+    }
+    Output::create("--plot", path)
+}
+
+/// The command line of this process, for a chart's heading.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| one_line(word.display()));
+    let line = std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+    shorten(&line, COMMAND_CHARS)
+}
+
+fn shorten(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars - 3).chain("...".chars()).collect()
+}
+
+/// The charts of a run: one for each test in it.
+pub(crate) fn of_run(run: &Run, command: &str) -> Result<String, Failure> {
+    let figures = figures::figures(run);
+    let machine = [run.cpu.as_deref(), run.kernel.as_deref()];
+    let machine = machine.into_iter().flatten().collect::<Vec<_>>().join(", Linux ");
+    let version = env!("CARGO_PKG_VERSION");
+    render(&figures, &[format!("{machine}; tagperf {version}"), format!("$ {command}")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_svg_is_written() {
+        for wrong in ["x.png", "x", "-", ".svg"] {
+            let failure = create(Path::new(wrong)).map(drop).unwrap_err();
+            assert!(failure.to_string().contains(".svg would be right"), "{failure}");
+        }
+    }
+}

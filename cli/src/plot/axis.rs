@@ -1,0 +1,182 @@
+//! From figures to places on an axis, and the ticks that stand there.
+
+use crate::units::{show_count, show_size};
+
+/// How an axis is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scale {
+    /// Even, from 0 on, with air above.
+    FromZero,
+    /// Even, from 0 to the last figure.
+    FromZeroToLast,
+    /// 0 to 100.
+    Percent,
+    /// By powers of ten; for figures above 0.
+    Log,
+    /// By powers of two, and 0 one step before 1.
+    Sizes,
+    /// Shares between 0 and 1, wider the nearer to 1.
+    Quantiles,
+}
+
+/// A tick: where, and what stands there; nothing at a minor one.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tick {
+    pub(super) at: f64,
+    pub(super) label: Option<String>,
+}
+
+/// Where quantiles stand, since the last is infinitely far.
+const QUANTILES: [(f64, f64, &str); 6] = [
+    (0.0, 0.0, "min"),
+    (0.5, 1.0, "50 %"),
+    (0.9, 2.0, "90 %"),
+    (0.99, 3.0, "99 %"),
+    (0.999, 4.0, "99.9 %"),
+    (1.0, 5.0, "max"),
+];
+/// More labels than this beside one another don't fit.
+const SIZE_LABELS_MAX: f64 = 13.0;
+
+impl Scale {
+    /// Where `value` stands, or `None` if it has no place on such an axis.
+    pub(super) fn place(self, value: f64) -> Option<f64> {
+        let place = match self {
+            Self::FromZero | Self::FromZeroToLast | Self::Percent => value,
+            Self::Log if value > 0.0 => value.log10(),
+            Self::Log => return None,
+            Self::Sizes if value < 1.0 => -1.0,
+            Self::Sizes => value.log2(),
+            Self::Quantiles => QUANTILES.iter().rev().find(|(quantile, ..)| *quantile <= value)?.1,
+        };
+        place.is_finite().then_some(place)
+    }
+
+    /// The axis' ends for places between `low` and `high`.
+    pub(super) fn range(self, low: f64, high: f64) -> (f64, f64) {
+        match self {
+            Self::FromZero => (0.0, if high > 0.0 { high * 1.1 } else { 1.0 }),
+            Self::FromZeroToLast => (0.0, if high > 0.0 { high } else { 1.0 }),
+            Self::Percent => (0.0, 100.0),
+            Self::Quantiles => (-0.2, 5.2),
+            Self::Sizes => (low - 0.4, high.max(low + 1.0) + 0.4),
+            Self::Log => {
+                // At least three quarters of a decade, so that noise does not look like a cliff.
+                let (low, high) = (low - 0.05, high + 0.05);
+                let more = ((0.75 - (high - low)) / 2.0).max(0.0);
+                (low - more, high + more)
+            }
+        }
+    }
+
+    pub(super) fn ticks(self, low: f64, high: f64) -> Vec<Tick> {
+        let tick = |at: f64, label: String| Tick { at, label: Some(label) };
+        let inside = |tick: &Tick| (low..=high).contains(&tick.at);
+        let ticks: Vec<_> = match self {
+            Self::FromZero | Self::FromZeroToLast | Self::Percent => {
+                let step = even_step(high - low);
+                steps(0.0, high / step).map(|n| tick(n * step, number(n * step, step))).collect()
+            }
+            Self::Log => log_ticks(low, high),
+            Self::Quantiles => {
+                QUANTILES.iter().map(|(_, at, label)| tick(*at, (*label).to_owned())).collect()
+            }
+            Self::Sizes => {
+                let every = ((high - low) / SIZE_LABELS_MAX).ceil().max(1.0);
+                let powers = steps(0.0, high).map(|exponent| Tick {
+                    at: exponent,
+                    label: (exponent % every == 0.0).then(|| power_of_two(exponent)),
+                });
+                std::iter::once(tick(-1.0, "0".into())).chain(powers).collect()
+            }
+        };
+        ticks.into_iter().filter(inside).collect()
+    }
+}
+
+fn steps(from: f64, to: f64) -> impl Iterator<Item = f64> {
+    #[expect(clippy::cast_possible_truncation, reason = "ranges of axes are small")]
+    let (from, to) = (from.ceil() as i64, to.floor() as i64);
+    (from..=to.min(from + 1000)).map(|n| n as f64)
+}
+
+/// 1, 2 or 5 times a power of ten: about six steps.
+fn even_step(range: f64) -> f64 {
+    let rough = range / 6.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough);
+    step.unwrap_or(10.0) * power
+}
+
+/// All of 1 to 9 as lines; labels at 1, 2 and 5 on a short axis, at powers of ten on a long one.
+fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
+    let decades = high - low;
+    let labelled: &[f64] = match decades {
+        d if d < 2.2 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
+    let every = (decades / 9.0).ceil().max(1.0);
+    let decade = |decade: f64| {
+        (1..10).map(move |n| {
+            let (digit, value) = (f64::from(n), f64::from(n) * 10f64.powf(decade));
+            let shown = labelled.contains(&digit) && decade.rem_euclid(every) == 0.0;
+            Tick { at: value.log10(), label: shown.then(|| number(value, value)) }
+        })
+    };
+    steps(low.floor(), high).flat_map(decade).collect()
+}
+
+/// A number with as many decimals as tell it from its neighbours, `step` away.
+fn number(value: f64, step: f64) -> String {
+    if step >= 1.0 && value < 1e15 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        return show_count(value.round() as u64);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 12")]
+    let decimals = (-(step.log10() + 1e-9).floor()).clamp(0.0, 12.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+fn power_of_two(exponent: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 63")]
+    let shown = show_size(1 << (exponent as u32).min(63));
+    // `4 KiB` is 4K on the command line, and on an axis.
+    shown.replace(" B", "").replace(" KiB", "K").replace(" MiB", "M").replace(" GiB", "G")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(scale: Scale, low: f64, high: f64) -> Vec<String> {
+        scale.ticks(low, high).into_iter().filter_map(|tick| tick.label).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        assert_eq!(labels(Scale::FromZero, 0.0, 0.47), ["0.0", "0.1", "0.2", "0.3", "0.4"]);
+        assert_eq!(labels(Scale::FromZero, 0.0, 4200.0), ["0", "1 000", "2 000", "3 000", "4 000"]);
+        assert_eq!(labels(Scale::Log, -1.1, 0.4), ["0.1", "0.2", "0.5", "1", "2"]);
+        assert_eq!(labels(Scale::Log, -1.1, 3.2), ["0.1", "1", "10", "100", "1 000"]);
+        assert_eq!(labels(Scale::Sizes, -1.4, 3.4), ["0", "1", "2", "4", "8"]);
+        let sweep = labels(Scale::Sizes, -1.4, 22.4);
+        assert_eq!(
+            (sweep.len(), &sweep[..3], &sweep[12..]),
+            (13, &["0", "1", "4"].map(String::from)[..], &["4M".to_owned()][..])
+        );
+        for (scale, low, high) in [(Scale::Log, -12.0, 30.0), (Scale::Sizes, -1.4, 62.0)] {
+            assert!(labels(scale, low, high).len() <= 15, "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn places() {
+        assert_eq!(Scale::Log.place(0.0), None);
+        assert_eq!(Scale::Log.place(f64::NAN), None);
+        assert_eq!(Scale::Sizes.place(0.0), Some(-1.0));
+        assert_eq!(Scale::Sizes.place(1024.0), Some(10.0));
+        assert_eq!(Scale::Quantiles.place(0.99), Some(3.0));
+        let (low, high) = Scale::Log.range(0.0, 0.0);
+        assert!((high - low - 0.75).abs() < 1e-9);
+    }
+}

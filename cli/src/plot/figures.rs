@@ -1,0 +1,375 @@
+//! Which charts a run has, and what is in them.
+
+use std::collections::BTreeSet;
+
+use super::{Axis, Figure, Line, Scale};
+use crate::runs::{Entry, Metric, Run};
+use crate::units::show_size;
+
+/// A chart for each test of `run`.
+pub(super) fn figures(run: &Run) -> Vec<Figure> {
+    let mut groups: Vec<Vec<&Entry>> = Vec::new();
+    for entry in &run.entries {
+        match groups.last_mut() {
+            Some(group) if alike(group, entry) => group.push(entry),
+            _ => groups.push(vec![entry]),
+        }
+    }
+    groups.iter().map(|group| figure(group)).collect()
+}
+
+fn depth(entry: &Entry) -> (u64, u64, &str) {
+    let number = |name: &str| {
+        entry.key.parameters.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
+    };
+    let wildcard = entry.key.parameters.get("wildcard_percent").map_or("0", String::as_str);
+    (number("posted_depth"), number("unexpected_depth"), wildcard)
+}
+
+/// Whether an entry belongs in the chart of those before it.
+fn alike(group: &[&Entry], entry: &Entry) -> bool {
+    let (first, last) = (group[0], group[group.len() - 1]);
+    if first.key.test != entry.key.test {
+        return false;
+    }
+    let sizes_so_far = group.iter().any(|e| e.key.size != first.key.size);
+    let depths_so_far = group.iter().any(|e| depth(e) != depth(first));
+    let goes_back = entry.key.size < last.key.size && variant(entry) == variant(first);
+    // A tour measures latency twice, over sizes and then over depths: once sizes have varied at one
+    // depth, another depth or the sizes from their beginning make another chart.
+    !(sizes_so_far && !depths_so_far && (depth(entry) != depth(last) || goes_back))
+}
+
+fn figure(group: &[&Entry]) -> Figure {
+    let sizes: BTreeSet<_> = group.iter().map(|entry| entry.key.size).collect();
+    let depths: BTreeSet<_> = group.iter().map(|entry| depth(entry)).collect();
+    let variants: BTreeSet<_> = group.iter().map(|entry| variant(entry)).collect();
+    if depths.len() > 1 {
+        by_depth(group, sizes.len() > 1, variants.len() > 1)
+    } else if sizes.len() > 1 {
+        by_size(group, variants.len() > 1)
+    } else if variants.len() > 1 {
+        by_threads(group)
+    } else {
+        single(group[0])
+    }
+}
+
+/// What else there is to tell results of one size and depth apart.
+fn variant(entry: &Entry) -> String {
+    // Which queue is deep is told by the depths.
+    let depths = ["posted_depth", "unexpected_depth", "wildcard_percent", "queue"];
+    let others = entry.key.parameters.iter().filter(|(name, _)| !depths.contains(&name.as_str()));
+    let others = others.map(|(name, value)| match (name.as_str(), value.as_str()) {
+        ("order", value) => value.to_owned(),
+        ("threads", count) => format!("{count} threads"),
+        (name, "true") => name.to_owned(),
+        (name, value) => format!("{name} {value}"),
+    });
+    others.collect::<Vec<_>>().join(", ")
+}
+
+/// What a test measures: title, label of the axis.
+fn measure(entry: &Entry) -> (&'static str, &'static str) {
+    let is_paced = entry.key.parameters.contains_key("planned_per_s");
+    match (entry.metric, entry.key.test.as_str()) {
+        (Metric::LatencyNs, _) if is_paced => ("Latency at a rate", "one way, µs"),
+        (Metric::LatencyNs, _) => ("Latency", "half the round trip, µs"),
+        (_, "bw") => ("Bandwidth", "one way, MB/s"),
+        (_, "bibw") => ("Bidirectional bandwidth", "both ways together, MB/s"),
+        (_, "drain") => ("Draining a queue", "ns a message"),
+        _ => ("Message rate", "messages/s"),
+    }
+}
+
+/// The figure a curve shows, in the axis' unit.
+fn value(entry: &Entry) -> f64 {
+    match (entry.metric, entry.key.test.as_str()) {
+        (Metric::LatencyNs, _) => entry.value / 1e3,
+        (_, "bw" | "bibw") => entry.bandwidth_bytes_per_s.unwrap_or(0.0) / 1e6,
+        (_, "drain") if entry.value > 0.0 => 1e9 / entry.value,
+        _ => entry.value,
+    }
+}
+
+/// A curve for each variant, in the order they come.
+fn by_variant(group: &[&Entry], place: impl Fn(&Entry) -> f64) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for entry in group {
+        let (name, point) = (variant(entry), (place(entry), value(entry)));
+        let name = match name.is_empty() {
+            true if group.iter().any(|e| e.key.parameters.contains_key("threads")) => {
+                "1 thread".into()
+            }
+            true => entry.key.test.clone(),
+            false => name,
+        };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name, points: vec![point] }),
+        }
+    }
+    lines
+}
+
+/// One size, one depth: what varies is the number of threads, or something of which each is a
+/// curve of one point.
+fn by_threads(group: &[&Entry]) -> Figure {
+    let threads = |entry: &Entry| -> f64 {
+        entry.key.parameters.get("threads").and_then(|n| n.parse().ok()).unwrap_or(1.0)
+    };
+    let counts: BTreeSet<_> = group.iter().map(|entry| threads(entry).to_bits()).collect();
+    let (title, label) = measure(group[0]);
+    let lines = if counts.len() == group.len() {
+        let points = group.iter().map(|entry| (threads(entry), value(entry))).collect();
+        vec![Line { name: group[0].key.test.clone(), points }]
+    } else {
+        by_variant(group, threads)
+    };
+    Figure {
+        title: format!("{title} by threads a side, {}", show_size(group[0].key.size)),
+        x: Axis { label: "threads that share a worker".into(), scale: Scale::Sizes },
+        y: Axis { label: median_of(group[0], label), scale: Scale::FromZero },
+        lines,
+        markers: true,
+    }
+}
+
+fn median_of(entry: &Entry, label: &str) -> String {
+    let median = if entry.metric == Metric::LatencyNs { "median of " } else { "" };
+    format!("{median}{label}")
+}
+
+fn by_size(group: &[&Entry], variants: bool) -> Figure {
+    let (title, label) = measure(group[0]);
+    let points = |of: &dyn Fn(&Entry) -> Option<f64>| {
+        let points = group.iter().filter_map(|entry| Some((entry.key.size as f64, of(entry)?)));
+        points.filter(|(_, y)| *y > 0.0).collect::<Vec<_>>()
+    };
+    let lines = if variants {
+        by_variant(group, |entry| entry.key.size as f64)
+    } else if group[0].metric == Metric::LatencyNs {
+        // As in the table: a percentile on too few samples is not shown.
+        let rungs = [
+            ("max", 5, 1.0),
+            ("p99.9", 4, 1e4),
+            ("p99", 3, 1e3),
+            ("p90", 2, 100.0),
+            ("p50", 1, 20.0),
+            ("min", 0, 1.0),
+        ];
+        let rung = |&(name, at, samples): &(&str, usize, f64)| Line {
+            name: name.into(),
+            points: points(&|entry| {
+                let ladder = entry.ladder.filter(|_| entry.samples as f64 >= samples)?;
+                Some(ladder[at] / 1e3)
+            }),
+        };
+        rungs.iter().map(rung).filter(|line| !line.points.is_empty()).collect()
+    } else {
+        vec![Line { name: group[0].key.test.clone(), points: points(&|entry| Some(value(entry))) }]
+    };
+    Figure {
+        title: format!("{title} by message size"),
+        x: Axis { label: "message size, bytes".into(), scale: Scale::Sizes },
+        y: Axis {
+            label: if variants { median_of(group[0], label) } else { label.into() },
+            scale: Scale::Log,
+        },
+        lines,
+        markers: true,
+    }
+}
+
+fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
+    let (title, label) = measure(group[0]);
+    let mut lines: Vec<Line> = Vec::new();
+    let mut zeros: Vec<(u64, String, f64)> = Vec::new();
+    for entry in group {
+        let (posted, unexpected, wildcard) = depth(entry);
+        if (posted, unexpected) == (0, 0) {
+            zeros.push((entry.key.size, variant(entry), value(entry)));
+            continue;
+        }
+        let mut name = match (posted, unexpected) {
+            (_, 0) => "posted".to_owned(),
+            (0, _) => "unexpected".to_owned(),
+            _ => "both".to_owned(),
+        };
+        if posted > 0 && wildcard != "0" {
+            name += &format!(", {wildcard} % any source");
+        }
+        if sizes_vary {
+            name += &format!(", {}", show_size(entry.key.size));
+        }
+        if variants {
+            name += &format!(", {}", variant(entry));
+        }
+        let zero = zeros.iter().find(|z| z.0 == entry.key.size && z.1 == variant(entry));
+        let point = (posted.max(unexpected) as f64, value(entry));
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push(point),
+            None => {
+                // All curves leave from where nothing is in the way.
+                let start = zero.map(|(.., value)| (0.0, *value));
+                lines.push(Line { name, points: start.into_iter().chain([point]).collect() });
+            }
+        }
+    }
+    let x = match group[0].key.test.as_str() {
+        "drain" => "entries in the queue at first",
+        _ => "entries in the list that never match",
+    };
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let size =
+        if sizes_vary { String::new() } else { format!(", {}", show_size(group[0].key.size)) };
+    Figure {
+        title: match group[0].key.test.as_str() {
+            "drain" => format!("{title} by its depth{size}"),
+            _ => format!("{title} by matching depth{size}"),
+        },
+        x: Axis { label: x.into(), scale: Scale::Sizes },
+        y: Axis { label: median_of(group[0], label), scale: Scale::FromZero },
+        lines,
+        markers: true,
+    }
+}
+
+/// One result: its percentiles, or how it went over time.
+fn single(entry: &Entry) -> Figure {
+    let (title, label) = measure(entry);
+    let label_of_entry = entry.key.label();
+    let what = label_of_entry.strip_prefix(&entry.key.test).unwrap_or(&label_of_entry).trim();
+    let title = format!("{title}, {what}");
+    let Some(ladder) = entry.ladder else {
+        let per_block = value(entry) / entry.value;
+        let points = entry.blocks.iter().enumerate();
+        let share = 100.0 / entry.blocks.len().max(1) as f64;
+        let points = points.map(|(at, block)| ((at as f64 + 0.5) * share, block * per_block));
+        return Figure {
+            title,
+            x: Axis { label: "time of the measurement, %".into(), scale: Scale::Percent },
+            y: Axis { label: label.into(), scale: Scale::FromZero },
+            lines: vec![Line { name: entry.key.test.clone(), points: points.collect() }],
+            markers: true,
+        };
+    };
+    let behind = |quantile: f64| entry.samples as f64 * (1.0 - quantile) >= 9.99;
+    let quantiles = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0];
+    let points = quantiles
+        .iter()
+        .zip(ladder)
+        .filter(|(quantile, _)| **quantile == 0.0 || **quantile == 1.0 || behind(**quantile));
+    Figure {
+        title,
+        x: Axis { label: "share of the samples at most as slow".into(), scale: Scale::Quantiles },
+        y: Axis { label: label.into(), scale: Scale::Log },
+        lines: vec![Line {
+            name: entry.key.test.clone(),
+            points: points.map(|(quantile, ns)| (*quantile, ns / 1e3)).collect(),
+        }],
+        markers: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::of_run;
+    use super::*;
+
+    fn row(size: u64, posted: u64, wildcard: u64, us: f64) -> String {
+        let rung = |name: &str, factor: f64| format!("\"{name}\":{}", us * 1e3 * factor);
+        let names = ["min", "p50", "p90", "p99", "p999", "max"];
+        let factors = [0.9, 1.0, 1.1, 1.5, 4.0, 90.0];
+        let ladder: Vec<_> = names.iter().zip(factors).map(|(n, f)| rung(n, f)).collect();
+        format!(
+            "{{\"size\":{size},\"posted_depth\":{posted},\"wildcard_percent\":{wildcard},\
+             \"samples\":50000,\"latency_ns\":{{{}}}}}",
+            ladder.join(",")
+        )
+    }
+
+    fn run(rows: &[String]) -> Run {
+        let text = format!(
+            "{{\"schema\":1,\"tool\":\"tagperf\",\"test\":\"lat\",\"device\":\"shm\",\"config\":\
+             {{\"cpu\":\"A <fast> & \\\"good\\\" CPU\"}},\"results\":[{}]}}",
+            rows.join(",")
+        );
+        Run::parse(text.as_bytes()).unwrap()
+    }
+
+    fn names(figure: &Figure) -> Vec<&str> {
+        figure.lines.iter().map(|line| line.name.as_str()).collect()
+    }
+
+    #[test]
+    fn sizes_give_a_ladder() {
+        let rows = [0, 8, 4096].map(|size| row(size, 0, 0, 1.0));
+        let figures = figures(&run(&rows));
+        assert_eq!(figures.len(), 1);
+        assert_eq!(names(&figures[0]), ["max", "p99.9", "p99", "p90", "p50", "min"]);
+        assert_eq!(figures[0].lines[4].points, [(0.0, 1.0), (8.0, 1.0), (4096.0, 1.0)]);
+        assert_eq!((figures[0].x.scale, figures[0].y.scale), (Scale::Sizes, Scale::Log));
+    }
+
+    #[test]
+    fn depths_give_a_curve_for_each_kind_from_a_common_start() {
+        let rows =
+            [row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2), row(8, 4096, 50, 1.3)];
+        let figures = figures(&run(&rows));
+        assert_eq!(figures.len(), 1);
+        let lines = &figures[0].lines;
+        assert_eq!(lines[0].points, [(0.0, 1.0), (16.0, 1.1), (4096.0, 1.2)]);
+        assert_eq!(lines[1].name, "posted, 50 % any source");
+        assert_eq!(lines[1].points, [(0.0, 1.0), (4096.0, 1.3)]);
+    }
+
+    #[test]
+    fn what_else_varies_has_a_curve_each() {
+        let with =
+            |row: String, more: &str| row.replace("\"samples\"", &format!("{more},\"samples\""));
+        let threads = [1, 2, 4].map(|n| with(row(8, 0, 0, n as f64), &format!("\"threads\":{n}")));
+        let figure = &figures(&run(&threads))[0];
+        assert_eq!(figure.title, "Latency by threads a side, 8 B");
+        assert_eq!(figure.lines[0].points, [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]);
+        let order = |depth, order: &str| {
+            let drain = format!("\"drain\":{{\"queue\":\"posted\",\"order\":\"{order}\"}}");
+            with(row(8, depth, 0, 1.0), &drain)
+        };
+        let orders = [order(16, "forward"), order(64, "forward"), order(16, "reverse")];
+        let of_orders = figures(&run(&orders));
+        assert_eq!(names(&of_orders[0]), ["posted, forward", "posted, reverse"]);
+        let two = [row(8, 0, 0, 1.0), row(64, 0, 0, 1.0)]
+            .map(|row| [with(row.clone(), "\"threads\":1"), with(row, "\"threads\":2")]);
+        let figures_of_two = figures(&run(&two.concat()));
+        assert_eq!(names(&figures_of_two[0]), ["1 thread", "2 threads"]);
+        let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)].map(|r| [with(r.clone(), "\"x\":1"), r]);
+        let figures = figures(&run(&both.concat()));
+        assert_eq!((figures.len(), names(&figures[0])), (1, vec!["x 1", "lat"]));
+    }
+
+    #[test]
+    fn a_tour_has_a_chart_for_each_table() {
+        let mut rows = [0, 8, 4096].map(|size| row(size, 0, 0, 1.0)).to_vec();
+        rows.extend([row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2)]);
+        let titles: Vec<_> = figures(&run(&rows)).into_iter().map(|figure| figure.title).collect();
+        assert_eq!(titles, ["Latency by message size", "Latency by matching depth, 8 B"]);
+    }
+
+    #[test]
+    fn what_is_drawn_is_sound_whatever_the_names() {
+        for rows in [
+            vec![row(8, 0, 0, 0.1)],
+            vec![row(0, 0, 0, 0.0)],
+            vec![row(0, 0, 0, 1e12), row(1 << 30, 0, 0, 1e-6)],
+            (0..20).map(|n| row(8, n * 1000, 0, n as f64)).collect(),
+        ] {
+            let svg = of_run(&run(&rows), "tagperf lat --plot <&\">.svg").unwrap();
+            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+            assert!(svg.contains("A &lt;fast&gt; &amp; &quot;good&quot; CPU"), "{svg}");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+    }
+}

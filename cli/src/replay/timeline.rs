@@ -1,0 +1,199 @@
+//! Depths over the course of a trace: a bounded series, whatever the trace's length.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::plot::{Axis, Figure, Line, Scale};
+use crate::units::show_count;
+
+/// Points of the series; a shorter trace has one for each operation.
+const POINTS_MAX: usize = 256;
+/// Columns and rows of the chart in text.
+const COLUMNS: usize = 64;
+const ROWS: u64 = 5;
+/// What fills a cell from below, by eighths.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The deepest a list was, and after which operation first; the first operation is 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub(super) struct Peak {
+    pub(super) depth: u64,
+    pub(super) operation: u64,
+}
+
+impl Peak {
+    fn see(&mut self, depth: u64, operation: u64) {
+        if depth > self.depth {
+            *self = Self { depth, operation };
+        }
+    }
+}
+
+/// The deepest that each list was in each stretch of the trace, stretches being equally long.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Timeline {
+    operations: u64,
+    pub(super) posted_max: Vec<u64>,
+    pub(super) unexpected_max: Vec<u64>,
+    #[serde(skip)]
+    seen: u64,
+    #[serde(skip)]
+    pub(super) posted: Peak,
+    #[serde(skip)]
+    pub(super) unexpected: Peak,
+}
+
+impl Timeline {
+    /// For a trace of so many operations.
+    pub(super) fn new(operations: usize) -> Self {
+        let points = operations.min(POINTS_MAX);
+        Self {
+            operations: operations as u64,
+            posted_max: vec![0; points],
+            unexpected_max: vec![0; points],
+            seen: 0,
+            posted: Peak::default(),
+            unexpected: Peak::default(),
+        }
+    }
+
+    /// The depths after the next operation.
+    pub(super) fn see(&mut self, posted: usize, unexpected: usize) {
+        let points = self.posted_max.len() as u128;
+        let at = u128::from(self.seen) * points / u128::from(self.operations.max(1));
+        self.seen += 1;
+        let Some(at) = usize::try_from(at).ok().filter(|&at| at < self.posted_max.len()) else {
+            return;
+        };
+        let (posted, unexpected) = (posted as u64, unexpected as u64);
+        self.posted_max[at] = self.posted_max[at].max(posted);
+        self.unexpected_max[at] = self.unexpected_max[at].max(unexpected);
+        self.posted.see(posted, self.seen);
+        self.unexpected.see(unexpected, self.seen);
+    }
+
+    /// The chart in text, a list below the other; of a list that was never used, nothing.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        for (name, series, peak) in [
+            ("posted", &self.posted_max, self.posted.depth),
+            ("unexpected", &self.unexpected_max, self.unexpected.depth),
+        ] {
+            if peak == 0 {
+                continue;
+            }
+            let columns = columns(series);
+            for row in (0..ROWS).rev() {
+                let label = match row {
+                    0 => "0".to_owned(),
+                    _ if row + 1 == ROWS => show_count(peak),
+                    _ => String::new(),
+                };
+                let name = if row + 1 == ROWS { name } else { "" };
+                let cells: String = columns.iter().map(|depth| cell(*depth, peak, row)).collect();
+                writeln!(out, "{name:<10} {label:>10} │{}", cells.trim_end())
+                    .expect("a String takes all");
+            }
+        }
+        if !out.is_empty() {
+            let width = columns(&self.posted_max).len();
+            let end = format!("{} operations", show_count(self.operations));
+            let axis = "─".repeat(width);
+            writeln!(
+                out,
+                "{:<10} {:>10} └{axis}\n{:22}1{end:>gap$}",
+                "",
+                "",
+                "",
+                gap = width.max(24)
+            )
+            .expect("a String takes all");
+            out.insert_str(0, "depth over time, the most in each stretch\n");
+            out.push('\n');
+        }
+        out
+    }
+
+    /// The chart for a report.
+    pub(super) fn figure(&self) -> Figure {
+        let stretch = self.operations as f64 / self.posted_max.len().max(1) as f64;
+        let line = |name: &str, series: &[u64]| Line {
+            name: name.into(),
+            points: (0u32..)
+                .zip(series)
+                .flat_map(|(at, depth)| {
+                    let from = f64::from(at) * stretch;
+                    // A step: the most in the stretch, over all of it.
+                    [(from, *depth as f64), (from + stretch, *depth as f64)]
+                })
+                .collect(),
+        };
+        Figure {
+            title: "Matching depth over the trace".into(),
+            x: Axis { label: "operations".into(), scale: Scale::FromZeroToLast },
+            y: Axis {
+                label: "entries in the list, most in a stretch".into(),
+                scale: Scale::FromZero,
+            },
+            lines: vec![
+                line("posted receives", &self.posted_max),
+                line("unexpected messages", &self.unexpected_max),
+            ],
+            markers: false,
+        }
+    }
+}
+
+/// The series in at most as many columns as fit.
+fn columns(series: &[u64]) -> Vec<u64> {
+    let per_column = series.len().div_ceil(COLUMNS).max(1);
+    series.chunks(per_column).map(|points| points.iter().copied().max().unwrap_or(0)).collect()
+}
+
+/// How much of a cell `row` rows above the ground is filled. What is not zero shows.
+fn cell(depth: u64, peak: u64, row: u64) -> char {
+    let eighths = u128::from(depth) * u128::from(ROWS) * 8;
+    let eighths = u64::try_from(eighths.div_ceil(u128::from(peak.max(1)))).unwrap_or(u64::MAX);
+    let here = eighths.saturating_sub(row * 8).min(8);
+    EIGHTHS[usize::try_from(here).unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_trace_has_a_bounded_series_that_misses_no_peak() {
+        let mut timeline = Timeline::new(1_000_003);
+        for n in 0..1_000_003usize {
+            timeline.see(n % 1000, usize::from(n == 777_777) * 5);
+        }
+        assert_eq!((timeline.posted_max.len(), timeline.unexpected_max.len()), (256, 256));
+        assert_eq!(timeline.posted_max.iter().max(), Some(&999));
+        let at = timeline.unexpected_max.iter().position(|&depth| depth == 5);
+        assert_eq!(at, Some(777_777 * 256 / 1_000_003));
+        assert_eq!(timeline.unexpected, Peak { depth: 5, operation: 777_778 });
+        assert_eq!(timeline.posted, Peak { depth: 999, operation: 1000 });
+    }
+
+    #[test]
+    fn the_chart() {
+        let mut timeline = Timeline::new(4);
+        for depth in [1, 10, 5, 0] {
+            timeline.see(depth, 0);
+        }
+        assert_eq!(
+            timeline.text(),
+            "depth over time, the most in each stretch\n\
+             posted             10 │ █\n\
+             \u{20}                     │ █\n\
+             \u{20}                     │ █▄\n\
+             \u{20}                     │ ██\n\
+             \u{20}                   0 │▄██\n\
+             \u{20}                     └────\n\
+             \u{20}                     1            4 operations\n\n"
+        );
+        assert_eq!(Timeline::new(0).text(), "");
+    }
+}

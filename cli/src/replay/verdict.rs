@@ -1,0 +1,178 @@
+//! What to make of a trace: from counts alone, so that a trace always gets the same verdict.
+
+use serde::Serialize;
+
+use super::census::Classes;
+use super::depth::{Depth, Outcome};
+use super::matcher::Walks;
+use super::ratio;
+use super::timeline::Peak;
+use crate::units::{show_3, show_count, show_size};
+
+/// Entries that a search may walk before it shows: a few cache lines, some ten ns.
+const FEW: f64 = 8.0;
+/// From here on a walk costs more than all else that is done to a message.
+const MANY: f64 = 32.0;
+/// Shares worth a word, in percent.
+const UNEXPECTED_PERCENT: f64 = 20.0;
+const WILDCARD_PERCENT: f64 = 10.0;
+const MISSED_PERCENT: f64 = 50.0;
+/// A list as short as this is nobody's concern.
+const SHALLOW: u64 = 32;
+
+/// All that a verdict is made from.
+pub(super) struct Evidence<'a> {
+    pub(super) operations: u64,
+    pub(super) posted: Peak,
+    pub(super) unexpected: Peak,
+    pub(super) unexpected_bytes_max: u64,
+    pub(super) posted_depth: &'a Depth,
+    pub(super) unexpected_depth: &'a Depth,
+    pub(super) outcome: Outcome,
+    pub(super) patterns: Classes,
+    pub(super) probes_missed: u64,
+    pub(super) probes: u64,
+    pub(super) left: (u64, u64),
+    pub(super) walks: Walks,
+    /// Operations that the walks are of.
+    pub(super) walked_operations: u64,
+}
+
+/// Sentences, from the sum to what can be done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Verdict {
+    pub(super) verdict: String,
+    pub(super) deepest: String,
+    pub(super) dominant: String,
+    /// What to change, the most worthwhile first; empty if nothing.
+    pub(super) advice: Vec<String>,
+}
+
+impl Verdict {
+    pub(super) fn new(evidence: &Evidence<'_>) -> Self {
+        Self {
+            verdict: evidence.sum(),
+            deepest: evidence.deepest(),
+            dominant: evidence.dominant(),
+            advice: evidence.advice(),
+        }
+    }
+}
+
+impl Evidence<'_> {
+    fn entries_per_search(&self) -> f64 {
+        ratio(self.walks.entries(), self.walks.searches)
+    }
+
+    fn sum(&self) -> String {
+        if self.operations == 0 {
+            return "nothing to match".into();
+        }
+        let (walked, deep) =
+            (self.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
+        let entries = format!("{} entries a search", show_3(walked));
+        let stopped = if self.walked_operations < self.operations {
+            let percent = 100.0 * ratio(self.walked_operations, self.operations);
+            format!(", counted over the first {percent:.0} % of the trace")
+        } else {
+            String::new()
+        };
+        if walked > MANY {
+            format!("depth costs: a plain list walks {entries}{stopped}; an index is needed")
+        } else if walked > FEW {
+            format!("depth shows: a plain list walks {entries}{stopped}; an index would be felt")
+        } else if deep <= SHALLOW {
+            format!(
+                "a plain list is enough: it walks {entries}; 99 % of searches meet at most {deep}"
+            )
+        } else {
+            format!(
+                "a plain list is enough: lists are deep, 99 % up to {deep}, but what is sought \
+                 stands near the front; it walks {entries}"
+            )
+        }
+    }
+
+    fn deepest(&self) -> String {
+        let peak = |peak: Peak| match peak.depth {
+            0 => "0".into(),
+            depth => format!("{} at operation {}", show_count(depth), show_count(peak.operation)),
+        };
+        format!(
+            "posted {}; unexpected {}, at most {} waiting",
+            peak(self.posted),
+            peak(self.unexpected),
+            show_bytes(self.unexpected_bytes_max),
+        )
+    }
+
+    fn dominant(&self) -> String {
+        let by = self.walks.by_kind();
+        let total = self.walks.entries();
+        match by.into_iter().max_by_key(|(_, entries)| *entries) {
+            Some((what, entries)) if total > 0 => format!(
+                "{:.0} % of a plain list's walking is {what}",
+                100.0 * ratio(entries, total)
+            ),
+            _ => "no search walks past anything".into(),
+        }
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        let matched = self.outcome.posted + self.outcome.unexpected;
+        let unexpected = 100.0 * ratio(self.outcome.unexpected, matched);
+        if unexpected >= UNEXPECTED_PERCENT && self.unexpected.depth > SHALLOW {
+            advice.push(format!(
+                "post receives earlier: {unexpected:.0} % of messages came before their receive, \
+                 up to {} at once, {} of payload",
+                show_count(self.unexpected.depth),
+                show_bytes(self.unexpected_bytes_max),
+            ));
+        }
+        let wildcards = 100.0 * ratio(self.patterns.wildcards(), self.patterns.total());
+        if wildcards >= WILDCARD_PERCENT && self.posted.depth.max(self.unexpected.depth) > SHALLOW {
+            advice.push(format!(
+                "name the source and tag where they are known: {wildcards:.0} % of receives leave \
+                 one open, which matchers that hash whole envelopes, and NICs, take slowly"
+            ));
+        }
+        if self.posted.depth > SHALLOW && self.entries_per_search() > FEW {
+            advice.push(format!(
+                "post fewer receives at once, or in the order messages come: up to {} were posted",
+                show_count(self.posted.depth),
+            ));
+        }
+        let missed = 100.0 * ratio(self.probes_missed, self.probes);
+        if missed >= MISSED_PERCENT && self.probes > SHALLOW {
+            advice.push(format!(
+                "probe less: {missed:.0} % of {} probes found nothing, each having looked through \
+                 the whole list; a posted receive is told instead",
+                show_count(self.probes),
+            ));
+        }
+        for (count, what) in [
+            (self.outcome.truncated, "messages were truncated: their receives are too small"),
+            (
+                self.left.0,
+                "receives were still posted at the end: cancel them, or find who did not send",
+            ),
+            (self.left.1, "messages were never received: find who should have"),
+        ] {
+            if count > 0 {
+                advice.push(format!("{} {what}", show_count(count)));
+            }
+        }
+        advice
+    }
+}
+
+/// Whole units where they fit, else the nearest below: a sum of lengths is rarely round.
+fn show_bytes(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift {
+            return format!("{} {unit}", show_3(bytes as f64 / (1u64 << shift) as f64));
+        }
+    }
+    show_size(bytes)
+}

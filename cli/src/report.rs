@@ -1,0 +1,149 @@
+//! What becomes of results besides the table and `--json`: rows in another form, bars below them,
+//! charts, and the comparison with a baseline.
+//!
+//! 1. [`Report::open`] finds out before anything is measured whether all of it can be done.
+//! 2. `begin`, `row` and `end` are called as a test goes on; what they print is out at once.
+//! 3. [`Report::finish`] does what needs all results.
+
+mod csv;
+mod osu;
+pub(crate) mod stream;
+
+use serde::Serialize;
+
+use crate::args::{Common, report as args};
+use crate::compare::Comparison;
+use crate::failure::{Failure, one_line};
+use crate::json::{Document, Matching, Row};
+use crate::output::{Output, to_stdout};
+use crate::plot;
+use crate::runs::Run;
+use crate::style::Style;
+
+/// A form that rows are printed in, in place of the table.
+enum Form {
+    Table,
+    Csv(csv::Csv),
+    Osu,
+    Stream,
+}
+
+/// Everything that is to be done with results.
+pub(crate) struct Report {
+    form: Form,
+    /// Where rows go unless they are a table's.
+    out: Output,
+    histogram: bool,
+    plot: Option<Output>,
+    baseline: Option<(String, Run)>,
+    fail_if_slower: Option<f64>,
+}
+
+impl Report {
+    /// Checks the options, reads the baseline, makes the chart's file.
+    pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
+        let options: &args::Report = &common.report;
+        let replaced = options.replaces_table();
+        if let Some(form) = replaced
+            && to_stdout(common.json.as_ref())
+        {
+            let right = "a file for --json would be right";
+            return Err(Failure::Usage(format!("both --json and {form} go to -; {right}")));
+        }
+        let form = match replaced {
+            Some("--csv") => Form::Csv(csv::Csv::default()),
+            Some("--osu") => Form::Osu,
+            Some(_) => Form::Stream,
+            None => Form::Table,
+        };
+        let baseline = match &options.baseline {
+            Some(path) => Some((one_line(path.display()), Run::read("--baseline", path)?)),
+            None => None,
+        };
+        Ok(Self {
+            form,
+            out: Output::stdout(),
+            histogram: options.histogram,
+            plot: options.plot.as_deref().map(plot::create).transpose()?,
+            baseline,
+            fail_if_slower: options.fail_if_slower,
+        })
+    }
+
+    /// Whether the table is for nobody.
+    pub(crate) fn replaces_table(&self) -> bool {
+        !matches!(self.form, Form::Table)
+    }
+
+    /// Whether rows should have a histogram.
+    pub(crate) fn wants_histogram(&self) -> bool {
+        self.histogram
+    }
+
+    /// A test begins.
+    pub(crate) fn begin(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Table => Ok(()),
+            Form::Csv(csv) => self.out.print(&csv.heading()),
+            Form::Osu => self.out.print(&osu::heading(document.test())),
+            Form::Stream => self.out.json(&stream::start(document)),
+        }
+    }
+
+    /// There is a result.
+    pub(crate) fn row(
+        &mut self,
+        document: &Document<impl Serialize>,
+        row: &Row,
+        matching: &Matching,
+    ) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Table => Ok(()),
+            Form::Csv(_) => self.out.print(&csv::row(document, row)),
+            Form::Osu => self.out.print(&osu::row(document.test(), row)),
+            Form::Stream => self.out.json(&stream::result(document, row, matching)),
+        }
+    }
+
+    /// What stands below a row of the table.
+    pub(crate) fn below(&self, row: &Row) -> String {
+        row.histogram.as_ref().map_or_else(String::new, crate::histogram::Histogram::bars)
+    }
+
+    /// A test is over.
+    pub(crate) fn end(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Stream => self.out.json(&stream::end(document)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All tests are over: charts, then the comparison, whose verdict is the last word.
+    pub(crate) fn finish<C: Serialize>(
+        mut self,
+        documents: &[Document<C>],
+        people: &mut Output,
+    ) -> Result<(), Failure> {
+        let nothing = documents.iter().all(|document| document.results() == 0);
+        if nothing || (self.plot.is_none() && self.baseline.is_none()) {
+            return Ok(());
+        }
+        let mut run = Run::default();
+        for document in documents {
+            let value = serde_json::to_value(document)
+                .map_err(|error| Failure::Measurement(format!("results are no JSON: {error}")))?;
+            run.add(&value).map_err(Failure::Measurement)?;
+        }
+        if let Some(out) = &mut self.plot {
+            out.print(&plot::of_run(&run, &plot::command_line())?)?;
+        }
+        let Some((name, baseline)) = &self.baseline else {
+            return Ok(());
+        };
+        let names = [name.clone(), "this run".into()];
+        let limit = self.fail_if_slower.unwrap_or(0.0);
+        let comparison = Comparison::new(names, baseline, &run, limit)?;
+        people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+        if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,70 @@
+//! `--csv`: a heading, then a row a result. Names and order of the columns stay; new ones come last.
+
+use serde::Serialize;
+
+use crate::json::{Document, Row};
+
+const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
+                       samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
+                       bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
+                       planned_per_s,interrupted\n";
+
+/// Remembers whether the heading is out: a tour has one for all its tests.
+#[derive(Default)]
+pub(super) struct Csv {
+    headed: bool,
+}
+
+impl Csv {
+    pub(super) fn heading(&mut self) -> String {
+        if std::mem::replace(&mut self.headed, true) { String::new() } else { HEADING.to_owned() }
+    }
+}
+
+/// Nothing in it has to be quoted: names of ours, and numbers. What a test has not is empty.
+pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
+    let or_empty = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
+    let mut cells = vec![document.test().to_owned(), document.device().to_owned()];
+    cells.extend([row.size, row.posted_depth, row.unexpected_depth].map(|n| n.to_string()));
+    cells.push(row.wildcard_percent.to_string());
+    cells.extend([row.iters, row.samples].map(|n| n.to_string()));
+    match row.latency_ns {
+        Some(l) => cells
+            .extend([l.min, l.p50, l.p90, l.p99, l.p999, l.max, l.mean].map(|ns| ns.to_string())),
+        None => cells.extend(std::iter::repeat_n(String::new(), 7)),
+    }
+    cells.push(or_empty(row.bandwidth_bytes_per_s));
+    cells.push(or_empty(row.messages_per_s));
+    cells.push(document.validated().to_string());
+    cells.push(row.more.threads.unwrap_or(1).to_string());
+    let name = |value: Option<String>| value.unwrap_or_default();
+    cells.push(name(row.more.drain.as_ref().map(|drain| snake(&drain.queue))));
+    cells.push(name(row.more.drain.as_ref().map(|drain| snake(&drain.order))));
+    cells.push(name(row.more.pace.map(|pace| pace.planned_per_s.to_string())));
+    cells.push(row.more.interrupted.to_string());
+    cells.join(",") + "\n"
+}
+
+/// A value's name as JSON has it.
+fn snake(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).ok();
+    value.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::tests::row as some_row;
+
+    #[test]
+    fn each_figure_stands_under_its_name() {
+        let document = Document::new("lat", "shm".into(), (), false);
+        let line = row(&document, &some_row());
+        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false\n");
+        assert_eq!(line.split(',').count(), HEADING.split(',').count());
+        let stream = Row { latency_ns: None, samples: 0, ..some_row() };
+        assert_eq!(row(&document, &stream), "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false\n");
+        let mut csv = Csv::default();
+        assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
+    }
+}

@@ -1,0 +1,110 @@
+//! `--json-stream`: a line of JSON when a test starts, at every result, once a second in between,
+//! and when the test is over. `record` says which.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::json::{Document, Matching, Row, SCHEMA};
+
+/// Between two lines of progress.
+pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
+
+/// What every line begins with.
+#[derive(Serialize)]
+struct Head {
+    schema: u32,
+    tool: &'static str,
+    version: &'static str,
+    record: &'static str,
+}
+
+impl Head {
+    fn new(record: &'static str) -> Self {
+        Self { schema: SCHEMA, tool: "tagperf", version: env!("CARGO_PKG_VERSION"), record }
+    }
+}
+
+#[derive(Serialize)]
+struct Start<'a, C> {
+    #[serde(flatten)]
+    head: Head,
+    test: &'static str,
+    device: &'a str,
+    config: &'a C,
+}
+
+#[derive(Serialize)]
+struct Result<'a> {
+    #[serde(flatten)]
+    head: Head,
+    test: &'static str,
+    device: &'a str,
+    #[serde(flatten)]
+    row: &'a Row,
+    matching: &'a Matching,
+    validated: bool,
+}
+
+#[derive(Serialize)]
+struct Progress<'a> {
+    #[serde(flatten)]
+    head: Head,
+    test: &'a str,
+    what: &'a str,
+    /// This is the measurement number `step` of `steps`, the first is 1.
+    step: usize,
+    steps: usize,
+    elapsed_ms: u64,
+}
+
+#[derive(Serialize)]
+struct End<'a> {
+    #[serde(flatten)]
+    head: Head,
+    test: &'static str,
+    results: usize,
+    matching: &'a Matching,
+    validated: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
+}
+
+pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
+    let (test, device) = (document.test(), document.device());
+    Start { head: Head::new("start"), test, device, config: document.config() }
+}
+
+pub(super) fn result<'a>(
+    document: &'a Document<impl Serialize>,
+    row: &'a Row,
+    matching: &'a Matching,
+) -> impl Serialize + 'a {
+    Result {
+        head: Head::new("result"),
+        test: document.test(),
+        device: document.device(),
+        row,
+        matching,
+        validated: document.validated(),
+    }
+}
+
+/// `what` begins with the test's name.
+pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
+    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    let test = what.split(' ').next().unwrap_or_default();
+    let line = Progress { head: Head::new("progress"), test, what, step, steps, elapsed_ms };
+    serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
+}
+
+pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
+    End {
+        head: Head::new("end"),
+        test: document.test(),
+        results: document.results(),
+        matching: document.matching(),
+        validated: document.validated(),
+        interrupted: document.interrupted(),
+    }
+}

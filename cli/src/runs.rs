@@ -1,0 +1,448 @@
+//! Results of runs as they are kept: read back from JSON, for comparing and for charts.
+//!
+//! The file is what `--json` wrote (one test, or the tour's array), or the lines of
+//! `--json-stream`; several after one another are one run whose blocks are pooled. It is not
+//! trusted: every figure is checked, and what is wrong is said with its place.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::failure::{Failure, one_line};
+use crate::json::SCHEMA;
+use crate::output::is_dash;
+use crate::units::show_size;
+
+/// The tour is 100 kB; a stream of a day's progress still fits.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Bounds the work of a comparison.
+const ENTRIES_MAX: usize = 10_000;
+const BLOCKS_MAX: usize = 1024;
+
+/// Of a row: figures, and not what was measured.
+const ROW_FIGURES: [&str; 12] = [
+    "iters",
+    "samples",
+    "latency_ns",
+    "bandwidth_bytes_per_s",
+    "messages_per_s",
+    "blocks",
+    "histogram",
+    "matching",
+    "validated",
+    "per_thread",
+    "checked",
+    "interrupted",
+];
+/// Of a row: objects of figures, in which these say what was measured.
+const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
+/// Of a configuration: how long, where and on what, and not what was measured.
+const CONFIG_FACTS: [&str; 15] = [
+    "sizes",
+    "threads",
+    "iters",
+    "duration_ms",
+    "warmup",
+    "other_side",
+    "large_messages",
+    "cpu",
+    "cores",
+    "kernel",
+    "clock_ns",
+    "clock_source",
+    "governor",
+    "pin",
+    "warnings",
+];
+/// Of a stream's line that is a result: what every line has.
+const RECORD_FACTS: [&str; 5] = ["schema", "tool", "version", "record", "device"];
+
+/// What is compared with its like only. Parameters that are 0, off, or the default are absent, so
+/// that a file from before there was such a parameter still compares.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    pub(crate) test: String,
+    pub(crate) device: String,
+    pub(crate) size: u64,
+    pub(crate) parameters: BTreeMap<String, String>,
+}
+
+impl Key {
+    /// `lat 8 B, posted_depth 4096`.
+    pub(crate) fn label(&self) -> String {
+        let parameters = self.parameters.iter().map(|(name, value)| match value.as_str() {
+            "true" => format!(", {name}"),
+            _ => format!(", {name} {value}"),
+        });
+        format!("{} {}{}", self.test, show_size(self.size), parameters.collect::<String>())
+    }
+}
+
+/// What a test is judged by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Metric {
+    /// The median latency one way; less is better.
+    LatencyNs,
+    /// More is better.
+    MessagesPerS,
+}
+
+/// One result.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) metric: Metric,
+    pub(crate) value: f64,
+    /// Figures of stretches of the measurement; see [`crate::blocks`].
+    pub(crate) blocks: Vec<f64>,
+    /// min, p50, p90, p99, p99.9, max in ns.
+    pub(crate) ladder: Option<[f64; 6]>,
+    pub(crate) samples: u64,
+    pub(crate) bandwidth_bytes_per_s: Option<f64>,
+    pub(crate) messages_per_s: Option<f64>,
+}
+
+/// The results of a run, in their order.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) entries: Vec<Entry>,
+    /// The machine, as the first test names it.
+    pub(crate) cpu: Option<String>,
+    pub(crate) kernel: Option<String>,
+    /// Configuration of the test that is being read.
+    config: Map<String, Value>,
+}
+
+impl Run {
+    /// Reads the file behind `option` (or an argument's name).
+    pub(crate) fn read(option: &str, path: &Path) -> Result<Self, Failure> {
+        let name = one_line(path.display());
+        let right = "a file that --json or --json-stream wrote would be right";
+        let wrong = |why: String| Failure::Usage(format!("{option}: {name}: {why}; {right}"));
+        let mut bytes = Vec::new();
+        let read = if is_dash(path) {
+            std::io::stdin().lock().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
+        } else {
+            std::fs::File::open(path)
+                .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        };
+        read.map_err(|error| wrong(error.to_string()))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(wrong(format!("more than {}", show_size(FILE_BYTES_MAX))));
+        }
+        Self::parse(&bytes).map_err(|why| wrong(one_line(why)))
+    }
+
+    /// Reads documents, one after the other.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut run = Self::default();
+        for value in serde_json::Deserializer::from_slice(bytes).into_iter::<Value>() {
+            run.add(&value.map_err(|error| format!("no JSON: {error}"))?)?;
+        }
+        if run.entries.is_empty() {
+            return Err("no result in it".into());
+        }
+        Ok(run)
+    }
+
+    /// Takes in a document, an array of them, or a line of a stream.
+    pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::Array(documents) => documents.iter().try_for_each(|document| match document {
+                Value::Object(document) => self.document(document),
+                other => Err(format!("{} where a test's document should be", short(other))),
+            }),
+            Value::Object(document) => self.document(document),
+            other => Err(format!("{} where a test's document should be", short(other))),
+        }
+    }
+
+    fn document(&mut self, document: &Map<String, Value>) -> Result<(), String> {
+        if document.get("tool").and_then(Value::as_str) != Some("tagperf") {
+            return Err("not written by tagperf: `tool` is missing or another".into());
+        }
+        if document.get("schema").and_then(Value::as_u64) != Some(SCHEMA.into()) {
+            let found = document.get("schema").map_or("none".into(), short);
+            return Err(format!("schema {found}, this version reads {SCHEMA}"));
+        }
+        let test = text(document, "test")?;
+        match document.get("record").map(|record| record.as_str().unwrap_or("")) {
+            None => {
+                let (Some(Value::Object(config)), Some(Value::Array(rows))) =
+                    (document.get("config"), document.get("results"))
+                else {
+                    return Err(format!("the document of `{test}` has no config or no results"));
+                };
+                self.configure(config);
+                let device = text(document, "device")?;
+                rows.iter().try_for_each(|row| match row {
+                    Value::Object(row) => self.row(&test, &device, row),
+                    other => Err(format!("{} where a result should be", short(other))),
+                })
+            }
+            Some("start") => match document.get("config") {
+                Some(Value::Object(config)) => {
+                    self.configure(config);
+                    Ok(())
+                }
+                _ => Err(format!("the start of `{test}` has no config")),
+            },
+            Some("result") => self.row(&test, &text(document, "device")?, document),
+            // Progress, the end, and what a later version may add.
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn configure(&mut self, config: &Map<String, Value>) {
+        let fact = |name: &str| config.get(name).and_then(Value::as_str).map(one_line);
+        self.cpu = self.cpu.take().or_else(|| fact("cpu"));
+        self.kernel = self.kernel.take().or_else(|| fact("kernel"));
+        self.config.clone_from(config);
+    }
+
+    fn row(&mut self, test: &str, device: &str, row: &Map<String, Value>) -> Result<(), String> {
+        let size = row.get("size").and_then(Value::as_u64);
+        let size = size.ok_or_else(|| format!("a result of `{test}` has no size"))?;
+        let key = self.key(test, device, size, row);
+        let wrong = |what: &str| format!("{what} of {} is no figure", key.label());
+        let figure = |from: &Map<String, Value>, name: &str| match from.get(name) {
+            None => Ok(None),
+            Some(value) => positive(value).map(Some).ok_or_else(|| wrong(name)),
+        };
+        let ladder = match row.get("latency_ns") {
+            None => None,
+            Some(Value::Object(latency)) => {
+                let mut ladder = [0.0; 6];
+                let names = ["min", "p50", "p90", "p99", "p999", "max"];
+                for (slot, name) in ladder.iter_mut().zip(names) {
+                    *slot = figure(latency, name)?.ok_or_else(|| wrong(name))?;
+                }
+                Some(ladder)
+            }
+            Some(_) => return Err(wrong("latency_ns")),
+        };
+        let messages_per_s = figure(row, "messages_per_s")?;
+        let (metric, value) = match (ladder, messages_per_s) {
+            (Some(ladder), _) => (Metric::LatencyNs, ladder[1]),
+            (None, Some(rate)) => (Metric::MessagesPerS, rate),
+            // A measurement that was stopped before it had a figure.
+            (None, None) => return Ok(()),
+        };
+        let name = match metric {
+            Metric::LatencyNs => "latency_ns",
+            Metric::MessagesPerS => "messages_per_s",
+        };
+        let blocks = match row.get("blocks").and_then(|blocks| blocks.get(name)) {
+            None => Vec::new(),
+            Some(Value::Array(blocks)) if blocks.len() <= BLOCKS_MAX => {
+                let blocks = blocks.iter().map(|block| positive(block).filter(|b| *b > 0.0));
+                blocks.collect::<Option<Vec<_>>>().ok_or_else(|| wrong("blocks"))?
+            }
+            Some(_) => return Err(wrong("blocks")),
+        };
+        let bandwidth_bytes_per_s = figure(row, "bandwidth_bytes_per_s")?;
+        let samples = row.get("samples").and_then(Value::as_u64).unwrap_or(0);
+        if self.entries.len() >= ENTRIES_MAX {
+            return Err(format!("more than {ENTRIES_MAX} results"));
+        }
+        self.entries.push(Entry {
+            key,
+            metric,
+            value,
+            blocks,
+            ladder,
+            samples,
+            bandwidth_bytes_per_s,
+            messages_per_s,
+        });
+        Ok(())
+    }
+
+    fn key(&self, test: &str, device: &str, size: u64, row: &Map<String, Value>) -> Key {
+        let no_parameter = |name: &str| name == "size" || name == "test";
+        let of_row = row.iter().filter(|(name, _)| {
+            let name = name.as_str();
+            !ROW_FIGURES.contains(&name) && !RECORD_FACTS.contains(&name)
+        });
+        let of_config =
+            self.config.iter().filter(|(name, _)| !CONFIG_FACTS.contains(&name.as_str()));
+        let within = WITHIN.iter().flat_map(|(object, names)| {
+            let object = row.get(*object).and_then(Value::as_object);
+            let named = move |name: &&str| object.and_then(|object| object.get_key_value(*name));
+            names.iter().filter_map(named)
+        });
+        let of_row = of_row.filter(|(name, _)| WITHIN.iter().all(|(object, _)| object != name));
+        let parameters = of_config
+            .chain(of_row)
+            .chain(within)
+            .filter(|(name, value)| !no_parameter(name) && !is_default(name, value))
+            .map(|(name, value)| (one_line(name), short(value)))
+            .collect();
+        Key { test: test.to_owned(), device: device.to_owned(), size, parameters }
+    }
+
+    /// Results with the same key put together, in the order of their first.
+    pub(crate) fn pooled(&self) -> Vec<Entry> {
+        let mut at = BTreeMap::new();
+        let mut pooled: Vec<(Entry, Vec<f64>)> = Vec::new();
+        for entry in &self.entries {
+            let at = *at.entry(&entry.key).or_insert(pooled.len());
+            match pooled.get_mut(at) {
+                Some((first, values)) => {
+                    values.push(entry.value);
+                    first.blocks.extend(&entry.blocks);
+                    first.blocks.truncate(BLOCKS_MAX);
+                }
+                None => pooled.push((entry.clone(), vec![entry.value])),
+            }
+        }
+        let median = |(mut entry, mut values): (Entry, Vec<f64>)| {
+            values.sort_by(f64::total_cmp);
+            entry.value = values[values.len() / 2];
+            entry
+        };
+        pooled.into_iter().map(median).collect()
+    }
+}
+
+fn is_default(name: &str, value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => {
+            number.as_u64() == Some(0) || (name == "threads" && number.as_u64() == Some(1))
+        }
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+fn positive(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0)
+}
+
+fn text(document: &Map<String, Value>, name: &str) -> Result<String, String> {
+    let text = document.get(name).and_then(Value::as_str);
+    text.map(short_text).ok_or_else(|| format!("`{name}` is missing"))
+}
+
+/// A value for a message or a key, of bounded length.
+fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) => short_text(text),
+        Value::Array(_) => "an array".into(),
+        Value::Object(_) => "an object".into(),
+        other => other.to_string(),
+    }
+}
+
+fn short_text(text: &str) -> String {
+    one_line(text.chars().take(60).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAT: &str = r#"{"schema":1,"tool":"tagperf","version":"0.1.0","test":"lat",
+        "device":"shm","config":{"sizes":[8],"iters":9,"wildcard_recv":false,"cpu":"Some"},
+        "results":[{"size":8,"posted_depth":16,"wildcard_percent":0,"iters":9,"samples":9,
+        "latency_ns":{"min":1,"p50":2.5,"p90":3,"p99":4,"p999":5,"max":6,"mean":3},
+        "messages_per_s":7,"blocks":{"latency_ns":[2.0,3.0]}}],"matching":{},"validated":true}"#;
+
+    fn run(text: &str) -> Run {
+        Run::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_document_is_read() {
+        let run = run(LAT);
+        assert_eq!((run.cpu.as_deref(), run.entries.len()), (Some("Some"), 1));
+        let entry = &run.entries[0];
+        assert_eq!(entry.key.label(), "lat 8 B, posted_depth 16");
+        assert_eq!((entry.metric, entry.value), (Metric::LatencyNs, 2.5));
+        assert_eq!((&entry.blocks[..], entry.samples), (&[2.0, 3.0][..], 9));
+        assert_eq!(entry.ladder.unwrap(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn a_tour_and_a_stream_come_to_the_same() {
+        let want = run(LAT).entries;
+        assert_eq!(run(&format!("[{LAT}]")).entries, want);
+        let head = r#""schema":1,"tool":"tagperf","version":"9","test":"lat""#;
+        let row = LAT.split("\"results\":[{").nth(1).unwrap().split("}],").next().unwrap();
+        let stream = format!(
+            "{{{head},\"record\":\"start\",\"device\":\"shm\",\"config\":{{\"iters\":3}}}}\n\
+             {{{head},\"record\":\"progress\",\"step\":1}}\n\
+             {{{head},\"record\":\"result\",\"device\":\"shm\",{row}}}\n\
+             {{{head},\"record\":\"end\"}}\n"
+        );
+        assert_eq!(run(&stream).entries, want);
+    }
+
+    #[test]
+    fn several_runs_are_pooled() {
+        let other = LAT.replace("2.5", "3.5").replace("[2.0,3.0]", "[4.0]");
+        let third = LAT.replace("2.5", "9.5");
+        let pooled = run(&[LAT, &third, &other].concat()).pooled();
+        assert_eq!(pooled.len(), 1);
+        assert_eq!((pooled[0].value, &pooled[0].blocks[..]), (3.5, &[2.0, 3.0, 2.0, 3.0, 4.0][..]));
+    }
+
+    #[test]
+    fn parameters_tell_results_apart_and_defaults_do_not() {
+        let key = |from: &str, to: &str| run(&LAT.replace(from, to)).entries[0].key.clone();
+        let same = key("x", "x");
+        let config = "\"wildcard_recv\":false";
+        assert_eq!(key(config, "\"new_one\":0"), same);
+        assert_eq!(key("\"wildcard_percent\":0", "\"threads\":1"), same);
+        assert_ne!(key("\"wildcard_percent\":0", "\"threads\":2"), same);
+        assert_ne!(key(config, "\"wildcard_recv\":true"), same);
+        assert_ne!(key(config, "\"window\":4"), same);
+        assert_ne!(key("\"wildcard_percent\":0", "\"wildcard_percent\":50"), same);
+        assert_ne!(key("\"device\":\"shm\"", "\"device\":\"verbs\""), same);
+    }
+
+    #[test]
+    fn what_was_measured_may_stand_within_figures() {
+        let more = "\"threads\":4,\"per_thread\":[{}],\"drain\":{\"queue\":\"posted\",\"order\":\
+                    \"random\",\"seed\":7,\"rounds\":8},\"pace\":{\"planned_per_s\":5.5,\"held\":true}";
+        let text = LAT.replace("\"iters\":9,\"samples\"", &format!("{more},\"samples\""));
+        let text = text.replace("\"sizes\":[8]", "\"sizes\":[8],\"threads\":[1,4]");
+        let parameters = &run(&text).entries[0].key.parameters;
+        let parameters: Vec<_> = parameters.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let want =
+            ["order=random", "planned_per_s=5.5", "posted_depth=16", "queue=posted", "threads=4"];
+        assert_eq!(parameters, want);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let deep = "[".repeat(100_000);
+        for (text, why) in [
+            ("", "no result"),
+            ("[]", "no result"),
+            ("{", "no JSON"),
+            ("\u{feff}{}", "no JSON"),
+            (&deep, "no JSON"),
+            ("7", "7 where"),
+            ("[[]]", "an array where"),
+            ("{}", "tool"),
+            (&LAT.replace("\"schema\":1", "\"schema\":2"), "schema 2"),
+            (&LAT.replace("\"config\"", "\"confog\""), "config"),
+            (&LAT.replace("2.5", "-2.5"), "p50 of lat 8 B, posted_depth 16"),
+            (&LAT.replace("2.5", "\"2.5\""), "p50"),
+            (&LAT.replace("2.5", "1e999"), "no JSON"),
+            (&LAT.replace("[2.0,3.0]", "[2.0,0]"), "blocks"),
+            (&LAT.replace("[2.0,3.0]", "{}"), "blocks"),
+            (&LAT.replace("\"size\":8,", ""), "size"),
+            (&LAT.replace("\"test\":\"lat\"", "\"test\":5"), "`test`"),
+            (&LAT.replace("[{\"size\"", "[5,{\"size\""), "5 where a result"),
+        ] {
+            let error = Run::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+        assert!(Run::parse(&[0xff, 0xfe, b'{']).is_err());
+    }
+}

@@ -1,0 +1,370 @@
+//! What becomes of results: CSV, OSU columns, JSON stream, histogram, charts, baseline, `compare`.
+
+mod common;
+
+use common::{command, json, refused, tagperf, text};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One test at a time: all measure on the same two processors, and would wait for each other there.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file of this test's own, gone at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    fn holding(name: &str, text: &str) -> Self {
+        let scratch = Self::new(name);
+        std::fs::write(&scratch.0, text).unwrap();
+        scratch
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn read(&self) -> String {
+        std::fs::read_to_string(&self.0).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Standard output of a command that succeeds and says nothing else.
+fn said(args: &str) -> String {
+    let output = tagperf(args);
+    assert_eq!(text(&output.stderr), "", "{args}");
+    assert_eq!(output.status.code(), Some(0), "{args}");
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn csv_has_one_heading_and_a_row_a_result() {
+    let _alone = alone();
+    for (args, latency) in [("lat --sizes 0,8,64K", true), ("bw --sizes 8,64K,1M", false)] {
+        let said = said(&format!("{args} --iters 20 --csv"));
+        let lines: Vec<_> = said.lines().map(|line| line.split(',').collect::<Vec<_>>()).collect();
+        assert_eq!(
+            said.lines().next().unwrap(),
+            "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
+             min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
+             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted"
+        );
+        assert_eq!(lines.len(), 4);
+        for row in &lines[1..] {
+            assert_eq!(row.len(), lines[0].len(), "{row:?}");
+            assert_eq!((row[0], row[1], row[6]), (&args[..args.find(' ').unwrap()], "shm", "20"));
+            assert_eq!(row[8].parse::<f64>().is_ok(), latency, "{row:?}");
+            assert!(row[16].parse::<u64>().unwrap() > 0, "{row:?}");
+        }
+        assert_eq!(lines[2][2].parse::<u64>().unwrap(), if latency { 8 } else { 65536 });
+    }
+}
+
+#[test]
+fn osu_is_read_as_existing_scripts_read_it() {
+    let _alone = alone();
+    for (args, columns) in [("lat --sizes 0,8,64K", 2), ("bw --sizes 8,64K", 2), ("rate", 3)] {
+        let said = said(&format!("{args} --iters 20 --osu"));
+        let lines: Vec<_> = said.lines().collect();
+        assert!(lines[0].starts_with("# OSU MPI ") && lines[0].contains(" Test"), "{said}");
+        assert!(lines[1].starts_with("# Size    "), "{said}");
+        assert!(lines.len() > 2);
+        for row in &lines[2..] {
+            // Columns of 10 and 18, flush left and flush right, two decimals.
+            assert_eq!(row.len(), 10 + 18 * (columns - 1), "{row}");
+            assert!(row[..10].trim_end().parse::<u64>().is_ok(), "{row}");
+            for column in row.split_whitespace().skip(1) {
+                assert!(column.parse::<f64>().unwrap() > 0.0, "{row}");
+                assert_eq!(column.split('.').nth(1).map(str::len), Some(2), "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_shape_has_every_form() {
+    let _alone = alone();
+    for (args, rows) in [
+        ("bibw --sizes 8,64K", 2),
+        ("lat --sizes 8 --threads 1,2", 2),
+        ("lat --sizes 8 --rate 20k", 1),
+        ("bw --sizes 8 --single-buffer", 1),
+        ("lat --sizes 8 --self", 1),
+        ("depth --queue posted --depths 0,64 --wildcard 0,50", 4),
+        ("depth --drain --depths 64,128 --queue unexpected --order reverse", 2),
+    ] {
+        let json = Scratch::new(&format!("shape-{}.json", args.len()));
+        let svg = Scratch::new(&format!("shape-{}.svg", args.len()));
+        let args = format!("{args} --iters 640");
+        let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
+        let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!((columns.len(), columns[0]), (rows + 1, 23), "{csv}");
+        assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
+        assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
+        let osu = said(&format!("{args} --osu"));
+        assert_eq!(osu.lines().filter(|line| !line.starts_with('#')).count(), rows, "{osu}");
+        // Each row finds its like in another run, none another.
+        let compared = said(&format!("{args} --baseline {} --fail-if-slower 10000", json.name()));
+        assert!(compared.contains(&format!("{rows} compared")), "{compared}");
+        assert!(!compared.contains("alone"), "{compared}");
+    }
+    let drained = said("depth --drain --depths 64 --queue posted --order reverse --iters 64 --csv");
+    assert!(drained.contains("drain,shm,8,64,0,") && drained.contains(",posted,reverse,,false"));
+    assert!(
+        said("depth --depths 64 --queue posted --wildcard 0 --iters 50 --osu").contains("\n64  ")
+    );
+}
+
+#[test]
+fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
+    let _alone = alone();
+    let old = Scratch::new("interrupted.json");
+    said(&format!("lat --sizes 8 --iters 300 --json {}", old.name()));
+    for form in ["--csv", "--osu", "--json-stream"] {
+        let svg = Scratch::new(&format!("interrupted{form}.svg"));
+        let more = format!("--baseline {} --plot {}", old.name(), svg.name());
+        let child = command(&format!("lat --sizes 8 --duration 60s {form} {more}"))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+        let rows = text(&output.stdout);
+        match form {
+            "--csv" => assert!(rows.trim_end().ends_with(",true"), "{rows}"),
+            "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
+            _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
+        }
+        assert!(svg.read().contains("Latency"));
+    }
+}
+
+#[test]
+fn a_stream_has_a_line_for_each_result_and_for_each_second() {
+    let _alone = alone();
+    let lines = said("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines = lines;
+    // Where the machine is busy, there may be more of it.
+    lines.dedup_by_key(|line| line["record"].clone());
+    let records: Vec<_> = lines.iter().map(|line| line["record"].as_str().unwrap()).collect();
+    assert_eq!(records, ["start", "progress", "result", "progress", "result", "end"]);
+    for line in &lines {
+        assert_eq!((&line["schema"], &line["tool"]), (&1.into(), &"tagperf".into()));
+        assert_eq!(line["test"], "lat");
+    }
+    assert_eq!(lines[0]["config"]["duration_ms"], 1200);
+    assert_eq!((&lines[3]["step"], &lines[3]["steps"]), (&2.into(), &2.into()));
+    assert!(lines[1]["elapsed_ms"].as_u64().unwrap() >= 1000);
+    assert_eq!((&lines[2]["size"], &lines[4]["size"]), (&8.into(), &64.into()));
+    assert!(lines[4]["latency_ns"]["p50"].as_f64().unwrap() > 0.0);
+    assert_eq!(lines[5]["results"], 2);
+}
+
+#[test]
+fn a_stream_is_out_as_each_result_is_done() {
+    let _alone = alone();
+    use std::io::{BufRead, BufReader};
+    let mut child = command("lat --sizes 8,16 --iters 1000000000 --json-stream")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first size never ends here, and still its start and its progress are read.
+    assert!(lines.next().unwrap().unwrap().contains("\"record\":\"start\""));
+    assert!(lines.next().unwrap().unwrap().contains("\"record\":\"progress\""));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_histogram_holds_every_sample() {
+    let _alone = alone();
+    let document = json("lat --sizes 8 --iters 3000 --histogram --json -");
+    let bins = document["results"][0]["histogram"]["bins"].as_array().unwrap();
+    let count: u64 = bins.iter().map(|bin| bin[2].as_u64().unwrap()).sum();
+    assert_eq!(count, 3000);
+    let edges = bins.iter().flat_map(|bin| [bin[0].as_f64().unwrap(), bin[1].as_f64().unwrap()]);
+    assert!(edges.collect::<Vec<_>>().is_sorted());
+    let latency = &document["results"][0]["latency_ns"];
+    assert!(bins[0][0].as_f64() <= latency["min"].as_f64());
+
+    let said = said("lat --sizes 8 --iters 3000 --histogram");
+    let bars: Vec<_> = said.lines().filter(|line| line.contains('█')).collect();
+    assert!(!bars.is_empty() && bars.iter().all(|bar| bar.starts_with('#') && bar.contains("us")));
+    // Without the option there is none.
+    assert!(json("lat --sizes 8 --iters 30 --json -")["results"][0].get("histogram").is_none());
+}
+
+#[test]
+fn json_has_blocks_to_judge_noise_by() {
+    let _alone = alone();
+    for (args, name) in [("lat --sizes 8", "latency_ns"), ("rate", "messages_per_s")] {
+        let document = json(&format!("{args} --iters 20000 --json -"));
+        let blocks = document["results"][0]["blocks"][name].as_array().unwrap().clone();
+        assert!((5..=64).contains(&blocks.len()), "{args}: {}", blocks.len());
+        assert!(blocks.iter().all(|block| block.as_f64().unwrap() > 0.0));
+    }
+}
+
+#[test]
+fn charts_are_drawn() {
+    let _alone = alone();
+    for (args, words) in [
+        (
+            "lat --sizes 0..4K",
+            &["Latency by message size", "p50", "\n4K\n", "half the round trip"][..],
+        ),
+        ("bw --sizes 1..4K", &["Bandwidth by message size", "MB/s", "\n1K\n"]),
+        ("lat --sizes 8 --posted-depth 5", &["Latency, 8 B, posted_depth 5", "99 %"]),
+        ("rate", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
+    ] {
+        let file = Scratch::new(&format!("chart-{}.svg", args.len()));
+        said(&format!("{args} --iters 2000 --plot {}", file.name()));
+        let svg = file.read();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{args}");
+        for word in words.iter().chain(&["$ tagperf"]) {
+            assert!(svg.contains(word), "{args}: {word}");
+        }
+        assert!(!svg.contains("NaN"), "{args}");
+    }
+}
+
+#[test]
+fn a_baseline_of_its_own_kind() {
+    let _alone = alone();
+    let old = Scratch::new("baseline.json");
+    said(&format!("lat --sizes 8 --iters 3000 --json {}", old.name()));
+    // Ten times as slow as it will ever be: nothing is slower than that.
+    let document: Value = serde_json::from_str(&old.read()).unwrap();
+    let scaled = |factor: f64| {
+        let mut document = document.clone();
+        let row = &mut document["results"][0];
+        for value in row["latency_ns"].as_object_mut().unwrap().values_mut() {
+            *value = (value.as_f64().unwrap() * factor).into();
+        }
+        for value in row["blocks"]["latency_ns"].as_array_mut().unwrap() {
+            *value = (value.as_f64().unwrap() * factor).into();
+        }
+        document.to_string()
+    };
+    let slow = Scratch::holding("slow.json", &scaled(1e6));
+    let fast = Scratch::holding("fast.json", &scaled(1e-6));
+    let args = "lat --sizes 8 --iters 3000 --fail-if-slower 5 --baseline";
+    let said = said(&format!("{args} {}", slow.name()));
+    assert!(said.contains("faster"), "{said}");
+
+    let output = tagperf(&format!("{args} {}", fast.name()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("SLOWER"), "{}", text(&output.stdout));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    assert!(text(&output.stderr).contains("1 of 1 results are slower"));
+
+    // Without a limit it is only shown; other forms say it in one line.
+    let shown = tagperf(&format!("lat --sizes 8 --iters 3000 --baseline {}", fast.name()));
+    assert_eq!(shown.status.code(), Some(0));
+    assert!(text(&shown.stdout).contains("SLOWER"));
+    let csv = tagperf(&format!("{args} {} --csv", fast.name()));
+    assert_eq!((csv.status.code(), text(&csv.stdout).lines().count()), (Some(1), 2));
+
+    // The same by `compare`, which measures nothing.
+    let compare = |old: &Scratch, new: &Scratch, more: &str| {
+        let output = tagperf(&format!("compare {} {} {more}", old.name(), new.name()));
+        (output.status.code(), text(&output.stdout).to_owned() + text(&output.stderr))
+    };
+    assert_eq!(compare(&old, &old, "--fail-if-slower 0").0, Some(0));
+    assert_eq!(compare(&slow, &old, "").0, Some(0));
+    let (status, said) = compare(&fast, &old, "");
+    assert_eq!(status, Some(1), "{said}");
+    let (status, json) = compare(&fast, &old, "--json -");
+    assert_eq!(status, Some(1));
+    let line: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!((&line["test"], &line["slower"]), (&"compare".into(), &1.into()));
+    assert_eq!(line["results"][0]["verdict"], "slower");
+    let interval = &line["results"][0]["interval_percent"];
+    assert!(interval[0].as_f64() <= interval[1].as_f64());
+}
+
+#[test]
+fn a_stream_is_a_baseline_too_and_a_tour_as_well() {
+    let _alone = alone();
+    let stream = said("rate --iters 3000 --json-stream");
+    let stream = Scratch::holding("stream.json", &stream);
+    let args = format!("rate --iters 3000 --fail-if-slower 10000 --baseline {}", stream.name());
+    assert!(said(&args).contains("1 compared"));
+    let bw = said("bw --sizes 8 --iters 300 --json -");
+    let tour = Scratch::holding("tour.json", &format!("[{},{}]", bw.trim(), bw.trim()));
+    let said = said(&format!("compare {} {} --fail-if-slower 0", tour.name(), tour.name()));
+    assert!(said.contains("1 compared") && said.contains("same"), "{said}");
+}
+
+#[test]
+fn files_that_are_no_results() {
+    let _alone = alone();
+    let nonsense = Scratch::holding("nonsense.json", "nonsense\n");
+    let empty = Scratch::holding("empty.json", "");
+    let other = Scratch::holding("other.json", "{\"schema\":1,\"tool\":\"fio\"}");
+    for file in [&nonsense, &empty, &other] {
+        for args in [
+            format!("lat --sizes 8 --iters 9 --baseline {} --fail-if-slower 5", file.name()),
+            format!("compare {0} {0}", file.name()),
+        ] {
+            let said = refused(&args);
+            assert!(said.contains(file.name()) && said.contains("would be right"), "{said}");
+        }
+    }
+    let lat = Scratch::new("lat.json");
+    said(&format!("lat --sizes 8 --iters 9 --json {}", lat.name()));
+    let rate = Scratch::new("rate.json");
+    said(&format!("rate --iters 9 --json {}", rate.name()));
+    assert!(refused(&format!("compare {} {}", lat.name(), rate.name())).contains("in common"));
+    assert!(refused("compare /nonexistent/a /nonexistent/b").contains("/nonexistent/a"));
+    assert!(refused("compare - -").contains("standard input"));
+    assert!(refused("compare /").contains("NEW"));
+    assert!(refused(&format!("compare / {}", lat.name())).contains("directory"));
+}
+
+#[test]
+fn options_that_do_not_go_together() {
+    let _alone = alone();
+    assert!(refused("lat --csv --osu").contains("--osu"));
+    assert!(refused("lat --json-stream --csv").contains("--json-stream"));
+    assert!(refused("lat --csv --json -").contains("both --json and --csv go to -"));
+    assert!(refused("lat --fail-if-slower 5").contains("--baseline"));
+    assert!(refused("lat --baseline /nonexistent/x").contains("/nonexistent/x"));
+    assert!(refused("lat --plot x.png").contains(".svg would be right"));
+    assert!(refused("lat --plot /nonexistent/x.svg").contains("cannot create"));
+    assert!(refused("lat --baseline x --fail-if-slower -5").contains("'-5'"));
+    assert!(refused("lat --baseline x --fail-if-slower five").contains("would be right"));
+}
+
+#[test]
+fn every_option_has_a_line_in_help() {
+    let _alone = alone();
+    let help = said("lat --help");
+    for option in ["histogram", "csv", "osu", "json-stream", "plot", "baseline", "fail-if-slower"] {
+        assert!(help.contains(&format!("--{option}")), "{option}");
+    }
+    let help = said("compare --help");
+    assert!(help.contains("--fail-if-slower") && help.contains("Exit status: 0"), "{help}");
+    assert!(said("replay --help").contains("--plot"));
+}

@@ -1,0 +1,120 @@
+//! Who reads decides how it is said: on a terminal with colours and progress, in a pipe without.
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use common::{command, text};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+const LAT: &str = "lat --sizes 8,64 --duration 250ms";
+
+/// What a command says to a terminal that is both its outputs.
+fn on_a_terminal(args: &str, environment: &[(&str, &str)]) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let other = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let mut command = command(args);
+    command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
+    command.envs(environment.iter().copied());
+    command.stdout(other.try_clone().unwrap()).stderr(other);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut said = Vec::new();
+    let mut chunk = [0; 4096];
+    let mut terminal = File::from(terminal);
+    // When the last of the other ends is closed, reading fails (EIO).
+    while let Ok(read) = terminal.read(&mut chunk) {
+        if read == 0 {
+            break;
+        }
+        said.extend_from_slice(&chunk[..read]);
+    }
+    assert!(child.wait().unwrap().success(), "{args}");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Colours are "select graphic rendition", the escapes that end with `m`.
+fn has_colour(said: &str) -> bool {
+    said.split("\u{1b}[").skip(1).any(|rest| {
+        rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
+    })
+}
+
+#[test]
+fn a_terminal_has_colours_and_progress_unless_told_otherwise() {
+    let said = on_a_terminal(LAT, &[]);
+    assert!(has_colour(&said), "{said:?}");
+    assert!(said.contains("lat 64 B") && said.contains("1/2"), "no progress in {said:?}");
+    let said = on_a_terminal(LAT, &[("NO_COLOR", "1")]);
+    assert!(!has_colour(&said), "{said:?}");
+    assert!(said.contains("1/2"), "no progress in {said:?}");
+    // Set but empty is not set (no-color.org).
+    assert!(has_colour(&on_a_terminal(LAT, &[("NO_COLOR", "")])));
+    let said = on_a_terminal(LAT, &[("TERM", "dumb")]);
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
+fn help_and_info_obey_as_well() {
+    for args in ["--help", "lat --help", "info"] {
+        let said = on_a_terminal(args, &[("NO_COLOR", "1")]);
+        assert!(!has_colour(&said), "{args}: {said:?}");
+    }
+    assert!(has_colour(&on_a_terminal("info", &[])));
+}
+
+#[test]
+fn rows_for_machines_have_no_colour_anywhere() {
+    for form in ["--csv", "--osu"] {
+        let said = on_a_terminal(&format!("lat --sizes 8 --iters 50 {form}"), &[]);
+        assert!(!has_colour(&said), "{form}: {said:?}");
+    }
+}
+
+#[test]
+fn a_pipe_has_neither() {
+    for args in [LAT, "lat --sizes 8 --iters 100 --histogram", "info", "rate --iters 100"] {
+        let output = command(args).env("TERM", "xterm-256color").output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{args}");
+        assert!(!text(&output.stdout).contains(['\u{1b}', '\r']), "{args}");
+        assert!(output.status.success());
+    }
+}
+
+#[test]
+fn a_reader_that_takes_one_line_hears_no_complaint() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/traces/hpcc-rank0of6.trace");
+    for args in [
+        "lat --sizes 0..64 --iters 100".to_owned(),
+        "lat --sizes 0..64 --iters 100 --csv".into(),
+        "lat --sizes 0..64 --iters 100 --osu".into(),
+        "lat --sizes 0..64 --iters 100 --json-stream".into(),
+        "lat --sizes 0..64 --iters 100 --histogram".into(),
+        "rate --duration 1500ms --json-stream".into(),
+        "lat --sizes 8 --iters 100 --json -".into(),
+        format!("replay {trace}"),
+        format!("replay {trace} --matches -"),
+        "info".into(),
+        "--help".into(),
+        "compare --help".into(),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
+            .args(args.split(' '))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.ends_with('\n'), "{args}: {line}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{args}");
+        assert_eq!(output.status.code(), Some(0), "{args}");
+    }
+}

@@ -1,0 +1,172 @@
+//! `tagperf replay`: depths over time, and a verdict that is the same for the same trace.
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use common::text;
+use serde_json::Value;
+
+const LAMMPS: &str = include_str!("traces/lammps-crack-rank0of8.trace");
+const HPCC: &str = include_str!("traces/hpcc-rank0of6.trace");
+
+/// The real command, the trace on its standard input.
+fn replay(trace: &str, more: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
+        .args(["replay", "-"])
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(trace.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    output
+}
+
+fn json(trace: &str) -> Value {
+    serde_json::from_slice(&replay(trace, &["--json", "-"]).stdout).unwrap()
+}
+
+/// A trace of these operations, each `{id}` another id.
+fn trace(operations: impl Iterator<Item = String>) -> String {
+    let lines = operations.enumerate().map(|(id, line)| line.replace("{id}", &id.to_string()));
+    std::iter::once("tagtrace 1".to_owned()).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// `deep` receives posted, then their messages, last first; then the same unexpected.
+fn reversed(deep: usize) -> String {
+    let line = |what: &str, tag: usize| format!("{what} {{id}} 0 1 {tag} 100");
+    let posted = (0..deep).map(move |tag| line("recv", tag));
+    let messages = (0..deep).rev().map(move |tag| line("msg", tag));
+    let unexpected = (0..deep).map(move |tag| line("msg", tag));
+    let receives = (0..deep).rev().map(move |tag| line("recv", tag));
+    trace(posted.chain(messages).chain(unexpected).chain(receives))
+}
+
+#[test]
+fn all_but_the_times_is_the_same_each_time() {
+    for trace in [LAMMPS.to_owned(), HPCC.to_owned(), reversed(9000)] {
+        let (mut first, mut again) = (json(&trace), json(&trace));
+        for report in [&mut first, &mut again] {
+            let cost = report["cost"].as_object_mut().unwrap();
+            for time in ["ns_per_operation", "plain_ns_per_operation", "passes"] {
+                assert!(cost.remove(time).unwrap().as_f64().unwrap() > 0.0);
+            }
+        }
+        assert_eq!(first, again);
+        // In text too, the cost's line aside.
+        let said = || text(&replay(&trace, &[]).stdout).to_owned();
+        let lines = |said: String| {
+            said.lines().filter(|l| !l.starts_with("cost")).map(String::from).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(said()), lines(said()));
+    }
+}
+
+#[test]
+fn a_deep_trace_is_told_from_a_shallow_one() {
+    let shallow = json(LAMMPS);
+    assert!(shallow["verdict"].as_str().unwrap().starts_with("a plain list is enough"));
+    assert_eq!(shallow["advice"], Value::Array(Vec::new()));
+
+    let deep = json(&reversed(500));
+    assert!(deep["verdict"].as_str().unwrap().starts_with("depth costs"), "{}", deep["verdict"]);
+    assert_eq!(deep["posted_peak"], serde_json::json!({"depth": 500, "operation": 500}));
+    assert_eq!(deep["unexpected_peak"], serde_json::json!({"depth": 500, "operation": 1500}));
+    assert_eq!(deep["unexpected_bytes_max"], 50_000);
+    // Each of 500 walks over what is left, there and back; the first receives walk nothing.
+    let walked = (1..=500u64).sum::<u64>();
+    let walks = &deep["plain_walks"];
+    assert_eq!(
+        (&walks["entries_by_messages"], &walks["entries_by_receives"]),
+        (&walked.into(), &walked.into())
+    );
+    assert_eq!((&walks["entries_by_probes"], &walks["entries_by_cancels"]), (&0.into(), &0.into()));
+    let advice = deep["advice"].as_array().unwrap();
+    assert!(advice[0].as_str().unwrap().starts_with("post receives earlier: 50 %"), "{advice:?}");
+    assert!(advice.iter().any(|a| a.as_str().unwrap().starts_with("post fewer receives")));
+}
+
+#[test]
+fn each_advice_has_its_cause() {
+    let probes = (0..100).map(|_| "probe 0 * *".to_owned());
+    let wildcards = (0..100).map(|tag| format!("recv {{id}} 0 * {tag} 8"));
+    let messages = (0..90).map(|tag| format!("msg {{id}} 0 3 {tag} 9"));
+    let advice = json(&trace(probes.chain(wildcards).chain(messages)))["advice"].to_string();
+    for cause in [
+        "probe less: 100 % of 100 probes",
+        "name the source and tag where they are known",
+        "90 messages were truncated",
+        "10 receives were still posted",
+    ] {
+        assert!(advice.contains(cause), "{cause}: {advice}");
+    }
+    let lost = json(&trace((0..7).map(|tag| format!("msg {{id}} 0 3 {tag} 9"))));
+    assert!(lost["advice"].to_string().contains("7 messages were never received"));
+}
+
+#[test]
+fn depths_over_time_are_bounded_and_drawn() {
+    let trace = reversed(2000);
+    let report = json(&trace);
+    let series = &report["depth_over_time"];
+    assert_eq!(series["operations"], 8000);
+    for (name, peak_in) in [("posted_max", 0..128), ("unexpected_max", 128..256)] {
+        let series: Vec<_> =
+            series[name].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+        assert_eq!(series.len(), 256);
+        let peak = series.iter().position(|&depth| depth == 2000).unwrap();
+        assert!(peak_in.contains(&peak), "{name} at {peak}");
+    }
+    // Three operations have three points.
+    let short = json("tagtrace 1\nrecv 1 0 0 0 0\nrecv 2 0 0 0 0\nmsg 3 0 0 0 0");
+    assert_eq!(short["depth_over_time"]["posted_max"], serde_json::json!([1, 2, 1]));
+
+    let said = replay(&trace, &[]);
+    let said = text(&said.stdout);
+    assert!(said.contains("depth over time") && said.contains("8 000 operations"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() < 200));
+
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("depths.svg");
+    replay(&trace, &["--plot", path.to_str().unwrap()]);
+    let svg = std::fs::read_to_string(&path).unwrap();
+    for word in ["Matching depth over the trace", "posted receives", "unexpected messages"] {
+        assert!(svg.contains(word), "{word}");
+    }
+    // Two steps a point, not one an operation.
+    assert!(svg.len() < 60_000, "{} bytes", svg.len());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn hostile_traces_are_replayed_to_the_end() {
+    let most = u64::MAX;
+    // Lengths whose sum overflows, a million deep list, nothing but misses.
+    let sums = (0..40).map(|tag| format!("msg {{id}} 0 0 {tag} {most}"));
+    let report = json(&trace(sums));
+    assert_eq!(report["unexpected_bytes_max"], most);
+    let deep = trace(
+        (0..200_000)
+            .map(|tag| format!("recv {{id}} 0 * {tag} 0"))
+            .chain((0..100_000).map(|tag| format!("msg {{id}} 0 1 {} 0", 199_999 - tag))),
+    );
+    let report = json(&deep);
+    assert_eq!(report["posted_peak"]["depth"], 200_000);
+    assert!(report["cost"]["plain_stopped_after"].as_u64().unwrap() < 201_000);
+    assert!(report["verdict"].as_str().unwrap().contains("counted over the first"));
+    let misses = trace((0..1000).map(|n| match n % 2 {
+        0 => "mprobe {id} 0 * *".to_owned(),
+        _ => format!("mcancel {}", n - 1),
+    }));
+    assert_eq!(json(&misses)["probes_missed"], 500);
+    let empty = json("tagtrace 1");
+    assert_eq!(empty["verdict"], "nothing to match");
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.svg");
+    replay("tagtrace 1", &["--plot", path.to_str().unwrap()]);
+    assert!(!std::fs::read_to_string(&path).unwrap().contains("NaN"));
+    std::fs::remove_file(path).unwrap();
+}
