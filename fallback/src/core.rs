@@ -318,7 +318,8 @@ impl Core {
     /// A read has ended.
     pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
         let key = key_of_token(token);
-        let Some((status, operation)) = self.requests.get(key).and_then(|request| request.reading())
+        let Some((status, operation)) =
+            self.requests.get(key).and_then(|request| request.reading())
         else {
             return;
         };

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::lane::{Link, Stage};
-use super::ring::consumer::Taken;
 use super::os::event::BATCH;
 use super::os::socket;
+use super::ring::consumer::Taken;
 use super::{Shm, Watched};
 use crate::{Buffer, DownReason, Event, Incoming, Limits, PeerId, ReadError};
 
