@@ -1,8 +1,9 @@
 //! One worker, reached from one thread or from many.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::DerefMut;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, TryLockError};
@@ -98,8 +99,36 @@ pub trait Access: Clone + sealed::Sealed {
     #[doc(hidden)]
     const SHARED: bool;
 
+    /// The worker, while it is held.
     #[doc(hidden)]
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R;
+    type Guard<'a>: DerefMut<Target = State>
+    where
+        Self: 'a;
+
+    /// Takes hold of the worker, until [`Access::unlock`]: whoever is to be woken is woken there.
+    #[doc(hidden)]
+    fn lock(&self) -> Self::Guard<'_>;
+
+    /// Lets go of the worker and wakes who is to be woken.
+    #[doc(hidden)]
+    #[inline]
+    fn unlock(mut state: Self::Guard<'_>) {
+        if state.engine.has_woken() {
+            let wakers = state.take_wakers();
+            drop(state);
+            // Foreign code, which may well call this worker: nothing is held any more.
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    #[doc(hidden)]
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let out = f(&mut state);
+        Self::unlock(state);
+        out
+    }
 
     /// Like `with`, but `None` if another thread is at it.
     #[doc(hidden)]
@@ -144,17 +173,11 @@ impl sealed::Sealed for Local {
 impl Access for Local {
     const SHARED: bool = false;
 
+    type Guard<'a> = RefMut<'a, State>;
+
     #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.0.0.borrow_mut();
-        let out = f(&mut state);
-        if state.engine.has_woken() {
-            let wakers = state.take_wakers();
-            drop(state);
-            // Foreign code, which may well call this worker: nothing is borrowed any more.
-            wakers.into_iter().for_each(Waker::wake);
-        }
-        out
+    fn lock(&self) -> RefMut<'_, State> {
+        self.0.0.borrow_mut()
     }
 
     #[inline]
@@ -175,34 +198,26 @@ impl sealed::Sealed for Shared {
     }
 }
 
-impl Shared {
-    #[inline]
-    fn run<R>(mut state: MutexGuard<'_, State>, f: impl FnOnce(&mut State) -> R) -> R {
-        let out = f(&mut state);
-        if state.engine.has_woken() {
-            let wakers = state.take_wakers();
-            drop(state);
-            wakers.into_iter().for_each(Waker::wake);
-        }
-        out
-    }
-}
-
 impl Access for Shared {
     const SHARED: bool = true;
 
+    type Guard<'a> = MutexGuard<'a, State>;
+
     #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        Self::run(self.0.0.lock().unwrap_or_else(PoisonError::into_inner), f)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
     fn try_with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
-        match self.0.0.try_lock() {
-            Ok(state) => Some(Self::run(state, f)),
-            Err(TryLockError::Poisoned(state)) => Some(Self::run(state.into_inner(), f)),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let mut state = match self.0.0.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let out = f(&mut state);
+        Self::unlock(state);
+        Some(out)
     }
 }
 

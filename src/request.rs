@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch_fallback::{Completion, Fault, Refused, RequestId, Started};
+use tagmatch_fallback::{Completion, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 
 use crate::access::{Access, Local};
@@ -57,22 +57,21 @@ impl<A: Access> Pending<A> {
     /// The result, if there is one; makes progress if there isn't.
     #[inline]
     fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
-        let request = self.request;
         let worker = self.access.fixed().worker;
-        let mut result = None;
-        // Written to its place from within: moving it out costs as much as all else.
-        self.access.with(|state| {
-            if state.progress_until(request).1
-                && let Some(Completion { result: ended, buffer }) = state.engine.take(request)
-            {
-                result = Some(match ended {
-                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
-                    Err(fault) => Err(failed(fault, worker, buffer)),
-                });
-            }
-        });
-        self.is_taken = result.is_some();
-        result
+        let mut state = self.access.lock();
+        if !state.progress_until(self.request).1 {
+            A::unlock(state);
+            return None;
+        }
+        self.is_taken = true;
+        let Some(ended) = state.engine.ended(self.request) else {
+            let completion = state.engine.take(self.request);
+            A::unlock(state);
+            return Some(Err(failed(completion, worker)));
+        };
+        let (status, buffer) = ended.take();
+        A::unlock(state);
+        Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
     #[cold]
@@ -80,12 +79,14 @@ impl<A: Access> Pending<A> {
     fn wait_long<T: Output>(&mut self) -> Result<T, Failed> {
         let request = self.request;
         match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
-            Ok(Completion { result, buffer }) => {
+            Ok(completion) => {
                 self.is_taken = true;
                 let worker = self.access.fixed().worker;
-                match result {
-                    Ok(status) => Ok(T::new(Status::new(status, worker), buffer)),
-                    Err(fault) => Err(failed(fault, worker, buffer)),
+                match completion {
+                    Completion { result: Ok(status), buffer } => {
+                        Ok(T::new(Status::new(status, worker), buffer))
+                    }
+                    failure => Err(failed(Some(failure), worker)),
                 }
             }
             Err(error) => Err(Failed { error, buffer: Buffer::default() }),
@@ -112,9 +113,16 @@ impl<A: Access> Drop for Pending<A> {
     }
 }
 
+/// The failure that a request ended with.
 #[cold]
-fn failed(fault: Fault, worker: u32, buffer: Buffer) -> Failed {
-    Failed { error: Error::from_fault(fault, worker), buffer }
+#[inline(never)]
+fn failed(completion: Option<Completion>, worker: u32) -> Failed {
+    match completion {
+        Some(Completion { result: Err(fault), buffer }) => {
+            Failed { error: Error::from_fault(fault, worker), buffer }
+        }
+        _ => Failed { error: Error::AlreadyTaken, buffer: Buffer::default() },
+    }
 }
 
 /// How a cancelled receive ended.
@@ -176,7 +184,8 @@ impl<T: Output, A: Access> Request<T, A> {
             Started::Sent(buffer) => Progress::Sent(buffer),
             Started::Refused(refused) => {
                 let Refused { fault, buffer } = *refused;
-                Progress::Refused(Box::new(failed(fault, access.fixed().worker, buffer)))
+                let error = Error::from_fault(fault, access.fixed().worker);
+                Progress::Refused(Box::new(Failed { error, buffer }))
             }
         };
         Request { progress, output: PhantomData }

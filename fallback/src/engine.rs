@@ -11,7 +11,7 @@ use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
 use crate::peer::PeerState;
 use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
-use crate::requests::{Owner, Phase};
+use crate::requests::{Ended, Owner, Phase};
 use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
@@ -273,6 +273,12 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub fn take(&mut self, request: RequestId) -> Option<Completion> {
         self.core.requests.take(request.0)
+    }
+
+    /// A request that is over with success, to have its result taken. `None` for all others.
+    #[inline]
+    pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
+        self.core.requests.ended(request.0)
     }
 
     /// Whether a request is over and its result still here.

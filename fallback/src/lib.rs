@@ -56,4 +56,5 @@ pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};
+pub use requests::Ended;
 pub use store::cost_bytes;

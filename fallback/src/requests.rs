@@ -159,7 +159,8 @@ impl Requests {
     pub(crate) fn post(&mut self, key: Key, handle: PostedHandle, buffer: Buffer) {
         let line = self.use_line(key);
         line.phase = Phase::Posted;
-        line.buffer = buffer;
+        // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
+        std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
         line.word = handle.to_bits();
     }
 
@@ -236,21 +237,29 @@ impl Requests {
         }
     }
 
-    /// Frees the line of a request that is over, and gives what it ended with.
+    /// A request that is over with success.
     #[inline]
-    pub(crate) fn take(&mut self, key: Key) -> Option<Completion> {
+    pub(crate) fn ended(&mut self, key: Key) -> Option<Ended<'_>> {
         let line = self.lines.get_mut(key.index as usize)?;
-        if line.generation != key.generation {
-            return None;
+        let is_done = line.generation == key.generation && line.phase == Phase::Done;
+        is_done.then_some(Ended {
+            line,
+            index: key.index,
+            free: &mut self.free,
+            len: &mut self.len,
+        })
+    }
+
+    /// Frees the line of a request that is over, and gives what it ended with.
+    pub(crate) fn take(&mut self, key: Key) -> Option<Completion> {
+        if let Some(ended) = self.ended(key) {
+            let (status, buffer) = ended.take();
+            return Some(Completion { result: Ok(status), buffer });
         }
-        match line.phase {
-            Phase::Done => {}
-            Phase::Failed => return self.take_failed(key),
-            _ => return None,
+        match self.get(key)?.phase {
+            Phase::Failed => self.take_failed(key),
+            _ => None,
         }
-        let result = Ok(line.status());
-        let buffer = self.free_line(key.index);
-        Some(Completion { result, buffer })
     }
 
     #[cold]
@@ -269,16 +278,33 @@ impl Requests {
         }
     }
 
-    #[inline]
     fn free_line(&mut self, index: u32) -> Buffer {
         let line = &mut self.lines[index as usize];
+        Ended { line, index, free: &mut self.free, len: &mut self.len }.take().1
+    }
+}
+
+/// A request that is over, in its line.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    line: &'a mut Request,
+    index: u32,
+    free: &'a mut u32,
+    len: &'a mut usize,
+}
+
+impl Ended<'_> {
+    /// What it ended with; its line is free then.
+    #[inline(always)]
+    pub fn take(self) -> (Status, Buffer) {
+        let Ended { line, index, free, len } = self;
+        let status = line.status();
         line.phase = Phase::Free;
         line.generation = line.generation.wrapping_add(1);
-        line.word = self.free.into();
-        let buffer = std::mem::take(&mut line.buffer);
-        self.free = index;
-        self.len -= 1;
-        buffer
+        line.word = (*free).into();
+        *free = index;
+        *len -= 1;
+        (status, std::mem::take(&mut line.buffer))
     }
 }
 

@@ -1,0 +1,183 @@
+/* Time, statistics, pinning and output, alike in every program.
+ *
+ * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BATCHES_MIN 5
+#define BATCHES_MAX 100000
+/* Everybody's buffers begin at such an address: huge pages or none, but the same for all. */
+#define ALIGNMENT (2u << 20)
+
+#define FAIL(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(3))
+
+/* What all programs are called with: CORE_A CORE_B MILLISECONDS CASE... */
+struct arguments {
+    int core[2];
+    double milliseconds;
+    char **cases;
+    int case_count;
+};
+
+static inline struct arguments parse_arguments(int argc, char **argv)
+{
+    struct arguments a;
+    if (argc < 5)
+        FAIL("usage: %s CORE_A CORE_B MILLISECONDS CASE...", argv[0]);
+    a.core[0] = atoi(argv[1]);
+    a.core[1] = atoi(argv[2]);
+    a.milliseconds = atof(argv[3]);
+    a.cases = argv + 4;
+    a.case_count = argc - 4;
+    if (a.milliseconds <= 0)
+        FAIL("%s is no duration in milliseconds", argv[3]);
+    return a;
+}
+
+/* One side of a case; see ci/peers for the grammar. */
+struct work {
+    const char *name;
+    char kind[16];   /* latency, window, posted, unexpected */
+    size_t size;     /* bytes of a message */
+    int window;      /* messages before each acknowledgement */
+    int batch;       /* round trips, windows or messages that are timed together */
+    bool any_source; /* of the receives that are measured */
+    bool any_filler; /* of the receives that never match */
+    int depth;       /* how many of these */
+};
+
+static inline struct work parse_case(const char *name)
+{
+    struct work w = {.name = name, .window = 1};
+    char source[8] = "exact", filler[8] = "exact";
+    if (sscanf(name, "latency:%zu:%7[a-z]:%7[a-z]:%d:%d", &w.size, source, filler, &w.depth, &w.batch) == 5)
+        strcpy(w.kind, "latency");
+    else if (sscanf(name, "window:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
+        strcpy(w.kind, "window");
+    else if (sscanf(name, "posted:%d", &w.batch) == 1)
+        strcpy(w.kind, "posted");
+    else if (sscanf(name, "unexpected:%d", &w.batch) == 1)
+        strcpy(w.kind, "unexpected");
+    else
+        FAIL("%s is no case", name);
+    w.any_source = strcmp(source, "any") == 0;
+    w.any_filler = strcmp(filler, "any") == 0;
+    if (w.batch < 1 || w.window < 1 || w.depth < 0)
+        FAIL("%s is out of range", name);
+    return w;
+}
+
+static inline double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static inline void pin(int core)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        FAIL("can't run on core %d: %s", core, strerror(errno));
+}
+
+static inline void *aligned_bytes(size_t size)
+{
+    void *bytes = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (bytes == NULL)
+        FAIL("no memory");
+    memset(bytes, 1, size);
+    return bytes;
+}
+
+static inline void fill(uint8_t *bytes, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(seed + i * 7 + i / 251);
+}
+
+static inline void check(const uint8_t *bytes, size_t size, unsigned seed, const char *where)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] != (uint8_t)(seed + i * 7 + i / 251))
+            FAIL("%s: byte %zu of %zu is wrong", where, i, size);
+}
+
+/* Bytes of this process that are in memory: its own and shared. */
+static inline double resident_bytes(void)
+{
+    unsigned long total, resident;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (statm == NULL || fscanf(statm, "%lu %lu", &total, &resident) != 2)
+        FAIL("can't read /proc/self/statm");
+    fclose(statm);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Means of batches. */
+struct samples {
+    double value[BATCHES_MAX];
+    int count;
+    double started_ns;
+};
+
+static inline void begin_samples(struct samples *s)
+{
+    s->count = 0;
+    s->started_ns = now_ns();
+}
+
+static inline bool enough_samples(const struct samples *s, double milliseconds)
+{
+    if (s->count < BATCHES_MIN)
+        return false;
+    return s->count == BATCHES_MAX || now_ns() - s->started_ns >= 1e6 * milliseconds;
+}
+
+static inline int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The smallest value that at least this share of the samples does not exceed. */
+static inline double quantile(const struct samples *s, double share)
+{
+    int rank = (int)(share * s->count + 0.999999);
+    return s->value[rank < 1 ? 0 : rank - 1];
+}
+
+static inline void print_begin(const char *name)
+{
+    printf("begin %s\n", name);
+    fflush(stdout);
+}
+
+static inline void print_samples(const char *name, struct samples *s)
+{
+    qsort(s->value, (size_t)s->count, sizeof *s->value, compare_doubles);
+    printf("result %s %.3f %.3f %.3f %d\n", name, s->value[0], quantile(s, 0.5), quantile(s, 0.9), s->count);
+    fflush(stdout);
+}
+
+static inline void print_value(const char *name, double value)
+{
+    printf("result %s %.3f %.3f %.3f 1\n", name, value, value, value);
+    fflush(stdout);
+}
+
+#endif

@@ -1,0 +1,124 @@
+//! What is asked for, and how the answer is said.
+
+use std::io::Write;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+const BATCHES_MIN: usize = 5;
+const BATCHES_MAX: usize = 100_000;
+
+/// One measurement; `ci/peers` has the grammar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Round trips, windows or messages that are timed together.
+    pub(crate) batch: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Half round trips, past receives that never match.
+    Latency { size: usize, any_source: bool, any_filler: bool, depth: usize },
+    /// Messages one way; an acknowledgement after each window.
+    Window { size: usize, window: usize },
+    /// Memory of posted receives.
+    Posted,
+    /// Memory of unexpected messages.
+    Unexpected,
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let no_case = || format!("{name} is no case");
+        let number = |text: &str| text.parse::<usize>().map_err(|_| no_case());
+        let parts: Vec<_> = name.split(':').collect();
+        let (kind, batch) = match parts[..] {
+            ["latency", size, source, filler, depth, batch] => {
+                let (any_source, any_filler) = (source == "any", filler == "any");
+                let (size, depth) = (number(size)?, number(depth)?);
+                (Kind::Latency { size, any_source, any_filler, depth }, batch)
+            }
+            ["window", size, window, batch] => {
+                (Kind::Window { size: number(size)?, window: number(window)? }, batch)
+            }
+            ["posted", batch] => (Kind::Posted, batch),
+            ["unexpected", batch] => (Kind::Unexpected, batch),
+            _ => return Err(no_case()),
+        };
+        Ok(Case { name: name.to_string(), kind, batch: number(batch)? })
+    }
+}
+
+/// Means of batches.
+pub(crate) struct Samples {
+    nanoseconds: Vec<f64>,
+    started: Instant,
+}
+
+impl Samples {
+    pub(crate) fn begin() -> Self {
+        Samples { nanoseconds: Vec::with_capacity(BATCHES_MAX), started: Instant::now() }
+    }
+
+    pub(crate) fn enough(&self, duration: Duration) -> bool {
+        let count = self.nanoseconds.len();
+        count >= BATCHES_MIN && (count == BATCHES_MAX || self.started.elapsed() >= duration)
+    }
+
+    pub(crate) fn push(&mut self, nanoseconds: f64) {
+        self.nanoseconds.push(nanoseconds);
+    }
+
+    /// The smallest value that at least this share of the samples, in percent, does not exceed.
+    fn quantile(&self, percent: usize) -> f64 {
+        let rank = (percent * self.nanoseconds.len()).div_ceil(100);
+        self.nanoseconds[rank.saturating_sub(1)]
+    }
+
+    pub(crate) fn print(mut self, case: &Case) {
+        self.nanoseconds.sort_by(f64::total_cmp);
+        let (min, p50, p90) = (self.nanoseconds[0], self.quantile(50), self.quantile(90));
+        println!("result {} {min:.3} {p50:.3} {p90:.3} {}", case.name, self.nanoseconds.len());
+    }
+}
+
+/// Says which case begins, so that a hang has a name.
+pub(crate) fn print_begin(case: &Case) {
+    println!("begin {}", case.name);
+    // A pipe that is closed is noticed by the next line.
+    let _ = std::io::stdout().flush();
+}
+
+pub(crate) fn print_value(case: &Case, value: f64) {
+    println!("result {} {value:.3} {value:.3} {value:.3} 1", case.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_parsed() {
+        let case: Case = "latency:8:any:exact:16:100".parse().unwrap();
+        let kind = Kind::Latency { size: 8, any_source: true, any_filler: false, depth: 16 };
+        assert_eq!((case.kind, case.batch), (kind, 100));
+        let case: Case = "window:1024:64:3".parse().unwrap();
+        assert_eq!((case.kind, case.batch), (Kind::Window { size: 1024, window: 64 }, 3));
+        assert_eq!("posted:7".parse::<Case>().unwrap().batch, 7);
+        for bad in ["", "latency", "latency:8:any:exact:16", "window:-1:64:3", "posted:x", "post:1"]
+        {
+            assert!(bad.parse::<Case>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_nearest_rank() {
+        let mut samples = Samples::begin();
+        (1..=10).for_each(|i| samples.push(f64::from(i)));
+        assert_eq!((samples.quantile(50), samples.quantile(90)), (5.0, 9.0));
+        assert_eq!((samples.quantile(0), samples.quantile(100)), (1.0, 10.0));
+    }
+}

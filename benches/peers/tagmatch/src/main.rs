@@ -1,0 +1,83 @@
+//! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
+//!
+//! Called as the C programs are: `CORE_A CORE_B MILLISECONDS CASE...`. The first process measures;
+//! it starts the second, which answers, from this same program.
+
+#![deny(unsafe_code)]
+
+mod case;
+#[allow(unsafe_code, reason = "memory at pointers, as an MPI's users hand it over")]
+mod memory;
+mod work;
+
+use std::env;
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tagmatch::{Config, Worker};
+
+use crate::case::Case;
+use crate::work::Side;
+
+/// Where the first process's worker is reached; set for the second process only.
+const FIRST: &str = "TAGMATCH_PEERS_FIRST";
+
+/// What goes wrong is said and ends the program.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [core_a, core_b, milliseconds, cases @ ..] = &arguments[..] else {
+        return Err("usage: tagmatch-peers CORE_A CORE_B MILLISECONDS CASE...".into());
+    };
+    let cores: [usize; 2] = [core_a.parse()?, core_b.parse()?];
+    let milliseconds: f64 = milliseconds.parse()?;
+    let cases = cases.iter().map(|case| case.parse()).collect::<Result<Vec<Case>, _>>()?;
+    match env::var(FIRST) {
+        Ok(first) => {
+            pin(cores[1])?;
+            let worker = Worker::new(Config::default())?;
+            println!("{}", worker.address());
+            let peer = worker.connect(&first.parse()?)?;
+            Side::new(worker, peer, false).run(&cases, milliseconds)
+        }
+        Err(_) => {
+            pin(cores[0])?;
+            println!("version tagmatch {}", env!("CARGO_PKG_VERSION"));
+            let worker = Worker::new(Config::default())?;
+            let mut second = Command::new(env::current_exe()?)
+                .args(&arguments)
+                .env(FIRST, worker.address().to_string())
+                .stdout(Stdio::piped())
+                .spawn()?;
+            let mut address = String::new();
+            let said = second.stdout.take().ok_or("the other process says nothing")?;
+            BufReader::new(said).read_line(&mut address)?;
+            let peer = worker.connect(&address.trim().parse()?)?;
+            Side::new(worker, peer, true).run(&cases, milliseconds)?;
+            let status = second.wait()?;
+            if status.success() { Ok(()) } else { Err(format!("the other: {status}").into()) }
+        }
+    }
+}
+
+fn pin(core: usize) -> Outcome<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(format!("no core {core}").into());
+    }
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).map_err(|e| format!("can't run on core {core}: {e}").into())
+}

@@ -1,0 +1,194 @@
+/* The work that every peer does, in terms of a few operations which a program defines before it
+ * includes this file:
+ *
+ *   operation                       an operation under way
+ *   send_bytes(buf, size, tag)      sends; returns when buf may be used again
+ *   recv_bytes(buf, size, tag, any) receives, from the other side or from any source
+ *   start_send, start_recv          the same, returning an operation
+ *   wait_all(operations, count)
+ *   cancel_all(operations, count)   receives that have not matched
+ *   rank                            0 measures, 1 answers
+ *
+ * benches/peers/tagmatch does the same with tagmatch: whoever changes one changes both.
+ *
+ * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+#ifndef WORK_H
+#define WORK_H
+
+enum { TAG_PING = 1, TAG_PONG, TAG_DATA, TAG_ACK, TAG_CONTROL, TAG_LAST, TAG_FILLER = 1000 };
+enum { SIZE_MAX_BYTES = 4 << 20, WINDOW_MAX = 64, FILLERS_MAX = 1 << 20 };
+/* Windows that touch all of a transport's buffers before memory is measured. */
+enum { TOUCH_WINDOWS = 400 };
+
+static uint8_t *outbox, *inbox;
+static operation window_operations[WINDOW_MAX];
+
+/* The receives that never match. Posted on both sides, so that each half of a round trip passes
+ * them. */
+static operation *fillers;
+static int filler_count;
+static bool fillers_any;
+static uint64_t filler_inbox;
+
+static void set_fillers(int depth, bool any)
+{
+    if (depth < filler_count || any != fillers_any) {
+        cancel_all(fillers, filler_count);
+        filler_count = 0;
+        fillers_any = any;
+    }
+    while (filler_count < depth) {
+        fillers[filler_count] = start_recv(&filler_inbox, sizeof filler_inbox, TAG_FILLER + filler_count, any);
+        filler_count++;
+    }
+}
+
+static void latency_batch(const struct work *w, int count)
+{
+    if (rank == 0) {
+        for (int i = 0; i < count; i++) {
+            send_bytes(outbox, w->size, TAG_PING);
+            recv_bytes(inbox, w->size, TAG_PONG, w->any_source);
+        }
+    } else {
+        for (int i = 0; i < count; i++) {
+            recv_bytes(inbox, w->size, TAG_PING, w->any_source);
+            send_bytes(outbox, w->size, TAG_PONG);
+        }
+    }
+}
+
+static void window_batch(const struct work *w, int count)
+{
+    uint32_t ack = 1;
+    for (int i = 0; i < count; i++) {
+        if (rank == 0) {
+            for (int j = 0; j < w->window; j++)
+                window_operations[j] = start_send(outbox, w->size, TAG_DATA);
+            wait_all(window_operations, w->window);
+            recv_bytes(&ack, sizeof ack, TAG_ACK, false);
+        } else {
+            for (int j = 0; j < w->window; j++)
+                window_operations[j] = start_recv(inbox, w->size, TAG_DATA, false);
+            wait_all(window_operations, w->window);
+            send_bytes(&ack, sizeof ack, TAG_ACK);
+        }
+    }
+}
+
+/* Both sides agree on how many operations the next batch has; none ends the case. Also a barrier. */
+static int agree(int count)
+{
+    int32_t number = count;
+    if (rank == 0) {
+        send_bytes(&number, sizeof number, TAG_CONTROL);
+        recv_bytes(&number, sizeof number, TAG_CONTROL, false);
+    } else {
+        recv_bytes(&number, sizeof number, TAG_CONTROL, false);
+        send_bytes(&number, sizeof number, TAG_CONTROL);
+    }
+    return number;
+}
+
+static void check_bytes(const struct work *w)
+{
+    fill(outbox, w->size, (unsigned)rank + 11);
+    memset(inbox, 0, w->size);
+    latency_batch(w, 1);
+    check(inbox, w->size, (unsigned)!rank + 11, w->name);
+}
+
+static void run_timed(const struct work *w, double milliseconds)
+{
+    static struct samples samples;
+    bool latency = strcmp(w->kind, "latency") == 0;
+    void (*batch)(const struct work *, int) = latency ? latency_batch : window_batch;
+    /* A latency is half a round trip. */
+    double operations = (double)w->batch * (latency ? 2 : w->window);
+
+    set_fillers(w->depth, w->any_filler);
+    check_bytes(w);
+    if (rank != 0) {
+        for (int count; (count = agree(0)) > 0;)
+            batch(w, count);
+        return;
+    }
+    print_begin(w->name);
+    /* Two passes: the first, shorter, is warm-up. */
+    for (int pass = 0; pass < 2; pass++) {
+        begin_samples(&samples);
+        while (!enough_samples(&samples, pass == 0 ? milliseconds / 4 : milliseconds)) {
+            agree(w->batch);
+            double start = now_ns();
+            batch(w, w->batch);
+            samples.value[samples.count++] = (now_ns() - start) / operations;
+        }
+    }
+    agree(0);
+    print_samples(w->name, &samples);
+}
+
+/* Growth of what is resident at rank 1, per receive or message: handles included, bytes that are
+ * received not. */
+static void run_memory(const struct work *w)
+{
+    struct work touch = {.size = 8, .window = WINDOW_MAX};
+    double growth = 0;
+    if (w->batch > FILLERS_MAX)
+        FAIL("%s: at most %d", w->name, FILLERS_MAX);
+    if (rank == 0)
+        print_begin(w->name);
+    set_fillers(0, false);
+    window_batch(&touch, TOUCH_WINDOWS);
+    touch.window = 1;
+    window_batch(&touch, TOUCH_WINDOWS);
+    if (strcmp(w->kind, "posted") == 0 && rank == 1) {
+        double before = resident_bytes();
+        set_fillers(w->batch, false);
+        growth = resident_bytes() - before;
+        set_fillers(0, false);
+    } else if (strcmp(w->kind, "unexpected") == 0) {
+        double before = resident_bytes();
+        agree(1);
+        if (rank == 0) {
+            for (int i = 0; i < w->batch; i++)
+                send_bytes(outbox, 8, TAG_FILLER + i);
+            send_bytes(outbox, 8, TAG_LAST);
+        } else {
+            /* Messages don't overtake: once this one is here, the others are, too. */
+            recv_bytes(inbox, 8, TAG_LAST, false);
+            growth = resident_bytes() - before;
+            for (int i = 0; i < w->batch; i++)
+                recv_bytes(inbox, 8, TAG_FILLER + i, false);
+        }
+    }
+    if (rank == 1) {
+        send_bytes(&growth, sizeof growth, TAG_DATA);
+    } else {
+        recv_bytes(&growth, sizeof growth, TAG_DATA, false);
+        print_value(w->name, growth / w->batch);
+    }
+}
+
+static void run_all(const struct arguments *a)
+{
+    outbox = aligned_bytes(SIZE_MAX_BYTES);
+    inbox = aligned_bytes(SIZE_MAX_BYTES);
+    /* Not touched before it is used: handles are part of what a receive takes. */
+    fillers = calloc(FILLERS_MAX, sizeof *fillers);
+    if (fillers == NULL)
+        FAIL("no memory");
+    for (int i = 0; i < a->case_count; i++) {
+        struct work w = parse_case(a->cases[i]);
+        if (w.size > SIZE_MAX_BYTES || w.window > WINDOW_MAX || w.depth > FILLERS_MAX)
+            FAIL("%s is too large", w.name);
+        if (strcmp(w.kind, "posted") == 0 || strcmp(w.kind, "unexpected") == 0)
+            run_memory(&w);
+        else
+            run_timed(&w, a->milliseconds);
+    }
+    set_fillers(0, false);
+    agree(0);
+}
+
+#endif
