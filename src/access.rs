@@ -138,6 +138,7 @@ pub trait Access: Clone + sealed::Sealed {
 pub(crate) mod sealed {
     use super::{Fixed, State};
 
+    /// Keeps [`Access`](super::Access) to this crate.
     pub trait Sealed {
         #[doc(hidden)]
         #[allow(private_interfaces, reason = "sealed: only this crate calls it")]

@@ -141,6 +141,7 @@ impl Output for Sent {}
 impl Output for Received {}
 
 mod sealed {
+    /// Keeps [`Output`](super::Output) to this crate.
     pub trait Output: Sized {
         #[doc(hidden)]
         fn new(status: super::Status, buffer: super::Buffer) -> Self;

@@ -400,9 +400,11 @@ impl Core {
     }
 
     #[inline]
-    fn grant_credit(&mut self, peer: PeerId) {
+    pub(crate) fn grant_credit(&mut self, peer: PeerId) {
         let Core { peers, pool, .. } = self;
-        if let Some(credit) = peers.get_mut(peer.index()).and_then(|p| p.grant.due(pool)) {
+        // Who takes no answers is granted nothing to which more would be due.
+        let due = |p: &mut Peer| if p.controls.is_empty() { p.grant.due(pool) } else { None };
+        if let Some(credit) = peers.get_mut(peer.index()).and_then(due) {
             self.send_credit(peer, credit);
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct Peer {
     /// What it may send to us.
     pub(crate) grant: Grant,
     /// FINs, credits and aborts that found no room. Bounded: each answers something that came in
-    /// on a credit, and a peer's credits are bounded.
+    /// on a credit, a peer's credits are bounded, and no more are granted while any wait here.
     pub(crate) controls: VecDeque<[u8; 16]>,
     /// Sends that wait for room or credit, first in, first out: none ever passes another.
     pub(crate) backlog: VecDeque<Queued>,

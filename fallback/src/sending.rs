@@ -116,12 +116,17 @@ impl<D: Device> Engine<D> {
         if self.core.peer_mut(id).state != PeerState::Up {
             return;
         }
+        let had_controls = !self.core.peer_mut(id).controls.is_empty();
         while let Some(bytes) = self.core.peer_mut(id).controls.front() {
             let message = Outgoing { header: bytes, payload: &[], immediate: None };
             if self.device.send(id, message) == Err(Refused::Full) {
                 return self.wait_for_room(id);
             }
             self.core.peer_mut(id).controls.pop_front();
+        }
+        if had_controls {
+            // Held back while there were any.
+            self.core.grant_credit(id);
         }
         while let Some(head) = self.core.peer_mut(id).backlog.pop_front() {
             if let Err((head, blocked)) = self.send_head(id, head) {

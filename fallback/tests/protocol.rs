@@ -493,3 +493,27 @@ fn shared_bytes_are_sent_and_never_received_into() {
     settle(&mut n);
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);
 }
+
+/// It sends messages that we match and asks to know of each, and never makes room for the answers.
+#[test]
+fn who_takes_no_answers_is_granted_no_more() {
+    let config = config();
+    let (net, mut n) = nodes(2, &config);
+    let peer = meet(&mut n, 0, 1);
+    settle(&mut n);
+    let mut matched = 0u64;
+    while n[0].peer_fault(peer).is_none() && matched < 20_000 {
+        let receive = pending(n[0].receive(exact(1), Buffer::zeroed(1)));
+        let operation = AppCtx::new(u32::try_from(matched).unwrap(), 0).with_ack();
+        let asks = Tmh { opcode: Opcode::Eager, app_ctx: operation, tag: Tag(1) }.emit();
+        forge(&net, 1, 0, &asks);
+        n[0].progress();
+        matched += u64::from(n[0].take(receive).is_some_and(|over| over.result.is_ok()));
+    }
+    let fault = n[0].peer_fault(peer);
+    assert!(
+        matches!(fault, Some(PeerFault::Protocol(WireError::Credit { .. }))),
+        "{fault:?} after {matched} messages whose answers wait here"
+    );
+    assert!(matched <= config.credit.peer_max.messages, "{matched} answers wait here");
+}

@@ -7,7 +7,7 @@ mod common;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use by_hand::{Raw, invented};
+use by_hand::{Accomplice, Innocents, Raw, invented};
 use common::{Owned, connect, message, pattern, poll, shm, wait_for};
 use tagmatch_hw::{Buffer, Device, DownReason, PeerId, ReadPolicy, ReadRequest, Shm, ShmConfig};
 
@@ -286,4 +286,48 @@ fn many_senders_and_one_who_sleeps() {
             sender.join().unwrap();
         }
     }
+}
+
+fn fall_asleep(shm: &mut Shm) {
+    let start = Instant::now();
+    while !shm.arm(&[]) {
+        assert!(poll(shm).is_none() && start.elapsed() < common::PATIENCE);
+    }
+}
+
+/// The next event, of a device that has it already: long before its sweep would find it.
+fn at_once(shm: &mut Shm) -> Option<Owned> {
+    (0..16).find_map(|_| poll(shm))
+}
+
+#[test]
+fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 21);
+    let victim = &mut innocents.victim;
+    fall_asleep(victim);
+    accomplice.write_quietly(5, b"quiet");
+    assert!(sleep(victim, common::PATIENCE), "slept on");
+    victim.disarm();
+    let event = at_once(victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
+    assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn the_ring_of_a_peer_that_hung_up_is_looked_at_without_its_bell() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 22);
+    let victim = &mut innocents.victim;
+    fall_asleep(victim);
+    accomplice.write_quietly(4, b"last");
+    drop(accomplice);
+    assert!(sleep(victim, common::PATIENCE), "its end wakes nobody");
+    victim.disarm();
+    let event = at_once(victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"last"), "{event:?}");
+    wait_for(&mut [victim], "its end", |_, event| {
+        matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
+    });
+    assert!(innocents.exchange().is_empty());
 }

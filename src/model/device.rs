@@ -235,7 +235,10 @@ impl Device for Shm {
         Err((request.into, ReadError::BadSpan))
     }
 
+    /// Takes the wakes of before away, whoever else sleeps on them: the real device takes them from
+    /// its sockets whenever it looks.
     fn poll(&mut self) -> Option<Event<'_>> {
+        self.events.signal.clear();
         if !std::mem::replace(&mut self.is_up, true) {
             return Some(Event::PeerUp { peer: PeerId::ONESELF, limits: LIMITS });
         }
@@ -253,8 +256,6 @@ impl Device for Shm {
         self.events.pipe.as_fd()
     }
 
-    /// The wakes of before are taken away, whoever else sleeps on them: the real device takes them
-    /// from its sockets with every look.
     fn arm(&mut self, _: &[PeerId]) -> bool {
         self.events.signal.clear();
         let mut way = self.way();

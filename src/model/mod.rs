@@ -99,6 +99,21 @@ fn a_progress_thread_works_and_ends() {
 }
 
 #[test]
+fn a_progress_thread_that_ends_leaves_the_device_armed_for_the_sleeper() {
+    check(2, || {
+        let (worker, stranger) = worker();
+        inject(&worker, 1);
+        let message = stranger.intercept().unwrap();
+        let request = receive(&worker, 1);
+        let moves = worker.progress_thread().unwrap();
+        let waiter = thread::spawn(move || wait(request, 1));
+        drop(moves);
+        stranger.send(message);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
 fn a_future_is_polled_again_when_another_thread_ends_it() {
     check(2, || {
         let (worker, _) = worker();

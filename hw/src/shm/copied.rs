@@ -300,3 +300,22 @@ impl Shm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_asks_for_so_many_reads_and_no_more() {
+        let mut copied = Copied::default();
+        let span = RemoteSpan { address: 1, key: 2, length: 3 };
+        let mut ask = |id| {
+            let request = Internal::Request { id, span }.emit();
+            copied.hear(&Bytes::from_slice(&request)).map(|ended| assert!(ended.is_none()))
+        };
+        for id in 0..64 {
+            assert_eq!(ask(id), Ok(()));
+        }
+        assert!(ask(64).is_err());
+    }
+}

@@ -114,6 +114,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_before_does_not_name_the_same_bytes_exposed_again() {
+        let mut exposures = Exposures::default();
+        let first = exposures.expose(Buffer::from(vec![1, 2, 3])).unwrap();
+        let buffer = exposures.withdraw(first.id).unwrap();
+        let again = exposures.expose(buffer).unwrap();
+        assert_eq!((again.span.address, again.span.length), (first.span.address, 3));
+        assert_eq!(exposures.bytes(again.span), Some(&[1, 2, 3][..]));
+        assert_eq!(exposures.bytes(first.span), None);
+    }
+
+    #[test]
     fn keys_stay_apart_for_many_uses() {
         let mut exposures = Exposures::default();
         let first = exposures.expose(Buffer::zeroed(1)).unwrap();

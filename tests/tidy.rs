@@ -1,0 +1,338 @@
+//! Rules of the tree that no compiler checks: how long files are, where `unsafe` may stand and what it
+//! says for itself, that what is public is documented, that what is depended on is used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Longer than this wants a reason in [`LONG_FILES`].
+const LINES_MAX: usize = 600;
+/// One file a line: its path, a colon, and why it is as long as it is.
+const LONG_FILES: &str = "tests/long_files.txt";
+/// Where `unsafe` may stand. What is measured beside C programs needs their system calls, and isn't
+/// shipped.
+const UNSAFE_ROOMS: [&str; 4] = ["hw/", "emu/", "src/raw/", "benches/peers/"];
+/// Crate roots that forbid it for all of their modules.
+const SAFE_ROOTS: [&str; 3] = ["soft/src/lib.rs", "fallback/src/lib.rs", "cli/src/lib.rs"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Path, relative to the root, and text of everything that is, or may be, checked in.
+fn files() -> Vec<(String, String)> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .ok()
+        .filter(|output| output.status.success() && !output.stdout.is_empty());
+    let paths: Vec<String> = match listed {
+        Some(output) => String::from_utf8_lossy(&output.stdout).lines().map(Into::into).collect(),
+        // A copy without its history.
+        None => walk(root()),
+    };
+    let read = |path: String| Some((path.clone(), fs::read_to_string(root().join(&path)).ok()?));
+    let files: Vec<_> = paths.into_iter().filter_map(read).collect();
+    assert!(files.iter().any(|(path, _)| path == "tests/tidy.rs"), "the tree was not found");
+    files
+}
+
+fn walk(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path: PathBuf = entry.path();
+        let name = entry.file_name();
+        if name == "target" || name.to_string_lossy().starts_with(".git") {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(walk(&path));
+        } else if let Ok(inside) = path.strip_prefix(root()) {
+            found.push(inside.to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+fn is_rust(path: &str) -> bool {
+    path.ends_with(".rs")
+}
+
+/// Fails with everything that was found, so that one run is enough to mend it.
+fn assert_none(found: &[String]) {
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `text` has `word` with nothing of a name before or after it.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_name) && !text[at + word.len()..].starts_with(is_name)
+    })
+}
+
+/// The line without comment and without what is in quotes.
+fn code(line: &str) -> String {
+    let mut out = String::new();
+    for (index, part) in line.split('"').enumerate() {
+        let (before, comment) = part.split_once("//").map_or((part, false), |(b, _)| (b, true));
+        if index % 2 == 0 {
+            out.push_str(before);
+            if comment {
+                break;
+            }
+        }
+    }
+    out
+}
+
+fn too_long(path: &str, text: &str, reasons: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    let reason = reasons.lines().find_map(|line| line.strip_prefix(path)?.strip_prefix(": "));
+    match reason {
+        _ if path.ends_with("Cargo.lock") => vec![],
+        None if lines > LINES_MAX => {
+            vec![format!("{path}: {lines} lines, and no reason in {LONG_FILES}")]
+        }
+        Some(_) if lines <= LINES_MAX => {
+            vec![format!("{path}: {lines} lines need no reason in {LONG_FILES}")]
+        }
+        Some(reason) if reason.trim().len() < 20 => {
+            vec![format!("{path}: the reason in {LONG_FILES} is none")]
+        }
+        _ => vec![],
+    }
+}
+
+#[test]
+fn long_files_have_a_reason() {
+    let files = files();
+    let reasons = fs::read_to_string(root().join(LONG_FILES)).unwrap();
+    let mut found: Vec<_> =
+        files.iter().flat_map(|(path, text)| too_long(path, text, &reasons)).collect();
+    for line in reasons.lines() {
+        let path = line.split_once(": ").map_or(line, |(path, _)| path);
+        if !files.iter().any(|(file, _)| file == path) {
+            found.push(format!("{LONG_FILES}: there is no {path}"));
+        }
+    }
+    assert_none(&found);
+}
+
+/// Each `unsafe` block and impl has a `SAFETY:` comment before its statement, each `unsafe fn` a page
+/// with a section on safety.
+fn undocumented_unsafe(path: &str, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let bare = code(line);
+        if !has_word(&bare, "unsafe") {
+            continue;
+        }
+        let is_function = bare.contains("unsafe fn ") && !bare.contains("unsafe fn(");
+        let wanted = if is_function { "# Safety" } else { "SAFETY:" };
+        let is_block = bare.contains("unsafe {") || bare.contains("unsafe impl");
+        if (is_function || is_block) && !is_explained(&lines[..number], wanted) {
+            found.push(format!("{path}:{}: unsafe without {wanted}", number + 1));
+        }
+    }
+    found
+}
+
+/// Whether the lines right before a statement, or of its beginning, say what is wanted.
+fn is_explained(before: &[&str], wanted: &str) -> bool {
+    for line in before.iter().rev().take(30) {
+        if line.contains(wanted) {
+            return true;
+        }
+        let line = line.trim();
+        let is_apart = line.starts_with("//") || line.starts_with("#[");
+        if !is_apart && (line.is_empty() || line.ends_with([';', '}'])) {
+            return false;
+        }
+    }
+    false
+}
+
+#[test]
+fn unsafe_says_why_it_is_sound() {
+    let files = files();
+    let rust = files.iter().filter(|(path, _)| is_rust(path) && path != "tests/tidy.rs");
+    assert_none(&rust.flat_map(|(path, text)| undocumented_unsafe(path, text)).collect::<Vec<_>>());
+}
+
+fn unsafe_outside_its_rooms(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if SAFE_ROOTS.contains(&path) && !text.contains("\n#![forbid(unsafe_code)]\n") {
+        found.push(format!("{path}: lacks #![forbid(unsafe_code)]"));
+    }
+    if path == "src/lib.rs" && !text.contains("\n#![deny(unsafe_code)]\n") {
+        found.push(format!("{path}: lacks #![deny(unsafe_code)]"));
+    }
+    if UNSAFE_ROOMS.iter().any(|room| path.starts_with(room)) {
+        return found;
+    }
+    for (number, line) in text.lines().enumerate() {
+        let bare = code(line);
+        let lifted = bare.contains("allow(unsafe_code") || bare.contains("expect(unsafe_code");
+        if lifted || has_word(&bare, "unsafe") {
+            found.push(format!("{path}:{}: unsafe outside of {UNSAFE_ROOMS:?}", number + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    let files = files();
+    let mut found: Vec<_> = files
+        .iter()
+        // This file speaks of it.
+        .filter(|(path, _)| is_rust(path) && path != "tests/tidy.rs")
+        .flat_map(|(path, text)| unsafe_outside_its_rooms(path, text))
+        .collect();
+    for safe in SAFE_ROOTS {
+        if !files.iter().any(|(path, _)| path == safe) {
+            found.push(format!("{safe}: there is no such file"));
+        }
+    }
+    assert_none(&found);
+}
+
+/// Items that are `pub` and have no page. Finer points, such as fields, are rustc's `missing_docs`.
+fn undocumented_public(path: &str, text: &str) -> Vec<String> {
+    const ITEMS: [&str; 9] =
+        ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro"];
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let Some(item) = line.trim_start().strip_prefix("pub ") else {
+            continue;
+        };
+        let mut words = item.split([' ', '(', '<']).filter(|w| !["unsafe", "async"].contains(w));
+        if !words.next().is_some_and(|word| ITEMS.contains(&word)) {
+            continue;
+        }
+        // Attributes, which may take several lines, stand between a page and its item.
+        let above: Vec<&str> = lines[..number].iter().rev().map(|line| line.trim()).collect();
+        let end = above.iter().position(|line| line.is_empty() || line.ends_with([';', '}', '{']));
+        let above = &above[..end.unwrap_or(above.len())];
+        let is_hidden = above.iter().any(|line| line.contains("#[doc(hidden)]"));
+        if !is_hidden && !above.iter().any(|line| line.starts_with("///")) {
+            found.push(format!("{path}:{}: public, and without a page", number + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_public_is_documented() {
+    let files = files();
+    let is_library =
+        |path: &str| is_rust(path) && (path.starts_with("src/") || path.contains("/src/"));
+    let mut found: Vec<_> = files
+        .iter()
+        .filter(|(path, _)| is_library(path))
+        .flat_map(|(path, text)| undocumented_public(path, text))
+        .collect();
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")) {
+        let is_fuzz = path.starts_with("fuzz/");
+        if text.contains("[package]") && !is_fuzz && !text.contains("\n[lints]\nworkspace = true\n")
+        {
+            found.push(format!("{path}: does not take the lints of the workspace"));
+        }
+        if path == "Cargo.toml" {
+            for lint in ["missing_docs = \"warn\"", "undocumented_unsafe_blocks = \"deny\""] {
+                if !text.contains(&format!("\n{lint}\n")) {
+                    found.push(format!("{path}: lacks {lint}"));
+                }
+            }
+        }
+    }
+    assert_none(&found);
+}
+
+/// Dependencies of a manifest that none of its package's texts names.
+fn unused(manifest: &str, texts: &[&str]) -> Vec<String> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+            continue;
+        }
+        let is_list = section == "dependencies" || section.ends_with("-dependencies");
+        let is_list =
+            is_list || section.starts_with("target.") && section.ends_with("dependencies");
+        let Some((name, _)) = line.split_once('=').filter(|_| is_list) else {
+            continue;
+        };
+        let name = name.trim().split('.').next().unwrap_or_default().replace('-', "_");
+        if !texts.iter().any(|text| text.lines().any(|line| has_word(&code(line), &name))) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_depended_on_is_used() {
+    let files = files();
+    let mut found = Vec::new();
+    for (path, manifest) in files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")) {
+        let folder = path.trim_end_matches("Cargo.toml");
+        let of_package = |file: &str| {
+            const PARTS: [&str; 5] = ["src/", "tests/", "benches/", "examples/", "fuzz_targets/"];
+            file.strip_prefix(folder).is_some_and(|f| PARTS.iter().any(|part| f.starts_with(part)))
+        };
+        let texts: Vec<&str> = files
+            .iter()
+            .filter(|(file, _)| is_rust(file) && of_package(file))
+            .map(|(_, text)| text.as_str())
+            .collect();
+        found.extend(
+            unused(manifest, &texts).iter().map(|name| format!("{path}: {name} is unused")),
+        );
+    }
+    assert_none(&found);
+}
+
+/// Every rule finds what it is for, and lets pass what is right.
+#[test]
+fn the_rules_find_what_is_planted() {
+    let long = "x\n".repeat(601);
+    assert_eq!(too_long("a.rs", &long, "").len(), 1);
+    assert_eq!(too_long("a.rs", &long, "a.rs: why\n").len(), 1);
+    assert_eq!(too_long("a.rs", "x\n", "a.rs: one table that is read as a whole\n").len(), 1);
+    assert!(too_long("a.rs", &long, "a.rs: one table that is read as a whole\n").is_empty());
+
+    let count = |text: &str| undocumented_unsafe("a.rs", text).len();
+    assert_eq!(count("fn f() {\n    g();\n    unsafe { h() }\n}\n"), 1);
+    assert_eq!(count("// SAFETY: of another.\nlet a = 1;\nlet b = unsafe { h() };\n"), 1);
+    assert_eq!(count("unsafe impl Send for A {}\n"), 1);
+    assert_eq!(count("/// Does.\npub unsafe fn f() {}\n"), 1);
+    assert_eq!(count("// SAFETY: none needed.\nlet b =\n    unsafe { h() };\n"), 0);
+    assert_eq!(count("/// # Safety\n/// None.\n#[inline]\nunsafe fn f() {}\n"), 0);
+    assert_eq!(count("// unsafe { }\nlet a = \"unsafe { }\";\n"), 0);
+
+    let count = |path, text| unsafe_outside_its_rooms(path, text).len();
+    assert_eq!(count("soft/src/a.rs", "unsafe { h() }\n"), 1);
+    assert_eq!(count("soft/src/lib.rs", "//! Soft.\nmod a;\n"), 1);
+    assert_eq!(count("src/lib.rs", "//! All.\n\n#![deny(unsafe_code)]\n"), 0);
+    assert_eq!(count("src/wait.rs", "#![allow(unsafe_code)]\n"), 1);
+    assert_eq!(count("hw/src/a.rs", "unsafe { h() }\n"), 0);
+
+    let count = |text| undocumented_public("a.rs", text).len();
+    assert_eq!(count("pub fn f() {}\n"), 1);
+    assert_eq!(count("/// Of another.\nfn g() {}\n\npub unsafe fn f() {}\n"), 1);
+    assert_eq!(count("/// Does.\n#[inline]\npub const fn f() {}\n"), 0);
+    assert_eq!(count("pub(crate) fn f() {}\npub use a::b;\n"), 0);
+
+    let manifest = "[package]\nname = \"a\"\n[dependencies]\nlibc.workspace = true\nb-c = \"1\"\n";
+    assert_eq!(unused(manifest, &["use libc::c_int;\n"]), ["b_c"]);
+    assert!(unused(manifest, &["libc::f(); // b_c\n", "use b_c as d;\n"]).is_empty());
+}
