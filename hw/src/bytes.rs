@@ -9,10 +9,9 @@ use crate::copy::copy_small;
 ///
 /// They may lie in memory that the sender can still write, so there is no slice of them: they are
 /// copied out, and whatever is decided on is decided on the copy. The first bytes (every header)
-/// are a copy already, taken once by the device.
+/// are a copy already, taken once by the device, which keeps it.
 pub struct Bytes<'a> {
-    head: [u8; Bytes::HEAD_MAX],
-    head_length: usize,
+    head: &'a [u8],
     tail: *const u8,
     tail_length: usize,
     lifetime: PhantomData<&'a ()>,
@@ -23,6 +22,7 @@ impl<'a> Bytes<'a> {
     pub const HEAD_MAX: usize = 64;
 
     /// Bytes that are all in ordinary memory: for devices of one's own and for tests.
+    #[inline]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
         let (head, tail) = bytes.split_at(bytes.len().min(Self::HEAD_MAX));
         // SAFETY: the tail is borrowed for 'a.
@@ -34,41 +34,15 @@ impl<'a> Bytes<'a> {
     /// # Safety
     /// For 'a, `tail_length` bytes at `tail` stay mapped and readable. Another process may be writing
     /// them.
-    ///
-    /// # Panics
-    /// If the head is longer than [`Bytes::HEAD_MAX`]: an error of the device.
     #[inline]
-    pub unsafe fn from_parts(head: &[u8], tail: *const u8, tail_length: usize) -> Self {
-        let mut copy = [0; Self::HEAD_MAX];
-        copy[..head.len()].copy_from_slice(head);
-        Bytes { head: copy, head_length: head.len(), tail, tail_length, lifetime: PhantomData }
-    }
-
-    /// As [`Bytes::from_parts`], with a head that is in an array already. Bytes of the array beyond
-    /// the head are ignored.
-    ///
-    /// # Safety
-    /// As for [`Bytes::from_parts`].
-    #[inline]
-    pub(crate) unsafe fn from_head(
-        head: [u8; Bytes::HEAD_MAX],
-        head_length: usize,
-        tail: *const u8,
-        tail_length: usize,
-    ) -> Self {
-        Bytes {
-            head,
-            head_length: head_length.min(Self::HEAD_MAX),
-            tail,
-            tail_length,
-            lifetime: PhantomData,
-        }
+    pub unsafe fn from_parts(head: &'a [u8], tail: *const u8, tail_length: usize) -> Self {
+        Bytes { head, tail, tail_length, lifetime: PhantomData }
     }
 
     /// How many bytes there are.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.head_length + self.tail_length
+        self.head.len() + self.tail_length
     }
 
     /// Whether there are none.
@@ -80,7 +54,7 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     pub fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let end = offset.checked_add(N)?;
-        if end <= self.head_length {
+        if end <= self.head.len() {
             return self.head[offset..end].try_into().ok();
         }
         let mut out = [0; N];
@@ -91,8 +65,8 @@ impl<'a> Bytes<'a> {
     /// Copies bytes from `offset` on into `out`, as many as there are and fit; returns how many.
     #[inline(always)]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
-        if self.tail_length == 0 && offset <= self.head_length {
-            let length = out.len().min(self.head_length - offset);
+        if self.tail_length == 0 && offset <= self.head.len() {
+            let length = out.len().min(self.head.len() - offset);
             let from = &self.head[offset..offset + length];
             // SAFETY: `length` <= `out.len()`, and `out` is no part of `self`.
             unsafe { copy_small(from, out.as_mut_ptr()) };
@@ -104,12 +78,12 @@ impl<'a> Bytes<'a> {
     #[inline(never)]
     fn copy_run_to(&self, offset: usize, out: &mut [u8]) -> usize {
         let wanted = out.len().min(self.len().saturating_sub(offset));
-        let from_head = wanted.min(self.head_length.saturating_sub(offset));
+        let from_head = wanted.min(self.head.len().saturating_sub(offset));
         if from_head > 0 {
             out[..from_head].copy_from_slice(&self.head[offset..offset + from_head]);
         }
         if wanted > from_head {
-            let skip = (offset + from_head) - self.head_length;
+            let skip = (offset + from_head) - self.head.len();
             let rest = &mut out[from_head..wanted];
             // SAFETY: skip + rest.len() <= tail_length by the computation of `wanted`, the tail is
             // readable by the promise made to `from_parts`, and `out` is ours alone. If the sender

@@ -10,9 +10,6 @@ use super::slot::{self, Bounds, INLINE_BYTES, Meta, Shape, Slot};
 use crate::Bytes;
 use crate::shm::sync::fence;
 
-/// XX
-const AHEAD: u32 = 1;
-
 /// The reading end of a ring: one per ring.
 pub(crate) struct Consumer {
     ring: Arc<Ring>,
@@ -23,6 +20,8 @@ pub(crate) struct Consumer {
     published: Progress,
     /// Enough was taken that the writer should be told.
     is_publish_due: bool,
+    /// The copy of the first bytes of the message that was taken last.
+    head: [u8; Bytes::HEAD_MAX],
 }
 
 /// Where the next message will be, and what it will begin with: for looking without more ado.
@@ -62,15 +61,6 @@ pub(crate) struct Taken<'a> {
     pub(crate) immediate: Option<u32>,
 }
 
-impl Taken<'static> {
-    #[inline(always)]
-    fn inline(head: [u8; Bytes::HEAD_MAX], shape: Shape, immediate: Option<u32>) -> Self {
-        // SAFETY: there is no tail.
-        let bytes = unsafe { Bytes::from_head(head, shape.inline as usize, ptr::null(), 0) };
-        Taken { bytes, immediate }
-    }
-}
-
 /// The immediate data of a message, from the end of its slot.
 #[inline(always)]
 fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: Shape) -> Option<u32> {
@@ -96,7 +86,8 @@ impl Consumer {
             message_bytes_max,
             internal_bytes_max: ring.geometry().fragment_max() + slot::BODY_BYTES,
         };
-        Consumer { ring, bounds, taken: start, published: start, is_publish_due: false }
+        let head = [0; Bytes::HEAD_MAX];
+        Consumer { ring, bounds, taken: start, published: start, is_publish_due: false, head }
     }
 
     /// A watch on the next message.
@@ -127,22 +118,24 @@ impl Consumer {
     /// until the next [`Consumer::publish`].
     #[inline(always)]
     pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
-        let head = self.take_slot();
-        let immediate = immediate_of(&head, shape);
-        let spilled = shape.spilled();
-        if spilled == 0 {
-            return Taken::inline(head, shape, immediate);
+        self.take_slot();
+        let immediate = immediate_of(&self.head, shape);
+        let (mut inline, mut tail) = (shape.inline, (ptr::null(), 0));
+        if shape.spilled() > 0 {
+            (inline, tail) = self.spilled(shape.inline, shape.spilled());
         }
-        let bytes = self.spilled_bytes(head, shape.inline, shape.spilled());
-        Taken { bytes, immediate }
+        let head = &self.head[..inline as usize];
+        // SAFETY: `spilled` has checked that the tail is inside the ring, which stays mapped, and
+        // whose bytes stay where they are, while `self` is borrowed.
+        Taken { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
     }
 
     /// Takes the next message, which `watch` looks at, if it is there, for the engine, and
     /// well-formed, and the writer needn't be told of room yet.
     ///
     /// # Safety
-    /// The message's bytes are not looked at after the next [`Consumer::publish`], nor when the
-    /// ring is gone.
+    /// The message's bytes are not looked at after the next call of a method that takes or
+    /// publishes, nor when `self` is gone or has moved.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<Taken<'a>> {
@@ -154,44 +147,43 @@ impl Consumer {
             return None;
         }
         let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
-        let head = slot.copy_body();
+        slot.copy_body(&mut self.head);
         let position = watch.sequence;
         self.taken.messages = position;
         self.is_publish_due = position & (self.ring.geometry().slots() / 8 - 1) == 0;
         let next = self.ring.slot(position);
         next.prefetch();
-        self.ring.slot(position.wrapping_add(AHEAD)).prefetch();
         watch.slot = NonNull::from(next);
         watch.sequence = position.wrapping_add(1);
-        let immediate = if has_immediate { immediate_in(&head) } else { None };
+        let immediate = if has_immediate { immediate_in(&self.head) } else { None };
         let room = slot::room(has_immediate);
-        let bytes = if length > room {
-            self.spilled_bytes(head, room, length - room)
-        } else {
-            // SAFETY: there is no tail.
-            unsafe { Bytes::from_head(head, length as usize, ptr::null(), 0) }
+        let (mut inline, mut tail) = (length, (ptr::null(), 0));
+        if length > room {
+            (inline, tail) = self.spilled(room, length - room);
+        }
+        // SAFETY: as the caller promised, for the copy in `self.head` and for the tail, which
+        // `spilled` has checked to be inside the ring. `inline` is at most HEAD_MAX.
+        let bytes = unsafe {
+            let head = std::slice::from_raw_parts(self.head.as_ptr(), inline as usize);
+            Bytes::from_parts(head, tail.0, tail.1)
         };
         Some(Taken { bytes, immediate })
     }
 
     #[inline(always)]
-    fn take_slot(&mut self) -> [u8; Bytes::HEAD_MAX] {
+    fn take_slot(&mut self) {
         let slot = self.ring.slot(self.taken.messages);
         self.taken.messages = self.taken.messages.wrapping_add(1);
         let eighth = self.ring.geometry().slots() / 8;
         self.is_publish_due |= self.taken.messages & (eighth - 1) == 0;
-        slot.copy_body()
+        slot.copy_body(&mut self.head);
     }
 
-    /// The bytes of a message that is longer than its slot. `'a` is shown to be right by whoever
-    /// takes the message.
+    /// Completes the head of a message that is longer than its slot, whose first `inline` bytes it
+    /// has; gives how long the head is then, and where the rest of the `spilled` bytes lies.
     #[inline(never)]
-    fn spilled_bytes<'a>(
-        &mut self,
-        mut head: [u8; Bytes::HEAD_MAX],
-        inline: u32,
-        spilled: u32,
-    ) -> Bytes<'a> {
+    #[allow(clippy::cast_possible_truncation, reason = "at most HEAD_MAX")]
+    fn spilled(&mut self, inline: u32, spilled: u32) -> (u32, (*const u8, usize)) {
         let geometry = self.ring.geometry();
         let (offset, after) = geometry.place(self.taken.spill_bytes, spilled);
         self.taken.spill_bytes = after;
@@ -199,13 +191,13 @@ impl Consumer {
         self.is_publish_due |= unknown >= geometry.spill_bytes() / 8;
         let run = self.ring.spill(offset, spilled);
         // The head is filled up, so that every header is a copy, wherever the slot ended.
-        let inline = inline as usize;
-        let more = (Bytes::HEAD_MAX - inline).min(spilled as usize);
+        let more = (Bytes::HEAD_MAX as u32 - inline).min(spilled);
         // SAFETY: `spill` has checked that the run is inside the ring; `inline + more` is at most
         // HEAD_MAX.
         unsafe {
-            ptr::copy_nonoverlapping(run, head.as_mut_ptr().add(inline), more);
-            Bytes::from_head(head, inline + more, run.add(more), spilled as usize - more)
+            let head = self.head.as_mut_ptr().add(inline as usize);
+            ptr::copy_nonoverlapping(run, head, more as usize);
+            (inline + more, (run.add(more as usize), (spilled - more) as usize))
         }
     }
 

@@ -43,9 +43,8 @@ impl Slot {
 
     /// Copies the body out, once: the writer may change it, and nothing may be decided twice.
     #[inline(always)]
-    pub(crate) fn copy_body(&self) -> [u8; Bytes::HEAD_MAX] {
+    pub(crate) fn copy_body(&self, copy: &mut [u8; Bytes::HEAD_MAX]) {
         const { assert!(INLINE_BYTES == 56 && Bytes::HEAD_MAX == 64) };
-        let mut copy = [0; Bytes::HEAD_MAX];
         #[cfg(all(loom, test))]
         copy[..INLINE_BYTES].copy_from_slice(&self.body.read());
         // Loads as wide as the moves of the copy that follow: a wide load of bytes just stored in
@@ -79,7 +78,6 @@ impl Slot {
         for (to, from) in copy.chunks_exact_mut(8).zip(&self.body.0) {
             to.copy_from_slice(&from.load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes());
         }
-        copy
     }
 }
 
