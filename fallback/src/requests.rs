@@ -42,21 +42,24 @@ pub(crate) enum Owner {
 }
 
 /// A request's line.
+///
+/// Tag and length are apart from each other: they are stored one by one, and one wide load of both
+/// would have to wait until the stores have reached the cache.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Request {
+    pub(crate) buffer: Buffer,
+    tag: Tag,
+    /// By phase: the next free line; the handle on the posted list; the operation to acknowledge.
+    word: u64,
+    length: u64,
+    source: PeerId,
+    immediate: u32,
     generation: u32,
     phase: Phase,
     pub(crate) owner: Owner,
     truncated: bool,
     has_immediate: bool,
-    pub(crate) buffer: Buffer,
-    source: PeerId,
-    immediate: u32,
-    tag: Tag,
-    length: u64,
-    /// By phase: the next free line; the handle on the posted list; the operation to acknowledge.
-    word: u64,
 }
 
 const _: () = assert!(size_of::<Request>() == 64, "a request is a cache line");
