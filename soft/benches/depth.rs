@@ -1,158 +1,198 @@
-//! Time of one post and one matching arrival at constant depth, in random order.
+//! The table of time by depth: one post and one matching arrival (or one arrival and one receive that takes
+//! it) at constant depth, in random order, beside a bare hash and a plain list; then the recorded traces.
 //!
-//! `cargo bench -p tagmatch-soft` prints nanoseconds per pair, best and median of many batches.
-//! The order of matches is drawn before the clock starts; the machine should be idle otherwise.
+//! `cargo bench -p tagmatch-soft --bench depth` prints nanoseconds per pair, the best of many batches; with
+//! `-- --quick` of fewer. Orders are drawn before the clock starts; the machine should be idle otherwise.
+
+mod work;
 
 use std::hint::black_box;
 use std::time::Instant;
-use tagmatch_soft::{Pattern, PostedList, SourceId, Tag, TagLayout, TagMask, UnexpectedList};
+use tagmatch_soft::{PostedList, UnexpectedList};
+use work::bare::BareHash;
+use work::plain::PlainList;
+use work::traces::{self, Lists, Trace};
+use work::{Mix, Order, Step, Steps};
 
-const DEPTHS: [usize; 8] = [0, 1, 10, 18, 100, 1_000, 10_000, 100_000];
-const CLASSES: [usize; 4] = [1, 2, 4, 8];
-const BATCH: usize = 1 << 16;
-const BATCHES: usize = 31;
+const DEPTHS: [usize; 10] = [0, 1, 10, 18, 32, 100, 1_000, 10_000, 100_000, 1_000_000];
+/// Beyond this depth the plain list takes too long to be interesting.
+const PLAIN_DEPTH_MAX: usize = 1_000;
+const CLASSES: [u32; 4] = [1, 2, 4, 8];
+const BATCH: usize = 1 << 14;
 
-/// A receive of one class, and a message that it alone accepts.
+/// Batches that are timed.
 #[derive(Clone, Copy)]
-struct Pair {
-    pattern: Pattern,
-    tag: Tag,
-    source: SourceId,
+struct Effort {
+    batches: usize,
 }
 
-/// The pairs of class `n % classes`: exact with a source, exact from any, any source in the tag,
-/// any tag, and then masks that miss one more context bit each.
-fn pair(number: usize, classes: usize) -> Pair {
-    let layout = TagLayout::MPI;
-    let class = (number % classes) as u64;
-    let id = number as u64 & 0xff_ffff;
-    let tag = layout.pack(class, id, id).expect("fits");
-    let source = SourceId((id % 61) as u32);
-    let mask = match class {
-        0 | 1 => TagMask::EXACT,
-        2 => TagMask(!layout.source_mask().0),
-        3 => TagMask(!layout.tag_mask().0),
-        more => TagMask(!(1 << (50 + more))),
-    };
-    let pattern = Pattern::new(tag, mask);
-    let pattern = if class == 0 { pattern.from_source(source) } else { pattern };
-    Pair { pattern, tag, source }
-}
-
-/// For each step which of the queued pairs leaves; the new one takes its place.
-fn order(depth: usize, mut state: u64) -> Vec<usize> {
-    (0..BATCH)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as usize % depth.max(1)
-        })
-        .collect()
-}
-
-/// More different pairs than any depth, so that a queued one never comes again too soon.
-fn pairs(classes: usize) -> Vec<Pair> {
-    (0..1 << 18).map(|number| pair(number, classes)).collect()
-}
-
-/// Best and median nanoseconds per step over all batches.
-fn measure(mut batch: impl FnMut(u64)) -> (f64, f64) {
-    let mut times: Vec<f64> = (0..BATCHES as u64)
-        .map(|number| {
+impl Effort {
+    /// Nanoseconds per step, the best batch; as many steps as the queue is deep come before.
+    fn measure(self, depth: usize, mut batch: impl FnMut(&[Step])) -> f64 {
+        let mut steps = Steps::new(depth, Order::Random);
+        for _ in 0..depth.div_ceil(BATCH) {
+            batch(steps.draw(BATCH));
+        }
+        let time = |_| {
+            let steps = steps.draw(BATCH);
             let start = Instant::now();
-            batch(number);
+            batch(steps);
             start.elapsed().as_nanos() as f64 / BATCH as f64
+        };
+        (0..self.batches).map(time).fold(f64::INFINITY, f64::min)
+    }
+
+    fn posted(self, depth: usize, mix: Mix) -> f64 {
+        let mut list = PostedList::new(1);
+        for &number in Steps::new(depth, Order::Random).queued() {
+            list.post(mix.receive(number), number);
+        }
+        self.measure(depth, |steps| {
+            for step in steps {
+                if depth == 0 {
+                    list.post(mix.receive(step.comes), step.comes);
+                }
+                let (tag, source) = mix.message(step.leaves);
+                black_box(list.take_match(tag, source)).expect("posted");
+                if depth != 0 {
+                    list.post(mix.receive(step.comes), step.comes);
+                }
+            }
         })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    (times[0], times[BATCHES / 2])
-}
-
-fn posted(depth: usize, classes: usize) -> (f64, f64) {
-    let mut list = PostedList::new(1);
-    let pairs = pairs(classes);
-    let mut queued = pairs[..depth.max(1)].to_vec();
-    for (n, pair) in queued.iter().enumerate().skip(usize::from(depth == 0)) {
-        list.post(pair.pattern, n);
     }
-    let order = order(depth, 0x9e37_79b9);
-    let mut next = depth;
-    measure(|_| {
-        for &at in &order {
-            let new = pairs[next % pairs.len()];
-            next += 1;
-            if depth == 0 {
-                list.post(new.pattern, at);
-                black_box(list.take_match(new.tag, new.source)).expect("posted");
-                continue;
-            }
-            let old = std::mem::replace(&mut queued[at], new);
-            black_box(list.take_match(old.tag, old.source)).expect("posted");
-            list.post(new.pattern, at);
-        }
-    })
-}
 
-fn unexpected(depth: usize, classes: usize) -> (f64, f64) {
-    let mut list = UnexpectedList::new(1);
-    let pairs = pairs(classes);
-    let mut queued = pairs[..depth.max(1)].to_vec();
-    for (n, pair) in queued.iter().enumerate().skip(usize::from(depth == 0)) {
-        list.push(pair.tag, pair.source, n);
+    fn unexpected(self, depth: usize, mix: Mix) -> f64 {
+        let mut list = UnexpectedList::new(1);
+        for &number in Steps::new(depth, Order::Random).queued() {
+            let (tag, source) = mix.message(number);
+            list.push(tag, source, number);
+        }
+        self.measure(depth, |steps| {
+            for step in steps {
+                let (tag, source) = mix.message(step.comes);
+                if depth == 0 {
+                    list.push(tag, source, step.comes);
+                }
+                black_box(list.take(&mix.receive(step.leaves))).expect("arrived");
+                if depth != 0 {
+                    list.push(tag, source, step.comes);
+                }
+            }
+        })
     }
-    let order = order(depth, 0x9e37_79b9);
-    let mut next = depth;
-    measure(|_| {
-        for &at in &order {
-            let new = pairs[next % pairs.len()];
-            next += 1;
-            if depth == 0 {
-                list.push(new.tag, new.source, at);
-                black_box(list.take(&new.pattern)).expect("pushed");
-                continue;
+
+    fn plain(self, depth: usize) -> f64 {
+        let mix = Mix::of_classes(4);
+        let mut list = PlainList::new();
+        for &number in Steps::new(depth, Order::Random).queued() {
+            list.post(&mix.receive(number), number);
+        }
+        self.measure(depth, |steps| {
+            for step in steps {
+                if depth == 0 {
+                    list.post(&mix.receive(step.comes), step.comes);
+                }
+                let (tag, source) = mix.message(step.leaves);
+                black_box(list.take_match(tag, source)).expect("posted");
+                if depth != 0 {
+                    list.post(&mix.receive(step.comes), step.comes);
+                }
             }
-            let old = std::mem::replace(&mut queued[at], new);
-            black_box(list.take(&old.pattern)).expect("pushed");
-            list.push(new.tag, new.source, at);
+        })
+    }
+
+    fn bare(self, depth: usize) -> f64 {
+        let mix = Mix::of_classes(1);
+        let mut hash = BareHash::new(depth);
+        for &number in Steps::new(depth, Order::Random).queued() {
+            hash.insert(mix.message(number).0.0, u64::from(number));
         }
-    })
+        self.measure(depth, |steps| {
+            for step in steps {
+                if depth == 0 {
+                    hash.insert(mix.message(step.comes).0.0, u64::from(step.comes));
+                }
+                black_box(hash.take(mix.message(step.leaves).0.0)).expect("inserted");
+                if depth != 0 {
+                    hash.insert(mix.message(step.comes).0.0, u64::from(step.comes));
+                }
+            }
+        })
+    }
+
+    /// What the loop itself costs.
+    fn nothing(self, depth: usize) -> f64 {
+        let mix = Mix::of_classes(4);
+        self.measure(depth, |steps| {
+            for step in steps {
+                black_box((mix.message(step.leaves), mix.receive(step.comes)));
+            }
+        })
+    }
+
+    /// Best and median of passes over a trace, per operation.
+    fn replay<L: Lists>(self, trace: &Trace, fresh: impl Fn() -> L) -> (f64, f64) {
+        let passes = self.batches * 8;
+        let mut times: Vec<f64> = (0..passes)
+            .map(|_| {
+                let mut lists = fresh();
+                let start = Instant::now();
+                black_box(traces::replay(&trace.ops, &mut lists));
+                start.elapsed().as_nanos() as f64 / trace.ops.len() as f64
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        (times[0], times[passes / 2])
+    }
 }
 
-/// What the loop itself costs.
-fn nothing(depth: usize, classes: usize) -> (f64, f64) {
-    let pairs = pairs(classes);
-    let mut queued = pairs[..depth.max(1)].to_vec();
-    let order = order(depth, 0x9e37_79b9);
-    let mut next = depth;
-    measure(|_| {
-        for &at in &order {
-            let new = pairs[next % pairs.len()];
-            next += 1;
-            black_box(std::mem::replace(&mut queued[at], new));
-        }
-    })
-}
-
-fn table(name: &str, run: impl Fn(usize, usize) -> (f64, f64)) {
-    println!("\n{name}, ns per pair, best / median");
+fn table(name: &str, effort: Effort, run: impl Fn(usize, Mix) -> f64) {
+    println!("\n{name}: ns per pair, the loop included");
     print!("{:>8}", "depth");
     for classes in CLASSES {
-        print!("{:>18}", format!("{classes} classes"));
+        print!("{:>10}", format!("{classes} class{}", if classes == 1 { "" } else { "es" }));
     }
-    println!();
+    println!("{:>10}{:>12}{:>10}{:>10}", "bare hash", "4 cl : bare", "plain", "loop");
+    let mut four_classes = Vec::new();
     for depth in DEPTHS {
-        print!("{depth:>8}");
-        for classes in CLASSES {
-            let (best, median) = run(depth, classes);
-            print!("{:>18}", format!("{best:.1} / {median:.1}"));
+        let [one, two, four, eight] = CLASSES.map(|classes| run(depth, Mix::of_classes(classes)));
+        let bare = effort.bare(depth);
+        print!("{depth:>8}{one:>10.1}{two:>10.1}{four:>10.1}{eight:>10.1}");
+        print!("{bare:>10.1}{:>12.2}", four / bare);
+        if depth <= PLAIN_DEPTH_MAX {
+            print!("{:>10.1}", effort.plain(depth));
+        } else {
+            print!("{:>10}", "-");
         }
-        println!();
+        println!("{:>10.1}", effort.nothing(depth));
+        four_classes.push((depth, four));
     }
+    let at = |depth| four_classes.iter().find(|row| row.0 == depth).map_or(f64::NAN, |row| row.1);
+    println!("4 classes, depth 10000 : 10 = {:.2}", at(10_000) / at(10));
 }
 
 fn main() {
-    table("loop alone", nothing);
-    table("post and match", posted);
-    table("arrive unexpected and take", unexpected);
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let effort = Effort { batches: if quick { 8 } else { 64 } };
+    table("post and match", effort, |depth, mix| effort.posted(depth, mix));
+    table("arrive unexpected and take", effort, |depth, mix| effort.unexpected(depth, mix));
+    replays(effort);
+}
+
+/// A recorded application's own operations, in both lists.
+fn replays(effort: Effort) {
+    println!("\nrecorded traces: ns per operation, best / median");
+    println!("{:>24}{:>16}{:>16}{:>8}", "trace", "lists", "plain list", "ratio");
+    for trace in traces::load() {
+        let (best, median) =
+            effort.replay(&trace, || (PostedList::<u32>::new(1), UnexpectedList::<u32>::new(1)));
+        let (plain, plain_median) = effort.replay(&trace, || (PlainList::new(), PlainList::new()));
+        println!(
+            "{:>24}{:>16}{:>16}{:>8.2}",
+            trace.name,
+            format!("{best:.1} / {median:.1}"),
+            format!("{plain:.1} / {plain_median:.1}"),
+            median / plain_median
+        );
+    }
 }

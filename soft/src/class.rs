@@ -1,7 +1,7 @@
 //! One mask class: all entries whose patterns look at the same bits, found by what those bits are.
 
 use crate::hash::{KeySeed, SeedStream, spread};
-use crate::index::{KeyIndex, Place, Probe};
+use crate::index::{KeyIndex, Look, Place, Probe};
 use crate::link::{self, Links, NIL};
 use crate::tag::Pattern;
 
@@ -54,11 +54,6 @@ pub(crate) struct MaskClass {
     index: KeyIndex,
 }
 
-#[inline]
-fn hash_under(shape: Shape, seed: KeySeed, envelope: Envelope) -> u32 {
-    seed.hash(envelope.tag & shape.mask, spread(envelope.source) & shape.source_mask)
-}
-
 /// What all classes of a list share: where seeds come from, and the counts of the work done.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
@@ -85,17 +80,50 @@ impl MaskClass {
         self.index.longest()
     }
 
-    /// The oldest entry of this class that accepts the envelope, and where its key's cell is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Whether there is no entry.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
     /// `spread` is [`spread`] of the source, which all classes share.
     #[inline]
-    pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
+    fn hash(&self, envelope: Envelope, spread: u64) -> u64 {
         let Shape { mask, source_mask } = self.shape;
-        let hash = self.seed.hash(envelope.tag & mask, spread & source_mask);
+        self.seed.hash(envelope.tag & mask, spread & source_mask)
+    }
+
+    /// Looks where an envelope's key would be, at no entry yet.
+    #[inline]
+    pub(crate) fn look(&self, envelope: Envelope, spread: u64) -> Look {
+        self.index.look(self.hash(envelope, spread))
+    }
+
+    /// The first entry of a candidate of a [`look`](Self::look), and where its key's cell is.
+    #[inline]
+    pub(crate) fn candidate(&self, home: u32, lane: u32) -> (Place, u32) {
+        self.index.candidate(home, lane)
+    }
+
+    /// The first entry of a key.
+    #[inline]
+    pub(crate) fn entry(&self, at: Place) -> u32 {
+        self.index.entry(at)
+    }
+
+    /// The oldest entry of this class that accepts the envelope, and where its key's cell is.
+    #[inline]
+    pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
+        let hash = self.hash(envelope, spread);
         self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
 
-    /// Adds an entry with this envelope as the youngest of its key.
-    #[inline]
+    /// Adds an entry with this envelope, which is a chain of its own, as the youngest of its key.
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         entries: &mut impl Entries,
@@ -103,16 +131,28 @@ impl MaskClass {
         envelope: Envelope,
         work: &mut Work,
     ) {
-        let hash = hash_under(self.shape, self.seed, envelope);
+        let hash = self.hash(envelope, spread(envelope.source));
+        work.inspected += 1;
+        if !self.index.insert_new(hash, entry) {
+            self.insert_known(entries, entry, envelope, hash, work);
+        }
+    }
+
+    #[inline(never)]
+    fn insert_known(
+        &mut self,
+        entries: &mut impl Entries,
+        entry: u32,
+        envelope: Envelope,
+        hash: u64,
+        work: &mut Work,
+    ) {
         let probe =
             self.index.find(hash, |other| self.shape.same(entries.envelope(other), envelope));
-        work.inspected += probe.steps;
+        work.inspected += probe.steps - 1;
         if probe.entry != NIL {
             link::append(entries, probe.entry, entry);
-            return;
-        }
-        link::start(entries, entry);
-        if self.index.insert(hash, entry) || self.index.is_full() {
+        } else if self.index.insert(hash, entry) || self.index.is_full() {
             self.enlarge(entries, work);
         }
     }
@@ -121,22 +161,43 @@ impl MaskClass {
     #[cold]
     #[inline(never)]
     fn enlarge(&mut self, entries: &impl Entries, work: &mut Work) {
-        if self.index.is_full() {
-            self.index.grow();
+        let grows = self.index.is_full();
+        if !grows {
+            self.seed = work.seeds.next_seed();
+        }
+        let MaskClass { shape, seed, index } = self;
+        let hash_of = |other| {
+            let Envelope { tag, source } = entries.envelope(other);
+            seed.hash(tag & shape.mask, spread(source) & shape.source_mask)
+        };
+        if grows {
+            index.grow(hash_of);
             work.growths += 1;
         } else {
-            self.seed = work.seeds.next_seed();
-            let MaskClass { shape, seed, index } = self;
-            index.rehash(|other| hash_under(*shape, *seed, entries.envelope(other)));
+            index.rehash(hash_of);
             work.reseeds += 1;
         }
+    }
+
+    /// Takes out the entry that [`candidate`](Self::candidate) found here, and returns it.
+    #[inline]
+    pub(crate) fn remove_candidate(&mut self, entries: &mut impl Entries, at: Place) -> u32 {
+        let first = self.index.entry(at);
+        match link::remove_first(entries, first) {
+            NIL => self.index.remove_at_home(at),
+            next => self.index.replace(at, next),
+        }
+        first
     }
 
     /// Takes out the entry that [`find`](Self::find) found here.
     #[inline]
     pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: Place, first: u32) {
         match link::remove_first(entries, first) {
-            NIL => self.index.remove(at),
+            NIL => {
+                let envelope = entries.envelope(first);
+                self.index.remove(at, self.hash(envelope, spread(envelope.source)));
+            }
             next => self.index.replace(at, next),
         }
     }
@@ -149,11 +210,14 @@ impl MaskClass {
             return link::remove_later(entries, NIL, entry);
         }
         let envelope = entries.envelope(entry);
-        let hash = hash_under(self.shape, self.seed, envelope);
+        let hash = self.hash(envelope, spread(envelope.source));
         if is_first {
             let probe = self.index.find(hash, |other| other == entry);
             work.inspected += probe.steps;
-            self.remove_found(entries, probe.at, entry);
+            match link::remove_first(entries, entry) {
+                NIL => self.index.remove(probe.at, hash),
+                next => self.index.replace(probe.at, next),
+            }
         } else {
             let is_key = |other| self.shape.same(entries.envelope(other), envelope);
             let probe = self.index.find(hash, is_key);
@@ -201,7 +265,8 @@ mod tests {
     #[test]
     fn a_class_with_the_worst_seed_takes_another() {
         let keys: Vec<_> = (0..2000).map(|i| Envelope { tag: i % 1000, source: 0 }).collect();
-        let mut entries = Plain { links: vec![Link::NONE; keys.len()], keys };
+        let links = (0..2000).map(Link::alone).collect();
+        let mut entries = Plain { links, keys };
         let mut work = Work::new(1);
         let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
         class.seed = KeySeed::WORST;

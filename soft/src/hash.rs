@@ -1,8 +1,5 @@
 //! The seeded hash of a key, and where its seeds come from.
 
-/// Width of a key's hash. One bit less than a word, so that no hash looks like an empty cell.
-pub(crate) const HASH_BITS: u32 = 31;
-
 /// A stream of well mixed words from one seed (splitmix64): each index and each reseed takes more.
 #[derive(Clone, Debug)]
 pub(crate) struct SeedStream(u64);
@@ -48,9 +45,8 @@ impl KeySeed {
     pub(crate) const WORST: KeySeed = KeySeed { whiten: 0, multiply: 0, finish: 1 };
 
     #[inline]
-    pub(crate) fn hash(self, tag: u64, source: u64) -> u32 {
-        let first = fold(tag ^ self.whiten, source ^ self.multiply);
-        (fold(first, self.finish) >> (64 - HASH_BITS)) as u32
+    pub(crate) fn hash(self, tag: u64, source: u64) -> u64 {
+        fold(fold(tag ^ self.whiten, source ^ self.multiply), self.finish)
     }
 }
 

@@ -19,9 +19,9 @@
 //!    have asked for. A receive asks its own class alone, whose chain begins with the oldest.
 //! 4. A class of unexpected messages gets its table when the first receive of that class asks, and
 //!    loses it once keeping it up since the last question has cost more than building it again
-//!    would. Up to four messages are searched one by one.
+//!    would.
 //!
-//! Up to twelve posted receives are not indexed at all but walked in post order (`short`): most programs
+//! A list of up to 24 entries is not indexed at all but compared with as a whole (`short`): most programs
 //! never have more.
 //!
 //! # What each room knows
@@ -29,10 +29,12 @@
 //! | module | knows | must not know |
 //! |---|---|---|
 //! | `tag`, `layout` | what matches what | lists |
-//! | `posted`, `unexpected` | order, classes in use | how a key is found |
+//! | `posted`, `unexpected` | whether a list is short, handles | how a key is found |
+//! | `receives` | order between classes, classes in use | short lists |
 //! | `class` | keys and their chains | order between classes |
 //! | `index` | hashes, in buckets of one cache line | keys and entries |
-//! | `short` | a few receives in a row | tables |
+//! | `short` | a few entries, all compared at once | tables |
+//! | `lanes` | vectors of the processor; the one unsafe module | what is compared |
 //! | `slab`, `link` | slots, generations, chains | what an entry is |
 //!
 //! The crate has no I/O, no clock, no threads and no randomness of its own: the caller gives each
@@ -50,8 +52,8 @@
 //! | cancel or remove by handle | O(1) | O(c) |
 //! | receives of one source | O(n) | |
 //! | all in order | O(n log n) | O(n) |
-//! | bytes per entry, 8 byte values | 48 | 32, and 8 per class |
-//! | bytes of index per key and class | 16 to 32 | 16 to 32 |
+//! | bytes per entry, 4 byte values | 40 | 32, and 8 per class |
+//! | bytes of index per key and class | 9 to 18 | 9 to 18 |
 //!
 //! Nothing else is linear: not wildcards, not receives that never match, not ten thousand with one
 //! key, not tags chosen against the hash (which is seeded, and seeded anew when keys crowd). The
@@ -61,14 +63,16 @@
 //! questions of further classes walk the unexpected messages. [`MatchStats`] shows both. A list
 //! never gives memory back before it is dropped, except that of given up tables.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod class;
 mod hash;
 mod index;
+mod lanes;
 mod layout;
 mod link;
 mod posted;
+mod receives;
 mod short;
 mod slab;
 mod stats;

@@ -15,7 +15,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) const NONE: Link = Link { prev: NIL, next: NIL };
+    /// That of an entry which is a chain of its own.
+    #[inline]
+    pub(crate) const fn alone(entry: u32) -> Link {
+        Link { prev: entry, next: NIL }
+    }
 }
 
 /// Where the links of a chain's entries live.
@@ -49,13 +53,6 @@ impl Links for Vec<Link> {
     fn set_next(&mut self, entry: u32, next: u32) {
         self[entry as usize].next = next;
     }
-}
-
-/// Makes `entry` a chain of its own.
-#[inline]
-pub(crate) fn start(links: &mut impl Links, entry: u32) {
-    links.set_prev(entry, entry);
-    links.set_next(entry, NIL);
 }
 
 /// Puts `entry` behind the last of the chain that begins with `first`.

@@ -1,81 +1,16 @@
 //! The list of posted receives.
 
-use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
-use crate::hash;
-use crate::index::Place;
-use crate::link::{self, Link, Links, NIL};
-use crate::short::Short;
-use crate::slab::{PostedHandle, RawHandle, Slab, StaleHandle};
+use crate::class::{Envelope, Shape, Work};
+use crate::link::{Link, NIL};
+use crate::receives::{Classes, Found, Receive, Receives, SHORT};
+use crate::short::{LANES, ShortPosted};
+use crate::slab::{PostedHandle, StaleHandle};
 use crate::stats::MatchStats;
 use crate::tag::{Pattern, SourceId, Tag, TagMask};
 
-/// Most classes that have an index of their own; one bit of `active` each.
-const MAX_CLASSES: usize = 32;
-/// The class number of entries on the scanned list.
-const SCANNED: u32 = u32::MAX;
-/// The class number of entries of a list that is short.
-const SHORT: u32 = u32::MAX - 1;
-
-/// A posted receive; its source is the slot's extra word.
-#[derive(Clone, Copy, Debug)]
-struct Entry<T> {
-    sequence: u64,
-    tag: u64,
-    value: T,
-    link: Link,
-    class: u32,
-}
-
-const _: () = assert!(Slab::<Entry<u64>>::SLOT_BYTES == 48, "a receive fits a cache line");
-
-impl<T: Copy> Links for Slab<Entry<T>> {
-    #[inline]
-    fn prev(&self, entry: u32) -> u32 {
-        self.entry(entry).link.prev
-    }
-
-    #[inline]
-    fn next(&self, entry: u32) -> u32 {
-        self.entry(entry).link.next
-    }
-
-    #[inline]
-    fn set_prev(&mut self, entry: u32, prev: u32) {
-        self.entry_mut(entry).link.prev = prev;
-    }
-
-    #[inline]
-    fn set_next(&mut self, entry: u32, next: u32) {
-        self.entry_mut(entry).link.next = next;
-    }
-}
-
-impl<T: Copy> Entries for Slab<Entry<T>> {
-    #[inline]
-    fn envelope(&self, entry: u32) -> Envelope {
-        Envelope { tag: self.entry(entry).tag, source: self.extra(entry) }
-    }
-}
-
-/// A class that has or had entries.
-#[derive(Clone, Debug)]
-struct PostedClass {
-    class: MaskClass,
-    entries: u32,
-}
-
-/// Receives of classes beyond the indexed ones, in post order.
-#[derive(Clone, Debug)]
-struct Scanned {
-    first: u32,
-    len: usize,
-    /// The shapes of scanned entries, by slot; empty until there is one.
-    shapes: Vec<Shape>,
-}
-
 /// Posted receives: first posted, first matched.
 ///
-/// A short list is walked; one that has grown beyond that is indexed until it is empty again.
+/// A short list is searched as a whole; one that has grown beyond that is indexed until it is empty again.
 ///
 /// `T` is what the caller wants to know a receive by. Entries are indexed per *mask class* (which
 /// bits of the tag are looked at, and whether the source is): see the crate's opening for the
@@ -93,38 +28,16 @@ struct Scanned {
 /// ```
 #[derive(Clone, Debug)]
 pub struct PostedList<T: Copy> {
-    slab: Slab<Entry<T>>,
-    /// All receives, or none: then they are in the classes and on the scanned list.
-    short: Short,
-    classes: Vec<PostedClass>,
-    /// Bit `i`: `classes[i]` has entries.
-    active: u32,
-    scanned: Scanned,
+    receives: Receives<T>,
+    /// All receives, or none: then they are in the classes.
+    short: ShortPosted,
+    /// The slot that each lane of the short list holds, [`NIL`] before its first use.
+    held: [u32; LANES],
+    classes: Classes,
+    /// Receives in the classes.
+    indexed: usize,
     next_sequence: u64,
     work: Work,
-}
-
-/// The receive that a lookup found; no options, so that it stays in registers.
-#[derive(Clone, Copy)]
-struct Found {
-    /// [`NIL`] if there is none.
-    entry: u32,
-    /// Its class, or [`SCANNED`].
-    class: u32,
-    sequence: u64,
-    /// Where its class's index has it.
-    at: Place,
-    steps: u64,
-}
-
-/// The positions of the set bits, lowest first.
-#[inline]
-fn bits(mut set: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = set.trailing_zeros() as usize;
-        set &= set.wrapping_sub(1);
-        (bit < MAX_CLASSES).then_some(bit)
-    })
 }
 
 impl<T: Copy> PostedList<T> {
@@ -133,11 +46,11 @@ impl<T: Copy> PostedList<T> {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         PostedList {
-            slab: Slab::new(),
-            short: Short::new(),
-            classes: Vec::new(),
-            active: 0,
-            scanned: Scanned { first: NIL, len: 0, shapes: Vec::new() },
+            receives: Receives::new(),
+            short: ShortPosted::new(),
+            held: [NIL; LANES],
+            classes: Classes::new(),
+            indexed: 0,
             next_sequence: 0,
             work: Work::new(seed),
         }
@@ -147,14 +60,14 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slab.len()
+        self.indexed + self.short.lanes.len()
     }
 
     /// Whether there is no receive.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slab.len() == 0
+        self.indexed == 0 && self.short.lanes.is_empty()
     }
 
     /// Adds a receive behind all others. Amortised constant.
@@ -164,64 +77,122 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
         let shape = Shape::of(&pattern);
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
         let source = pattern.source().map_or(0, |source| source.0);
-        let tag = pattern.tag().0;
-        let is_short = self.active == 0 && self.scanned.len == 0 && self.short.has_room();
-        if is_short {
-            let entry = || Entry { sequence, tag, value, link: Link::NONE, class: SHORT };
-            let handle = self.slab.insert(source, entry);
-            self.short.push(handle.index, Envelope { tag, source }, shape);
-            return PostedHandle(handle);
+        let envelope = Envelope { tag: pattern.tag().0, source };
+        if self.classes.is_empty() && !self.short.lanes.is_full() {
+            self.post_short(envelope, shape, value)
+        } else {
+            self.post_indexed(envelope, shape, value)
         }
-        if !self.short.is_empty() {
-            self.index_all();
-        }
-        let class = self.class_for(shape);
-        let entry = || Entry { sequence, tag, value, link: Link::NONE, class };
-        let handle = self.slab.insert(source, entry);
-        self.index_one(handle.index, class, shape);
-        PostedHandle(handle)
     }
 
-    /// Puts an entry where lookups find it in a list that is not short.
     #[inline]
-    fn index_one(&mut self, entry: u32, class: u32, shape: Shape) {
-        if let Some(known) = self.classes.get_mut(class as usize) {
-            known.entries += 1;
-            self.active |= 1 << class;
-            let envelope = self.slab.envelope(entry);
-            known.class.insert(&mut self.slab, entry, envelope, &mut self.work);
-        } else {
-            self.append_scanned(entry, shape);
+    fn next_sequence(&mut self) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        sequence
+    }
+
+    #[inline]
+    fn post_short(&mut self, envelope: Envelope, shape: Shape, value: T) -> PostedHandle {
+        let sequence = self.next_sequence();
+        let lane = self.short.add(envelope, shape, sequence);
+        let mut entry = self.held[lane];
+        if entry == NIL {
+            entry = self.hold(lane, value);
         }
+        self.receives.entry_mut(entry).value = value;
+        PostedHandle(self.receives.occupy(entry))
+    }
+
+    /// Gives a lane a slot.
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "a lane")]
+    fn hold(&mut self, lane: usize, value: T) -> u32 {
+        let link = Link { prev: lane as u32, next: NIL };
+        let entry = self.receives.hold(Receive { sequence: 0, tag: 0, value, link, class: SHORT });
+        self.held[lane] = entry;
+        entry
+    }
+
+    #[inline(never)]
+    fn post_indexed(&mut self, envelope: Envelope, shape: Shape, value: T) -> PostedHandle {
+        let sequence = self.next_sequence();
+        if !self.short.lanes.is_empty() {
+            self.index_all();
+        }
+        let class = self.classes.number_of(shape, &mut self.work);
+        let Envelope { tag, source } = envelope;
+        let receive = |entry| Receive { sequence, tag, value, link: Link::alone(entry), class };
+        let handle = self.receives.insert(source, receive);
+        let PostedList { receives, classes, work, .. } = self;
+        classes.add(receives, handle.index, envelope, class, shape, work);
+        self.indexed += 1;
+        PostedHandle(handle)
     }
 
     /// The list is short no more.
     #[cold]
     #[inline(never)]
     fn index_all(&mut self) {
-        for (entry, shape) in self.short.drain() {
-            let class = self.class_for(shape);
-            self.slab.entry_mut(entry).class = class;
-            self.index_one(entry, class, shape);
+        let PostedList { receives, short, held, classes, work, .. } = self;
+        for lane in short.lanes.in_order() {
+            let (envelope, shape) = (short.envelope(lane), short.shape(lane));
+            let class = classes.number_of(shape, work);
+            let entry = std::mem::replace(&mut held[lane], NIL);
+            let receive = receives.entry_mut(entry);
+            receive.sequence = short.lanes.sequence(lane);
+            receive.tag = envelope.tag;
+            receive.class = class;
+            receive.link = Link::alone(entry);
+            receives.set_extra(entry, envelope.source);
+            classes.add(receives, entry, envelope, class, shape, work);
+            self.indexed += 1;
         }
+        short.lanes.clear();
     }
 
     /// Removes the first posted receive that accepts a message of this envelope. One probe for
     /// each class in use.
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
-        let envelope = Envelope { tag: tag.0, source: source.0 };
-        if !self.short.is_empty() {
-            return self.take_short(envelope);
+        let message = Envelope { tag: tag.0, source: source.0 };
+        if !self.classes.is_empty() {
+            return self.take_indexed(message);
         }
-        if self.scanned.len != 0 {
-            return self.take_match_scanning(envelope);
+        let found = self.short.find(message);
+        if found.is_empty() {
+            return None;
         }
-        let found = self.find(envelope);
-        self.take_found(found)
+        self.work.inspected += 1;
+        Some(self.remove_short(self.short.lanes.oldest(found)))
+    }
+
+    #[inline]
+    fn remove_short(&mut self, lane: usize) -> T {
+        self.short.lanes.remove(lane);
+        let entry = self.held[lane];
+        if !self.receives.vacate(entry) {
+            self.held[lane] = NIL;
+        }
+        self.receives.entry(entry).value
+    }
+
+    #[inline(never)]
+    fn take_indexed(&mut self, message: Envelope) -> Option<T> {
+        let mut steps = 0;
+        let found = self.classes.find(&self.receives, message, &mut steps);
+        self.work.inspected += steps;
+        if self.classes.scanned() != 0 {
+            self.work.scans += 1;
+        }
+        if found == Found::NONE {
+            return None;
+        }
+        let entry = self.classes.remove_found(&mut self.receives, found);
+        self.indexed -= 1;
+        Some(self.receives.remove(entry).value)
     }
 
     /// The first posted receive that accepts a message of this envelope; it stays. One probe for
@@ -229,14 +200,17 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
-        if let Some(at) = self.short.find(Envelope { tag: tag.0, source: source.0 }) {
-            return Some(PostedHandle(self.slab.handle(self.short.entry(at))));
-        }
-        let mut found = self.find(Envelope { tag: tag.0, source: source.0 });
-        if self.scanned.len != 0 {
-            found = self.find_scanned(Envelope { tag: tag.0, source: source.0 }, found);
-        }
-        (found.entry != NIL).then(|| PostedHandle(self.slab.handle(found.entry)))
+        let message = Envelope { tag: tag.0, source: source.0 };
+        let found = self.short.find(message);
+        let entry = if found.is_empty() {
+            match self.classes.find(&self.receives, message, &mut 0) {
+                Found::NONE => return None,
+                found => self.classes.entry_of(found),
+            }
+        } else {
+            self.held[self.short.lanes.oldest(found)]
+        };
+        Some(PostedHandle(self.receives.handle(entry)))
     }
 
     /// Removes one receive. Constant.
@@ -245,36 +219,35 @@ impl<T: Copy> PostedList<T> {
     /// [`StaleHandle`] if it was matched or cancelled already; nothing changes.
     #[inline]
     pub fn cancel(&mut self, handle: PostedHandle) -> Result<T, StaleHandle> {
-        let entry = self.slab.resolve(handle.0).ok_or(StaleHandle)?;
+        let entry = self.receives.resolve(handle.0).ok_or(StaleHandle)?;
         Ok(self.remove(entry))
     }
 
     /// A receive's pattern and value, if it is still posted. Constant.
     #[must_use]
     pub fn get(&self, handle: PostedHandle) -> Option<(Pattern, T)> {
-        let entry = self.slab.resolve(handle.0)?;
-        Some((self.pattern(entry), self.slab.entry(entry).value))
+        let entry = self.receives.resolve(handle.0)?;
+        Some((self.pattern(entry), self.receives.entry(entry).value))
     }
 
     /// Removes all receives that name this source, in post order; those from any source stay.
     ///
     /// For the death of a peer: linear in the most receives that the list ever held.
     pub fn take_source(&mut self, source: SourceId) -> Vec<T> {
-        let mut doomed: Vec<_> = (self.slab.indices())
+        let mut doomed: Vec<_> = (self.receives.indices())
             .filter(|&entry| self.pattern(entry).source() == Some(source))
-            .map(|entry| (self.slab.entry(entry).sequence, entry))
             .collect();
-        doomed.sort_unstable();
-        doomed.into_iter().map(|(_, entry)| self.remove(entry)).collect()
+        doomed.sort_unstable_by_key(|&entry| self.sequence(entry));
+        doomed.into_iter().map(|entry| self.remove(entry)).collect()
     }
 
     /// All receives in post order. Sorts: for reports and tests.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (PostedHandle, Pattern, T)> {
-        let mut order: Vec<u32> = self.slab.indices().collect();
-        order.sort_unstable_by_key(|&entry| self.slab.entry(entry).sequence);
+        let mut order: Vec<u32> = self.receives.indices().collect();
+        order.sort_unstable_by_key(|&entry| self.sequence(entry));
         order.into_iter().map(|entry| {
-            let handle: RawHandle = self.slab.handle(entry);
-            (PostedHandle(handle), self.pattern(entry), self.slab.entry(entry).value)
+            let handle = PostedHandle(self.receives.handle(entry));
+            (handle, self.pattern(entry), self.receives.entry(entry).value)
         })
     }
 
@@ -283,14 +256,12 @@ impl<T: Copy> PostedList<T> {
     pub fn stats(&self) -> MatchStats {
         MatchStats {
             entries: self.len(),
-            classes: self.active.count_ones() as usize + self.short.shapes(),
-            scanned_entries: self.scanned.len,
+            bytes: self.receives.bytes() + self.classes.bytes(),
+            classes: self.classes.indexed() + self.short.shapes(),
+            scanned_entries: self.classes.scanned(),
             scans: self.work.scans,
             inspected: self.work.inspected,
-            longest_probe: bits(self.active)
-                .map(|class| self.classes[class].class.longest_probe())
-                .max()
-                .unwrap_or(0),
+            longest_probe: self.classes.longest_probe(),
             growths: self.work.growths,
             reseeds: self.work.reseeds,
             ..MatchStats::default()
@@ -298,171 +269,38 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn find(&self, envelope: Envelope) -> Found {
-        let spread = hash::spread(envelope.source);
-        let mut best = Found {
-            entry: NIL,
-            class: SCANNED,
-            sequence: u64::MAX,
-            at: Place::default(),
-            steps: 0,
-        };
-        for class in bits(self.active) {
-            let probe = self.classes[class].class.find(&self.slab, envelope, spread);
-            best.steps += probe.steps;
-            if probe.entry != NIL {
-                let sequence = self.slab.entry(probe.entry).sequence;
-                if sequence < best.sequence {
-                    best.sequence = sequence;
-                    best.entry = probe.entry;
-                    best.class = class as u32;
-                    best.at = probe.at;
-                }
-            }
-        }
-        best
-    }
-
-    #[inline]
-    fn take_found(&mut self, found: Found) -> Option<T> {
-        self.work.inspected += found.steps;
-        if found.entry == NIL {
-            return None;
-        }
-        if let Some(known) = self.classes.get_mut(found.class as usize) {
-            known.class.remove_found(&mut self.slab, found.at, found.entry);
-            known.entries -= 1;
-            if known.entries == 0 {
-                self.active &= !(1 << found.class);
-            }
-        } else {
-            self.unlink_scanned(found.entry);
-        }
-        Some(self.slab.remove(found.entry).value)
-    }
-
-    #[inline]
-    fn take_short(&mut self, envelope: Envelope) -> Option<T> {
-        let at = self.short.find(envelope)?;
-        self.work.inspected += at as u64 + 1;
-        let entry = self.short.remove(at);
-        Some(self.slab.remove(entry).value)
-    }
-
-    /// [`take_match`](Self::take_match) with the scanned list in use; by itself, so that the
-    /// common path keeps what it finds in registers.
-    #[cold]
-    #[inline(never)]
-    fn take_match_scanning(&mut self, envelope: Envelope) -> Option<T> {
-        self.work.scans += 1;
-        let found = self.find_scanned(envelope, self.find(envelope));
-        self.take_found(found)
-    }
-
-    /// Walks the scanned list up to the best match so far.
-    #[cold]
-    #[inline(never)]
-    fn find_scanned(&self, envelope: Envelope, best: Found) -> Found {
-        let mut steps = best.steps;
-        let mut entry = self.scanned.first;
-        while entry != NIL {
-            let sequence = self.slab.entry(entry).sequence;
-            if best.sequence < sequence {
-                break;
-            }
-            steps += 1;
-            if self.scanned.shapes[entry as usize].same(self.slab.envelope(entry), envelope) {
-                return Found { entry, class: SCANNED, sequence, at: Place::default(), steps };
-            }
-            entry = self.slab.next(entry);
-        }
-        Found { steps, ..best }
-    }
-
     fn remove(&mut self, entry: u32) -> T {
-        let class = self.slab.entry(entry).class;
-        if class == SHORT {
-            if let Some(at) = self.short.position(entry) {
-                self.short.remove(at);
-            }
-        } else if let Some(known) = self.classes.get_mut(class as usize) {
-            known.class.remove(&mut self.slab, entry, &mut self.work);
-            known.entries -= 1;
-            if known.entries == 0 {
-                self.active &= !(1 << class);
-            }
-        } else {
-            self.unlink_scanned(entry);
+        if let Some(lane) = self.lane(entry) {
+            return self.remove_short(lane);
         }
-        self.slab.remove(entry).value
+        self.classes.remove(&mut self.receives, entry, &mut self.work);
+        self.indexed -= 1;
+        self.receives.remove(entry).value
+    }
+
+    /// The lane that a receive is in, if the list is short.
+    #[inline]
+    fn lane(&self, entry: u32) -> Option<usize> {
+        let receive = self.receives.entry(entry);
+        (receive.class == SHORT).then_some(receive.link.prev as usize)
+    }
+
+    fn sequence(&self, entry: u32) -> u64 {
+        match self.lane(entry) {
+            Some(lane) => self.short.lanes.sequence(lane),
+            None => self.receives.entry(entry).sequence,
+        }
     }
 
     fn pattern(&self, entry: u32) -> Pattern {
-        let Entry { class, tag, .. } = *self.slab.entry(entry);
-        let shape = match self.classes.get(class as usize) {
-            Some(known) => known.class.shape,
-            None if class == SHORT => self.short.shape_of(entry).unwrap_or(Shape::ANY),
-            None => self.scanned.shapes[entry as usize],
+        let (tag, source, shape) = if let Some(lane) = self.lane(entry) {
+            let Envelope { tag, source } = self.short.envelope(lane);
+            (tag, source, self.short.shape(lane))
+        } else {
+            let shape = self.classes.shape_of(&self.receives, entry);
+            (self.receives.entry(entry).tag, self.receives.extra(entry), shape)
         };
         let pattern = Pattern::new(Tag(tag), TagMask(shape.mask));
-        if shape.source_mask == 0 {
-            pattern
-        } else {
-            pattern.from_source(SourceId(self.slab.extra(entry)))
-        }
-    }
-
-    /// The number of the class of this shape, or [`SCANNED`].
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn class_for(&mut self, shape: Shape) -> u32 {
-        match self.classes.iter().position(|known| known.class.shape == shape) {
-            Some(class) => class as u32,
-            None => self.new_class(shape),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn new_class(&mut self, shape: Shape) -> u32 {
-        let class = PostedClass { class: MaskClass::new(shape, &mut self.work.seeds), entries: 0 };
-        if self.classes.len() < MAX_CLASSES {
-            self.classes.push(class);
-            return self.classes.len() as u32 - 1;
-        }
-        match bits(!self.active).next() {
-            Some(unused) => {
-                self.classes[unused] = class;
-                unused as u32
-            }
-            None => SCANNED,
-        }
-    }
-
-    #[cold]
-    fn append_scanned(&mut self, entry: u32, shape: Shape) {
-        if self.scanned.shapes.len() <= entry as usize {
-            self.scanned.shapes.resize(entry as usize + 1, Shape::ANY);
-        }
-        self.scanned.shapes[entry as usize] = shape;
-        if self.scanned.first == NIL {
-            link::start(&mut self.slab, entry);
-            self.scanned.first = entry;
-        } else {
-            link::append(&mut self.slab, self.scanned.first, entry);
-        }
-        self.scanned.len += 1;
-    }
-
-    #[cold]
-    fn unlink_scanned(&mut self, entry: u32) {
-        if entry == self.scanned.first {
-            self.scanned.first = link::remove_first(&mut self.slab, entry);
-        } else {
-            link::remove_later(&mut self.slab, self.scanned.first, entry);
-        }
-        self.scanned.len -= 1;
+        if shape.source_mask == 0 { pattern } else { pattern.from_source(SourceId(source)) }
     }
 }

@@ -1,123 +1,292 @@
-//! A list so short that walking it is the fastest way to search it.
+//! A list so short that comparing with all of it is the fastest way to search it.
 //!
-//! Recorded applications rarely have more than a dozen receives posted. Walking so few lines, in post
-//! order and all in a row, takes less than one look into a hash table; there is nothing to hash when a
-//! receive is posted, and nothing to unlink when it is matched.
+//! Recorded applications rarely have more than a dozen and a half receives posted. Comparing with all of
+//! them at once takes less than one look into a hash table; there is nothing to hash when an entry comes,
+//! and nothing to unlink when it goes. An entry takes the lowest free *lane*; of several that are
+//! accepted, the one with the lowest sequence number is the oldest.
 
 use crate::class::{Envelope, Shape};
+use crate::lanes::{GROUP, LANE_BITS, equal_halves, equal_words, equal_words_under};
 
-/// Most receives that are walked. Measured: beyond it the tables of the classes are faster.
-pub(crate) const SHORT_MAX: usize = 12;
+const GROUPS: usize = 3;
+/// Most entries that are kept so.
+pub(crate) const LANES: usize = GROUP * GROUPS;
 
-/// What a receive accepts, beside its place in the slab.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    tag: u64,
-    mask: u64,
-    source: u32,
-    /// All ones if the source is looked at, else zero.
-    source_mask: u32,
-    entry: u32,
-}
+/// The bit that counts of every lane.
+const ALL: u64 = (1 << (LANES * LANE_BITS as usize)) / 3;
+/// The bits of one group.
+const GROUP_SHIFT: usize = GROUP * LANE_BITS as usize;
 
-impl Line {
-    const NONE: Line = Line { tag: 0, mask: 0, source: 0, source_mask: 0, entry: 0 };
+const _: () = assert!(LANES * (LANE_BITS as usize) < u64::BITS as usize);
+
+/// A set of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneSet(u64);
+
+impl LaneSet {
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The lowest; meaningless if there is none.
+    #[inline]
+    pub(crate) fn lowest(self) -> usize {
+        self.0.trailing_zeros() as usize / LANE_BITS as usize % LANES
+    }
+
+    /// All of it, or nothing.
+    #[inline]
+    fn only_if(self, condition: bool) -> LaneSet {
+        LaneSet(if condition { self.0 } else { 0 })
+    }
 
     #[inline]
-    fn accepts(&self, message: Envelope) -> bool {
-        let tag = (self.tag ^ message.tag) & self.mask;
-        let source = (self.source ^ message.source) & self.source_mask;
-        tag | u64::from(source) == 0
+    fn without_lowest(self) -> LaneSet {
+        LaneSet(self.0 & self.0.wrapping_sub(1))
     }
 
-    fn shape(&self) -> Shape {
-        let source_mask = if self.source_mask == 0 { 0 } else { u64::MAX };
-        Shape { mask: self.mask, source_mask }
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self;
+        std::iter::from_fn(move || {
+            let now = rest;
+            rest = rest.without_lowest();
+            (!now.is_empty()).then(|| now.lowest())
+        })
     }
 }
 
-/// Up to [`SHORT_MAX`] receives in post order.
+#[inline]
+fn bit(lane: usize) -> u64 {
+    1 << (lane * LANE_BITS as usize)
+}
+
+/// Which lanes have entries, and in what order these came.
 #[derive(Clone, Debug)]
-pub(crate) struct Short {
-    lines: [Line; SHORT_MAX],
-    len: usize,
+pub(crate) struct Lanes {
+    live: u64,
+    sequences: [u64; LANES],
 }
 
-impl Short {
-    pub(crate) const fn new() -> Self {
-        Short { lines: [Line::NONE; SHORT_MAX], len: 0 }
+impl Lanes {
+    const fn new() -> Self {
+        Lanes { live: 0, sequences: [0; LANES] }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.live == 0
     }
 
     #[inline]
-    fn lines(&self) -> &[Line] {
-        self.lines.get(..self.len).unwrap_or(&self.lines)
+    pub(crate) fn is_full(&self) -> bool {
+        self.live == ALL
     }
 
-    /// Adds the youngest; `false` if there is no room.
+    /// Most short lists are no longer. What the vectors would load was often written just before,
+    /// in pieces, and would have to reach the cache first.
     #[inline]
-    pub(crate) fn push(&mut self, entry: u32, envelope: Envelope, shape: Shape) -> bool {
-        let Some(line) = self.lines.get_mut(self.len) else { return false };
-        let source_mask = if shape.source_mask == 0 { 0 } else { u32::MAX };
-        let Envelope { tag, source } = envelope;
-        *line = Line { tag, mask: shape.mask, source, source_mask, entry };
-        self.len += 1;
-        true
+    fn is_one_at_most(&self) -> bool {
+        self.all().without_lowest().is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live.count_ones() as usize
     }
 
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
-        self.len < SHORT_MAX
+    pub(crate) fn all(&self) -> LaneSet {
+        LaneSet(self.live)
     }
 
-    /// Where the oldest is that accepts the message.
+    pub(crate) fn sequence(&self, lane: usize) -> u64 {
+        self.sequences[lane]
+    }
+
+    /// All lanes in the order in which their entries came.
+    pub(crate) fn in_order(&self) -> Vec<usize> {
+        let mut lanes: Vec<usize> = self.all().iter().collect();
+        lanes.sort_unstable_by_key(|&lane| self.sequences[lane]);
+        lanes
+    }
+
+    /// The oldest of these lanes.
     #[inline]
-    pub(crate) fn find(&self, message: Envelope) -> Option<usize> {
-        self.lines().iter().position(|line| line.accepts(message))
+    pub(crate) fn oldest(&self, of: LaneSet) -> usize {
+        if of.without_lowest().is_empty() { of.lowest() } else { self.oldest_of_several(of) }
     }
 
-    /// Where an entry is.
-    pub(crate) fn position(&self, entry: u32) -> Option<usize> {
-        self.lines().iter().position(|line| line.entry == entry)
+    #[inline(never)]
+    fn oldest_of_several(&self, of: LaneSet) -> usize {
+        let mut oldest = of.lowest();
+        let mut rest = of.without_lowest();
+        while !rest.is_empty() {
+            let lane = rest.lowest();
+            if self.sequences[lane] < self.sequences[oldest] {
+                oldest = lane;
+            }
+            rest = rest.without_lowest();
+        }
+        oldest
     }
 
-    /// The entry at a position.
+    /// The lane that the next entry takes; there must be one.
     #[inline]
-    pub(crate) fn entry(&self, at: usize) -> u32 {
-        self.lines[at].entry
+    fn add(&mut self, sequence: u64) -> usize {
+        let lane = LaneSet(!self.live & ALL).lowest();
+        self.live |= bit(lane);
+        self.sequences[lane] = sequence;
+        lane
     }
 
-    /// Takes one out; the others keep their order.
     #[inline]
-    pub(crate) fn remove(&mut self, at: usize) -> u32 {
-        let entry = self.lines[at].entry;
-        self.lines.copy_within(at + 1..self.len, at);
-        self.len -= 1;
-        entry
+    pub(crate) fn remove(&mut self, lane: usize) {
+        self.live &= !bit(lane);
     }
 
-    /// What an entry looks at.
-    pub(crate) fn shape_of(&self, entry: u32) -> Option<Shape> {
-        self.position(entry).map(|at| self.lines[at].shape())
+    pub(crate) fn clear(&mut self) {
+        self.live = 0;
     }
 
-    /// Empties the list: entries and what they look at, in post order.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u32, Shape)> + use<> {
-        let lines = self.lines;
-        let len = std::mem::take(&mut self.len);
-        lines.into_iter().take(len).map(|line| (line.entry, line.shape()))
+    /// The lanes for which `compare` says yes, a group at a time.
+    #[inline]
+    fn find(&self, compare: impl Fn(usize) -> u64) -> LaneSet {
+        let mut found = 0;
+        for group in 0..GROUPS {
+            let shift = GROUP_SHIFT * group;
+            if self.live >> shift == 0 {
+                break;
+            }
+            found |= compare(group) << shift;
+        }
+        LaneSet(found & self.live)
+    }
+}
+
+/// Up to [`LANES`] receives.
+#[derive(Clone, Debug)]
+pub(crate) struct ShortPosted {
+    pub(crate) lanes: Lanes,
+    tags: [[u64; GROUP]; GROUPS],
+    masks: [[u64; GROUP]; GROUPS],
+    sources: [[u32; GROUP]; GROUPS],
+    /// The lanes whose receives name a source.
+    sourced: u64,
+}
+
+impl ShortPosted {
+    pub(crate) const fn new() -> Self {
+        ShortPosted {
+            lanes: Lanes::new(),
+            tags: [[0; GROUP]; GROUPS],
+            masks: [[0; GROUP]; GROUPS],
+            sources: [[0; GROUP]; GROUPS],
+            sourced: 0,
+        }
+    }
+
+    /// Adds a receive to lanes that are not full; which it takes.
+    #[inline]
+    pub(crate) fn add(&mut self, envelope: Envelope, shape: Shape, sequence: u64) -> usize {
+        let lane = self.lanes.add(sequence);
+        let (group, at) = (lane / GROUP, lane % GROUP);
+        self.tags[group][at] = envelope.tag;
+        self.masks[group][at] = shape.mask;
+        self.sources[group][at] = envelope.source;
+        self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
+        lane
+    }
+
+    /// The receives that accept a message.
+    #[inline]
+    pub(crate) fn find(&self, message: Envelope) -> LaneSet {
+        if self.lanes.is_one_at_most() {
+            let lane = self.lanes.all().lowest();
+            return self.lanes.all().only_if(self.shape(lane).same(self.envelope(lane), message));
+        }
+        let tags = self
+            .lanes
+            .find(|group| equal_words(&self.tags[group], &self.masks[group], message.tag));
+        if tags.0 & self.sourced == 0 { tags } else { self.of_source(tags, message.source) }
+    }
+
+    #[inline]
+    fn of_source(&self, tags: LaneSet, source: u32) -> LaneSet {
+        let sources = self.lanes.find(|group| equal_halves(&self.sources[group], source));
+        LaneSet(tags.0 & (sources.0 | !self.sourced))
+    }
+
+    #[inline]
+    pub(crate) fn envelope(&self, lane: usize) -> Envelope {
+        let (group, at) = (lane / GROUP, lane % GROUP);
+        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
+    }
+
+    #[inline]
+    pub(crate) fn shape(&self, lane: usize) -> Shape {
+        let source_mask = if self.sourced & bit(lane) == 0 { 0 } else { u64::MAX };
+        Shape { mask: self.masks[lane / GROUP][lane % GROUP], source_mask }
     }
 
     /// How many different shapes there are.
     pub(crate) fn shapes(&self) -> usize {
-        let lines = self.lines();
-        let is_first = |&(at, line): &(usize, &Line)| {
-            lines[..at].iter().all(|earlier| earlier.shape() != line.shape())
-        };
-        lines.iter().enumerate().filter(is_first).count()
+        let mut shapes: Vec<Shape> = Vec::new();
+        for lane in self.lanes.all().iter() {
+            let shape = self.shape(lane);
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        shapes.len()
+    }
+}
+
+/// Up to [`LANES`] messages.
+#[derive(Clone, Debug)]
+pub(crate) struct ShortUnexpected {
+    pub(crate) lanes: Lanes,
+    tags: [[u64; GROUP]; GROUPS],
+    sources: [[u32; GROUP]; GROUPS],
+}
+
+impl ShortUnexpected {
+    pub(crate) const fn new() -> Self {
+        ShortUnexpected {
+            lanes: Lanes::new(),
+            tags: [[0; GROUP]; GROUPS],
+            sources: [[0; GROUP]; GROUPS],
+        }
+    }
+
+    /// Adds a message to lanes that are not full; which it takes.
+    #[inline]
+    pub(crate) fn add(&mut self, message: Envelope, sequence: u64) -> usize {
+        let lane = self.lanes.add(sequence);
+        let (group, at) = (lane / GROUP, lane % GROUP);
+        self.tags[group][at] = message.tag;
+        self.sources[group][at] = message.source;
+        lane
+    }
+
+    /// The messages that a receive accepts.
+    #[inline]
+    pub(crate) fn find(&self, wanted: Envelope, shape: Shape) -> LaneSet {
+        if self.lanes.is_one_at_most() {
+            let lane = self.lanes.all().lowest();
+            return self.lanes.all().only_if(shape.same(self.envelope(lane), wanted));
+        }
+        let tags =
+            self.lanes.find(|group| equal_words_under(&self.tags[group], shape.mask, wanted.tag));
+        if shape.source_mask == 0 {
+            return tags;
+        }
+        let sources = self.lanes.find(|group| equal_halves(&self.sources[group], wanted.source));
+        LaneSet(tags.0 & sources.0)
+    }
+
+    #[inline]
+    pub(crate) fn envelope(&self, lane: usize) -> Envelope {
+        let (group, at) = (lane / GROUP, lane % GROUP);
+        Envelope { tag: self.tags[group][at], source: self.sources[group][at] }
     }
 }

@@ -8,16 +8,19 @@
 pub struct MatchStats {
     /// Entries in the list.
     pub entries: usize,
+    /// Bytes that the list has allocated for its entries and indexes, unused ones included.
+    pub bytes: usize,
     /// Mask classes that have an index now; each costs every lookup (posted) or every arrival
     /// (unexpected) one probe.
     pub classes: usize,
     /// Posted receives whose class got no index, since 32 others have one. Each costs every
     /// lookup a comparison. Always zero in an unexpected list.
     pub scanned_entries: usize,
-    /// Searches that had to walk entries one by one, as more than 32 classes were in use or the
-    /// list was very short.
+    /// Searches that had to walk entries one by one, as more than 32 classes were in use or an
+    /// indexed list had very few messages left.
     pub scans: u64,
-    /// Index cells and scanned entries looked at by all operations so far.
+    /// Buckets of an index and entries looked at by all operations so far; a look at a short list
+    /// that found something counts as one.
     pub inspected: u64,
     /// The farthest that any key now in an index has stood from its home cell.
     pub longest_probe: usize,

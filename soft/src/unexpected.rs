@@ -4,27 +4,53 @@ use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
 use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
+use crate::short::{LANES, LaneSet, ShortUnexpected};
 use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
 use crate::stats::MatchStats;
 use crate::tag::{Pattern, SourceId, Tag};
 
 /// Most classes that have an index at a time.
 const MAX_CLASSES: usize = 32;
-/// Up to this many messages are searched one by one rather than through an index.
-const SHORT: usize = 4;
+/// Up to this many messages of a list that is not short are searched one by one rather than through an index.
+const FEW: usize = 4;
 /// Upkeep that a class may cost since it was last asked, beyond what building it anew would.
 const PATIENCE: usize = 64;
 
 /// A message; its source is the slot's extra word.
 #[derive(Clone, Copy, Debug)]
-struct Entry<T> {
+struct Message<T> {
     tag: u64,
     value: T,
+    /// Its neighbours in order of arrival. In a short list, `prev` is its lane.
+    arrival: Link,
 }
 
-const _: () = assert!(Slab::<Entry<u64>>::SLOT_BYTES == 24);
+type Messages<T> = Slab<Message<T>>;
 
-type Messages<T> = Slab<Entry<T>>;
+const _: () = assert!(Messages::<u64>::SLOT_BYTES == 32);
+
+/// The chain of arrivals.
+impl<T: Copy> Links for Messages<T> {
+    #[inline]
+    fn prev(&self, entry: u32) -> u32 {
+        self.entry(entry).arrival.prev
+    }
+
+    #[inline]
+    fn next(&self, entry: u32) -> u32 {
+        self.entry(entry).arrival.next
+    }
+
+    #[inline]
+    fn set_prev(&mut self, entry: u32, prev: u32) {
+        self.entry_mut(entry).arrival.prev = prev;
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u32, next: u32) {
+        self.entry_mut(entry).arrival.next = next;
+    }
+}
 
 /// A class that somebody asked for, and the chains of its keys, by slot.
 #[derive(Clone, Debug)]
@@ -77,7 +103,9 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
 
 /// Messages without a receive yet: first arrived, first matched.
 ///
-/// `T` is what the caller wants to know a message by. Each search goes through the index of its
+/// A short list is searched as a whole; one that has grown beyond that is indexed until it is empty again.
+///
+/// `T` is what the caller wants to know a message by. Each search of an indexed list goes through the index of its
 /// pattern's class, which is built when such a pattern first asks, kept up with every arrival and
 /// removal, and given up when that has cost more than building it again would. Allocates only when
 /// it grows or builds.
@@ -96,9 +124,15 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
 #[derive(Clone, Debug)]
 pub struct UnexpectedList<T: Copy> {
     messages: Messages<T>,
-    /// All messages in order of arrival, by slot.
-    arrival: Vec<Link>,
+    /// All messages, or none: then they are in the chain of arrivals and in the classes.
+    short: ShortUnexpected,
+    /// The slot that each lane of the short list holds, [`NIL`] before its first use.
+    held: [u32; LANES],
+    /// The oldest message of a list that is not short.
     first: u32,
+    /// Messages of a list that is not short.
+    indexed: usize,
+    next_sequence: u64,
     classes: Vec<AskedClass>,
     work: Work,
     builds: u64,
@@ -134,8 +168,11 @@ impl<T: Copy> UnexpectedList<T> {
         let class = MaskClass::new(Shape::FULL, &mut work.seeds);
         UnexpectedList {
             messages: Slab::new(),
-            arrival: Vec::new(),
+            short: ShortUnexpected::new(),
+            held: [NIL; LANES],
             first: NIL,
+            indexed: 0,
+            next_sequence: 0,
             classes: vec![AskedClass { class, links: Vec::new(), upkeep: 0 }],
             work,
             builds: 0,
@@ -147,14 +184,14 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.messages.len()
+        self.indexed + self.short.lanes.len()
     }
 
     /// Whether there is no message.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.messages.len() == 0
+        self.indexed == 0 && self.short.lanes.is_empty()
     }
 
     /// Adds a message behind all others. Amortised constant for each class that is asked for.
@@ -163,43 +200,122 @@ impl<T: Copy> UnexpectedList<T> {
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
     #[inline]
     pub fn push(&mut self, tag: Tag, source: SourceId, value: T) -> UnexpectedHandle {
-        let handle = self.messages.insert(source.0, || Entry { tag: tag.0, value });
-        let entry = handle.index;
-        if self.arrival.len() <= entry as usize {
-            self.arrival.resize(entry as usize + 1, Link::NONE);
+        let message = Envelope { tag: tag.0, source: source.0 };
+        if self.indexed != 0 || self.short.lanes.is_full() {
+            return self.push_indexed(message, value);
         }
-        if self.first == NIL {
-            link::start(&mut self.arrival, entry);
-            self.first = entry;
-        } else {
-            link::append(&mut self.arrival, self.first, entry);
+        let lane = self.short.add(message, self.next_sequence);
+        self.next_sequence += 1;
+        let mut entry = self.held[lane];
+        if entry == NIL {
+            entry = self.hold(lane, value);
         }
-        let envelope = Envelope { tag: tag.0, source: source.0 };
-        for class in 0..self.classes.len() {
-            self.insert_into(class, entry, envelope);
+        self.messages.entry_mut(entry).value = value;
+        UnexpectedHandle(self.messages.occupy(entry))
+    }
+
+    /// Gives a lane a slot.
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "a lane")]
+    fn hold(&mut self, lane: usize, value: T) -> u32 {
+        let arrival = Link { prev: lane as u32, next: NIL };
+        let entry = self.messages.hold(Message { tag: 0, value, arrival });
+        self.held[lane] = entry;
+        entry
+    }
+
+    #[inline(never)]
+    fn push_indexed(&mut self, message: Envelope, value: T) -> UnexpectedHandle {
+        if !self.short.lanes.is_empty() {
+            self.index_all();
         }
+        let Envelope { tag, source } = message;
+        let receive = |entry| Message { tag, value, arrival: Link::alone(entry) };
+        let handle = self.messages.insert(source, receive);
+        self.index_one(handle.index, message);
         self.retire_unasked();
         UnexpectedHandle(handle)
+    }
+
+    /// The list is short no more.
+    #[cold]
+    #[inline(never)]
+    fn index_all(&mut self) {
+        for lane in self.short.lanes.in_order() {
+            let message = self.short.envelope(lane);
+            let entry = std::mem::replace(&mut self.held[lane], NIL);
+            let waiting = self.messages.entry_mut(entry);
+            waiting.tag = message.tag;
+            waiting.arrival = Link::alone(entry);
+            self.messages.set_extra(entry, message.source);
+            self.index_one(entry, message);
+        }
+        self.short.lanes.clear();
+    }
+
+    #[inline]
+    fn index_one(&mut self, entry: u32, message: Envelope) {
+        if self.first == NIL {
+            self.first = entry;
+        } else {
+            link::append(&mut self.messages, self.first, entry);
+        }
+        for class in 0..self.classes.len() {
+            self.insert_into(class, entry, message);
+        }
+        self.indexed += 1;
     }
 
     /// The oldest message that the pattern accepts; it stays. Constant, once the pattern's class
     /// has its index.
     #[inline]
     pub fn find(&mut self, pattern: &Pattern) -> Option<UnexpectedHandle> {
-        if self.is_empty() {
-            return None;
-        }
-        let found = self.search(pattern);
-        (found.entry != NIL).then(|| UnexpectedHandle(self.messages.handle(found.entry)))
+        let entry = if self.indexed == 0 {
+            let found = self.find_short(pattern);
+            if found.is_empty() {
+                return None;
+            }
+            self.held[self.short.lanes.oldest(found)]
+        } else {
+            self.search(pattern).entry
+        };
+        (entry != NIL).then(|| UnexpectedHandle(self.messages.handle(entry)))
     }
 
     /// Removes the oldest message that the pattern accepts. Constant for each class that is asked
     /// for, once the pattern's own has its index.
     #[inline]
     pub fn take(&mut self, pattern: &Pattern) -> Option<T> {
-        if self.is_empty() {
+        if self.indexed != 0 {
+            return self.take_indexed(pattern);
+        }
+        let found = self.find_short(pattern);
+        if found.is_empty() {
             return None;
         }
+        self.work.inspected += 1;
+        Some(self.remove_short(self.short.lanes.oldest(found)))
+    }
+
+    #[inline]
+    fn find_short(&self, pattern: &Pattern) -> LaneSet {
+        let (wanted, shape) = asked(pattern);
+        self.short.find(wanted, shape)
+    }
+
+    #[inline]
+    fn remove_short(&mut self, lane: usize) -> T {
+        self.short.lanes.remove(lane);
+        let entry = self.held[lane];
+        if !self.messages.vacate(entry) {
+            self.held[lane] = NIL;
+        }
+        self.messages.entry(entry).value
+    }
+
+    #[inline(never)]
+    fn take_indexed(&mut self, pattern: &Pattern) -> Option<T> {
         let found = self.search(pattern);
         (found.entry != NIL).then(|| self.unlink(found))
     }
@@ -211,7 +327,10 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     pub fn remove(&mut self, handle: UnexpectedHandle) -> Result<T, StaleHandle> {
         let entry = self.messages.resolve(handle.0).ok_or(StaleHandle)?;
-        Ok(self.unlink(Found::unindexed(entry)))
+        Ok(match self.lane(entry) {
+            Some(lane) => self.remove_short(lane),
+            None => self.unlink(Found::unindexed(entry)),
+        })
     }
 
     /// A message's tag, source and value, if it is still here. Constant.
@@ -223,7 +342,8 @@ impl<T: Copy> UnexpectedList<T> {
 
     /// All messages in order of arrival.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (UnexpectedHandle, Tag, SourceId, T)> {
-        self.in_order().map(|entry| {
+        let short = self.short.lanes.in_order().into_iter().map(|lane| self.held[lane]);
+        short.chain(self.in_order()).map(|entry| {
             let (tag, source, value) = self.message(entry);
             (UnexpectedHandle(self.messages.handle(entry)), tag, source, value)
         })
@@ -233,8 +353,11 @@ impl<T: Copy> UnexpectedList<T> {
     #[must_use]
     pub fn stats(&self) -> MatchStats {
         let probes = self.classes.iter().map(|asked| asked.class.longest_probe());
+        let of_class =
+            |asked: &AskedClass| asked.class.bytes() + asked.links.capacity() * size_of::<Link>();
         MatchStats {
             entries: self.len(),
+            bytes: self.messages.bytes() + self.classes.iter().map(of_class).sum::<usize>(),
             classes: self.classes.len(),
             scanned_entries: 0,
             scans: self.work.scans,
@@ -247,30 +370,40 @@ impl<T: Copy> UnexpectedList<T> {
         }
     }
 
-    fn message(&self, entry: u32) -> (Tag, SourceId, T) {
-        let Entry { tag, value } = *self.messages.entry(entry);
-        (Tag(tag), SourceId(self.messages.extra(entry)), value)
+    /// The lane that a message is in, if the list is short.
+    #[inline]
+    fn lane(&self, entry: u32) -> Option<usize> {
+        (self.indexed == 0).then(|| self.messages.entry(entry).arrival.prev as usize)
     }
 
+    fn message(&self, entry: u32) -> (Tag, SourceId, T) {
+        let Envelope { tag, source } = match self.lane(entry) {
+            Some(lane) => self.short.envelope(lane),
+            None => envelope(&self.messages, entry),
+        };
+        (Tag(tag), SourceId(source), self.messages.entry(entry).value)
+    }
+
+    /// All messages of a list that is not short.
     fn in_order(&self) -> impl Iterator<Item = u32> {
         let mut next = self.first;
         std::iter::from_fn(move || {
             let entry = next;
             (entry != NIL).then(|| {
-                next = self.arrival.next(entry);
+                next = self.messages.next(entry);
                 entry
             })
         })
     }
 
+    /// Searches a list that is not short.
+    #[inline]
     fn search(&mut self, pattern: &Pattern) -> Found {
-        let shape = Shape::of(pattern);
+        let (wanted, shape) = asked(pattern);
         if shape == Shape::ANY {
             return Found::unindexed(self.first);
         }
-        let source = pattern.source().map_or(0, |source| source.0);
-        let wanted = Envelope { tag: pattern.tag().0, source };
-        if self.len() <= SHORT {
+        if self.indexed <= FEW {
             return self.scan(shape, wanted);
         }
         let class = match self.classes.iter().position(|asked| asked.class.shape == shape) {
@@ -283,11 +416,13 @@ impl<T: Copy> UnexpectedList<T> {
         let asked = &mut self.classes[class];
         asked.upkeep = 0;
         let view = View { messages: &self.messages, links: &mut asked.links };
-        let probe = asked.class.find(&view, wanted, hash::spread(source));
+        let probe = asked.class.find(&view, wanted, hash::spread(wanted.source));
         self.work.inspected += probe.steps;
         Found { entry: probe.entry, class, at: probe.at }
     }
 
+    #[cold]
+    #[inline(never)]
     fn scan(&mut self, shape: Shape, wanted: Envelope) -> Found {
         self.work.scans += 1;
         let mut entry = self.first;
@@ -296,7 +431,7 @@ impl<T: Copy> UnexpectedList<T> {
             if shape.same(envelope(&self.messages, entry), wanted) {
                 break;
             }
-            entry = self.arrival.next(entry);
+            entry = self.messages.next(entry);
         }
         Found::unindexed(entry)
     }
@@ -312,7 +447,7 @@ impl<T: Copy> UnexpectedList<T> {
         let order: Vec<u32> = self.in_order().collect();
         self.classes.push(AskedClass {
             class: MaskClass::new(shape, &mut self.work.seeds),
-            links: vec![Link::NONE; self.arrival.len()],
+            links: Vec::new(),
             upkeep: 0,
         });
         for entry in order {
@@ -328,8 +463,9 @@ impl<T: Copy> UnexpectedList<T> {
         let AskedClass { class, links, upkeep } = &mut self.classes[class];
         *upkeep += 1;
         if links.len() <= entry as usize {
-            links.resize(entry as usize + 1, Link::NONE);
+            make_room(links, entry as usize);
         }
+        links[entry as usize] = Link::alone(entry);
         let mut view = View { messages: &self.messages, links };
         class.insert(&mut view, entry, envelope, &mut self.work);
     }
@@ -347,10 +483,11 @@ impl<T: Copy> UnexpectedList<T> {
             }
         }
         if entry == self.first {
-            self.first = link::remove_first(&mut self.arrival, entry);
+            self.first = link::remove_first(&mut self.messages, entry);
         } else {
-            link::remove_later(&mut self.arrival, self.first, entry);
+            link::remove_later(&mut self.messages, self.first, entry);
         }
+        self.indexed -= 1;
         let value = self.messages.remove(entry).value;
         self.retire_unasked();
         value
@@ -358,11 +495,27 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[inline]
     fn retire_unasked(&mut self) {
-        let worth = self.len() + PATIENCE;
+        let worth = self.indexed + PATIENCE;
         if self.classes.iter().any(|asked| asked.upkeep > worth) {
             let before = self.classes.len();
             self.classes.retain(|asked| asked.upkeep <= worth);
             self.retirements += (before - self.classes.len()) as u64;
         }
     }
+}
+
+/// What a pattern asks for, and what it looks at.
+#[inline]
+fn asked(pattern: &Pattern) -> (Envelope, Shape) {
+    let source = pattern.source().map_or(0, |source| source.0);
+    (Envelope { tag: pattern.tag().0, source }, Shape::of(pattern))
+}
+
+/// Makes a class's links reach an entry, and a quarter of that more.
+#[cold]
+#[inline(never)]
+fn make_room(links: &mut Vec<Link>, entry: usize) {
+    let len = entry + entry / 4 + LANES;
+    links.reserve_exact(len - links.len());
+    links.resize(len, Link::alone(NIL));
 }

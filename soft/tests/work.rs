@@ -346,3 +346,61 @@ fn classes_come_and_go() {
     assert_eq!(list.take_match(Tag(0), SourceId(0)), None);
     assert_eq!(list.stats().inspected, before);
 }
+
+/// What the protocol keeps beside each entry has to fit 128 bytes with this, slack included.
+#[test]
+fn bytes_per_entry_are_few_at_any_length() {
+    for classes in [1, 4] {
+        let mut posted = PostedList::<u32>::new(1);
+        let mut unexpected = UnexpectedList::<u32>::new(1);
+        let (mut most_posted, mut most_unexpected) = (0, 0);
+        for i in 0..ENTRIES {
+            let mask = TagMask(!((i % classes) << 60));
+            posted.post(Pattern::new(Tag(i), mask), 0);
+            unexpected.push(Tag(i), SourceId(0), 0);
+            if i + 1 >= 10_000 {
+                let per_entry = |stats: MatchStats| stats.bytes * 10 / stats.entries;
+                most_posted = most_posted.max(per_entry(posted.stats()));
+                most_unexpected = most_unexpected.max(per_entry(unexpected.stats()));
+            }
+        }
+        // Tenths of a byte: slots with a quarter of slack, and a table that has just doubled.
+        assert!(most_posted <= 720, "{classes} classes: {most_posted}");
+        assert!(most_unexpected <= 720, "{classes} classes: {most_unexpected}");
+    }
+}
+
+/// Lists that go to and fro between short and indexed, and have entries of both ages in every state.
+#[test]
+fn handles_stay_good_while_a_list_becomes_long() {
+    let mut posted = PostedList::new(3);
+    let mut unexpected = UnexpectedList::new(3);
+    for round in 0..50u64 {
+        let count = round % 40 + 1;
+        let pattern = |i: u64| Pattern::new(Tag(i), TagMask::EXACT).from_source(SourceId(low(i)));
+        let receives: Vec<_> = (0..count).map(|i| posted.post(pattern(i), i)).collect();
+        let messages: Vec<_> =
+            (0..count).map(|i| unexpected.push(Tag(i), SourceId(low(i)), i)).collect();
+        for (i, (&receive, &message)) in (0..).zip(receives.iter().zip(&messages)) {
+            assert_eq!(posted.get(receive), Some((pattern(i), i)));
+            assert_eq!(unexpected.get(message), Some((Tag(i), SourceId(low(i)), i)));
+        }
+        let order: Vec<_> = posted.iter_in_order().map(|(handle, ..)| handle).collect();
+        assert_eq!(order, receives);
+        let order: Vec<_> = unexpected.iter_in_order().map(|(handle, ..)| handle).collect();
+        assert_eq!(order, messages);
+        for i in shuffled(count) {
+            let at = usize::try_from(i).expect("small");
+            if i % 3 == 0 {
+                assert_eq!(posted.take_match(Tag(i), SourceId(low(i))), Some(i));
+                assert_eq!(unexpected.take(&pattern(i)), Some(i));
+            } else {
+                assert_eq!(posted.cancel(receives[at]), Ok(i));
+                assert_eq!(unexpected.remove(messages[at]), Ok(i));
+            }
+            assert!(posted.cancel(receives[at]).is_err());
+            assert!(unexpected.remove(messages[at]).is_err());
+        }
+        assert!(posted.is_empty() && unexpected.is_empty());
+    }
+}

@@ -1,0 +1,170 @@
+//! Comparing many lanes with one value at a time: the processor's vectors where every processor of the
+//! architecture has them, else plain loops.
+
+/// Lanes that are compared in one go.
+pub(crate) const GROUP: usize = 8;
+
+/// Bits that a lane has in the answer of [`equal_words`] and [`equal_halves`]; the lower counts.
+pub(crate) const LANE_BITS: u32 = 2;
+
+/// The lower bit of every lane of a group.
+const LOWER_BITS: u64 = 0x5555;
+
+pub(crate) use arch::{equal_bytes, equal_halves, equal_words, equal_words_under};
+
+/// SSE2, which is part of x86-64. `unsafe` says no more than that: everything here is a computation on
+/// values.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[allow(unsafe_code, reason = "with plain loops a pair takes two thirds longer at four classes")]
+mod arch {
+    use super::{GROUP, LOWER_BITS};
+    use std::arch::x86_64::{
+        __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_cmpeq_epi32, _mm_loadu_si128,
+        _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_set1_epi64x,
+        _mm_setzero_si128, _mm_xor_si128,
+    };
+
+    /// Bit `i`: byte `i` is `byte`.
+    #[inline]
+    pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
+        // SAFETY: these need SSE2, which this module is only compiled with; what is loaded is an array of
+        // as many bytes, and the load asks for no alignment.
+        unsafe {
+            // One multiplication and one shuffle are less than the three shuffles of `_mm_set1_epi8`.
+            let four = (u32::from(byte) * 0x0101_0101).cast_signed();
+            let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi32(four))).cast_unsigned()
+        }
+    }
+
+    /// Which words equal `word` in the bits of their masks.
+    #[inline]
+    pub(crate) fn equal_words(words: &[u64; GROUP], masks: &[u64; GROUP], word: u64) -> u64 {
+        equal_under(words, |at| two(masks, at), word)
+    }
+
+    /// Which words equal `word` in the bits of one mask.
+    #[inline]
+    pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
+        // SAFETY: SSE2, as above.
+        let mask = unsafe { _mm_set1_epi64x(mask.cast_signed()) };
+        equal_under(words, |_| mask, word)
+    }
+
+    #[inline]
+    fn equal_under(words: &[u64; GROUP], mask: impl Fn(usize) -> __m128i, word: u64) -> u64 {
+        // SAFETY: SSE2, as above.
+        let halves = unsafe {
+            let word = _mm_set1_epi64x(word.cast_signed());
+            let pair = |at: usize| {
+                let differ = _mm_and_si128(_mm_xor_si128(two(words, at), word), mask(at));
+                _mm_cmpeq_epi32(differ, _mm_setzero_si128())
+            };
+            let low = _mm_packs_epi32(pair(0), pair(2));
+            let high = _mm_packs_epi32(pair(4), pair(6));
+            bits(_mm_packs_epi16(low, high))
+        };
+        halves & (halves >> 1) & LOWER_BITS
+    }
+
+    /// Two words, from this one on.
+    #[inline]
+    fn two(words: &[u64; GROUP], at: usize) -> __m128i {
+        let two: &[u64] = &words[at..at + 2];
+        // SAFETY: SSE2, as above; what is loaded is the slice's two words, and the load asks for no
+        // alignment.
+        unsafe { _mm_loadu_si128(two.as_ptr().cast()) }
+    }
+
+    /// Which halves equal `half`.
+    #[inline]
+    pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
+        // SAFETY: SSE2, as above; each load is of four halves that the slice has.
+        unsafe {
+            let half = _mm_set1_epi32(half.cast_signed());
+            let four = |at: usize| {
+                let four: &[u32] = &halves[at..at + 4];
+                _mm_cmpeq_epi32(_mm_loadu_si128(four.as_ptr().cast()), half)
+            };
+            bits(_mm_packs_epi32(four(0), four(4))) & LOWER_BITS
+        }
+    }
+
+    #[inline]
+    fn bits(lanes: __m128i) -> u64 {
+        // SAFETY: SSE2, as above.
+        u64::from(unsafe { _mm_movemask_epi8(lanes) }.cast_unsigned())
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
+use plain as arch;
+
+/// The same by plain loops, which is also what the vectors are tested against.
+#[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "sse2"))))]
+mod plain {
+    use super::{GROUP, LANE_BITS};
+
+    /// Bit `i`: byte `i` is `byte`.
+    #[inline]
+    pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
+        (0..16).fold(0, |bits, at| bits | u32::from(bytes[at] == byte) << at)
+    }
+
+    /// Which words equal `word` in the bits of their masks.
+    #[inline]
+    pub(crate) fn equal_words(words: &[u64; GROUP], masks: &[u64; GROUP], word: u64) -> u64 {
+        let equal = |at: usize| u64::from((words[at] ^ word) & masks[at] == 0);
+        (0..GROUP).fold(0, |bits, at| bits | equal(at) << (at * LANE_BITS as usize))
+    }
+
+    /// Which words equal `word` in the bits of one mask.
+    #[inline]
+    pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
+        equal_words(words, &[mask; GROUP], word)
+    }
+
+    /// Which halves equal `half`.
+    #[inline]
+    pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
+        let equal = |at: usize| u64::from(halves[at] == half);
+        (0..GROUP).fold(0, |bits, at| bits | equal(at) << (at * LANE_BITS as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Words that are equal in part, so that neither all nor none match.
+    fn word() -> impl Strategy<Value = u64> {
+        prop::sample::select(vec![0, 1, 1 << 31, 1 << 32, 1 << 63, u64::MAX, 0xffff_ffff])
+    }
+
+    proptest! {
+        #[test]
+        fn vectors_and_loops_agree(
+            words in prop::array::uniform8(word()),
+            masks in prop::array::uniform8(word()),
+            wanted in word(),
+            halves in prop::array::uniform8(0u32..3),
+            half in 0u32..3,
+            bytes: [u8; 16],
+            at in 0usize..16,
+        ) {
+            prop_assert_eq!(
+                equal_words(&words, &masks, wanted),
+                plain::equal_words(&words, &masks, wanted)
+            );
+            prop_assert_eq!(
+                equal_words_under(&words, masks[0], wanted),
+                plain::equal_words_under(&words, masks[0], wanted)
+            );
+            prop_assert_eq!(equal_halves(&halves, half), plain::equal_halves(&halves, half));
+            let equal = equal_bytes(&bytes, bytes[at]);
+            prop_assert_eq!(equal, plain::equal_bytes(&bytes, bytes[at]));
+            prop_assert_eq!(equal >> at & 1, 1);
+        }
+    }
+}

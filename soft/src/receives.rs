@@ -1,0 +1,454 @@
+//! Posted receives beyond a short list: a class for each set of bits that they look at.
+
+use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+use crate::hash;
+use crate::index::{KeyIndex, Look, Place};
+use crate::link::{self, Link, Links, NIL};
+use crate::slab::Slab;
+
+/// Most classes that have an index of their own; one bit of `active` each.
+const MAX_CLASSES: usize = SCANNED as usize;
+/// The class number of receives on the scanned list, and the bit of `active` that says there are some.
+const SCANNED: u32 = 32;
+/// The class number of receives that are not indexed, but in the lanes of a short list; the link's `prev` is
+/// the lane.
+pub(crate) const SHORT: u32 = u32::MAX;
+
+/// A posted receive; its source is the slot's extra word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receive<T> {
+    pub(crate) sequence: u64,
+    pub(crate) tag: u64,
+    pub(crate) value: T,
+    pub(crate) link: Link,
+    pub(crate) class: u32,
+}
+
+pub(crate) type Receives<T> = Slab<Receive<T>>;
+
+const _: () = assert!(Receives::<u32>::SLOT_BYTES == 40 && Receives::<u64>::SLOT_BYTES == 48);
+
+impl<T: Copy> Links for Receives<T> {
+    #[inline]
+    fn prev(&self, entry: u32) -> u32 {
+        self.entry(entry).link.prev
+    }
+
+    #[inline]
+    fn next(&self, entry: u32) -> u32 {
+        self.entry(entry).link.next
+    }
+
+    #[inline]
+    fn set_prev(&mut self, entry: u32, prev: u32) {
+        self.entry_mut(entry).link.prev = prev;
+    }
+
+    #[inline]
+    fn set_next(&mut self, entry: u32, next: u32) {
+        self.entry_mut(entry).link.next = next;
+    }
+}
+
+impl<T: Copy> Entries for Receives<T> {
+    #[inline]
+    fn envelope(&self, entry: u32) -> Envelope {
+        Envelope { tag: self.entry(entry).tag, source: self.extra(entry) }
+    }
+}
+
+/// The receive that a lookup found, in one word: lookups have few registers to spare.
+///
+/// From above: flags, the class's number in 32 bits with them, and where its index has the receive. A
+/// receive of the scanned list is known by its entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found(u64);
+
+impl Found {
+    pub(crate) const NONE: Found = Found(u64::MAX);
+    const CLASS: u32 = 32;
+    /// It is not at its key's home.
+    const FARTHER: u64 = 1 << 62;
+    /// It is on the scanned list.
+    const SCANNED: u64 = 1 << 61;
+
+    #[inline]
+    fn at_home(class: usize, at: Place) -> Self {
+        Found((class as u64) << Self::CLASS | u64::from(at.0))
+    }
+
+    fn farther(class: usize, at: Place) -> Self {
+        Found(Self::at_home(class, at).0 | Self::FARTHER)
+    }
+
+    fn scanned(entry: u32) -> Self {
+        Found(u64::from(entry) | Self::SCANNED)
+    }
+
+    /// Its class, if it is at its key's home; else a number beyond all classes.
+    #[inline]
+    fn class(self) -> usize {
+        (self.0 >> Self::CLASS) as usize
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn at(self) -> Place {
+        Place(self.0 as u32)
+    }
+
+    fn is(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+}
+
+/// Receives of classes beyond the indexed ones, in post order.
+#[derive(Clone, Debug)]
+struct Scanned {
+    first: u32,
+    len: usize,
+    /// The shapes of scanned entries, by slot; empty until there is one.
+    shapes: Vec<Shape>,
+}
+
+/// Where a class was last found: shapes that share a place look at all classes.
+const REMEMBERED_BITS: u32 = 6;
+
+/// The classes in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Classes {
+    /// All that are or were in use.
+    known: Vec<MaskClass>,
+    /// Bit `i`: `known[i]` has receives.
+    active: u64,
+    scanned: Scanned,
+    remembered: [u8; 1 << REMEMBERED_BITS],
+}
+
+/// Where a shape's class is remembered.
+#[inline]
+fn memory_place(shape: Shape) -> usize {
+    let mixed = (shape.mask ^ shape.source_mask >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - REMEMBERED_BITS)) as usize
+}
+
+/// Classes whose homes are looked at together.
+const TOGETHER: usize = 4;
+
+impl Classes {
+    pub(crate) const fn new() -> Self {
+        Classes {
+            known: Vec::new(),
+            active: 0,
+            scanned: Scanned { first: NIL, len: 0, shapes: Vec::new() },
+            remembered: [0; 1 << REMEMBERED_BITS],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.active == 0
+    }
+
+    /// Classes that have an index and receives.
+    pub(crate) fn indexed(&self) -> usize {
+        (0..self.known.len()).filter(|&class| self.active >> class & 1 == 1).count()
+    }
+
+    pub(crate) fn scanned(&self) -> usize {
+        self.scanned.len
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let indexes: usize = self.known.iter().map(MaskClass::bytes).sum();
+        indexes + self.scanned.shapes.capacity() * size_of::<Shape>()
+    }
+
+    pub(crate) fn longest_probe(&self) -> usize {
+        let used = self.known.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1);
+        used.map(|(_, class)| class.longest_probe()).max().unwrap_or(0)
+    }
+
+    /// The number of the class of this shape.
+    #[inline]
+    pub(crate) fn number_of(&mut self, shape: Shape, work: &mut Work) -> u32 {
+        let number = self.remembered[memory_place(shape)];
+        match self.known.get(usize::from(number)) {
+            Some(known) if known.shape == shape => u32::from(number),
+            _ => self.look_up(shape, work),
+        }
+    }
+
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
+    fn look_up(&mut self, shape: Shape, work: &mut Work) -> u32 {
+        let number = match self.known.iter().position(|known| known.shape == shape) {
+            Some(class) => class as u32,
+            None => self.new_class(shape, work),
+        };
+        self.remembered[memory_place(shape)] = number as u8;
+        number
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
+    fn new_class(&mut self, shape: Shape, work: &mut Work) -> u32 {
+        let class = MaskClass::new(shape, &mut work.seeds);
+        if self.known.len() < MAX_CLASSES {
+            self.known.push(class);
+            return self.known.len() as u32 - 1;
+        }
+        let unused = (!self.active).trailing_zeros();
+        match self.known.get_mut(unused as usize) {
+            Some(place) => {
+                *place = class;
+                unused
+            }
+            None => SCANNED,
+        }
+    }
+
+    /// Adds a receive as the youngest of its class.
+    #[inline(always)]
+    pub(crate) fn add<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        entry: u32,
+        envelope: Envelope,
+        class: u32,
+        shape: Shape,
+        work: &mut Work,
+    ) {
+        self.active |= 1 << class;
+        match self.known.get_mut(class as usize) {
+            Some(known) => known.insert(receives, entry, envelope, work),
+            None => self.append_scanned(receives, entry, shape),
+        }
+    }
+
+    /// The oldest receive that accepts a message; adds what was looked at to `steps`.
+    #[inline]
+    pub(crate) fn find<T: Copy>(
+        &self,
+        receives: &Receives<T>,
+        message: Envelope,
+        steps: &mut u64,
+    ) -> Found {
+        const LANES: u32 = KeyIndex::LANES_MAX;
+        let spread = hash::spread(message.source);
+        let mut best = Found::NONE;
+        let mut best_sequence = u64::MAX;
+        let mut first_class = 0;
+        let mut probes = 0;
+        for together in self.known.chunks(TOGETHER) {
+            // All homes are looked at before the first entry is, so that the caches are asked for all
+            // at once, and so that there is hardly a branch that depends on which class has a match.
+            let mut homes = [0; TOGETHER];
+            let mut candidates = 0;
+            let mut rest = 0;
+            let mut shift = 0;
+            for known in together {
+                // The last one's are the highest.
+                candidates >>= LANES;
+                if !known.is_empty() {
+                    let look = known.look(message, spread);
+                    homes[shift % TOGETHER] = look.home;
+                    candidates |= look.candidates << (u64::BITS - LANES);
+                    rest |= look.rest;
+                }
+                shift += 1;
+            }
+            probes += together.len() as u64;
+            while candidates != 0 {
+                let bit = candidates.trailing_zeros();
+                candidates &= candidates - 1;
+                let looked = ((bit / LANES) as usize + shift) % TOGETHER;
+                let known = &together[looked];
+                let (at, entry) = known.candidate(homes[looked], bit % LANES);
+                let receive = receives.entry(entry);
+                if !known.shape.same(receives.envelope(entry), message) {
+                    probes += 1;
+                } else if receive.sequence < best_sequence {
+                    best_sequence = receive.sequence;
+                    best = Found::at_home(first_class + looked, at);
+                }
+            }
+            if Look::goes_on(rest) {
+                let farther;
+                (best, farther) = self.find_farther(receives, message, first_class, best);
+                probes += farther;
+                best_sequence = self.sequence_of(receives, best);
+            }
+            first_class += TOGETHER;
+        }
+        *steps += probes;
+        if self.scanned.len != 0 {
+            return self.find_scanned(receives, message, best, steps);
+        }
+        best
+    }
+
+    /// Searches the classes from this one on, [`TOGETHER`] of them, beyond the homes of the key as well; the
+    /// best then, and what was looked at.
+    #[inline(never)]
+    fn find_farther<T: Copy>(
+        &self,
+        receives: &Receives<T>,
+        message: Envelope,
+        first_class: usize,
+        mut best: Found,
+    ) -> (Found, u64) {
+        let spread = hash::spread(message.source);
+        let mut steps = 0;
+        let mut best_sequence = self.sequence_of(receives, best);
+        for (class, known) in self.known.iter().enumerate().skip(first_class).take(TOGETHER) {
+            if !Look::goes_on(known.look(message, spread).rest) {
+                continue;
+            }
+            let probe = known.find(receives, message, spread);
+            steps += probe.steps - 1;
+            if probe.entry != NIL && receives.entry(probe.entry).sequence < best_sequence {
+                best = Found::farther(class, probe.at);
+                best_sequence = receives.entry(probe.entry).sequence;
+            }
+        }
+        (best, steps)
+    }
+
+    /// Walks the scanned list up to the best match so far.
+    #[cold]
+    #[inline(never)]
+    fn find_scanned<T: Copy>(
+        &self,
+        receives: &Receives<T>,
+        message: Envelope,
+        best: Found,
+        steps: &mut u64,
+    ) -> Found {
+        let best_sequence = self.sequence_of(receives, best);
+        let mut entry = self.scanned.first;
+        while entry != NIL && receives.entry(entry).sequence < best_sequence {
+            *steps += 1;
+            if self.scanned.shapes[entry as usize].same(receives.envelope(entry), message) {
+                return Found::scanned(entry);
+            }
+            entry = receives.next(entry);
+        }
+        best
+    }
+
+    /// The entry of what was found, which is something.
+    #[inline]
+    pub(crate) fn entry_of(&self, found: Found) -> u32 {
+        match self.known.get(found.class()) {
+            Some(known) => known.entry(found.at()),
+            None => self.entry_elsewhere(found),
+        }
+    }
+
+    #[inline(never)]
+    fn entry_elsewhere(&self, found: Found) -> u32 {
+        if found.is(Found::SCANNED) {
+            return found.at().0;
+        }
+        self.known[Found(found.0 & !Found::FARTHER).class()].entry(found.at())
+    }
+
+    /// A receive's sequence number; that of none is beyond all others.
+    fn sequence_of<T: Copy>(&self, receives: &Receives<T>, found: Found) -> u64 {
+        if found == Found::NONE {
+            return u64::MAX;
+        }
+        receives.entry(self.entry_of(found)).sequence
+    }
+
+    /// Takes out the receive that [`find`](Self::find) found, which is something; its entry.
+    #[inline]
+    pub(crate) fn remove_found<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        found: Found,
+    ) -> u32 {
+        match self.known.get_mut(found.class()) {
+            Some(known) => {
+                let entry = known.remove_candidate(receives, found.at());
+                if known.is_empty() {
+                    self.active &= !(1 << found.class());
+                }
+                entry
+            }
+            None => self.remove_elsewhere(receives, found),
+        }
+    }
+
+    #[inline(never)]
+    fn remove_elsewhere<T: Copy>(&mut self, receives: &mut Receives<T>, found: Found) -> u32 {
+        let entry = self.entry_elsewhere(found);
+        if found.is(Found::SCANNED) {
+            self.unlink_scanned(receives, entry);
+            return entry;
+        }
+        let class = Found(found.0 & !Found::FARTHER).class();
+        let known = &mut self.known[class];
+        known.remove_found(receives, found.at(), entry);
+        if known.is_empty() {
+            self.active &= !(1 << class);
+        }
+        entry
+    }
+
+    /// Takes out any receive.
+    pub(crate) fn remove<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        entry: u32,
+        work: &mut Work,
+    ) {
+        let class = receives.entry(entry).class;
+        match self.known.get_mut(class as usize) {
+            Some(known) => {
+                known.remove(receives, entry, work);
+                if known.is_empty() {
+                    self.active &= !(1 << class);
+                }
+            }
+            None => self.unlink_scanned(receives, entry),
+        }
+    }
+
+    /// What a receive looks at.
+    pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> Shape {
+        match self.known.get(receives.entry(entry).class as usize) {
+            Some(known) => known.shape,
+            None => self.scanned.shapes[entry as usize],
+        }
+    }
+
+    #[cold]
+    fn append_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32, shape: Shape) {
+        if self.scanned.shapes.len() <= entry as usize {
+            self.scanned.shapes.resize(entry as usize + 1, Shape::ANY);
+        }
+        self.scanned.shapes[entry as usize] = shape;
+        if self.scanned.first == NIL {
+            self.scanned.first = entry;
+        } else {
+            link::append(receives, self.scanned.first, entry);
+        }
+        self.scanned.len += 1;
+    }
+
+    #[cold]
+    fn unlink_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32) {
+        if entry == self.scanned.first {
+            self.scanned.first = link::remove_first(receives, entry);
+        } else {
+            link::remove_later(receives, self.scanned.first, entry);
+        }
+        self.scanned.len -= 1;
+        if self.scanned.len == 0 {
+            self.active &= !(1 << SCANNED);
+        }
+    }
+}
