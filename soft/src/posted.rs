@@ -10,7 +10,8 @@ use crate::tag::{Pattern, SourceId, Tag, TagMask};
 
 /// Posted receives: first posted, first matched.
 ///
-/// A short list is searched as a whole; one that has grown beyond that is indexed until it is empty again.
+/// A short list is searched as a whole; one that has grown beyond that is indexed until it is empty
+/// again, and from its first receive on if it was long the last time.
 ///
 /// `T` is what the caller wants to know a receive by. Entries are indexed per *mask class* (which
 /// bits of the tag are looked at, and whether the source is): see the crate's opening for the
@@ -36,6 +37,11 @@ pub struct PostedList<T: Copy> {
     classes: Classes,
     /// Receives in the classes.
     indexed: usize,
+    /// The most of them since there were none.
+    most: usize,
+    /// The list was long before it was empty last, so it will be again: windows of receives come one
+    /// like the other, and moving each from the lanes into the classes would be paid every time.
+    is_mostly_long: bool,
     next_sequence: u64,
     work: Work,
 }
@@ -51,6 +57,8 @@ impl<T: Copy> PostedList<T> {
             held: [NIL; LANES],
             classes: Classes::new(),
             indexed: 0,
+            most: 0,
+            is_mostly_long: false,
             next_sequence: 0,
             work: Work::new(seed),
         }
@@ -79,7 +87,7 @@ impl<T: Copy> PostedList<T> {
         let shape = Shape::of(&pattern);
         let source = pattern.source().map_or(0, |source| source.0);
         let envelope = Envelope { tag: pattern.tag().0, source };
-        if self.classes.is_empty() && !self.short.lanes.is_full() {
+        if self.classes.is_empty() && !self.short.lanes.is_full() && !self.is_mostly_long {
             self.post_short(envelope, shape, value)
         } else {
             self.post_indexed(envelope, shape, value)
@@ -129,7 +137,16 @@ impl<T: Copy> PostedList<T> {
         let PostedList { receives, classes, work, .. } = self;
         classes.add(receives, handle.index, envelope, class, shape, work);
         self.indexed += 1;
+        self.most = self.most.max(self.indexed);
         PostedHandle(handle)
+    }
+
+    /// The last indexed receive is gone: decides how the next ones are kept.
+    #[cold]
+    #[inline(never)]
+    fn emptied(&mut self) {
+        self.is_mostly_long = self.most > LANES;
+        self.most = 0;
     }
 
     /// The list is short no more.
@@ -192,6 +209,9 @@ impl<T: Copy> PostedList<T> {
         }
         let entry = self.classes.remove_found(&mut self.receives, found);
         self.indexed -= 1;
+        if self.indexed == 0 {
+            self.emptied();
+        }
         Some(self.receives.remove(entry).value)
     }
 
@@ -275,6 +295,9 @@ impl<T: Copy> PostedList<T> {
         }
         self.classes.remove(&mut self.receives, entry, &mut self.work);
         self.indexed -= 1;
+        if self.indexed == 0 {
+            self.emptied();
+        }
         self.receives.remove(entry).value
     }
 
