@@ -97,6 +97,17 @@ impl MaskClass {
         self.seed.hash(envelope.tag & mask, spread & source_mask)
     }
 
+    /// The cell of this envelope's key at its home, and its oldest entry, if they need no search.
+    #[inline]
+    pub(crate) fn remembered(
+        &self,
+        entries: &impl Entries,
+        envelope: Envelope,
+    ) -> Option<(Place, u32)> {
+        let remembered = self.index.remembered();
+        remembered.filter(|&(_, first)| self.shape.same(entries.envelope(first), envelope))
+    }
+
     /// Looks where an envelope's key would be, at no entry yet.
     #[inline]
     pub(crate) fn look(&self, envelope: Envelope, spread: u64) -> Look {
@@ -131,8 +142,11 @@ impl MaskClass {
         envelope: Envelope,
         work: &mut Work,
     ) {
-        let hash = self.hash(envelope, spread(envelope.source));
         work.inspected += 1;
+        if let Some((_, first)) = self.remembered(entries, envelope) {
+            return link::append(entries, first, entry);
+        }
+        let hash = self.hash(envelope, spread(envelope.source));
         if !self.index.insert_new(hash, entry) {
             self.insert_known(entries, entry, envelope, hash, work);
         }
@@ -152,6 +166,7 @@ impl MaskClass {
         work.inspected += probe.steps - 1;
         if probe.entry != NIL {
             link::append(entries, probe.entry, entry);
+            self.index.remember(probe.at, hash);
         } else if self.index.insert(hash, entry) || self.index.is_full() {
             self.enlarge(entries, work);
         }
@@ -185,7 +200,10 @@ impl MaskClass {
         let first = self.index.entry(at);
         match link::remove_first(entries, first) {
             NIL => self.index.remove_at_home(at),
-            next => self.index.replace(at, next),
+            next => {
+                self.index.replace(at, next);
+                self.index.remember_home(at);
+            }
         }
         first
     }

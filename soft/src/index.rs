@@ -178,7 +178,12 @@ pub(crate) struct KeyIndex {
     reach: usize,
     /// The farthest from home that any key has been put since the table was laid out.
     longest: usize,
+    /// The cell of a key at its home that is likely to be asked for again, or [`NOWHERE`].
+    remembered: Place,
 }
+
+/// No cell.
+const NOWHERE: Place = Place(u32::MAX);
 
 impl KeyIndex {
     /// Lanes of a bucket, rounded up to a power of two.
@@ -197,6 +202,7 @@ impl KeyIndex {
             len_full: FULL << bits,
             reach: first_reach(bits),
             longest: 0,
+            remembered: NOWHERE,
         }
     }
 
@@ -249,6 +255,26 @@ impl KeyIndex {
     #[inline]
     pub(crate) fn entry(&self, at: Place) -> u32 {
         self.buckets[at.bucket() as usize].entries[at.lane()]
+    }
+
+    /// Remembers a key's cell, if it is at its home, until any key is taken out or the table is laid
+    /// out anew: receives that are alike come in runs, and need be hashed but once.
+    #[inline]
+    pub(crate) fn remember(&mut self, at: Place, hash: u64) {
+        if at.bucket() == self.home(hash) {
+            self.remember_home(at);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remember_home(&mut self, at: Place) {
+        self.remembered = at;
+    }
+
+    /// The remembered cell, and its key's first entry.
+    #[inline]
+    pub(crate) fn remembered(&self) -> Option<(Place, u32)> {
+        (self.remembered != NOWHERE).then(|| (self.remembered, self.entry(self.remembered)))
     }
 
     /// Finds the key with this hash for whose entry `is_key` says yes.
@@ -350,6 +376,7 @@ impl KeyIndex {
     pub(crate) fn remove_at_home(&mut self, at: Place) {
         self.bucket_mut(at.bucket()).clear(at.lane());
         self.len -= 1;
+        self.remembered = NOWHERE;
     }
 
     /// Takes out a key with this hash.

@@ -236,6 +236,13 @@ impl Classes {
         steps: &mut u64,
     ) -> Found {
         const LANES: u32 = KeyIndex::LANES_MAX;
+        if self.active.is_power_of_two()
+            && let Some(known) = self.known.get(self.active.trailing_zeros() as usize)
+            && let Some((at, _)) = known.remembered(receives, message)
+        {
+            *steps += 1;
+            return Found::at_home(self.active.trailing_zeros() as usize, at);
+        }
         let spread = hash::spread(message.source);
         let mut best = Found::NONE;
         let mut best_sequence = u64::MAX;

@@ -152,7 +152,6 @@ impl Consumer {
         self.taken.messages = position;
         self.is_publish_due = position & (self.ring.geometry().slots() / 8 - 1) == 0;
         let next = self.ring.slot(position);
-        next.prefetch();
         watch.slot = NonNull::from(next);
         watch.sequence = position.wrapping_add(1);
         let immediate = if has_immediate { immediate_in(&self.head) } else { None };

@@ -30,17 +30,6 @@ const _: () = assert!(BODY_BYTES as usize == INLINE_BYTES && IMMEDIATE_BYTES == 
 const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 
 impl Slot {
-    /// Has the slot brought into this processor's cache, while something else is done.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing; SSE is in every x86-64.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self).cast());
-        }
-    }
-
     /// Copies the body out, once: the writer may change it, and nothing may be decided twice.
     #[inline(always)]
     pub(crate) fn copy_body(&self, copy: &mut [u8; Bytes::HEAD_MAX]) {
