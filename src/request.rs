@@ -44,13 +44,13 @@ enum Progress<A: Access> {
 }
 
 // It is moved from call to call and kept in arrays.
-const _: () = assert!(size_of::<Request<Sent>>() <= 32);
+const _: () = assert!(size_of::<Request<Sent>>() <= 24);
 
 /// An operation in the engine's table; dropping it lets go of it.
 struct Pending<A: Access> {
     access: A,
+    /// [`RequestId::NONE`] once the result was taken.
     request: RequestId,
-    is_taken: bool,
 }
 
 impl<A: Access> Pending<A> {
@@ -63,9 +63,9 @@ impl<A: Access> Pending<A> {
             A::unlock(state);
             return None;
         }
-        self.is_taken = true;
-        let Some(ended) = state.engine.ended(self.request) else {
-            let completion = state.engine.take(self.request);
+        let request = std::mem::replace(&mut self.request, RequestId::NONE);
+        let Some(ended) = state.engine.ended(request) else {
+            let completion = state.engine.take(request);
             A::unlock(state);
             return Some(Err(failed(completion, worker)));
         };
@@ -80,7 +80,7 @@ impl<A: Access> Pending<A> {
         let request = self.request;
         match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
             Ok(completion) => {
-                self.is_taken = true;
+                self.request = RequestId::NONE;
                 let worker = self.access.fixed().worker;
                 match completion {
                     Completion { result: Ok(status), buffer } => {
@@ -107,7 +107,7 @@ impl<A: Access> Pending<A> {
 impl<A: Access> Drop for Pending<A> {
     #[inline]
     fn drop(&mut self) {
-        if !self.is_taken {
+        if self.request != RequestId::NONE {
             self.let_go();
         }
     }
@@ -179,7 +179,7 @@ impl<T: Output, A: Access> Request<T, A> {
         let progress = match started {
             Started::Pending(request) => {
                 let access = access.clone();
-                Progress::Pending(Pending { access, request, is_taken: false })
+                Progress::Pending(Pending { access, request })
             }
             Started::Sent(buffer) => Progress::Sent(buffer),
             Started::Refused(refused) => {
@@ -277,7 +277,7 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
         if let Some(result) = self.test() {
             return Poll::Ready(result);
         }
-        if let Progress::Pending(Pending { access, request, .. }) = &self.progress {
+        if let Progress::Pending(Pending { access, request }) = &self.progress {
             let request = *request;
             let waker = context.waker().clone();
             let replaced = access.with(|state| state.watch(request, waker));

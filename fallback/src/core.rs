@@ -12,7 +12,7 @@ use crate::peer::{Peer, PeerState};
 use crate::request::{Refused, RequestId, Started, Status};
 use crate::requests::{Owner, REQUESTS_MAX, Requests};
 use crate::slab::{Key, Slab};
-use crate::store::Store;
+use crate::store::{Store, Stored};
 use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError};
 
 /// Unexpected messages that a worker can hold at once: as many as a matching list holds.
@@ -190,10 +190,9 @@ impl Core {
         }
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
-        let ack = tmh.app_ctx.ack_wanted().then(|| tmh.app_ctx.operation());
-        let stored = self.store.put(bytes, TMH_BYTES);
+        let body = Body::Stored(self.store.put(bytes, TMH_BYTES));
         self.counters.unexpected_bytes_now += cost.bytes;
-        self.unexpected(Message { status, ack, body: Body::Stored(stored) });
+        self.unexpected(Message { status, ack: tmh.app_ctx, body });
         self.grant_credit(peer);
         Ok(())
     }
@@ -211,7 +210,8 @@ impl Core {
             self.freed(peer, Amount::RENDEZVOUS);
             self.pull(key, status, span, app_ctx, buffer);
         } else {
-            self.unexpected(Message { status, ack: Some(app_ctx), body: Body::Remote(span) });
+            let body = Body::Remote { address: span.address, key: span.key };
+            self.unexpected(Message { status, ack: app_ctx.with_ack(), body });
             self.grant_credit(peer);
         }
         Ok(())
@@ -264,28 +264,31 @@ impl Core {
 
     /// Puts a waiting message into a buffer.
     pub(crate) fn deliver(&mut self, message: Message, mut buffer: Buffer) -> Started {
-        let Message { mut status, ack, body } = message;
-        let peer = status.source;
-        if matches!(body, Body::Lost) {
+        let peer = message.status.source;
+        if matches!(message.body, Body::Lost) {
             return failed(self.down(peer), buffer);
         }
         let Some(key) = self.requests.begin() else {
-            self.discard(Message { status, ack, body });
+            self.discard(message);
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
+        let operation = message.operation();
+        let Message { mut status, body, .. } = message;
         match body {
             Body::Stored(stored) => {
                 let room = buffer.as_mut_slice().unwrap_or_default();
-                let fits = room.len().min(stored.bytes().len());
-                room[..fits].copy_from_slice(&stored.bytes()[..fits]);
-                self.drop_stored(peer, stored);
-                self.acknowledge(peer, ack);
+                let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
+                let fits = room.len().min(payload.len());
+                room[..fits].copy_from_slice(&payload[..fits]);
+                self.drop_stored(&status, stored);
+                self.acknowledge(peer, operation);
                 self.truncate(&mut status, &buffer);
                 self.complete(key, Ok(status), buffer);
             }
-            Body::Remote(span) => {
+            Body::Remote { address, key: remote } => {
                 self.freed(peer, Amount::RENDEZVOUS);
-                self.pull(key, status, span, ack.unwrap_or_default(), buffer);
+                let span = RemoteSpan { address, key: remote, length: status.length };
+                self.pull(key, status, span, operation.unwrap_or_default(), buffer);
             }
             Body::Lost => {}
         }
@@ -382,11 +385,11 @@ impl Core {
     }
 
     /// Frees what a stored message took.
-    pub(crate) fn drop_stored(&mut self, peer: PeerId, stored: crate::store::Stored) {
-        let cost = Amount::eager(stored.bytes().len());
+    pub(crate) fn drop_stored(&mut self, status: &Status, stored: Stored) {
+        let cost = Amount::eager(usize::try_from(status.length).unwrap_or(usize::MAX));
         self.counters.unexpected_bytes_now -= cost.bytes;
         self.store.free(stored);
-        self.freed(peer, cost);
+        self.freed(status.source, cost);
     }
 
     /// A message's credit is free again.

@@ -1,6 +1,5 @@
 //! Unexpected messages: probed, matched by a probe, received, discarded.
 
-use tagmatch_hw::RemoteSpan;
 use tagmatch_soft::Pattern;
 
 use crate::core::{Core, failed};
@@ -14,9 +13,18 @@ use crate::wire::AppCtx;
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) status: Status,
-    /// The operation that its sender waits to see ended.
-    pub(crate) ack: Option<AppCtx>,
+    /// With *ack wanted*: the operation that its sender waits to see ended.
+    pub(crate) ack: AppCtx,
     pub(crate) body: Body,
+}
+
+// A stranger's messages wait in as little memory as they can.
+const _: () = assert!(size_of::<Message>() == 64);
+
+impl Message {
+    pub(crate) fn operation(&self) -> Option<AppCtx> {
+        self.ack.ack_wanted().then(|| self.ack.operation())
+    }
 }
 
 /// Where the bytes of an unexpected message are.
@@ -24,8 +32,8 @@ pub(crate) struct Message {
 pub(crate) enum Body {
     /// Here.
     Stored(Stored),
-    /// Still with the sender.
-    Remote(RemoteSpan),
+    /// Still with the sender: address and key of a span that is as long as the message.
+    Remote { address: u64, key: u32 },
     /// With a sender that went down.
     Lost,
 }
@@ -75,13 +83,14 @@ impl Core {
     }
 
     pub(crate) fn discard(&mut self, message: Message) {
-        let Message { status, ack, body } = message;
+        let operation = message.operation();
+        let Message { status, body, .. } = message;
         self.counters.discarded += 1;
         match body {
-            Body::Stored(stored) => self.drop_stored(status.source, stored),
-            Body::Remote(_) => self.freed(status.source, Amount::RENDEZVOUS),
+            Body::Stored(stored) => self.drop_stored(&status, stored),
+            Body::Remote { .. } => self.freed(status.source, Amount::RENDEZVOUS),
             Body::Lost => return,
         }
-        self.acknowledge(status.source, ack);
+        self.acknowledge(status.source, operation);
     }
 }

@@ -134,7 +134,7 @@ impl Core {
         for (handle, index) in waiting {
             let key = self.messages.key_at(index);
             let remote = key.filter(|&key| {
-                matches!(self.messages.get(key), Some(m) if matches!(m.body, Body::Remote(_)))
+                matches!(self.messages.get(key), Some(m) if matches!(m.body, Body::Remote { .. }))
             });
             if let Some(key) = remote {
                 self.counters.lost_rendezvous += u64::from(self.unexpected.remove(handle).is_ok());
@@ -144,7 +144,7 @@ impl Core {
         }
         let held = self
             .messages
-            .keys_where(|m| m.status.source == id && matches!(m.body, Body::Remote(_)));
+            .keys_where(|m| m.status.source == id && matches!(m.body, Body::Remote { .. }));
         for key in held {
             if let Some(message) = self.messages.get_mut(key) {
                 message.body = Body::Lost;

@@ -10,6 +10,11 @@ use crate::slab::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(crate) Key);
 
+impl RequestId {
+    /// Names no request, ever.
+    pub const NONE: RequestId = RequestId(Key { index: u32::MAX, generation: 0 });
+}
+
 /// Names a message that a matched probe took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(pub(crate) Key);

@@ -1,7 +1,7 @@
 //! Where the bytes of unexpected messages wait, in size classes.
 //!
 //! A message takes a block of the smallest power of two that holds it, [`SMALLEST_BYTES`] at least,
-//! so that a 1-byte message never pins kilobytes. Freed blocks are kept for the next message of
+//! so that a 1-byte message never pins kilobytes. The smallest blocks lie in the message's own record. Freed blocks are kept for the next message of
 //! their class, up to [`SPARE_BYTES_MAX`] a class; the rest goes back to the allocator. What is taken
 //! is bounded by the credits that were granted (`credit`), which count in these blocks.
 
@@ -18,16 +18,22 @@ pub fn cost_bytes(length: usize) -> u64 {
     if length == 0 { 0 } else { length.max(SMALLEST_BYTES).next_power_of_two() as u64 }
 }
 
-/// Payload of an unexpected message.
-#[derive(Debug, Default)]
-pub(crate) struct Stored {
-    block: Box<[u8]>,
-    length: usize,
+/// Payload of an unexpected message, which knows its length.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    /// At most [`SMALLEST_BYTES`].
+    Small([u8; SMALLEST_BYTES]),
+    /// In a block of the store.
+    Block(Box<[u8]>),
 }
 
 impl Stored {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.block[..self.length]
+    /// The payload, which was this long when it was put in.
+    pub(crate) fn bytes(&self, length: usize) -> &[u8] {
+        match self {
+            Stored::Small(block) => &block[..length],
+            Stored::Block(block) => &block[..length],
+        }
     }
 }
 
@@ -42,30 +48,32 @@ impl Store {
     /// Copies a message's bytes from `offset` on.
     pub(crate) fn put(&mut self, bytes: &Bytes<'_>, offset: usize) -> Stored {
         let length = bytes.len().saturating_sub(offset);
-        if length == 0 {
-            return Stored::default();
+        if length <= SMALLEST_BYTES {
+            let mut block = [0; SMALLEST_BYTES];
+            bytes.copy_to(offset, &mut block[..length]);
+            return Stored::Small(block);
         }
-        let size = length.max(SMALLEST_BYTES).next_power_of_two();
+        let size = length.next_power_of_two();
         let class = size.trailing_zeros() as usize;
         let spare = self.spare.get_mut(class).and_then(Vec::pop);
         let mut block = spare.unwrap_or_else(|| vec![0; size].into_boxed_slice());
         bytes.copy_to(offset, &mut block[..length]);
-        Stored { block, length }
+        Stored::Block(block)
     }
 
     /// Takes a block back.
     pub(crate) fn free(&mut self, stored: Stored) {
-        let size = stored.block.len();
-        if size == 0 {
+        let Stored::Block(block) = stored else {
             return;
-        }
+        };
+        let size = block.len();
         let class = size.trailing_zeros() as usize;
         if self.spare.len() <= class {
             self.spare.resize_with(class + 1, Vec::new);
         }
         let spare = &mut self.spare[class];
         if (spare.len() + 1) * size <= SPARE_BYTES_MAX {
-            spare.push(stored.block);
+            spare.push(block);
         }
     }
 }
@@ -80,8 +88,10 @@ mod tests {
         for length in [0, 1, 15, 16, 17, 64, 100, 4096, 5000] {
             let payload: Vec<u8> = (0..=250u8).cycle().take(length + 3).collect();
             let stored = store.put(&Bytes::from_slice(&payload), 3);
-            assert_eq!(stored.bytes(), &payload[3..]);
-            assert_eq!(stored.block.len() as u64, cost_bytes(length));
+            assert_eq!(stored.bytes(length), &payload[3..]);
+            if let Stored::Block(block) = &stored {
+                assert_eq!(block.len() as u64, cost_bytes(length));
+            }
             store.free(stored);
         }
         assert_eq!([cost_bytes(0), cost_bytes(1), cost_bytes(17)], [0, 16, 32]);
