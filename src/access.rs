@@ -48,20 +48,24 @@ impl State {
         events
     }
 
-    /// Makes progress until a request is over or there is nothing more to take in; gives how many
-    /// events were taken, and whether the request is over.
+    /// Makes progress until a request is over or there was nothing to take in for `idle_max` + 1
+    /// polls; gives how many events were taken, and whether the request is over.
     #[inline(always)]
-    pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+    pub(crate) fn progress_until(&mut self, request: RequestId, idle_max: u32) -> (usize, bool) {
         if self.sleepers > 0 {
             let events = self.progress();
             return (events, self.engine.is_done(request));
         }
-        if self.engine.is_done(request) { (0, true) } else { self.engine.progress_until(request) }
+        if self.engine.is_done(request) {
+            (0, true)
+        } else {
+            self.engine.progress_until(request, idle_max)
+        }
     }
 
     /// The same; gives the result if the request is over.
     pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
-        let (events, is_over) = self.progress_until(request);
+        let (events, is_over) = self.progress_until(request, 0);
         (events, if is_over { self.engine.take(request) } else { None })
     }
 
