@@ -18,7 +18,7 @@ use crate::sync::{AtomicBool, Nudge};
 use crate::wait::wait_until;
 
 /// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
-const POLLS_AT_ONCE: u32 = 32;
+const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
@@ -56,10 +56,10 @@ struct Pending<A: Access> {
 impl<A: Access> Pending<A> {
     /// The result, if there is one; makes progress if there isn't.
     #[inline(always)]
-    fn test<T: Output>(&mut self, idle_max: u32) -> Option<Result<T, Failed>> {
+    fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
         let worker = self.access.fixed().worker;
         let mut state = self.access.lock();
-        if !state.progress_until(self.request, idle_max).1 {
+        if !state.progress_until(self.request).1 {
             A::unlock(state);
             return None;
         }
@@ -207,7 +207,7 @@ impl<T: Output, A: Access> Request<T, A> {
         let Progress::Pending(pending) = &mut self.progress else {
             return Some(self.take());
         };
-        let result = pending.test(0)?;
+        let result = pending.test()?;
         self.progress = Progress::Taken;
         Some(result)
     }
@@ -222,10 +222,8 @@ impl<T: Output, A: Access> Request<T, A> {
         let Progress::Pending(pending) = &mut self.progress else {
             return self.take();
         };
-        // Other threads want the worker too; one alone may as well stay at it.
-        let (rounds, idle_max) = if A::SHARED { (POLLS_AT_ONCE, 0) } else { (1, POLLS_AT_ONCE) };
-        for _ in 0..rounds {
-            if let Some(result) = pending.test(idle_max) {
+        for _ in 0..POLLS_AT_ONCE {
+            if let Some(result) = pending.test() {
                 return result;
             }
         }

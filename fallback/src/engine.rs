@@ -231,21 +231,17 @@ impl<D: Device> Engine<D> {
         events
     }
 
-    /// Takes events until a request is over, or at most 64, or until there were none in `idle_max` + 1
-    /// polls; gives how many events that were, and whether the request is over.
+    /// Takes events until a request is over or there are none left, at most 64; gives how many
+    /// events that were, and whether the request is over.
     #[inline(always)]
-    pub fn progress_until(&mut self, request: RequestId, idle_max: u32) -> (usize, bool) {
-        let (mut events, mut idle) = (0, 0);
+    pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        let mut events = 0;
         while events < EVENTS_PER_PROGRESS {
             let event = self.device.poll();
             // By reference: moving it would cost more than most of what is done with it.
             match &event {
                 Some(Event::Message(incoming)) => self.core.message(incoming),
                 Some(_) => self.core.take_rare(event),
-                None if idle < idle_max => {
-                    idle += 1;
-                    continue;
-                }
                 None => break,
             }
             events += 1;
