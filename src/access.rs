@@ -57,7 +57,7 @@ impl State {
             let events = self.progress();
             return (events, self.engine.is_done(request));
         }
-        if self.engine.is_done(request) { (0, true) } else { self.engine.progress_until(request) }
+        self.engine.progress_until(request)
     }
 
     /// The same; gives the result if the request is over.
@@ -82,6 +82,18 @@ impl State {
         let woken = self.engine.take_woken();
         woken.into_iter().filter_map(|request| self.wakers.remove(&request)).collect()
     }
+}
+
+/// Wakes all, also if one of them panics.
+fn wake_all(wakers: Vec<Waker>) {
+    struct Rest(std::vec::IntoIter<Waker>);
+    impl Drop for Rest {
+        fn drop(&mut self) {
+            self.0.by_ref().for_each(Waker::wake);
+        }
+    }
+    let mut rest = Rest(wakers.into_iter());
+    rest.0.by_ref().for_each(Waker::wake);
 }
 
 /// What never changes about a worker.
@@ -114,11 +126,15 @@ pub trait Access: Clone + sealed::Sealed {
     #[doc(hidden)]
     #[inline(always)]
     fn unlock(mut state: Self::Guard<'_>) {
+        if state.sleepers > 0 && state.engine.has_work() {
+            // Those who sleep can't know of what this call has begun.
+            state.progress();
+        }
         if state.engine.has_woken() {
             let wakers = state.take_wakers();
             drop(state);
             // Foreign code, which may well call this worker: nothing is held any more.
-            wakers.into_iter().for_each(Waker::wake);
+            wake_all(wakers);
         }
     }
 

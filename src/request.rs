@@ -61,7 +61,9 @@ impl<A: Access> Pending<A> {
         let mut state = self.access.lock();
         if !state.progress_until(self.request).1 {
             A::unlock(state);
-            return None;
+            // Taken, and lost: whoever was to be woken then has panicked.
+            let is_lost = self.request == RequestId::NONE;
+            return is_lost.then(|| Err(failed(None, worker)));
         }
         let request = std::mem::replace(&mut self.request, RequestId::NONE);
         let Some(ended) = state.engine.ended(request) else {
@@ -78,6 +80,9 @@ impl<A: Access> Pending<A> {
     #[inline(never)]
     fn wait_long<T: Output>(&mut self) -> Result<T, Failed> {
         let request = self.request;
+        if request == RequestId::NONE {
+            return Err(failed(None, 0));
+        }
         match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
             Ok(completion) => {
                 self.request = RequestId::NONE;

@@ -248,6 +248,59 @@ mod tests {
     }
 
     #[test]
+    fn a_sleeper_is_woken_by_what_another_thread_breaks_off() {
+        let (a, b) = (sleeper(), sleeper());
+        let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
+        a.inject(to_b, 1u64, &[]).unwrap();
+        b.recv_blocking(Match::tag(1u64), &mut []).unwrap();
+        let (tell, told) = mpsc::channel();
+        let receive = b.recv(Match::tag(2u64).from(to_a), vec![0; 8]);
+        thread::spawn(move || tell.send(receive.wait().is_err()));
+        thread::sleep(Duration::from_millis(50));
+        b.disconnect(to_a).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "never woken");
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_else_asleep() {
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("as planned");
+            }
+        }
+        struct Counts(std::sync::atomic::AtomicUsize);
+        impl std::task::Wake for Counts {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let worker = sleeper();
+        let me = worker.oneself();
+        let counts = Arc::new(Counts(Default::default()));
+        let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&counts))];
+        let mut receives = Vec::new();
+        for (tag, waker) in wakers.iter().enumerate() {
+            let mut receive = Box::pin(worker.recv(Match::tag(tag as u64), vec![0; 8]));
+            let mut context = std::task::Context::from_waker(waker);
+            assert!(receive.as_mut().poll(&mut context).is_pending());
+            receives.push(receive);
+        }
+        // Both end in one call of progress.
+        worker.access.with(|state| {
+            for tag in 0..2u64 {
+                state.engine.inject(me.id, tag.into(), None, &[7; 8]).unwrap();
+            }
+        });
+        let progress = std::panic::AssertUnwindSafe(|| worker.progress());
+        assert!(std::panic::catch_unwind(progress).is_err());
+        assert_eq!(counts.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+        for receive in &mut receives {
+            assert!(receive.test().is_some_and(|result| result.is_ok()));
+        }
+    }
+
+    #[test]
     fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
         let (a, b) = (sleeper(), sleeper());
         let to_b = a.connect(&b.address()).unwrap();

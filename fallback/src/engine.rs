@@ -236,7 +236,8 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        while events < EVENTS_PER_PROGRESS {
+        let mut is_over = self.is_done(request);
+        while !is_over && events < EVENTS_PER_PROGRESS {
             let event = self.device.poll();
             // By reference: moving it would cost more than most of what is done with it.
             match &event {
@@ -248,15 +249,14 @@ impl<D: Device> Engine<D> {
             if !self.core.todo.is_empty() {
                 self.settle();
             }
-            if self.is_done(request) {
-                return (events, true);
-            }
+            is_over = self.is_done(request);
         }
+        // Also when the request is over: one that always is must not keep others from going out.
         if !self.waiting_for_room.is_empty() {
             self.retry();
-            return (events, self.is_done(request));
+            is_over = self.is_done(request);
         }
-        (events, false)
+        (events, is_over)
     }
 
     #[cold]
@@ -351,6 +351,13 @@ impl<D: Device> Engine<D> {
     /// already, call [`Engine::progress`] first.
     pub fn arm(&mut self) -> bool {
         self.device.arm(&self.waiting_for_room)
+    }
+
+    /// Whether there is something to do that an armed descriptor does not tell of, since a call began
+    /// it that made no progress.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.waiting_for_room.is_empty() || self.device.has_work()
     }
 
     /// Ends what [`Engine::arm`] began.

@@ -228,6 +228,35 @@ fn detached_requests_end_by_themselves() {
 }
 
 #[test]
+fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
+    let (_net, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    let me = PeerId::ONESELF;
+    let mut sent = 0;
+    while n[0].counters().room_stalls == 0 {
+        n[0].inject(to, Tag(sent), None, &[1; 8]).unwrap();
+        sent += 1;
+    }
+    let mut received = 0;
+    for round in 0..1000 {
+        while n[1].progress() > 0 {}
+        while let Some((message, _)) = n[1].matched_probe(&anything()) {
+            n[1].discard_message(message);
+            received += 1;
+        }
+        // Something to receive is always there, so that a poll never finds nothing.
+        let receive = pending(n[0].receive(exact(1 << 40), Buffer::zeroed(8)));
+        n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
+        n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
+        while !n[0].progress_until(receive).1 {}
+        assert!(n[0].progress_until(receive).1, "over and not said to be, in round {round}");
+        n[0].take(receive).unwrap().result.unwrap();
+    }
+    assert_eq!(received, sent);
+}
+
+#[test]
 fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);

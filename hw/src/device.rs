@@ -302,6 +302,12 @@ pub trait Device {
     /// peers whose way was full: room for them is an event as well.
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool;
 
+    /// Whether there is something to do that was begun after [`Device::arm`], so that its descriptor may
+    /// not tell of it: whoever has begun it polls, and arms again for those who sleep.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// Ends what [`Device::arm`] began and empties the descriptor; without it, senders pay for
     /// waking a worker that is awake.
     fn disarm(&mut self);

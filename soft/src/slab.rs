@@ -174,7 +174,9 @@ impl<E: Copy> Slab<E> {
     #[inline]
     pub(crate) fn resolve(&self, handle: RawHandle) -> Option<u32> {
         let slot = self.slots.get(handle.index as usize)?;
-        (slot.generation == handle.generation).then_some(handle.index)
+        // An even one is nobody's, whatever number it was made from.
+        let is_live = slot.generation == handle.generation && handle.generation & 1 == 1;
+        is_live.then_some(handle.index)
     }
 
     #[inline]
@@ -225,6 +227,17 @@ mod tests {
         assert_eq!(slab.resolve(first), None);
         assert_eq!(slab.resolve(second), Some(second.index));
         assert_eq!(slab.extra(second.index), 2);
+    }
+
+    #[test]
+    fn no_number_names_an_empty_slot() {
+        let mut slab = Slab::new();
+        let handle = slab.insert(1, |_| 'a');
+        slab.remove(handle.index);
+        for generation in 0..4 {
+            let bits = u64::from(handle.index) | generation << 32;
+            assert_eq!(slab.resolve(PostedHandle::from_bits(bits).0), None);
+        }
     }
 
     #[test]

@@ -433,6 +433,11 @@ impl Device for Shm {
         self.fall_asleep(waiting_to_send)
     }
 
+    #[inline]
+    fn has_work(&self) -> bool {
+        Shm::has_work(self) || !self.draining.is_empty() || !self.connecting.is_empty()
+    }
+
     fn disarm(&mut self) {
         self.wake_up();
     }
