@@ -263,16 +263,17 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_keeps_nobody_else_asleep() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
         struct Panics;
         impl std::task::Wake for Panics {
             fn wake(self: Arc<Self>) {
                 panic!("as planned");
             }
         }
-        struct Counts(std::sync::atomic::AtomicUsize);
+        struct Counts(AtomicUsize);
         impl std::task::Wake for Counts {
             fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                self.0.fetch_add(1, Ordering::SeqCst);
             }
         }
         let worker = sleeper();
@@ -294,7 +295,7 @@ mod tests {
         });
         let progress = std::panic::AssertUnwindSafe(|| worker.progress());
         assert!(std::panic::catch_unwind(progress).is_err());
-        assert_eq!(counts.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert_eq!(counts.0.load(Ordering::SeqCst), 1);
         for receive in &mut receives {
             assert!(receive.test().is_some_and(|result| result.is_ok()));
         }
