@@ -251,8 +251,10 @@ mod tests {
     fn a_sleeper_is_woken_by_what_another_thread_breaks_off() {
         let (a, b) = (sleeper(), sleeper());
         let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
+        let connects = a.progress_thread().unwrap();
         a.inject(to_b, 1u64, &[]).unwrap();
         b.recv_blocking(Match::tag(1u64), &mut []).unwrap();
+        drop(connects);
         let (tell, told) = mpsc::channel();
         let receive = b.recv(Match::tag(2u64).from(to_a), vec![0; 8]);
         thread::spawn(move || tell.send(receive.wait().is_err()));

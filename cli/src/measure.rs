@@ -98,5 +98,6 @@ fn outputs(common: &args::Common, report: &Report) -> Result<(Output, Option<Out
     let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
     let replaced = report.replaces_table() || to_stdout(common.json.as_ref());
     let people = if replaced { Output::nowhere() } else { Output::stdout() };
-    Ok((people, json))
+    let goes_on = json.is_some() || report.goes_on();
+    Ok((if goes_on { people.optional() } else { people }, json))
 }

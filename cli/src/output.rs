@@ -13,35 +13,67 @@ use crate::failure::{Failure, one_line};
 pub(crate) struct Output {
     name: String,
     to: Box<dyn Write>,
+    /// Whether its reader may go without the rest being given up.
+    is_optional: bool,
+}
+
+/// A file whose old contents stay until there is something new to write.
+struct Fresh {
+    file: File,
+    is_begun: bool,
+}
+
+impl Write for Fresh {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_begun {
+            self.is_begun = true;
+            // Not of a device or a pipe.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Output {
     pub(crate) fn stdout() -> Self {
         // Whole lines as they come: a table's rows are watched while it is measured.
-        Self { name: "standard output".into(), to: Box::new(io::stdout()) }
+        Self { name: "standard output".into(), to: Box::new(io::stdout()), is_optional: false }
     }
 
     pub(crate) fn stderr() -> Self {
-        Self { name: "standard error".into(), to: Box::new(io::stderr()) }
+        Self { name: "standard error".into(), to: Box::new(io::stderr()), is_optional: false }
     }
 
     /// Takes everything and writes nothing.
     pub(crate) fn nowhere() -> Self {
-        Self { name: "nowhere".into(), to: Box::new(io::sink()) }
+        Self { name: "nowhere".into(), to: Box::new(io::sink()), is_optional: false }
+    }
+
+    /// Goes on without a reader once that has gone: for when something else is to be written too.
+    pub(crate) fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
     }
 
     /// Makes the file at `path`, or takes standard output for `-`.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Self, Failure> {
         if is_dash(path) {
             let to = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            return Ok(Self { name: "standard output".into(), to });
+            return Ok(Self { name: "standard output".into(), to, is_optional: false });
         }
         let name = one_line(path.display());
-        let file = File::create(path).map_err(|error| {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| {
             let right = "a file that can be written, or - for standard output, would be right";
             Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
         })?;
-        Ok(Self { name, to: Box::new(BufWriter::with_capacity(1 << 16, file)) })
+        let to = BufWriter::with_capacity(1 << 16, Fresh { file, is_begun: false });
+        Ok(Self { name, to: Box::new(to), is_optional: false })
     }
 
     /// Writes `text` at once.
@@ -71,7 +103,13 @@ impl Output {
         &mut self,
         write: impl FnOnce(&mut Box<dyn Write>) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        write(&mut self.to).map_err(|error| Failure::write(&self.name, &error))
+        match write(&mut self.to) {
+            Err(error) if self.is_optional && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.to = Box::new(io::sink());
+                Ok(())
+            }
+            written => written.map_err(|error| Failure::write(&self.name, &error)),
+        }
     }
 }
 

@@ -50,6 +50,12 @@ impl Report {
             let right = "a file for --json would be right";
             return Err(Failure::Usage(format!("both --json and {form} go to -; {right}")));
         }
+        if let (Some(json), Some(plot)) = (&common.json, &options.plot)
+            && json == plot
+        {
+            let name = one_line(json.display());
+            return Err(Failure::Usage(format!("--json and --plot both go to {name}")));
+        }
         let form = match replaced {
             Some("--csv") => Form::Csv(csv::Csv::default()),
             Some("--osu") => Form::Osu,
@@ -119,6 +125,11 @@ impl Report {
     }
 
     /// All tests are over: charts, then the comparison, whose verdict is the last word.
+    /// Whether more comes of it than what is printed row by row.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.plot.is_some() || self.baseline.is_some()
+    }
+
     pub(crate) fn finish<C: Serialize>(
         mut self,
         documents: &[Document<C>],

@@ -134,7 +134,10 @@ fn a_second_one_ends_at_once() {
     signal("-STOP", second);
     std::thread::sleep(Duration::from_millis(100));
     signal("-INT", child.id());
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(50));
+    // The same ^C again, as timeout(1) sends it.
+    signal("-INT", child.id());
+    std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "it waits for the other side");
     signal("-INT", child.id());
     let (status, _, errors) = end(child, out);

@@ -1,15 +1,21 @@
-//! ^C: the first one asks for an end with what was measured so far, the second ends at once.
+//! ^C: the first one asks for an end with what was measured so far, a later one ends at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
 /// What shells report of a command that ^C has ended.
 const STATUS: i32 = 130;
+
+/// One ^C may come twice, to the process and to its group, as timeout(1) and launchers send it.
+const SAME: Duration = Duration::from_millis(500);
 
 /// Whether the user has asked for the end.
 #[derive(Clone, Default)]
@@ -19,10 +25,20 @@ impl Interrupt {
     /// From now on ^C ends nothing by itself.
     pub(super) fn watch() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
-        // In this order: the first ^C finds the flag down, and raises it.
-        flag::register_conditional_shutdown(SIGINT, STATUS, Arc::clone(&asked))
-            .and_then(|_| flag::register(SIGINT, Arc::clone(&asked)))
-            .map_err(|error| Failure::Measurement(format!("cannot watch for ^C: {error}")))?;
+        let watched = |error| Failure::Measurement(format!("cannot watch for ^C: {error}"));
+        let mut signals = Signals::new([SIGINT]).map_err(watched)?;
+        let raised = Arc::clone(&asked);
+        // A thread that sleeps until there is a signal, however long the measurement looks elsewhere.
+        let wait = move || {
+            let mut first = None;
+            for _ in signals.forever() {
+                raised.store(true, Ordering::Relaxed);
+                if first.get_or_insert_with(Instant::now).elapsed() > SAME {
+                    std::process::exit(STATUS);
+                }
+            }
+        };
+        thread::Builder::new().name("interrupt".into()).spawn(wait).map_err(watched)?;
         Ok(Self(asked))
     }
 

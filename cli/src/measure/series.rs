@@ -83,6 +83,8 @@ pub(super) struct Series {
     /// The facts that hold for all tables stand above the first.
     introduced: bool,
     interrupt: Interrupt,
+    /// What ended it early, after some rows were measured.
+    failed: Option<Failure>,
 }
 
 impl Series {
@@ -107,7 +109,9 @@ impl Series {
             trust::pin(pin.here)?;
         }
         let large_messages = "";
-        let mut series = Self { other, trust, large_messages, introduced: false, interrupt };
+        let failed = None;
+        let mut series =
+            Self { other, trust, large_messages, introduced: false, interrupt, failed };
         let time = Duration::from_secs(5);
         let plan = Plan::tour(Test::Lat, time, common);
         let mut leg = plan.leg(FIRST_LOOK_BYTES, Depth::default(), None);
@@ -120,9 +124,18 @@ impl Series {
         self.large_messages
     }
 
-    /// How it ended: all was measured, or the user had seen enough.
-    pub(super) fn outcome(&self) -> Result<(), Failure> {
-        if self.interrupt.came() { Err(Failure::Interrupted) } else { Ok(()) }
+    /// Whether the user has seen enough, or something failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.failed.is_some() || self.interrupt.came()
+    }
+
+    /// How it ended: all was measured, something failed, or the user had seen enough.
+    pub(super) fn outcome(self) -> Result<(), Failure> {
+        match self.failed {
+            Some(failure) => Err(failure),
+            None if self.interrupt.came() => Err(Failure::Interrupted),
+            None => Ok(()),
+        }
     }
 
     fn measure(
@@ -169,7 +182,16 @@ impl Series {
             if !complete {
                 break;
             }
-            let measured = self.measure(&mut leg, limits, go_on)?;
+            let measured = match self.measure(&mut leg, limits, go_on) {
+                Ok(measured) => measured,
+                // What was measured before is told all the same.
+                Err(failure) if rows > 0 => {
+                    self.failed = Some(failure);
+                    complete = false;
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            };
             progress.end();
             complete &= !measured.interrupted;
             // Interrupted in its warm-up, or before.
@@ -191,8 +213,12 @@ impl Series {
         people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
         if !complete {
             document.interrupt();
-            let short = "the last of them over less time";
-            people.print(&format!("# interrupted {rows} of {wanted} rows measured, {short}\n"))?;
+            let (how, short) = match self.failed {
+                Some(_) => ("failed     ", ""),
+                None if rows > 0 => ("interrupted", ", the last of them over less time"),
+                None => ("interrupted", ""),
+            };
+            people.print(&format!("# {how} {rows} of {wanted} rows measured{short}\n"))?;
         }
         report.end(&document)?;
         Ok(document)

@@ -64,11 +64,11 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     for plan in &plans {
         documents.push(series.run(plan, plan.legs(), &mut people, &mut report)?);
         people.print("\n")?;
-        if series.outcome().is_err() {
+        if series.is_over() {
             break;
         }
     }
-    if series.outcome().is_ok() {
+    if !series.is_over() {
         people.print(NEXT)?;
     }
     if let Some(json) = &mut json {

@@ -244,10 +244,13 @@ fn single(entry: &Entry) -> Figure {
     let what = label_of_entry.strip_prefix(&entry.key.test).unwrap_or(&label_of_entry).trim();
     let title = format!("{title}, {what}");
     let Some(ladder) = entry.ladder else {
-        let per_block = value(entry) / entry.value;
+        // A drain's blocks are rates, and its figure is the time that each message takes.
+        let is_inverse = entry.key.test == "drain";
+        let scale = value(entry) / entry.value;
+        let shown = |block: f64| if is_inverse { 1e9 / block.max(1e-9) } else { block * scale };
         let points = entry.blocks.iter().enumerate();
         let share = 100.0 / entry.blocks.len().max(1) as f64;
-        let points = points.map(|(at, block)| ((at as f64 + 0.5) * share, block * per_block));
+        let points = points.map(|(at, block)| ((at as f64 + 0.5) * share, shown(*block)));
         return Figure {
             title,
             x: Axis { label: "time of the measurement, %".into(), scale: Scale::Percent },

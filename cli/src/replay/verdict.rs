@@ -81,6 +81,11 @@ impl Evidence<'_> {
             format!("depth costs: a plain list walks {entries}{stopped}; an index is needed")
         } else if walked > FEW {
             format!("depth shows: a plain list walks {entries}{stopped}; an index would be felt")
+        } else if !stopped.is_empty() {
+            // What comes after may be anything.
+            format!(
+                "undecided: a plain list walks {entries}{stopped}, where its work passed all bounds"
+            )
         } else if deep <= SHALLOW {
             format!(
                 "a plain list is enough: it walks {entries}; 99 % of searches meet at most {deep}"
