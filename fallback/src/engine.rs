@@ -212,18 +212,8 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut events = 0;
-        while events < EVENTS_PER_PROGRESS {
-            let event = self.device.poll();
-            // By reference: moving it would cost more than most of what is done with it.
-            match &event {
-                Some(Event::Message(incoming)) => self.core.message(incoming),
-                Some(_) => self.core.take_rare(event),
-                None => break,
-            }
+        while events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
-            if !self.core.todo.is_empty() {
-                self.settle();
-            }
         }
         if !self.waiting_for_room.is_empty() {
             self.retry();
@@ -237,18 +227,8 @@ impl<D: Device> Engine<D> {
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
         let mut is_over = self.is_done(request);
-        while !is_over && events < EVENTS_PER_PROGRESS {
-            let event = self.device.poll();
-            // By reference: moving it would cost more than most of what is done with it.
-            match &event {
-                Some(Event::Message(incoming)) => self.core.message(incoming),
-                Some(_) => self.core.take_rare(event),
-                None => break,
-            }
+        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
-            if !self.core.todo.is_empty() {
-                self.settle();
-            }
             is_over = self.is_done(request);
         }
         // Also when the request is over: one that always is must not keep others from going out.
@@ -257,6 +237,22 @@ impl<D: Device> Engine<D> {
             is_over = self.is_done(request);
         }
         (events, is_over)
+    }
+
+    /// Takes the next event and does what follows from it; `false` if there is none.
+    #[inline(always)]
+    fn take_event(&mut self) -> bool {
+        let event = self.device.poll();
+        // By reference: moving it would cost more than most of what is done with it.
+        match &event {
+            Some(Event::Message(incoming)) => self.core.message(incoming),
+            Some(_) => self.core.take_rare(event),
+            None => return false,
+        }
+        if !self.core.todo.is_empty() {
+            self.settle();
+        }
+        true
     }
 
     #[cold]

@@ -93,7 +93,7 @@ impl Request {
         self.word = operation.0.into();
     }
 
-    /// Ends with success; `status.truncated` is found out here.
+    /// Ends with success.
     #[inline(always)]
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);
