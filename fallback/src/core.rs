@@ -91,6 +91,7 @@ impl Core {
             None => {}
             Some(Event::Message(incoming)) => self.message(&incoming),
             Some(Event::ReadDone { token, into, result }) => self.read_done(token, into, result),
+            Some(Event::Tags) => {}
             Some(Event::PeerUp { peer, limits }) => self.peer_up(peer, limits.message_max),
             Some(Event::PeerDown { peer, reason }) => self.peer_down(peer, reason.into()),
         }
@@ -112,7 +113,7 @@ impl Core {
     }
 
     fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
-        let Incoming { peer, immediate, bytes } = incoming;
+        let Incoming { peer, immediate, bytes, .. } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
@@ -142,7 +143,7 @@ impl Core {
     /// nothing was done.
     #[inline(always)]
     fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
-        let Incoming { peer, immediate, ref bytes } = *incoming;
+        let Incoming { peer, immediate, ref bytes, .. } = *incoming;
         let Some(tmh) = wire::Message::parse_eager(bytes) else { return false };
         let Some(known) = self.peers.get_mut(peer.index()) else { return false };
         let length = bytes.len() - TMH_BYTES;
@@ -472,12 +473,12 @@ pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Started {
     Started::Refused(Box::new(Refused { fault, buffer }))
 }
 
-/// A request as the token of a read.
+/// A request as the token of a read. Indexes stay below 2^30: the top bit is the device's.
 pub(crate) fn token_of_key(key: Key) -> u64 {
-    (u64::from(key.generation) << 32) | u64::from(key.index)
+    (u64::from(key.index) << 32) | u64::from(key.generation)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
 fn key_of_token(token: u64) -> Key {
-    Key { index: token as u32, generation: (token >> 32) as u32 }
+    Key { index: (token >> 32) as u32, generation: token as u32 }
 }

@@ -13,13 +13,11 @@
 
 use std::fmt;
 
+use tagmatch_hw::tm::{self, be32, be64};
+pub use tagmatch_hw::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_hw::{Bytes, RemoteSpan};
 use tagmatch_soft::Tag;
 
-/// Bytes in a [`Tmh`].
-pub const TMH_BYTES: usize = 16;
-/// Bytes in an [`Rvh`].
-pub const RVH_BYTES: usize = 16;
 /// Bytes in a [`Companion`].
 pub const COMPANION_BYTES: usize = 16;
 /// Bytes in a rendezvous request of ours.
@@ -120,20 +118,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// TMH opcodes (`IBV_TMH_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Opcode {
-    /// Not matched: a message of ours.
-    NoTag = 0,
-    /// Rendezvous request.
-    Rendezvous = 1,
-    /// The receiver has what it wants of a rendezvous.
-    Fin = 2,
-    /// Header and payload in one.
-    Eager = 3,
-}
-
 /// The 32 bits that a NIC hands through: operation index and generation, and flags.
 ///
 /// | bits | meaning |
@@ -213,52 +197,14 @@ impl Tmh {
     /// Writes the header.
     #[inline]
     pub fn emit(&self) -> [u8; TMH_BYTES] {
-        let mut out = [0; TMH_BYTES];
-        out[0] = self.opcode as u8;
-        out[4..8].copy_from_slice(&self.app_ctx.0.to_be_bytes());
-        out[8..16].copy_from_slice(&self.tag.0.to_be_bytes());
-        out
+        tm::Tmh { opcode: self.opcode, app_ctx: self.app_ctx.0, tag: self.tag.0 }.emit()
     }
 
     /// Reads the header. The reserved bytes are ignored: UCX keeps something of its own in them.
     #[inline]
     pub fn parse(bytes: &[u8; TMH_BYTES]) -> Result<Self, WireError> {
-        let opcode = match bytes[0] {
-            0 => Opcode::NoTag,
-            1 => Opcode::Rendezvous,
-            2 => Opcode::Fin,
-            3 => Opcode::Eager,
-            other => return Err(WireError::Opcode(other)),
-        };
-        let app_ctx = AppCtx(be32(bytes, 4));
-        Ok(Tmh { opcode, app_ctx, tag: Tag(be64(bytes, 8)) })
-    }
-}
-
-/// The rendezvous header, `struct ibv_rvh`: va at 0, rkey at 8, len at 12.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rvh {
-    /// Address of the sender's buffer.
-    pub va: u64,
-    /// Its key.
-    pub rkey: u32,
-    /// Its length; `u32::MAX` when it does not fit, the real one stands in the [`Companion`].
-    pub len: u32,
-}
-
-impl Rvh {
-    /// Writes the header.
-    pub fn emit(&self) -> [u8; RVH_BYTES] {
-        let mut out = [0; RVH_BYTES];
-        out[0..8].copy_from_slice(&self.va.to_be_bytes());
-        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
-        out[12..16].copy_from_slice(&self.len.to_be_bytes());
-        out
-    }
-
-    /// Reads the header.
-    pub fn parse(bytes: &[u8; RVH_BYTES]) -> Self {
-        Rvh { va: be64(bytes, 0), rkey: be32(bytes, 8), len: be32(bytes, 12) }
+        let tm::Tmh { opcode, app_ctx, tag } = tm::Tmh::parse(bytes).map_err(WireError::Opcode)?;
+        Ok(Tmh { opcode, app_ctx: AppCtx(app_ctx), tag: Tag(tag) })
     }
 }
 
@@ -451,16 +397,6 @@ impl Message {
             Opcode::NoTag => Control::parse(bytes).map(Message::Control),
         }
     }
-}
-
-#[inline]
-fn be32(bytes: &[u8; 16], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-#[inline]
-fn be64(bytes: &[u8; 16], at: usize) -> u64 {
-    (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))
 }
 
 #[cfg(test)]

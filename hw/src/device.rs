@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::{Address, Buffer, Bytes};
+use crate::{Address, Buffer, Bytes, TagList};
 
 /// A peer as this device numbers it: dense from 0, never reused while the device lives.
 ///
@@ -70,6 +70,9 @@ pub struct Incoming<'a> {
     pub peer: PeerId,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,
+    /// Whether it came up through the device's [`TagList`], which found no entry for it and has counted
+    /// it. Messages without a tag are not counted.
+    pub through_list: bool,
     /// Header and payload.
     pub bytes: Bytes<'a>,
 }
@@ -120,7 +123,7 @@ pub struct ReadRequest {
     pub remote: RemoteSpan,
     /// Where it lands. The device owns it until [`Event::ReadDone`].
     pub into: Buffer,
-    /// Comes back in [`Event::ReadDone`].
+    /// Comes back in [`Event::ReadDone`]. The top bit is the device's own: clear here.
     pub token: u64,
 }
 
@@ -182,6 +185,8 @@ pub enum Event<'a> {
         /// Whether all its bytes are there.
         result: Result<(), ReadError>,
     },
+    /// Something happened on the tag list: [`TagList::next_event`] tells what.
+    Tags,
     /// A peer can be sent to from now on. Comes before the peer's first message.
     PeerUp {
         /// Which.
@@ -287,6 +292,11 @@ pub trait Device {
 
     /// The next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<Event<'_>>;
+
+    /// The list of posted receives, if this device has one.
+    fn tags(&mut self) -> Option<&mut dyn TagList> {
+        None
+    }
 
     /// Breaks with a peer; [`Event::PeerDown`] follows.
     fn disconnect(&mut self, peer: PeerId);

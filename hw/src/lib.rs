@@ -11,6 +11,8 @@
 //! | [`buffer`] | memory that belongs to an operation until it ends |
 //! | [`bytes`] | what a message brought, read by value out of memory that others may write |
 //! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
+//! | [`tm`] | the headers of a tag-matching NIC |
+//! | [`tags`] | the trait of a NIC that holds posted receives |
 //! | [`shm`] | shared memory, for workers on one machine |
 
 pub mod address;
@@ -20,6 +22,8 @@ mod copy;
 pub mod device;
 pub mod shm;
 pub mod sleep;
+pub mod tags;
+pub mod tm;
 
 pub use address::Address;
 pub use buffer::Buffer;
@@ -29,3 +33,4 @@ pub use device::{
     PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};
+pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};

@@ -245,7 +245,12 @@ impl Device for Shm {
         let message = self.way().messages.pop_front()?;
         self.current = message;
         let bytes = Bytes::from_slice(&self.current);
-        Some(Event::Message(Incoming { peer: PeerId::ONESELF, immediate: None, bytes }))
+        Some(Event::Message(Incoming {
+            peer: PeerId::ONESELF,
+            immediate: None,
+            through_list: false,
+            bytes,
+        }))
     }
 
     fn disconnect(&mut self, _: PeerId) {}

@@ -254,7 +254,7 @@ impl Device for Wire {
         }
         if let Some((peer, immediate)) = self.next_message() {
             let bytes = Bytes::from_slice(&self.current);
-            return Some(Event::Message(Incoming { peer, immediate, bytes }));
+            return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
         }
         if let Some((ReadRequest { into, token, .. }, result)) = self.next_read() {
             return Some(Event::ReadDone { token, into, result });

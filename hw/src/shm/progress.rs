@@ -44,7 +44,7 @@ impl Shm {
         if let Some((peer, taken)) = unsafe { self.inboxes.take_common() } {
             self.idle_polls = 0;
             let Taken { bytes, immediate } = taken;
-            return Some(Event::Message(Incoming { peer, immediate, bytes }));
+            return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
         }
         if self.inboxes.is_silent() {
             self.note_idle();
@@ -72,6 +72,7 @@ impl Shm {
                     return Some(Event::Message(Incoming {
                         peer,
                         immediate: taken.immediate,
+                        through_list: false,
                         bytes: taken.bytes,
                     }));
                 }

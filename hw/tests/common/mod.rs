@@ -30,6 +30,7 @@ pub fn poll(shm: &mut Shm) -> Option<Owned> {
     Some(match shm.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
         Event::ReadDone { token, into, result } => Owned::ReadDone(token, into, result),
+        Event::Tags => unreachable!("shared memory has no tag list"),
         Event::PeerUp { peer, limits } => Owned::Up(peer, limits.message_max),
         Event::PeerDown { peer, reason } => Owned::Down(peer, reason),
     })

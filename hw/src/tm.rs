@@ -1,0 +1,108 @@
+//! The headers that a tag-matching NIC reads and writes: `struct ibv_tmh` and `struct ibv_rvh` of
+//! `infiniband/tm_types.h` (rdma-core), byte for byte. All numbers are big-endian.
+
+/// Bytes in a [`Tmh`].
+pub const TMH_BYTES: usize = 16;
+/// Bytes in an [`Rvh`].
+pub const RVH_BYTES: usize = 16;
+
+/// Kinds of message, `enum ibv_tmh_op`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// `IBV_TMH_NO_TAG`: the NIC hands it up unseen.
+    NoTag = 0,
+    /// `IBV_TMH_RNDV`: a rendezvous request.
+    Rendezvous = 1,
+    /// `IBV_TMH_FIN`: the end of one.
+    Fin = 2,
+    /// `IBV_TMH_EAGER`: payload follows.
+    Eager = 3,
+}
+
+impl TryFrom<u8> for Opcode {
+    type Error = u8;
+
+    #[inline]
+    fn try_from(byte: u8) -> Result<Self, u8> {
+        match byte {
+            0 => Ok(Opcode::NoTag),
+            1 => Ok(Opcode::Rendezvous),
+            2 => Ok(Opcode::Fin),
+            3 => Ok(Opcode::Eager),
+            other => Err(other),
+        }
+    }
+}
+
+/// The tag-matching header: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tmh {
+    /// Kind of message.
+    pub opcode: Opcode,
+    /// The sender's: handed to whoever matches, and back in a FIN.
+    pub app_ctx: u32,
+    /// What is matched.
+    pub tag: u64,
+}
+
+impl Tmh {
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self) -> [u8; TMH_BYTES] {
+        let mut out = [0; TMH_BYTES];
+        out[0] = self.opcode as u8;
+        out[4..8].copy_from_slice(&self.app_ctx.to_be_bytes());
+        out[8..16].copy_from_slice(&self.tag.to_be_bytes());
+        out
+    }
+
+    /// Reads the header. The reserved bytes are ignored: UCX keeps something of its own in them.
+    ///
+    /// # Errors
+    /// The first byte, if it is no opcode.
+    #[inline]
+    pub fn parse(bytes: &[u8; TMH_BYTES]) -> Result<Self, u8> {
+        let opcode = Opcode::try_from(bytes[0])?;
+        Ok(Tmh { opcode, app_ctx: be32(bytes, 4), tag: be64(bytes, 8) })
+    }
+}
+
+/// The rendezvous header: va at 0, rkey at 8, len at 12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rvh {
+    /// Address of the sender's buffer.
+    pub va: u64,
+    /// Its key.
+    pub rkey: u32,
+    /// Its length; `u32::MAX` stands for all that do not fit.
+    pub len: u32,
+}
+
+impl Rvh {
+    /// Writes the header.
+    pub fn emit(&self) -> [u8; RVH_BYTES] {
+        let mut out = [0; RVH_BYTES];
+        out[0..8].copy_from_slice(&self.va.to_be_bytes());
+        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        out[12..16].copy_from_slice(&self.len.to_be_bytes());
+        out
+    }
+
+    /// Reads the header.
+    pub fn parse(bytes: &[u8; RVH_BYTES]) -> Self {
+        Rvh { va: be64(bytes, 0), rkey: be32(bytes, 8), len: be32(bytes, 12) }
+    }
+}
+
+/// A big-endian number at a place in a header.
+#[inline]
+pub fn be32(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// A big-endian number at a place in a header.
+#[inline]
+pub fn be64(bytes: &[u8; 16], at: usize) -> u64 {
+    (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))
+}
