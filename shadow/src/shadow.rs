@@ -94,6 +94,8 @@ pub enum Take {
     /// Have it: the NIC can't have matched the entry of this handle, whose buffer is to be reclaimed from
     /// the device. The receive is forgotten.
     Reclaim {
+        /// Ours for the entry.
+        slot: u32,
         /// The device's name for the entry.
         handle: u32,
         /// Why the NIC did not match the message.
@@ -214,7 +216,7 @@ impl Shadow {
         self.forget(id);
         self.counters.withdrawn += 1;
         self.counters.in_software(Why::Phase);
-        Take::Reclaim { handle, why: Why::Phase }
+        Take::Reclaim { slot, handle, why: Why::Phase }
     }
 
     /// A message came up through the list. Comes before anything else is done for it, and
