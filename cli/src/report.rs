@@ -50,6 +50,13 @@ impl Report {
             let right = "a file for --json would be right";
             return Err(Failure::Usage(format!("both --json and {form} go to -; {right}")));
         }
+        if let Some(form @ ("--csv" | "--osu")) = replaced
+            && options.histogram
+            && common.json.is_none()
+        {
+            let right = "--json FILE with them, or --json-stream, would be right";
+            return Err(Failure::Usage(format!("{form} has no place for --histogram; {right}")));
+        }
         if let (Some(json), Some(plot)) = (&common.json, &options.plot)
             && json == plot
         {

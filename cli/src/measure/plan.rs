@@ -114,6 +114,12 @@ impl Plan {
         if args.rate.is_some() && test != Test::Lat {
             return Err(usage("--rate: it plans what lat measures; tagperf lat --rate"));
         }
+        if args.window.is_some() && test == Test::Lat && args.rate.is_none() {
+            let right = "--rate R with it, or tagperf bw --window";
+            return Err(usage(&format!(
+                "lat --window: one message is under way at a time; {right}"
+            )));
+        }
         if args.oneself && test == Test::Bibw {
             return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
         }
@@ -129,9 +135,9 @@ impl Plan {
                 wildcard_percent: args.wildcard,
                 wildcard_recv: args.wildcard_recv,
             }],
-            iters: args.iters,
-            duration: args.duration,
-            warmup: args.warmup,
+            iters: args.effort.iters,
+            duration: args.effort.duration,
+            warmup: args.effort.warmup,
             window: args.window,
             threads: args.threads.clone().map_or(Vec::new(), |threads| threads.0),
             idle_peers: args.idle_peers,
@@ -153,6 +159,15 @@ impl Plan {
         );
         if args.drain && depths.contains(&0) {
             return Err(usage("--drain: there is nothing to drain at depth 0; --depths 16..16K"));
+        }
+        if args.wildcard.is_some() && args.queue == Some(Queue::Unexpected) && !args.drain {
+            let right = "--queue posted, --drain or --wildcard-recv";
+            return Err(usage(&format!(
+                "--wildcard with --queue unexpected: it is a share of the posted ones; {right}"
+            )));
+        }
+        if args.seed.is_some() && !args.order.contains(&Order::Random) {
+            return Err(usage("--seed: no order is random; --order random with it"));
         }
         let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
         let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
@@ -182,9 +197,9 @@ impl Plan {
         let plan = Self {
             sizes: args.size.map_or_else(|| test.sizes().0, |size| vec![size]),
             depths: all,
-            iters: args.iters,
-            duration: args.duration.or(args.iters.is_none().then_some(DEPTH_TIME)),
-            warmup: args.warmup,
+            iters: args.effort.iters,
+            duration: args.effort.duration.or(args.effort.iters.is_none().then_some(DEPTH_TIME)),
+            warmup: args.effort.warmup,
             idle_peers: args.idle_peers,
             orders: if args.order.is_empty() { vec![Order::Forward] } else { args.order.clone() },
             seed: args.seed.unwrap_or(SEED),
@@ -197,8 +212,20 @@ impl Plan {
     fn checked(self) -> Result<Self, Failure> {
         check_device(self.common.device.as_deref())
             .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+        if self.common.report.histogram && !self.takes_latencies() {
+            let right = "lat, or depth without --drain,";
+            return Err(usage(&format!(
+                "--histogram: {} measures no single messages; {right}",
+                self.test.name()
+            )));
+        }
         self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
         Ok(self)
+    }
+
+    /// Whether rows have samples.
+    fn takes_latencies(&self) -> bool {
+        matches!(self.test, Test::Lat | Test::Depth)
     }
 
     /// All sizes of the test at depth 0, nothing special.
@@ -380,6 +407,11 @@ mod tests {
             "lat --wildcard 50",
             "bw --rate 100",
             "bibw --self",
+            "lat --window 4",
+            "depth --queue unexpected --wildcard 100",
+            "depth --drain --seed 5",
+            "bw --histogram",
+            "depth --drain --histogram",
             "depth --drain --depths 0,1",
             "depth --drain --depths 1M --size 8K",
             "bw --sizes 1G --threads 3",
