@@ -24,7 +24,7 @@ use crate::style::Style;
 enum Form {
     Table,
     Csv(csv::Csv),
-    Osu,
+    Osu(osu::Osu),
     Stream,
 }
 
@@ -65,7 +65,7 @@ impl Report {
         }
         let form = match replaced {
             Some("--csv") => Form::Csv(csv::Csv::default()),
-            Some("--osu") => Form::Osu,
+            Some("--osu") => Form::Osu(osu::Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
         };
@@ -98,7 +98,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.heading()),
-            Form::Osu => self.out.print(&osu::heading(document.test())),
+            Form::Osu(osu) => self.out.print(&osu.heading(document.test())),
             Form::Stream => self.out.json(&stream::start(document)),
         }
     }
@@ -113,7 +113,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(_) => self.out.print(&csv::row(document, row)),
-            Form::Osu => self.out.print(&osu::row(document.test(), row)),
+            Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }
     }

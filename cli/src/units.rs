@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 /// Largest message tagperf will send.
 pub(crate) const SIZE_MAX: u64 = 1 << 30;
 /// Longest sweep.
@@ -146,6 +148,11 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     } else {
         format!("{} ms", trimmed(millis))
     }
+}
+
+/// A value of a list of words, as the command line has it.
+pub(crate) fn name<V: ValueEnum>(value: &V) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 /// A count with thin separators: `1 234 567`.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::client::Limits;
 use crate::args::{self, Common, ITERS_MAX, Measure};
 use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
@@ -70,8 +68,10 @@ impl Test {
 }
 
 /// Fillers and receives of a leg.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Depth {
+    /// Which queue is swept, at depth 0 as well.
+    pub(crate) queue: Option<Queue>,
     pub(crate) posted_depth: u64,
     pub(crate) unexpected_depth: u64,
     pub(crate) wildcard_percent: u8,
@@ -130,6 +130,7 @@ impl Plan {
         let plan = Self {
             sizes: args.sizes.clone().unwrap_or(sizes).0,
             depths: vec![Depth {
+                queue: None,
                 posted_depth: args.posted_depth,
                 unexpected_depth: args.unexpected_depth,
                 wildcard_percent: args.wildcard,
@@ -186,6 +187,7 @@ impl Plan {
                         Queue::Unexpected => (0, depth),
                     };
                     Depth {
+                        queue: Some(queue),
                         posted_depth: posted,
                         unexpected_depth: unexpected,
                         wildcard_percent,
@@ -291,14 +293,17 @@ impl Plan {
         legs
     }
 
+    /// The queue that the leg at this place in [`legs`](Self::legs) is about, in a sweep of depths.
+    pub(crate) fn queue(&self, at: usize) -> Option<Queue> {
+        // A sweep has a leg for each depth, a drain has all of them for each order.
+        let depth = self.depths.get(at % self.depths.len().max(1))?;
+        depth.queue
+    }
+
     /// A leg whose queue is not filled first, but with what is measured.
     fn drain(&self, depth: Depth, order: Order) -> Leg {
-        let (queue, deep) = match depth {
-            Depth { posted_depth: 0, unexpected_depth, .. } => {
-                (Queue::Unexpected, unexpected_depth)
-            }
-            Depth { posted_depth, .. } => (Queue::Posted, posted_depth),
-        };
+        let queue = depth.queue.unwrap_or(Queue::Posted);
+        let deep = depth.posted_depth.max(depth.unexpected_depth);
         let size = self.sizes.first().copied().unwrap_or(0);
         let none = Depth { posted_depth: 0, unexpected_depth: 0, ..depth };
         let traffic = Traffic::Drain { queue, order, seed: self.seed };
@@ -306,12 +311,12 @@ impl Plan {
     }
 
     pub(crate) fn leg(&self, size: u64, depth: Depth, threads: Option<u64>) -> Leg {
-        let fit = |bytes: u64, most: u64| (bytes / size.max(1)).clamp(1, most);
+        let fit = |bytes, most| fit(bytes, size, most);
         let batches = match threads {
             Some(2..) => fit(WINDOW_BYTES, THREADS_BATCHES),
             _ => 1,
         };
-        let window = self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW).max(WINDOW_MIN));
+        let window = self.window.unwrap_or_else(|| default_window(size));
         let (traffic, window, batch) = match (self.test, self.interval_ps) {
             (Test::Lat, Some(interval_ps)) => (Traffic::Paced { interval_ps }, window, 1),
             (Test::Lat | Test::Depth | Test::Drain, _) => {
@@ -361,6 +366,16 @@ impl Plan {
             if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
         format!("{limits}{each} a row, after {warmup}")
     }
+}
+
+/// How many messages of `size` fit into `bytes`: 1 to `most`.
+fn fit(bytes: u64, size: u64, most: u64) -> u64 {
+    (bytes / size.max(1)).clamp(1, most)
+}
+
+/// Messages of `size` that are under way at a time, unless told.
+pub(crate) fn default_window(size: u64) -> u64 {
+    fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
 }
 
 fn usage(what: &str) -> Failure {

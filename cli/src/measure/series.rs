@@ -171,7 +171,7 @@ impl Series {
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
         let interrupt = self.interrupt.clone();
         let mut complete = true;
-        for mut leg in legs {
+        for (at, mut leg) in legs.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
             progress.begin(what.clone());
             let go_on = || {
@@ -200,6 +200,7 @@ impl Series {
             }
             rows += 1;
             let mut row = row(&leg, &measured);
+            row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
