@@ -132,6 +132,20 @@ fn legs_alone() {
 }
 
 #[test]
+fn a_plan_begins_when_both_sides_are_ready() {
+    // More ns than 32 bits hold, as with a million receives to post first.
+    let slow = |control: &Control, leg: &Leg, unlinked: Unlinked| {
+        std::thread::sleep(Duration::from_nanos(u64::from(u32::MAX) + 1));
+        by_the_book(control, leg, unlinked)
+    };
+    let (mut control, other) = other::<Local>(slow);
+    let limits = Limits { iters: 5, warmup_iters: 0, ..LIMITS };
+    let measured = run(&mut control, &mut leg(PACED), limits, || true).unwrap();
+    other.join().unwrap();
+    assert_eq!((measured.iters, measured.samples.count()), (5, 5));
+}
+
+#[test]
 fn an_end_before_its_time_keeps_what_was_measured() {
     for leg in [leg(Traffic::PingPong), leg(Traffic::Both), drain(Queue::Posted), leg(PACED)] {
         for warm_up in [true, false] {
