@@ -73,9 +73,11 @@ impl Report {
             Some(path) => Some((one_line(path.display()), Run::read("--baseline", path)?)),
             None => None,
         };
+        let out = Output::stdout();
+        let goes_on = common.json.is_some() || options.plot.is_some() || baseline.is_some();
         Ok(Self {
             form,
-            out: Output::stdout(),
+            out: if goes_on { out.optional() } else { out },
             histogram: options.histogram,
             plot: options.plot.as_deref().map(plot::create).transpose()?,
             baseline,
@@ -131,12 +133,17 @@ impl Report {
         }
     }
 
-    /// All tests are over: charts, then the comparison, whose verdict is the last word.
+    /// A measurement goes on, as a line of the stream.
+    pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
+        self.out.print(line)
+    }
+
     /// Whether more comes of it than what is printed row by row.
     pub(crate) fn goes_on(&self) -> bool {
         self.plot.is_some() || self.baseline.is_some()
     }
 
+    /// All tests are over: charts, then the comparison, whose verdict is the last word.
     pub(crate) fn finish<C: Serialize>(
         mut self,
         documents: &[Document<C>],

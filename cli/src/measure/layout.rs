@@ -33,7 +33,7 @@ impl Layout {
     pub(super) fn of(plan: &Plan) -> Self {
         let kind = match plan.test {
             Test::Lat if plan.interval_ps.is_some() => Kind::Paced,
-            Test::Lat if plan.depths.len() > 1 => Kind::Depth,
+            Test::Lat if plan.is_by_depth() => Kind::Depth,
             Test::Lat => Kind::Latency,
             Test::Depth => Kind::Depth,
             Test::Bw | Test::Bibw => Kind::Bandwidth,

@@ -111,7 +111,6 @@ impl Out {
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
         let (mut sent, mut late_max_ns, mut interrupted) = (0u64, 0, false);
         let base_ns = clock_ns();
-        side.await_fillers()?;
         side.begin(Batch { messages: 1, counts, base_ns })?;
         let (start, offset) = start_after(base_ns, clock_ns())?;
         let (mut now, mut ticked) = (start, start);

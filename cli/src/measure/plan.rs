@@ -256,6 +256,11 @@ impl Plan {
         Self { duration: Some(time), ..Self::basic(test, common) }
     }
 
+    /// Whether rows differ in their depths, and have no column for the size.
+    pub(crate) fn is_by_depth(&self) -> bool {
+        matches!(self.test, Test::Depth | Test::Drain) || self.depths.len() > 1
+    }
+
     /// Whether the round trips of a ping-pong are measured.
     pub(crate) fn is_round_trip(&self) -> bool {
         matches!(self.test, Test::Lat | Test::Depth) && self.interval_ps.is_none() && !self.oneself
