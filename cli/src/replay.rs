@@ -2,8 +2,9 @@
 //!
 //! 1. [`crate::trace`] reads the whole trace; a mistake ends it here, with nothing printed.
 //! 2. `engine` runs it under the clock, a chunk at a time; between chunks `matches` writes what
-//!    matched what, if asked to, and `depth` counts. `census` counts what needs no run.
-//! 3. `cost` runs a short trace again, and compares with plain lists.
+//!    matched what, if asked to, `depth` counts, and so does `walks`, what plain lists would walk.
+//!    `census` counts what needs no run.
+//! 3. `cost` runs a short trace again, and a trace of any length, up to a bound, through `plain` lists.
 //! 4. `timeline` has the depths over the trace, `verdict` says what to make of it.
 //! 5. `report` says it all.
 
@@ -13,9 +14,12 @@ mod depth;
 mod engine;
 mod matcher;
 mod matches;
+mod plain;
+mod rank;
 mod report;
 mod timeline;
 mod verdict;
+mod walks;
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -23,6 +27,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub use matches::write_matches;
+
+use matcher::Matcher as _;
 
 use crate::args;
 use crate::failure::{Failure, one_line};
@@ -53,21 +59,22 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     };
     let mut chart = chart.map(|path| plot::create(path)).transpose()?;
     let script = engine::Script::new(&trace);
-    let mut count = depth::Count::new(&script);
+    let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
     let mut record = |step: &engine::Step, event: Option<engine::Event>| {
         count.see(step, event);
+        walker.see(step, event);
         match (&mut out, event) {
             (Some(out), Some(event)) => out.write(|to| matches::write_event(&trace, event, to)),
             _ => Ok(()),
         }
     };
-    let pass =
-        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, u64::MAX, &mut record)?;
+    let pass = engine::pass(&script, matcher::Indexed::new(), u64::MAX, &mut record)?;
     if let Some(mut out) = out {
         out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
     }
-    let cost = cost::measure(&script, &pass);
-    let report = report::Report::new(name, &census::Census::new(&trace), &count, cost);
+    let walks = walker.walks;
+    let cost = cost::measure(&script, &pass, &walks);
+    let report = report::Report::new(name, &census::Census::new(&trace), &count, &walks, cost);
     if let Some(json) = &mut json {
         json.json(&report)?;
     }
@@ -92,18 +99,25 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
 pub fn check(trace: &Trace) {
     let script = engine::Script::new(trace);
     let mut events = Vec::with_capacity(script.steps.len());
-    let _ = engine::pass(&script, matcher::Plain::default(), 1, u64::MAX, |_, event| {
+    let Ok(plain) = engine::pass(&script, plain::Plain::default(), u64::MAX, |_, event| {
         events.push(event);
         Ok::<(), std::convert::Infallible>(())
     });
-    let (mut wanted, mut count) = (events.into_iter(), depth::Count::new(&script));
-    let Ok(pass) = engine::pass(&script, matcher::Indexed::new(), 1, u64::MAX, |step, event| {
+    let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
+    let mut wanted = events.into_iter();
+    let Ok(pass) = engine::pass(&script, matcher::Indexed::new(), u64::MAX, |step, event| {
         assert_eq!(Some(event), wanted.next(), "plain lists on the right");
         count.see(step, event);
+        walker.see(step, event);
         Ok::<(), std::convert::Infallible>(())
     });
     let (posted, unexpected) = pass.lists.left();
     assert_eq!((posted.len(), unexpected.len()), count.depths);
+    assert_eq!(
+        walker.walks.entries(),
+        plain.lists.work(),
+        "plain lists walked what is on the right"
+    );
 }
 
 fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
