@@ -15,7 +15,7 @@ use crate::runs::Run;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 
-/// Curves that a reader can tell apart; what is beyond is left out and said so.
+/// Curves that a reader can tell apart on a chart; more of them make another.
 const LINES_MAX: usize = 8;
 /// As much of a command line as fits above a chart.
 const COMMAND_CHARS: usize = 110;

@@ -112,7 +112,7 @@ fn even_step(range: f64) -> f64 {
 fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
     let decades = high - low;
     let labelled: &[f64] = match decades {
-        d if d < 2.2 => &[1.0, 2.0, 5.0],
+        d if d < 3.5 => &[1.0, 2.0, 5.0],
         _ => &[1.0],
     };
     let every = (decades / 9.0).ceil().max(1.0);
