@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::report as args;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::runs::{Entry, Metric, Run};
 use crate::style::Style;
@@ -21,6 +22,8 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
         let right = "a file for one of them would be right";
         return Err(Failure::Usage(format!("both OLD and NEW are standard input; {right}")));
     }
+    let inputs = [("OLD", &*args.old), ("NEW", &*args.new)];
+    files::apart(&inputs, &[("--json", args.json.as_ref())])?;
     let (old, new) = (Run::read("OLD", &args.old)?, Run::read("NEW", &args.new)?);
     let names = [&args.old, &args.new].map(|path| one_line(path.display()));
     let comparison = Comparison::new(names, &old, &new, args.fail_if_slower)?;

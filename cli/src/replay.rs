@@ -23,7 +23,6 @@ mod walks;
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub use matches::write_matches;
@@ -32,26 +31,18 @@ use matcher::Matcher as _;
 
 use crate::args;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::plot;
 use crate::trace::Trace;
 
 /// The command.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
-    let (matches, json) = (args.matches.as_ref(), args.json.as_ref());
-    if to_stdout(matches) && to_stdout(json) {
-        let right = "a file for one of them would be right";
-        return Err(Failure::Usage(format!("both --matches and --json go to -; {right}")));
-    }
+    let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
+    let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
+    files::apart(&[("the trace", &args.trace)], &outputs)?;
     let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
-    let chart = args.plot.as_ref();
-    for (option, path) in [("--matches", matches), ("--json", json), ("--plot", chart)] {
-        if path.is_some_and(|path| same_file(path, &args.trace)) {
-            let right = "another file would be right";
-            return Err(Failure::Usage(format!("{option}: {name} is the trace itself; {right}")));
-        }
-    }
     let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
     let mut out = match matches {
         Some(path) => Some(Output::create("--matches", path)?),
@@ -131,12 +122,6 @@ fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
         Trace::parse(BufReader::with_capacity(1 << 18, file))
     };
     read.map_err(|error| Failure::Input(format!("{name}:{}: {error}", error.line())))
-}
-
-/// Writing over the trace would lose what can't be recorded again.
-fn same_file(out: &Path, trace: &Path) -> bool {
-    let id = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
-    !is_dash(out) && id(out).is_some() && id(out) == id(trace) && trace.is_file()
 }
 
 /// `part / whole`; of nothing, nothing.
