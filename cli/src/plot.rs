@@ -12,6 +12,7 @@ use std::path::Path;
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
 use crate::runs::Run;
+use crate::table::shorten;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 
@@ -60,13 +61,6 @@ pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| one_line(word.display()));
     let line = std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
     shorten(&line, COMMAND_CHARS)
-}
-
-fn shorten(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars - 3).chain("...".chars()).collect()
 }
 
 /// The charts of a run: one for each test in it.

@@ -5,8 +5,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::Tick;
-use super::{Figure, LINES_MAX, Line, shorten};
+use super::{Figure, LINES_MAX, Line};
 use crate::failure::Failure;
+use crate::table::shorten;
 
 const PANEL: (u32, u32) = (880, 500);
 /// Above the charts: a line of heading each, and air.
