@@ -18,12 +18,16 @@ fn split(mut figure: Figure) -> Vec<Figure> {
     for line in &mut figure.lines {
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    let count = figure.lines.len().div_ceil(LINES_MAX).max(1);
-    if count > 1 {
-        // A queue's curves together.
-        figure.lines.sort_by(|a, b| a.name.split(',').next().cmp(&b.name.split(',').next()));
-    }
-    let charts = figure.lines.chunks(figure.lines.len().div_ceil(count).max(1));
+    let queue = |line: &Line| ["posted", "unexpected"].map(|name| line.name.starts_with(name));
+    let charts: Vec<&[Line]> = if figure.lines.len() > LINES_MAX {
+        figure.lines.sort_by_key(|line| std::cmp::Reverse(queue(line)));
+        let queues = figure.lines.chunk_by(|a, b| queue(a) == queue(b));
+        let evenly = |lines: &[Line]| lines.len().div_ceil(lines.len().div_ceil(LINES_MAX));
+        queues.flat_map(|lines| lines.chunks(evenly(lines))).collect()
+    } else {
+        vec![&figure.lines]
+    };
+    let count = charts.len();
     let part = |(at, lines): (usize, &[Line])| {
         let part = if count > 1 { format!(" ({at} of {count})") } else { String::new() };
         Figure { title: format!("{}{part}", figure.title), lines: lines.to_vec(), ..figure.clone() }
@@ -63,13 +67,28 @@ fn variant(entry: &Entry) -> String {
     let told =
         ["posted_depth", "unexpected_depth", "wildcard_percent", "queue", "oneself", "window"];
     let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
-    let others = others.map(|(name, value)| match (name.as_str(), value.as_str()) {
+    others.map(|(name, value)| words(name, value)).collect::<Vec<_>>().join(", ")
+}
+
+/// All that a result is told apart by, for a title that has the test.
+fn described(entry: &Entry) -> String {
+    let parameters = &entry.key.parameters;
+    let others = parameters.iter().filter(|(name, _)| *name != "queue" && *name != "oneself");
+    let others = others.map(|(name, value)| words(name, value));
+    std::iter::once(show_size(entry.key.size)).chain(others).collect::<Vec<_>>().join(", ")
+}
+
+fn words(name: &str, value: &str) -> String {
+    match (name, value) {
         ("order", value) => value.to_owned(),
         ("threads", count) => format!("{count} threads"),
+        ("posted_depth", count) => format!("{count} posted"),
+        ("unexpected_depth", count) => format!("{count} unexpected"),
+        ("wildcard_percent", share) => format!("{share} % any source"),
+        ("planned_per_s", rate) => format!("{} messages/s", rate.trim_end_matches(".0")),
         (name, "true") => name.to_owned(),
         (name, value) => format!("{name} {value}"),
-    });
-    others.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What a test measures: title, label of the axis.
@@ -245,9 +264,7 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
 /// One result: its percentiles, or how it went over time.
 fn single(entry: &Entry) -> Figure {
     let (title, label) = measure(entry);
-    let label_of_entry = entry.key.label();
-    let what = label_of_entry.strip_prefix(&entry.key.test).unwrap_or(&label_of_entry).trim();
-    let title = format!("{title}, {what}");
+    let title = format!("{title}, {}", described(entry));
     let Some(ladder) = entry.ladder else {
         // A drain's blocks are rates, and its figure is the time that each message takes.
         let is_inverse = entry.key.test == "drain";
@@ -408,10 +425,16 @@ mod tests {
         let want = ["unexpected", "unexpected, 50 % any source", "unexpected, 100 % any source"];
         assert_eq!(names(&shares[0]), want);
         // More than a reader can tell apart: another chart, and nothing is lost.
-        let many: Vec<_> = (0..11).map(|share| drain("posted", "forward", share)).collect();
-        let many = of(&many);
-        assert_eq!(many.iter().map(|figure| figure.lines.len()).collect::<Vec<_>>(), [6, 5]);
-        assert_eq!(many[1].title, "Latency by its depth, 8 B (2 of 2)");
+        let many = (0..11)
+            .flat_map(|share| ["posted", "unexpected"].map(|queue| drain(queue, "forward", share)));
+        let many = of(&many.collect::<Vec<_>>());
+        assert_eq!(many.iter().map(|figure| figure.lines.len()).collect::<Vec<_>>(), [6, 5, 6, 5]);
+        assert!(
+            many.iter().zip(["posted", "posted", "unexpected", "unexpected"]).all(
+                |(figure, queue)| figure.lines.iter().all(|line| line.name.starts_with(queue))
+            )
+        );
+        assert_eq!(many[1].title, "Latency by its depth, 8 B (2 of 4)");
     }
 
     #[test]
@@ -426,6 +449,23 @@ mod tests {
         {
             let figure = &figures(&run)[0];
             assert_eq!((&figure.y.label[..], figure.lines.len()), (label, 6));
+        }
+    }
+
+    #[test]
+    fn one_result_is_described_in_words() {
+        let mut run = run(&[row(8, 16, 50, 1.0)]);
+        assert_eq!(figures(&run)[0].title, "Latency, 8 B, 16 posted, 50 % any source");
+        let drain = [("queue", "posted"), ("order", "reverse")];
+        let planned = [("planned_per_s", "250000.0")];
+        for (parameters, title) in [
+            (&[("oneself", "true")][..], "Latency to oneself, 8 B"),
+            (&planned[..], "Latency at a rate, 8 B, 250000 messages/s"),
+            (&drain[..], "Latency, 8 B, reverse"),
+        ] {
+            let named = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            run.entries[0].key.parameters = named.collect();
+            assert_eq!(figures(&run)[0].title, title);
         }
     }
 

@@ -209,10 +209,10 @@ impl Report {
             return "no operation, no cost".into();
         };
         let stopped = cost.plain_stopped_after.map_or(String::new(), |steps| {
-            format!(" (the first {} operations)", show_count(steps as u64))
+            format!(" over the first {} operations, given up there", show_count(steps as u64))
         });
         format!(
-            "{} ns an operation here; plain lists {} ns{stopped}, {} entries walked a search",
+            "{} ns an operation here; plain lists {} ns{stopped}; {} entries walked a search",
             show_3(cost.ns_per_operation),
             show_3(cost.plain_ns_per_operation),
             show_3(cost.plain_entries_per_search),
