@@ -12,14 +12,11 @@ use std::path::Path;
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
 use crate::runs::Run;
-use crate::table::shorten;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 
 /// Curves that a reader can tell apart on a chart; more of them make another.
 const LINES_MAX: usize = 8;
-/// As much of a command line as fits above a chart.
-const COMMAND_CHARS: usize = 110;
 
 /// A curve; points in order of x.
 #[derive(Clone, PartialEq, Debug)]
@@ -59,8 +56,7 @@ pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
 /// The command line of this process, for a chart's heading.
 pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| one_line(word.display()));
-    let line = std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
-    shorten(&line, COMMAND_CHARS)
+    std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The charts of a run: one for each test in it.

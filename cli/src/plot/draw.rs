@@ -13,6 +13,8 @@ const PANEL: (u32, u32) = (880, 500);
 /// Above the charts: a line of heading each, and air.
 const HEAD_PX: u32 = 24;
 const HEAD_LINE_PX: u32 = 20;
+/// As much of a line of heading as fits above one chart.
+const HEAD_CHARS: usize = 110;
 /// The legend: what is beside a name, a character of it, and how many are shown.
 const LEGEND_PX: u32 = 44;
 const LEGEND_CHAR_PX: u32 = 7;
@@ -73,7 +75,8 @@ fn draw(
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
     for (line, y) in heading.iter().zip((16..).step_by(20)) {
-        root.draw(&Text::new(line.clone(), (24, y), text(13, MUTED)))?;
+        let line = shorten(line, HEAD_CHARS * columns as usize);
+        root.draw(&Text::new(line, (24, y), text(13, MUTED)))?;
     }
     let (_, body) = root.split_vertically(head_px(heading));
     let rows = figures.len().div_ceil(columns as usize).max(1);
@@ -181,4 +184,22 @@ fn panel(figure: &Figure, area: &Area<'_>) -> Drawn {
         legend.draw(&Text::new(shorten(&line.name, LEGEND_CHARS), (34, y), beside))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Scale};
+    use super::*;
+
+    #[test]
+    fn a_heading_is_as_long_as_its_charts_are_wide() {
+        let axis = || Axis { label: String::new(), scale: Scale::Counts };
+        let (x, y, title) = (axis(), axis(), String::new());
+        let figure = Figure { title, x, y, lines: Vec::new(), markers: false };
+        let heading = ["x".repeat(300)];
+        for (figures, shown) in [(1, 107), (2, 217), (3, 217)] {
+            let svg = render(&vec![figure.clone(); figures], &heading).unwrap();
+            assert!(svg.contains(&format!("\n{}...\n", "x".repeat(shown))), "{figures}");
+        }
+    }
 }
