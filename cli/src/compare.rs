@@ -137,6 +137,8 @@ impl Pair {
 }
 
 fn change(percent: f64) -> String {
+    // What rounds to nothing is not slower or faster: there is no -0.0.
+    let percent = (percent * 10.0).round() / 10.0 + 0.0;
     if percent.abs() < CHANGE_MAX { format!("{percent:+.1}") } else { format!("{percent:+.0e}") }
 }
 
@@ -305,13 +307,10 @@ impl Comparison {
         );
         for (only, which) in [(&self.only_old, "old"), (&self.only_new, "new")] {
             if let Some(first) = only.first() {
-                writeln!(
-                    sum,
-                    "# alone       {} only in {which}: {}, ...",
-                    only.len(),
-                    shorten(first, WHAT_CHARS)
-                )
-                .expect("a String takes all");
+                let (count, first) = (only.len(), shorten(first, WHAT_CHARS));
+                let more = if count > 1 { ", ..." } else { "" };
+                writeln!(sum, "# alone       {count} only in {which}: {first}{more}")
+                    .expect("a String takes all");
             }
         }
         out + &style.block(&sum)
@@ -444,6 +443,12 @@ mod tests {
             }
         }
         assert!((200..3_800).contains(&read), "{read}");
+    }
+
+    #[test]
+    fn changes_are_short() {
+        let shown = [0.04, -0.04, -0.05, 999_999.0, -4e22].map(change);
+        assert_eq!(shown, ["+0.0", "+0.0", "-0.1", "+999999.0", "-4e22"]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::plot;
 use crate::trace::Trace;
+use crate::units::{show_3, show_count};
 
 /// The command.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
@@ -127,4 +128,10 @@ fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
 /// `part / whole`; of nothing, nothing.
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A mean number of entries.
+fn show_entries(mean: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count's mean")]
+    if mean < 1000.0 { show_3(mean) } else { show_count(mean.round() as u64) }
 }

@@ -79,9 +79,9 @@ fn the_exit_status_is_what_help_says() {
     let help = tagperf("compare --help");
     let help = text(&help.stdout);
     for line in [
-        "  0  no result is slower by more than --fail-if-slower, beyond noise\n",
-        "  1  at least one is, or the output could not be written\n",
-        "  2  bad usage or input, or the runs have no result in common\n",
+        "Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise\n",
+        "             1  at least one is, or the output could not be written\n",
+        "             2  bad usage or input, or the runs have no result in common\n",
     ] {
         assert!(help.contains(line), "{help}");
     }

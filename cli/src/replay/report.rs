@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::census::{Census, Classes, Operations};
 use super::cost::Cost;
 use super::depth::{Count, Depth, Outcome};
-use super::ratio;
 use super::timeline::{Peak, Timeline};
 use super::verdict::{Evidence, Verdict};
 use super::walks::Walks;
+use super::{ratio, show_entries};
 use crate::failure::Failure;
 use crate::plot;
 use crate::units::{show_3, show_count};
@@ -215,7 +215,7 @@ impl Report {
             "{} ns an operation here; plain lists {} ns{stopped}; {} entries walked a search",
             show_3(cost.ns_per_operation),
             show_3(cost.plain_ns_per_operation),
-            show_3(cost.plain_entries_per_search),
+            show_entries(cost.plain_entries_per_search),
         )
     }
 }

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::census::Classes;
 use super::depth::{Depth, Outcome};
-use super::ratio;
 use super::timeline::Peak;
 use super::walks::Walks;
+use super::{ratio, show_entries};
 use crate::units::{show_3, show_count, show_size};
 
 /// Entries that a search may walk before it shows: a few cache lines, some ten ns.
@@ -69,7 +69,7 @@ impl Evidence<'_> {
         }
         let (walked, deep) =
             (self.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
-        let entries = format!("{} entries a search", show_3(walked));
+        let entries = format!("{} entries a search", show_entries(walked));
         if walked > MANY {
             format!("depth costs: a plain list walks {entries}; an index is needed")
         } else if walked > FEW {
@@ -190,7 +190,7 @@ impl Evidence<'_> {
         let worth_a_word = |entries| 100.0 * ratio(entries, walks.entries()) >= WALKING_PERCENT;
         let causes = causes.into_iter().filter(|((entries, _), ..)| worth_a_word(*entries));
         let said = causes.map(|((entries, searches), what, (most, list))| {
-            let each = show_3(ratio(entries, searches));
+            let each = show_entries(ratio(entries, searches));
             format!("{what} walks {each} of up to {} {list}", show_count(most))
         });
         said.collect()
