@@ -65,7 +65,9 @@ Examples:
   tagperf replay - --matches - < app.trace 2> report.txt";
 
 const COMPARE_EXAMPLES: &str = "\
-Exit status: 0 same or faster, 1 something is slower, 2 bad usage or input
+Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
+             1  at least one is, or the output could not be written
+             2  bad usage or input, or the runs have no result in common
 
 Examples:
   tagperf lat --json old.json; ...; tagperf lat --json new.json

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::args::{Common, report as args};
 use crate::compare::Comparison;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::json::{Document, Matching, Row};
 use crate::output::{Output, to_stdout};
 use crate::plot;
@@ -57,12 +58,8 @@ impl Report {
             let right = "--json FILE with them, or --json-stream, would be right";
             return Err(Failure::Usage(format!("{form} has no place for --histogram; {right}")));
         }
-        if let (Some(json), Some(plot)) = (&common.json, &options.plot)
-            && json == plot
-        {
-            let name = one_line(json.display());
-            return Err(Failure::Usage(format!("--json and --plot both go to {name}")));
-        }
+        let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
+        files::apart(&[], &outputs)?;
         let form = match replaced {
             Some("--csv") => Form::Csv(csv::Csv::default()),
             Some("--osu") => Form::Osu(osu::Osu::default()),

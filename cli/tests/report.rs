@@ -287,7 +287,7 @@ fn charts_are_drawn() {
             &["Latency by message size", "p50", "\n4K\n", "half the round trip"][..],
         ),
         ("bw --sizes 1..4K", &["Bandwidth by message size", "MB/s", "\n1K\n"]),
-        ("lat --sizes 8 --posted-depth 5", &["Latency, 8 B, posted_depth 5", "99 %"]),
+        ("lat --sizes 8 --posted-depth 5", &["Latency, 8 B, 5 posted", "99 %"]),
         ("rate", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
     ] {
         let file = Scratch::new(&format!("chart-{}.svg", args.len()));
