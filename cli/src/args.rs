@@ -2,6 +2,7 @@
 
 mod depth;
 mod host;
+pub(crate) mod hw_tags;
 mod pin;
 pub(crate) mod report;
 
