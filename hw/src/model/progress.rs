@@ -105,7 +105,6 @@ impl<D: Device> Model<D> {
         let nic = &self.nic;
         let at = self.going.iter().position(|(peer, _)| nic.is_quiet(QueuePair(peer.0)))?;
         let (peer, reason) = self.going.swap_remove(at);
-        self.nic.forget(QueuePair(peer.0));
         Some(Found::Plain(Event::PeerDown { peer, reason }))
     }
 
