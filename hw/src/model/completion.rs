@@ -7,7 +7,7 @@ use std::ops::BitOr;
 use super::Handle;
 
 /// A queue pair, as the host numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePair(pub u32);
 
 /// `enum ibv_wc_opcode`, as far as a tag-matching queue reports it.

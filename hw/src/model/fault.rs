@@ -28,12 +28,12 @@ pub enum Fault {
     },
     /// An operation's count is ahead of the completions that the host has taken, or behind what it said
     /// before.
-    #[error("a count of {given}, after {told}, with {taken} taken")]
+    #[error("a count of {given}, after {before}, with {taken} taken")]
     CountNotTaken {
         /// What the operation says.
         given: u16,
-        /// What was said before.
-        told: u16,
+        /// What the operation before it said.
+        before: u16,
         /// How far the completion queue was read.
         taken: u16,
     },

@@ -93,10 +93,6 @@ impl List {
         }
     }
 
-    pub(super) fn contains(&self, handle: Handle) -> bool {
-        self.entries.iter().any(|entry| entry.handle == handle)
-    }
-
     /// Takes out the first active entry that a tag matches: the entry's tag is not masked, as
     /// `ibv_post_srq_ops(3)` has it.
     pub(super) fn take_match(&mut self, tag: u64) -> Option<Entry> {

@@ -2,7 +2,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `nic` | the NIC and its driver: what it decides |
+//! | `nic` | the NIC and its driver: operations, time, completions |
+//! | `arrive` | a message comes in: what the NIC makes of it |
+//! | `failing` | READs and FINs that end, queue pairs that fail |
 //! | `knobs` | settings: sizes, and what the NIC does where it may choose |
 //! | `operation` | adds, deletes and syncs, and the queue in which they wait |
 //! | `slots` | the driver's table of entries |
@@ -12,6 +14,8 @@
 //! | `transfers` | READ and FIN of a matched rendezvous |
 //! | `fault` | rules that the host has broken |
 //! | `device` | [`Model`]: the NIC on a device |
+//! | `progress` | what its poll does |
+//! | `landing` | where the bytes of a message go |
 //! | `held` | its list, as the engine sees it |
 //!
 //! # Rules, and where they come from
@@ -60,24 +64,29 @@
 //! # Ok::<(), tagmatch_hw::DeviceError>(())
 //! ```
 
+mod arrive;
 mod completion;
 mod device;
+mod failing;
 mod fault;
 mod held;
 mod knobs;
+mod landing;
 mod list;
 mod nic;
 mod operation;
+mod progress;
 mod queues;
 mod random;
 mod slots;
 mod transfers;
 
+pub use arrive::{Arrival, Verdict};
 pub use completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 pub use device::Model;
 pub use fault::Fault;
 pub use knobs::{Chance, Delay, FLOOR, Knobs, ModelConfig, SYNC_LIMIT, Wake};
-pub use nic::{Arrival, Nic, Verdict};
+pub use nic::Nic;
 pub use operation::{Operation, OperationKind, PostError};
 pub use slots::Handle;
 pub use transfers::{HEADERS_BYTES, Work};

@@ -106,15 +106,6 @@ impl Commands {
         self.waiting.is_empty()
     }
 
-    /// Whether the entry's add waits to be taken up.
-    pub(super) fn is_adding(&self, handle: Handle) -> bool {
-        let adds = |command: &Command| {
-            command.handle == Some(handle)
-                && matches!(command.operation.kind, OperationKind::Add { .. })
-        };
-        self.waiting.iter().any(adds)
-    }
-
     pub(super) fn push(&mut self, operation: Operation, handle: Option<Handle>, due: u64) {
         self.waiting.push_back(Command { operation, handle, number: self.posted, due });
         self.posted += 1;

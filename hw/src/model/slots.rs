@@ -23,6 +23,7 @@ struct Slot {
     /// data, or a delete), and one of each operation with an answer. mlx5 calls it `expect_cqe`.
     owed: u8,
     is_deleting: bool,
+    is_matched: bool,
 }
 
 /// Slots are reused in the order in which they became free, as in mlx5.
@@ -34,7 +35,8 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(count: u32) -> Self {
-        let slot = |index| Slot { handle: Handle(index), owed: 0, is_deleting: false };
+        let slot =
+            |index| Slot { handle: Handle(index), owed: 0, is_deleting: false, is_matched: false };
         Slots { slots: (0..count).map(slot).collect(), free: (0..count as usize).collect() }
     }
 
@@ -44,6 +46,7 @@ impl Slots {
         slot.handle.0 = slot.handle.0.wrapping_add(1 << 16);
         slot.owed = 1 + u8::from(is_answered);
         slot.is_deleting = false;
+        slot.is_matched = false;
         Some(slot.handle)
     }
 
@@ -53,6 +56,18 @@ impl Slots {
 
     pub(super) fn is_deleting(&self, handle: Handle) -> bool {
         self.is_taken(handle) && self.slots[handle.slot()].is_deleting
+    }
+
+    /// The NIC has matched the entry.
+    pub(super) fn set_matched(&mut self, handle: Handle) {
+        if self.is_taken(handle) {
+            self.slots[handle.slot()].is_matched = true;
+        }
+    }
+
+    /// Whether the entry was matched, or has ended.
+    pub(super) fn is_matched(&self, handle: Handle) -> bool {
+        !self.is_taken(handle) || self.slots[handle.slot()].is_matched
     }
 
     /// A delete was posted. Without an answer, the driver counts the entry as ended at once.
