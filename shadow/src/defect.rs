@@ -34,8 +34,34 @@ pub enum Defect {
     AgainOldestFirst,
     /// Messages that came up and wait to be searched for don't count in the phase.
     PhaseBySearched,
+    /// A message of the list takes an entry that is being deleted for somebody else.
+    TakeWhileCancelled,
     /// Who waits on a receive isn't looked at when it leaves.
     ForgetToPromote,
+}
+
+#[cfg(feature = "defects")]
+impl Defect {
+    /// All of them.
+    pub const ALL: [Defect; 17] = [
+        Defect::IgnorePhases,
+        Defect::ActivateEarly,
+        Defect::FreeAtFirstCompletion,
+        Defect::LostIsCancelled,
+        Defect::SkipC1,
+        Defect::C1ByBucket,
+        Defect::C1BlindToInactive,
+        Defect::DeliverOtherDeviceAtOnce,
+        Defect::CountBeforeWithdraw,
+        Defect::AddBeforeWithdraw,
+        Defect::ForgetSync,
+        Defect::NoReserve,
+        Defect::StaleCountInAdd,
+        Defect::AgainOldestFirst,
+        Defect::PhaseBySearched,
+        Defect::TakeWhileCancelled,
+        Defect::ForgetToPromote,
+    ];
 }
 
 /// The one that is planted, if any.

@@ -165,7 +165,7 @@ impl Shadow {
     fn wait_again(&mut self, id: u32) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.age;
-        receive.place = Place::Waiting(Why::Phase, None);
+        receive.place = Place::Waiting(None);
         self.waiting.ready(age, id);
         self.block(id);
     }

@@ -34,6 +34,10 @@
 //! did not match it, so the entry was not active and, until the count is raised, can't be. The entry's
 //! delete goes before any other operation and carries the count from before.
 //!
+//! An entry whose delete is under way for a cancel or a message of C2 can't be taken any more: the delete may
+//! be done, and the NIC may since have given younger receives messages that came before this one. Who finds it
+//! waits for the answer, which can only be that the delete won, and searches on.
+//!
 //! # Promotion
 //! Receives that could not be added wait until what was in their way is gone, and are looked at in order
 //! of posting, at most [`LOOKS_MAX`] per event. A full list never stops anything.

@@ -6,7 +6,7 @@ use crate::queue::Sent;
 use crate::shadow::{Entry, Place};
 use crate::table::{State, Step};
 use crate::waiting::Hold;
-use crate::{Shadow, Why};
+use crate::{Removal, Shadow, Why};
 
 /// Candidates that are looked at per event.
 pub const LOOKS_MAX: u32 = 16;
@@ -68,12 +68,8 @@ impl Shadow {
         {
             return Some(op);
         }
-        if let Some(&slot) = self.removals.front() {
-            let Entry { state, handle, .. } = self.entries[slot as usize];
-            // An operation without an answer counts until a later one is answered: room for that one,
-            // an ADD and its delete, must remain.
-            let silent = state.next(Step::Withdraw).is_some() && self.queue.room() >= 2;
-            return Some(Op::Delete { handle, slot, answer: !silent, count: self.count() });
+        if let Some(op) = self.delete_due() {
+            return Some(op);
         }
         // A message that came up and isn't searched for would make it miss its phase.
         if !self.counters.broken
@@ -82,10 +78,41 @@ impl Shadow {
         {
             return Some(op);
         }
+        self.sync_due()
+    }
+
+    fn delete_due(&self) -> Option<Op> {
+        let slot = *self.removals.front()?;
+        let Entry { state, handle, .. } = self.entries[slot as usize];
+        // An operation without an answer counts until a later one is answered: room for that one,
+        // an ADD and its delete, must remain.
+        let silent = state.next(Step::Withdraw).is_some() && self.queue.room() >= 2;
+        Some(Op::Delete { handle, slot, answer: !silent, count: self.count() })
+    }
+
+    /// A count that must be told and that no other operation tells.
+    fn sync_due(&mut self) -> Option<Op> {
         // The NIC is ahead of what came up here: half the distance is left to it.
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
-        let sync = due && self.queue.room() > 0 && !self.planted.is(Defect::ForgetSync);
-        sync.then(|| Op::Sync { count: self.count() })
+        if !due || self.counters.broken || self.planted.is(Defect::ForgetSync) {
+            return None;
+        }
+        // Room for an ADD and its delete must remain where nothing else would be answered, ever. An
+        // empty list need not know: the next ADD tells it.
+        let room = self.queue.room();
+        if room >= 3 || room >= 1 && self.queue.has_reserved() {
+            return Some(Op::Sync { count: self.count() });
+        }
+        // Operations without an answer count until one with an answer: an entry gives its own, the
+        // youngest, which no other in the list comes after.
+        if room == 0 && self.queue.due().is_none() {
+            let age = |slot: u32| self.receive_age(self.entries[slot as usize].id);
+            let slots = (0..).zip(&self.entries).filter(|(_, e)| e.state == State::Active);
+            let youngest = slots.map(|(slot, _)| slot).max_by_key(|slot| age(*slot))?;
+            self.ask(youngest, Removal::Again);
+            return self.delete_due();
+        }
+        None
     }
 
     /// The NIC has taken the operation; of an ADD, its name for the entry.
@@ -111,10 +138,7 @@ impl Shadow {
                 self.stalled = true;
             }
             (Op::Add { id, .. }, Refusal::Buffer) => self.keep(id, Why::Memory),
-            (Op::Add { id, .. }, Refusal::ListFull) => {
-                self.full = true;
-                self.set_why(id, Why::ListFull);
-            }
+            (Op::Add { .. }, Refusal::ListFull) => self.full = true,
             _ => self.stalled = true,
         }
     }
@@ -163,7 +187,6 @@ impl Shadow {
     fn promote(&mut self) -> Option<Op> {
         while let Some(id) = self.waiting.first().filter(|_| self.looks > 0) {
             if !self.has_room() {
-                self.set_why(id, Why::ListFull);
                 return None;
             }
             self.looks -= 1;
@@ -185,7 +208,7 @@ impl Shadow {
         match self.policy.source(&pattern) {
             Source::Listed => {}
             Source::Unknown(source) => {
-                self.hold(id, Hold::Source(source), Why::Source);
+                self.hold(id, Hold::Source(source));
                 return false;
             }
             Source::Elsewhere => {
@@ -200,14 +223,14 @@ impl Shadow {
             crate::order::Blocker { id, age: receive.age, pattern: receive.pattern }
         });
         let Some(blocker) = self.order.blocker(age, &pattern, blockers) else { return true };
-        self.hold(id, Hold::Receive(blocker.id), Why::Order);
+        self.hold(id, Hold::Receive(blocker.id));
         false
     }
 
-    fn hold(&mut self, id: u32, hold: Hold, why: Why) {
+    fn hold(&mut self, id: u32, hold: Hold) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.age;
-        receive.place = Place::Waiting(why, Some(hold));
+        receive.place = Place::Waiting(Some(hold));
         self.waiting.hold(hold, age, id);
     }
 
@@ -215,14 +238,8 @@ impl Shadow {
     fn keep(&mut self, id: u32, why: Why) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.age;
-        let Place::Waiting(_, hold) = receive.place else { return };
+        let Place::Waiting(hold) = receive.place else { return };
         receive.place = Place::Software(why);
         self.waiting.remove(hold, age);
-    }
-
-    fn set_why(&mut self, id: u32, why: Why) {
-        if let Some(Place::Waiting(old, _)) = self.receive(id).map(|receive| &mut receive.place) {
-            *old = why;
-        }
     }
 }

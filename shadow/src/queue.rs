@@ -36,6 +36,10 @@ impl Queue {
         self.reserved -= 1;
     }
 
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.reserved > 0
+    }
+
     /// Operations that can go besides those kept back.
     pub(crate) fn room(&self) -> usize {
         self.operations.saturating_sub(self.sent.len() + self.reserved)

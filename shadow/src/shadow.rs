@@ -70,7 +70,7 @@ pub(crate) enum Place {
     /// In software for good.
     Software(Why),
     /// In software until the NIC can have it.
-    Waiting(Why, Option<Hold>),
+    Waiting(Option<Hold>),
     /// In the NIC.
     Entry(u32),
 }
@@ -101,7 +101,9 @@ pub enum Take {
         /// Why the NIC did not match the message.
         why: Why,
     },
-    /// Wait until the NIC has said whether it gave the receive another message.
+    /// Wait, and with it all that its sender sent after it, until the receive has left the list: the NIC
+    /// is asked whether it gave it another message. A message that came up through the list may have
+    /// to wait, too: for a receive whose delete is under way for somebody else.
     Wait,
 }
 
@@ -154,7 +156,7 @@ impl Shadow {
     /// A receive was posted, the youngest of all. `usable`: its buffer can be given to a NIC. Ids are
     /// indexes of a table: memory goes up to the largest. One that is in use is forgotten first.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
-        self.looks = LOOKS_MAX;
+        self.event();
         self.forget(id);
         let why = match self.policy.refuses(pattern, length, usable) {
             None if self.counters.broken => Some(Why::Off),
@@ -166,8 +168,7 @@ impl Shadow {
             Some(why) => Place::Software(why),
             None => {
                 self.waiting.ready(age, id);
-                let why = if self.has_room() { Why::Phase } else { Why::ListFull };
-                Place::Waiting(why, None)
+                Place::Waiting(None)
             }
         };
         let index = id as usize;
@@ -182,22 +183,30 @@ impl Shadow {
     /// Software found the receive to be the first match of a message, which came up through the list
     /// or not. A receive that isn't known counts as one in software.
     pub fn take(&mut self, id: u32, through_list: bool) -> Take {
-        self.looks = LOOKS_MAX;
+        self.event();
         match self.place(id) {
-            None => Take::Software(Why::Off),
-            Some(Place::Software(why) | Place::Waiting(why, _)) => {
+            Some(Place::Entry(slot)) => self.take_entry(id, slot, through_list),
+            _ => {
+                let why = self.why(id).unwrap_or(Why::Off);
                 self.forget(id);
                 self.counters.in_software(why);
                 Take::Software(why)
             }
-            Some(Place::Entry(slot)) => self.take_entry(id, slot, through_list),
         }
     }
 
     fn take_entry(&mut self, id: u32, slot: u32, through_list: bool) -> Take {
-        let hasty = self.planted.is(Defect::DeliverOtherDeviceAtOnce);
         let Entry { state, handle, removal, .. } = self.entries[slot as usize];
+        let is_sent = removal.is_some() && !state.may_be_deleted();
+        let hasty = self.planted.is(Defect::DeliverOtherDeviceAtOnce);
         let next = state.next(Step::Take).or(hasty.then_some(State::Dropping));
+        if is_sent && removal > Some(Removal::Again) && !self.planted.is(Defect::TakeWhileCancelled)
+        {
+            // The delete may be done, and younger receives may have got older messages since: who
+            // asked first has it.
+            self.counters.waited += 1;
+            return Take::Wait;
+        }
         let Some(next) = next.filter(|_| through_list || hasty) else {
             // An active entry would have matched a message of the list: the NIC has broken its rules.
             self.counters.broken |= through_list;
@@ -240,7 +249,7 @@ impl Shadow {
 
     /// The user wants the receive back.
     pub fn cancel(&mut self, id: u32) -> Cancel {
-        self.looks = LOOKS_MAX;
+        self.event();
         match self.place(id) {
             None => Cancel::TooLate,
             Some(Place::Entry(slot)) => {
@@ -260,7 +269,7 @@ impl Shadow {
     /// A receive in software ended otherwise. One in the NIC must be [cancelled](Self::cancel); nothing
     /// happens to it here.
     pub fn end(&mut self, id: u32) {
-        self.looks = LOOKS_MAX;
+        self.event();
         if !matches!(self.place(id), Some(Place::Entry(_))) {
             self.forget(id);
         }
@@ -282,7 +291,12 @@ impl Shadow {
     #[must_use]
     pub fn why(&self, id: u32) -> Option<Why> {
         match self.place(id)? {
-            Place::Software(why) | Place::Waiting(why, _) => Some(why),
+            Place::Software(why) => Some(why),
+            Place::Waiting(Some(Hold::Receive(_))) => Some(Why::Order),
+            Place::Waiting(Some(Hold::Source(_))) => Some(Why::Source),
+            Place::Waiting(None) if self.counters.broken => Some(Why::Off),
+            Place::Waiting(None) if !self.has_room() => Some(Why::ListFull),
+            Place::Waiting(None) => Some(Why::Phase),
             Place::Entry(_) => None,
         }
     }
@@ -313,7 +327,7 @@ impl Shadow {
 
 /// What the rules are made of.
 impl Shadow {
-    /// An event of the list: what the NIC refused may be tried again.
+    /// Something happened: what the NIC refused may be tried again.
     pub(crate) fn event(&mut self) {
         self.looks = LOOKS_MAX;
         self.stalled = false;
@@ -321,6 +335,10 @@ impl Shadow {
 
     pub(crate) fn receive(&mut self, id: u32) -> Option<&mut Receive> {
         self.receives.get_mut(id as usize)?.as_mut()
+    }
+
+    pub(crate) fn receive_age(&self, id: u32) -> Option<Age> {
+        Some(self.receives.get(id as usize)?.as_ref()?.age)
     }
 
     fn place(&self, id: u32) -> Option<Place> {
@@ -389,7 +407,7 @@ impl Shadow {
         let Some(receive) = self.receives.get_mut(id as usize).and_then(Option::take) else {
             return;
         };
-        if let Place::Waiting(_, hold) = receive.place {
+        if let Place::Waiting(hold) = receive.place {
             self.waiting.remove(hold, receive.age);
         }
         self.counters.receives -= 1;
@@ -402,7 +420,7 @@ impl Shadow {
         let receives = &mut self.receives;
         self.waiting.release(hold, |id| {
             if let Some(Some(receive)) = receives.get_mut(id as usize)
-                && let Place::Waiting(_, hold) = &mut receive.place
+                && let Place::Waiting(hold) = &mut receive.place
             {
                 *hold = None;
             }
