@@ -383,6 +383,9 @@ impl World {
                 }
             }
         }
+        if self.shadow.counters().broken {
+            return Err("the NIC kept its contract, and the shadow gave it up".into());
+        }
         let behind = self.searched - self.told;
         if behind >= u64::from(self.sync_every) && !self.nic.is_near_full() && self.moody == 0 {
             return Err(format!("the NIC was not told of {behind} messages"));

@@ -50,8 +50,8 @@ pub(crate) struct Nic {
     held: Vec<(u32, Held)>,
     count: u16,
     next_handle: u32,
-    /// Operations to be executed, with the receive's pattern and number for an ADD.
-    todo: VecDeque<(Op, Option<(Pattern, usize, u32)>)>,
+    /// Operations to be executed, with the entry of an ADD.
+    todo: VecDeque<(Op, Option<Listed>)>,
     /// Per operation without an answer that was delivered: whether it will have one.
     outstanding: VecDeque<bool>,
     decisions: VecDeque<Decision>,
@@ -125,8 +125,16 @@ impl Nic {
             Op::Sync { .. } => {}
         }
         self.outstanding.push_back(answer);
-        let named = receive.zip(handle).map(|((pattern, receive), h)| (pattern, receive, h));
-        self.todo.push_back((op, named));
+        let entry = |((pattern, receive), handle, slot)| Listed {
+            slot,
+            handle,
+            pattern,
+            receive,
+            active: false,
+        };
+        let slot = if let Op::Add { slot, .. } = op { slot } else { 0 };
+        let add = receive.zip(handle).map(|(receive, handle)| entry((receive, handle, slot)));
+        self.todo.push_back((op, add));
         Ok(handle)
     }
 
@@ -144,8 +152,7 @@ impl Nic {
         }
         match op {
             Op::Add { slot, .. } => {
-                let (pattern, receive, handle) = add?;
-                self.list.push(Listed { slot, handle, pattern, receive, active: agrees });
+                self.list.push(Listed { active: agrees, ..add? });
                 self.answers.push_back((Answer::Added { slot }, self.unexpected));
             }
             Op::Delete { slot, handle, answer, .. } => {
