@@ -185,8 +185,9 @@ fn a_message_from_elsewhere_waits_for_the_nic() {
     assert_eq!(shadow.take(7, false), Take::Wait);
     assert_eq!(shadow.cancel(7), Cancel::TooLate);
     assert_eq!(drain(&mut shadow), []);
+    assert_eq!(shadow.slots_in(State::Removing), 1);
     assert_eq!(shadow.deleted(slot), Ok(Deleted::ForMessage { id: 7 }));
-    assert_eq!(shadow.state(slot), Some(State::Free));
+    assert_eq!(shadow.slots_in(State::Free), 4);
 }
 
 #[test]

@@ -103,7 +103,8 @@ impl Nic {
         if self.moody > 0 && rng.below(self.moody) == 0 || self.is_busy() {
             return Err(Refusal::QueueFull);
         }
-        let (answer, mut handle) = (!matches!(op, Op::Sync { .. }), None);
+        let mut add = None;
+        let mut answered = false;
         match op {
             Op::Add { slot, .. } => {
                 if self.held.len() >= self.slots {
@@ -111,31 +112,28 @@ impl Nic {
                 }
                 self.held.push((slot, Held { adding: true, ..Held::default() }));
                 self.next_handle += 1;
-                handle = Some(self.next_handle);
+                let handle = self.next_handle;
+                add = receive.map(|(pattern, receive)| Listed {
+                    slot,
+                    handle,
+                    pattern,
+                    receive,
+                    active: false,
+                });
+                answered = true;
             }
             Op::Delete { slot, answer, .. } => {
                 let held = self.held_mut(slot);
                 held.deleting = answer;
                 held.ended |= !answer;
                 self.release();
-                self.outstanding.push_back(answer);
-                self.todo.push_back((op, None));
-                return Ok(None);
+                answered = answer;
             }
             Op::Sync { .. } => {}
         }
-        self.outstanding.push_back(answer);
-        let entry = |((pattern, receive), handle, slot)| Listed {
-            slot,
-            handle,
-            pattern,
-            receive,
-            active: false,
-        };
-        let slot = if let Op::Add { slot, .. } = op { slot } else { 0 };
-        let add = receive.zip(handle).map(|(receive, handle)| entry((receive, handle, slot)));
+        self.outstanding.push_back(answered);
         self.todo.push_back((op, add));
-        Ok(handle)
+        Ok(add.map(|add| add.handle))
     }
 
     pub(crate) fn is_busy(&self) -> bool {
