@@ -384,6 +384,25 @@ fn work_that_nobody_began_ends_with_its_queue_pair() {
 }
 
 #[test]
+fn transfers_that_wait_end_with_their_queue_pair() {
+    let late = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
+    for (read, fin) in [(late, Delay::NONE), (Delay::NONE, late)] {
+        let mut host = with(Knobs { read, fin, ..Knobs::default() });
+        for wr_id in 1..=5 {
+            host.add(wr_id, wr_id, 0);
+            let from = if wr_id == 5 { 6 } else { 4 };
+            assert_eq!(host.arrive(from, &rendezvous(wr_id, 0, 100), None), Verdict::Rendezvous);
+        }
+        host.work();
+        host.nic.queue_pair_down(QueuePair(4));
+        let seen = received(host.completions());
+        let flushed = seen.iter().filter(|c| c.status == WcStatus::FlushError).map(|c| c.wr_id);
+        assert_eq!(flushed.collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!((host.fins.len(), host.nic.slots_taken()), (1, 0));
+    }
+}
+
+#[test]
 fn messages_that_are_none_end_their_queue_pair() {
     let eager_head = model_host::eager(1, b"");
     let request = rendezvous(1, 0, 1);
