@@ -160,7 +160,7 @@ fn a_message_of_the_list_withdraws_with_the_count_of_before() {
     let mut shadow = shadow();
     post(&mut shadow, 0, &exact(1));
     shadow.came_up();
-    assert_eq!(shadow.take(0, true), Take::Reclaim { handle: 100, why: Why::Phase });
+    assert_eq!(shadow.take(0, true), Take::Reclaim { slot: 0, handle: 100, why: Why::Phase });
     shadow.searched();
     shadow.post(1, &exact(1), LONG, true);
     let op = shadow.next_op().unwrap();
