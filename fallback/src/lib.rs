@@ -40,6 +40,7 @@
 mod core;
 mod counters;
 mod credit;
+mod defect;
 mod engine;
 mod error;
 mod message;
@@ -54,6 +55,8 @@ pub mod wire;
 
 pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
+#[cfg(feature = "defects")]
+pub use defect::Defect;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};

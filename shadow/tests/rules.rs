@@ -18,8 +18,6 @@ fn config() -> ShadowConfig {
         threshold: 1024,
         read_max: 1 << 20,
         source_bits: TagMask(0xf0),
-        #[cfg(feature = "defects")]
-        defect: None,
     }
 }
 

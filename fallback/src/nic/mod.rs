@@ -27,6 +27,7 @@ use tagmatch_soft::Pattern;
 
 use crate::EngineConfig;
 use crate::core::{Core, Todo};
+use crate::defect::Defect;
 use crate::request::Status;
 use crate::slab::{Key, Slab};
 use crate::wire::AppCtx;
@@ -191,7 +192,10 @@ impl Core {
         if entry.is_bounced {
             let users = request.buffer.as_mut_slice().unwrap_or_default();
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let fits = length.min(users.len()).min(buffer.len());
+            let mut fits = length.min(users.len()).min(buffer.len());
+            if self.planted.is(Defect::ForgetBounce) {
+                fits = 0;
+            }
             users[..fits].copy_from_slice(&buffer[..fits]);
             nic.bounce.push(buffer);
         } else {

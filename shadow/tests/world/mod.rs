@@ -99,9 +99,9 @@ impl World {
             threshold: 1024,
             read_max: 1 << 20,
             source_bits: TagMask(0xf0),
-            #[cfg(feature = "defects")]
-            defect,
         });
+        #[cfg(feature = "defects")]
+        defect.into_iter().for_each(|defect| shadow.plant(defect));
         if has_other && rng.below(4) == 0 {
             shadow.other_device();
         }
