@@ -347,10 +347,6 @@ impl Shadow {
         self.receives.get_mut(id as usize)?.as_mut()
     }
 
-    pub(crate) fn receive_age(&self, id: u32) -> Option<Age> {
-        Some(self.receives.get(id as usize)?.as_ref()?.age)
-    }
-
     fn place(&self, id: u32) -> Option<Place> {
         Some(self.receives.get(id as usize)?.as_ref()?.place)
     }

@@ -21,6 +21,7 @@ impl Core {
     pub(crate) fn tag_event(&mut self, event: TagEvent) {
         match event {
             TagEvent::Added { entry } => self.nic_shadow(|shadow| shadow.added(entry)),
+            TagEvent::Synced => self.nic_shadow(Shadow::synced),
             TagEvent::Matched { entry, peer, tag, app_ctx } => {
                 self.nic_matched(entry, peer, Tag(tag), AppCtx(app_ctx))
             }

@@ -236,6 +236,7 @@ impl World {
         let Some(answer) = self.nic.answer() else { return Ok(()) };
         self.say(|| format!("{answer:?}"));
         match answer {
+            Answer::Synced => self.shadow.synced().map_err(|e| e.to_string()),
             Answer::Added { slot } => self.shadow.added(slot).map_err(|e| e.to_string()),
             Answer::Lost { slot } => {
                 let lost = self.shadow.lost(slot).map_err(|e| e.to_string())?;
