@@ -95,6 +95,11 @@ impl<A: Adapter> World<'_, A> {
 
     pub(super) fn rest(&mut self) -> Verdict {
         self.settle()?;
+        for worker in &self.workers {
+            let Some(engine) = &worker.engine else { continue };
+            let held_bytes = engine.counters().unexpected_bytes_now;
+            self.net.borrow().audit(worker.node, held_bytes, false, &self.setup.engine.credit)?;
+        }
         self.oracle.at_rest()
     }
 
@@ -159,6 +164,6 @@ impl<A: Adapter> World<'_, A> {
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
         let node = self.workers[at].node;
         ensure!(left == (0, 0, 0), Memory, "n{node}: messages, bytes, receives left: {left:?}");
-        Ok(())
+        self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
     }
 }
