@@ -18,6 +18,10 @@ pub trait Adapter {
     /// Whether each match is decided in software, at arrival or at post: then it is predicted, and
     /// held to that. Where a NIC decides, only the rules of order hold.
     fn software_decides(&self) -> bool;
+
+    /// Whether the device holds nothing back that a later poll would tell. Until all say so, a run is
+    /// not at rest.
+    fn is_idle(&self, device: &Self::Device) -> bool;
 }
 
 /// Engines on bare wires.
@@ -32,6 +36,10 @@ impl Adapter for Bare {
     }
 
     fn software_decides(&self) -> bool {
+        true
+    }
+
+    fn is_idle(&self, _: &Wire) -> bool {
         true
     }
 }

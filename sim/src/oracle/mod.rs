@@ -281,8 +281,12 @@ impl Oracle {
                     debug_assert_eq!(errno, i32::try_from(self.failures.len()).unwrap_or(0));
                     id.into_iter().for_each(|id| self.messages[id as usize].failed = errno);
                 }
-                if outcome == ReadOutcome::PeerDown {
-                    id.into_iter().for_each(|id| self.messages[id as usize].read_down = true);
+                if let Some(message) = id.map(|id| &mut self.messages[id as usize]) {
+                    message.read_down |= outcome == ReadOutcome::PeerDown;
+                    if outcome == ReadOutcome::Done {
+                        // A NIC had failed before software tried again.
+                        message.failed = 0;
+                    }
                 }
             }
             Note::Down { at, from, tick } => {

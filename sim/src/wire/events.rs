@@ -4,6 +4,10 @@ use tagmatch_hw::DownReason;
 
 use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
 
+/// Keys of rendezvous requests that are remembered: more than can be under way from one peer, which the
+/// receiver's waiting messages bound. Those of discarded messages are never read.
+const KEYS_MAX: usize = 512;
+
 impl Net {
     /// What the worker is told next: any peer's next event, chosen at random.
     pub(super) fn next(&mut self, at: u32) -> Option<Ready> {
@@ -67,6 +71,9 @@ impl Net {
                     let from = end.node;
                     if let Some(key) = key_of(&frame) {
                         end.keys.retain(|&(other, _)| other != key);
+                        if end.keys.len() == KEYS_MAX {
+                            end.keys.remove(0);
+                        }
                         end.keys.push((key, ordinal));
                     }
                     if ordinal != UNTAGGED {

@@ -42,8 +42,8 @@ impl Net {
         let ready = self.clock + self.delay();
         let me = &mut self.nodes[at as usize];
         let end = &mut me.peers[request.peer.index()];
-        let known = end.keys.iter().position(|&(key, _)| key == request.remote.key);
-        let ordinal = known.map_or(UNTAGGED, |index| end.keys.swap_remove(index).1);
+        let known = end.keys.iter().rfind(|&&(key, _)| key == request.remote.key);
+        let ordinal = known.map_or(UNTAGGED, |&(_, ordinal)| ordinal);
         self.notes.push(Note::ReadBegan { at, from: end.node, ordinal, tick });
         me.reads.push(Reading { request, ordinal, ready });
     }
@@ -54,7 +54,8 @@ impl Net {
         let Reading { mut request, ordinal, .. } = me.reads.swap_remove(index);
         let end = &me.peers[request.peer.index()];
         let (from, is_down) = (end.node, end.ends.is_some() || end.link == Link::Down);
-        let fails = std::mem::take(&mut me.fail_reads) > 0;
+        let fails = !is_down && me.fail_reads > 0;
+        me.fail_reads -= u32::from(fails);
         let outcome = if is_down {
             ReadOutcome::PeerDown
         } else if fails {

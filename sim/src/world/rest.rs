@@ -73,12 +73,17 @@ impl<A: Adapter> World<'_, A> {
             for at in 0..self.workers.len() {
                 events += self.turn(at)?;
             }
-            quiet = if events == 0 { quiet + 1 } else { 0 };
+            quiet = if events == 0 && self.is_idle() { quiet + 1 } else { 0 };
             rounds += 1;
             ensure!(rounds < ROUNDS_MAX, Lost, "nothing comes to rest");
         }
         self.net.borrow_mut().hurry = false;
         Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        let mut engines = self.workers.iter().filter_map(|worker| worker.engine.as_ref());
+        engines.all(|engine| self.adapter.is_idle(engine.device()))
     }
 
     fn turn(&mut self, at: usize) -> Result<usize, crate::Violation> {
