@@ -14,14 +14,15 @@ use tagmatch_fallback::{Completion, Engine, RequestId};
 use tagmatch_hw::Address;
 
 use crate::config::WaitPolicy;
-use crate::sync::{Mutex, MutexGuard, Shm};
+use crate::device::WorkerDevice;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Rounds of progress in one call, to leave the device armed for those who sleep on it.
 const REARMS_MAX: usize = 256;
 
 /// What the handles of a worker share.
 pub struct State {
-    pub(crate) engine: Engine<Shm>,
+    pub(crate) engine: Engine<WorkerDevice>,
     /// Who wants to know that a request is over.
     wakers: HashMap<RequestId, Waker>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
@@ -29,7 +30,7 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn new(engine: Engine<Shm>) -> Self {
+    pub(crate) fn new(engine: Engine<WorkerDevice>) -> Self {
         State { engine, wakers: HashMap::new(), sleepers: 0 }
     }
 

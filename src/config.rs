@@ -1,7 +1,9 @@
 //! Settings of a worker.
 
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+use tagmatch_hw::model::ModelConfig;
 use tagmatch_hw::shm::ShmConfig;
+use tagmatch_soft::TagLayout;
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
@@ -28,6 +30,18 @@ impl Default for WaitPolicy {
     }
 }
 
+/// Whether a NIC matches posted receives.
+#[derive(Clone, Debug, Default)]
+pub enum HwTags {
+    /// Software matches all.
+    #[default]
+    Off,
+    /// The model of a tag-matching NIC, in this process, between the worker and its shared memory. Slower
+    /// than software: it is there to develop and test offload without the hardware. Messages to oneself
+    /// don't pass it.
+    Model(ModelConfig),
+}
+
 /// Settings of a worker. The default is right for most.
 ///
 /// ```
@@ -49,6 +63,14 @@ pub struct Config {
     pub unexpected_messages: u64,
     /// Of these, the share that one peer may take: from 1 to 100 percent.
     pub unexpected_peer_percent: u32,
+    /// Who matches posted receives.
+    pub hw_tags: HwTags,
+    /// Bytes from which a receive is worth the NIC's list: below, handing it over costs more than
+    /// matching it. The default is UCX's.
+    pub hw_tags_threshold: u64,
+    /// Where tags have their source. With messages from elsewhere than the NIC's peers, only receives that
+    /// pin their source may be handed to it. A layout other than the runtime's costs speed, nothing else.
+    pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
     /// The shared-memory device.
@@ -62,6 +84,9 @@ impl Default for Config {
             unexpected_bytes: 64 << 20,
             unexpected_messages: 1 << 18,
             unexpected_peer_percent: 50,
+            hw_tags: HwTags::Off,
+            hw_tags_threshold: 1024,
+            layout: TagLayout::MPI,
             wait: WaitPolicy::default(),
             shm: ShmConfig::default(),
         }
@@ -87,6 +112,8 @@ impl Config {
             eager_max: self.eager_max,
             operations_max: u32::MAX,
             credit: CreditConfig { pool, first, peer_max },
+            nic_threshold: self.hw_tags_threshold,
+            source_bits: self.layout.source_mask(),
             seed,
         }
     }

@@ -12,11 +12,11 @@ use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
 use crate::config::Config;
+use crate::device::WorkerDevice;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::message::Message;
 use crate::request::Request;
-use crate::sync::Shm;
 use crate::wait::{ProgressThread, wait_until};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.
@@ -67,7 +67,7 @@ impl<A: Access> WorkerOf<A> {
     /// # Errors
     /// A setting is out of range, or the system refused sockets or memory; the error says which.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let device = Shm::new(config.shm.clone())?;
+        let device = WorkerDevice::new(&config)?;
         // The standard library's keys come from the system's randomness and stay in this process.
         let seed = RandomState::new().build_hasher().finish();
         let address = device.address();

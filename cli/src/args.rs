@@ -2,6 +2,7 @@
 
 mod depth;
 mod host;
+pub(crate) mod hw_tags;
 mod pin;
 pub(crate) mod report;
 
@@ -39,6 +40,8 @@ Examples:
   tagperf replay app.trace --matches -            your application's own matching";
 
 const MEASURE_EXAMPLES: &str = "\
+N may end in K, M or G, binary as sizes: 4K is 4096
+
 Examples:
   tagperf lat --sizes 0..4M --duration 500ms
   tagperf lat --sizes 8 --iters 100000 --pin 0,1 --json lat.json
@@ -49,6 +52,8 @@ Examples:
   tagperf rate --self --threads 1,2";
 
 const DEPTH_EXAMPLES: &str = "\
+N may end in K, M or G, binary as sizes: 4K is 4096
+
 Examples:
   tagperf depth
   tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
@@ -61,7 +66,9 @@ Examples:
   tagperf replay - --matches - < app.trace 2> report.txt";
 
 const COMPARE_EXAMPLES: &str = "\
-Exit status: 0 same or faster, 1 something is slower, 2 bad usage or input
+Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
+             1  at least one is, or the output could not be written
+             2  bad usage or input, or the runs have no result in common
 
 Examples:
   tagperf lat --json old.json; ...; tagperf lat --json new.json
@@ -133,33 +140,40 @@ pub(crate) struct Common {
     pub(crate) report: report::Report,
 }
 
+/// How much is measured.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Effort {
+    /// Round trips (lat, depth) or messages (others; bibw: each way) a row, of each thread
+    #[arg(long, value_name = "N", value_parser = units::count(1..=ITERS_MAX))]
+    pub(crate) iters: Option<u64>,
+    /// Time a row: 1s, 500ms; with --iters the first reached [500ms; depth: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Round trips or messages before it, not counted [1000, at most 50 ms]
+    #[arg(long, value_name = "N", value_parser = units::count(0..=ITERS_MAX))]
+    pub(crate) warmup: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Measure {
     /// Where `tagperf serve` runs (port 13338); without it both sides run here
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
-    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; rate, --rate: 8]
+    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; bw, bibw: 1..4M; rate, --rate: 8]
     #[arg(long, value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
-    /// Round trips (lat) or messages (others; bibw: each way) a size, of each thread
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ITERS_MAX))]
-    pub(crate) iters: Option<u64>,
-    /// Time a size: 1s, 500ms; with --iters the first reached [500ms]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
-    /// The same before it, not counted [1000, at most 50 ms]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
-    pub(crate) warmup: Option<u64>,
-    /// Messages sent before an answer (not lat) [64, at most 1 MiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=WINDOW_MAX))]
+    #[command(flatten)]
+    pub(crate) effort: Effort,
+    /// Messages sent before an answer; lat --rate: under way at most [64, at most 1 MiB]
+    #[arg(long, value_name = "N", value_parser = units::count(1..=WINDOW_MAX))]
     pub(crate) window: Option<u64>,
     /// Receives posted first on both sides that never match
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=DEPTH_MAX))]
+    #[arg(value_parser = units::count(0..=DEPTH_MAX))]
     pub(crate) posted_depth: u64,
     /// Messages sent first by both sides that no receive takes
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=DEPTH_MAX))]
+    #[arg(value_parser = units::count(0..=DEPTH_MAX))]
     pub(crate) unexpected_depth: u64,
     /// Share of the posted ones that take any source, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, hide_default_value = true)]
@@ -170,7 +184,7 @@ pub(crate) struct Measure {
     pub(crate) wildcard_recv: bool,
     /// Peers that are connected to each side and stay silent
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=IDLE_MAX))]
+    #[arg(value_parser = units::count(0..=IDLE_MAX))]
     pub(crate) idle_peers: u64,
     /// Threads a side that share its worker, each with its tag; a list: one row each
     #[arg(long, value_name = "N[,N]")]
@@ -317,9 +331,9 @@ mod tests {
         );
         assert_eq!(m.host.unwrap().to_string(), "node7:99");
         assert_eq!(m.sizes.unwrap().0, [0, 1, 2, 4, 8]);
-        assert_eq!((m.iters, m.warmup, m.window), (Some(10), Some(0), Some(4)));
+        assert_eq!((m.effort.iters, m.effort.warmup, m.window), (Some(10), Some(0), Some(4)));
         assert_eq!((m.posted_depth, m.unexpected_depth, m.wildcard), (5, 6, 50));
-        assert_eq!(m.duration, Some(Duration::from_millis(500)));
+        assert_eq!(m.effort.duration, Some(Duration::from_millis(500)));
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
@@ -374,18 +388,71 @@ mod tests {
         );
     }
 
+    /// The command itself and all that users see of its subcommands.
+    fn commands() -> Vec<clap::Command> {
+        use clap::CommandFactory;
+        let mut command = Cli::command();
+        command.build();
+        let shown: Vec<_> =
+            command.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
+        assert_eq!(shown.len(), 9);
+        std::iter::once(command).chain(shown).map(|command| command.term_width(100)).collect()
+    }
+
+    /// What the help of an option must name: the unit of what it takes, by the name of its value.
+    fn units(value: &str) -> &'static [&'static str] {
+        match value {
+            "SIZES" | "SIZE" => &["Bytes a message"],
+            "TIME" => &["500ms"],
+            "PERCENT" => &["percent"],
+            "R" => &["a second"],
+            "LIST" => &["Entries", "in percent", "Orders"],
+            "N" | "N[,N]" => {
+                &["messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles"]
+            }
+            "CPU,CPU" => &["CPU numbers"],
+            "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
+            other => panic!("what does {other} stand for?"),
+        }
+    }
+
+    #[test]
+    fn every_option_has_a_line_in_help() {
+        for mut command in commands() {
+            let (name, page) = (command.get_name().to_owned(), command.render_help().to_string());
+            for option in command.get_arguments() {
+                let Some(long) = option.get_long() else { continue };
+                let line = format!("--{long}");
+                assert!(page.split_whitespace().any(|word| word == line), "{name} {line}:\n{page}");
+                let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.is_empty(), "{name} {line} says nothing");
+                if option.get_action().takes_values() {
+                    let values = option.get_value_names().expect("a value has a name");
+                    let units = units(&values[0]);
+                    assert!(units.iter().any(|unit| help.contains(unit)), "{name} {line}: {help}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn counts_are_typed_alike_everywhere() {
+        let m = measure("lat --iters 2K --warmup 1k --posted-depth 4K --unexpected-depth 1M");
+        assert_eq!((m.effort.iters, m.effort.warmup), (Some(2048), Some(1024)));
+        assert_eq!((m.posted_depth, m.unexpected_depth), (4096, 1 << 20));
+        let m = measure("bw --window 16K --idle-peers 1K");
+        assert_eq!((m.window, m.idle_peers), (Some(1 << 14), 1024));
+        let Some(Command::Depth(depth)) = read("depth --iters 2K --idle-peers 1K").unwrap().command
+        else {
+            panic!("no depth")
+        };
+        assert_eq!((depth.effort.iters, depth.idle_peers), (Some(2048), 1024));
+    }
+
     #[test]
     fn help_fits_a_screen() {
-        use clap::CommandFactory;
-        let mut command = Cli::command().term_width(100);
-        command.build();
-        let names = ["lat", "bw", "bibw", "rate", "depth", "serve", "info", "replay", "compare"];
-        let mut pages = vec![command.render_help().to_string()];
-        for name in names {
-            let page = command.find_subcommand_mut(name).unwrap();
-            pages.push(page.clone().term_width(100).render_help().to_string());
-        }
-        for page in pages {
+        for mut command in commands() {
+            let page = command.render_help().to_string();
             // A tall terminal's; what is measured and what becomes of it are a page of two parts.
             let screen = if page.contains("Results:") { 62 } else { 40 };
             assert!(page.lines().count() <= screen, "{} lines:\n{page}", page.lines().count());

@@ -4,16 +4,27 @@ mod interval;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
 use crate::args::report as args;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::runs::{Entry, Metric, Run};
 use crate::style::Style;
+use crate::table::shorten;
 use crate::units::{show_3, show_count};
 use interval::{CONFIDENCE_PERCENT, Ratio};
+
+/// What a figure (ns, messages/s) of a measurement can be. Others would only make the table as wide as
+/// their digits.
+const FIGURES: RangeInclusive<f64> = 1e-6..=1e15;
+/// Changes beyond this, in percent, are shown as powers of ten.
+const CHANGE_MAX: f64 = 1e6;
+/// Columns for what was measured; who compares more parameters than that has JSON.
+const WHAT_CHARS: usize = 100;
 
 /// The command.
 pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
@@ -21,12 +32,15 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
         let right = "a file for one of them would be right";
         return Err(Failure::Usage(format!("both OLD and NEW are standard input; {right}")));
     }
+    let inputs = [("OLD", &*args.old), ("NEW", &*args.new)];
+    files::apart(&inputs, &[("--json", args.json.as_ref())])?;
     let (old, new) = (Run::read("OLD", &args.old)?, Run::read("NEW", &args.new)?);
     let names = [&args.old, &args.new].map(|path| one_line(path.display()));
     let comparison = Comparison::new(names, &old, &new, args.fail_if_slower)?;
-    let mut people = Output::stdout();
+    // The exit status is for whoever asked, also if the table's reader has seen enough.
+    let mut people = Output::stdout().optional();
     if let Some(path) = &args.json {
-        let mut json = Output::create("--json", path)?;
+        let mut json = Output::create("--json", path)?.optional();
         json.json(&comparison)?;
         if to_stdout(args.json.as_ref()) {
             people = Output::nowhere();
@@ -111,15 +125,39 @@ impl Pair {
     fn cells(&self) -> [String; 5] {
         let interval = self
             .interval_percent
-            .map_or("-".into(), |[low, high]| format!("{low:+.1} .. {high:+.1} %"));
+            .map_or("-".into(), |ends| format!("{} .. {} %", change(ends[0]), change(ends[1])));
         [
-            self.what.clone(),
+            shorten(&self.what, WHAT_CHARS),
             self.shown[0].clone(),
             self.shown[1].clone(),
-            format!("{:+.1} %", self.time_change_percent),
+            format!("{} %", change(self.time_change_percent)),
             interval,
         ]
     }
+}
+
+fn change(percent: f64) -> String {
+    // What rounds to nothing is not slower or faster: there is no -0.0.
+    let percent = (percent * 10.0).round() / 10.0 + 0.0;
+    if percent.abs() < CHANGE_MAX { format!("{percent:+.1}") } else { format!("{percent:+.0e}") }
+}
+
+/// The results of the run called `name`, put together; [`Failure::Usage`] if a figure is absurd.
+fn pooled(name: &str, run: &Run) -> Result<Vec<Entry>, Failure> {
+    let pooled = run.pooled();
+    for entry in &pooled {
+        // A result of 0 is that nothing came through, and is left out of the comparison.
+        let figures = entry.blocks.iter().chain([&entry.value]).filter(|figure| **figure != 0.0);
+        if let Some(absurd) = figures.copied().find(|figure| !FIGURES.contains(figure)) {
+            let (least, most) = (FIGURES.start(), FIGURES.end());
+            return Err(Failure::Usage(format!(
+                "{name}: {absurd:e} is no figure of {}; one from {least:e} to {most:e} would be \
+                 right",
+                shorten(&entry.key.label(), WHAT_CHARS),
+            )));
+        }
+    }
+    Ok(pooled)
 }
 
 /// The figure in the unit of the test's table.
@@ -163,9 +201,9 @@ impl Comparison {
         limit_percent: f64,
     ) -> Result<Self, Failure> {
         let mut earlier: BTreeMap<_, _> =
-            old.pooled().into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+            pooled(&names[0], old)?.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         let (mut results, mut only_new) = (Vec::new(), Vec::new());
-        for entry in new.pooled() {
+        for entry in pooled(&names[1], new)? {
             match earlier.remove(&entry.key) {
                 // A figure of 0 has no ratio to anything.
                 Some(old) if old.metric == entry.metric && old.value > 0.0 && entry.value > 0.0 => {
@@ -177,7 +215,9 @@ impl Comparison {
         let only_old: Vec<_> = earlier.into_keys().map(|key| key.label()).collect();
         let [old_name, new_name] = names;
         if results.is_empty() {
-            let first = |labels: &[String]| labels.first().cloned().unwrap_or_default();
+            let first = |labels: &[String]| {
+                labels.first().map_or("none".into(), |l| shorten(l, WHAT_CHARS))
+            };
             return Err(Failure::Usage(format!(
                 "{old_name} and {new_name} have no result in common ({} there, {} here); runs of \
                  the same test with the same options would be right",
@@ -267,7 +307,9 @@ impl Comparison {
         );
         for (only, which) in [(&self.only_old, "old"), (&self.only_new, "new")] {
             if let Some(first) = only.first() {
-                writeln!(sum, "# alone       {} only in {which}: {first}, ...", only.len())
+                let (count, first) = (only.len(), shorten(first, WHAT_CHARS));
+                let more = if count > 1 { ", ..." } else { "" };
+                writeln!(sum, "# alone       {count} only in {which}: {first}{more}")
                     .expect("a String takes all");
             }
         }
@@ -286,7 +328,7 @@ impl Comparison {
                 self.results.len(),
                 self.old,
                 self.fail_if_slower_percent,
-                worst.what,
+                shorten(&worst.what, WHAT_CHARS),
                 worst.time_change_percent,
             ))),
         }
@@ -371,7 +413,7 @@ mod tests {
             "config": {"cpu": "x", "threads": [1]}, "results": [{"size": 8, "posted_depth": 4,
             "latency_ns": {"min": 1, "p50": 2.5, "p90": 3, "p99": 4, "p999": 5, "max": 6},
             "messages_per_s": 7, "pace": {"planned_per_s": 3}, "blocks": {"latency_ns":
-            [2.0, 3.0, 1e300, 5e-324, 4, 4]}}]});
+            [2.0, 3.0, 1e14, 5e-5, 4, 4]}}]});
         let sound = sound.to_string().into_bytes();
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
@@ -401,6 +443,12 @@ mod tests {
             }
         }
         assert!((200..3_800).contains(&read), "{read}");
+    }
+
+    #[test]
+    fn changes_are_short() {
+        let shown = [0.04, -0.04, -0.05, 999_999.0, -4e22].map(change);
+        assert_eq!(shown, ["+0.0", "+0.0", "-0.1", "+999999.0", "-4e22"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod blocks;
 mod compare;
 mod control;
 mod failure;
+mod files;
 mod histogram;
 mod info;
 mod json;

@@ -38,6 +38,8 @@ pub(crate) enum LinkError {
     /// The other side said something on the control channel, or is gone.
     #[error("the other side wants attention")]
     Attention,
+    #[error("interrupted")]
+    Interrupted,
     #[error("no progress for {} s", .0.as_secs())]
     Stuck(Duration),
 }
@@ -134,9 +136,14 @@ impl<A: Access> Link<A> {
         self.polls_before_yield = POLLS_WHEN_CROWDED;
     }
 
-    /// Connects `count` workers of this process to this one, both ways. They are idle from then on,
-    /// and go when they are dropped.
-    pub(crate) fn meet_idle_peers(&self, count: u64, tag: u64) -> Result<Vec<Worker>, LinkError> {
+    /// Connects `count` workers of this process to this one, both ways, while `go_on`. They are idle
+    /// from then on, and go when they are dropped.
+    pub(crate) fn meet_idle_peers(
+        &self,
+        count: u64,
+        tag: u64,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<Vec<Worker>, LinkError> {
         let tag = Tag(tag);
         let meet = |_| {
             let idle = Worker::new(Config::default())?;
@@ -144,15 +151,16 @@ impl<A: Access> Link<A> {
             let hello = idle.send(peer, tag, Buffer::default());
             let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());
             let theirs = self.worker.recv(Match::tag(tag), Buffer::default());
-            let also = || {
+            let mut go_on = || {
                 idle.progress();
+                self.progress();
+                go_on()
             };
-            let source = self.finish_while(theirs, also)?.status.source;
+            let source = self.finish_while(theirs, &mut go_on)?.status.source;
             let back = self.worker.send(source, tag, Buffer::default());
-            self.finish_while(back, also)?;
-            let also = || self.progress();
-            self.finish_while(hello, also)?;
-            self.finish_while(known, also)?;
+            self.finish_while(back, &mut go_on)?;
+            self.finish_while(hello, &mut go_on)?;
+            self.finish_while(known, &mut go_on)?;
             Ok(idle)
         };
         (0..count).map(meet).collect()
@@ -190,22 +198,24 @@ impl<A: Access> Link<A> {
     /// Waits for a request's end: spins, then yields. Ends early if the control channel wants it.
     #[inline]
     pub(crate) fn finish<T: Output>(&self, request: Request<T, A>) -> Result<T, LinkError> {
-        self.finish_while(request, || ())
+        self.finish_while(request, || true)
     }
 
-    /// The same, with something to do after each poll.
+    /// The same, unless `go_on`, which is asked after each poll, says no.
     #[inline]
-    fn finish_while<T: Output, B: Access>(
+    pub(crate) fn finish_while<T: Output, B: Access>(
         &self,
         mut request: Request<T, B>,
-        mut also: impl FnMut(),
+        mut go_on: impl FnMut() -> bool,
     ) -> Result<T, LinkError> {
         let mut polls = 0u32;
         loop {
             if let Some(result) = request.test() {
                 return Ok(result?);
             }
-            also();
+            if !go_on() {
+                return Err(LinkError::Interrupted);
+            }
             if self.pause(&mut polls) {
                 // What was sent before the other side spoke up is here by now.
                 let last = request.test().ok_or(LinkError::Attention)?;
@@ -312,7 +322,7 @@ mod tests {
     #[test]
     fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
         let link = Unlinked::new(0).unwrap().oneself();
-        let idle = link.meet_idle_peers(3, 1 << 60).unwrap();
+        let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
         let heard = |counters: Counters| counters.posted + counters.unexpected;
         assert_eq!(heard(link.worker.counters()), 3, "one message from each");

@@ -40,7 +40,7 @@ use crate::args::{self, PinChoice};
 use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
 use crate::report::Report;
-pub(crate) use plan::Test;
+pub(crate) use plan::{Test, default_window};
 
 use interrupt::Interrupt;
 use plan::Plan;

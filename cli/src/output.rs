@@ -69,7 +69,7 @@ impl Output {
         let name = one_line(path.display());
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| {
-            let right = "a file that can be written, or - for standard output, would be right";
+            let right = "a file that can be written would be right";
             Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
         })?;
         let to = BufWriter::with_capacity(1 << 16, Fresh { file, is_begun: false });

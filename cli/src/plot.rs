@@ -15,10 +15,8 @@ use crate::runs::Run;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 
-/// Curves that a reader can tell apart; what is beyond is left out and said so.
+/// Curves that a reader can tell apart on a chart; more of them make another.
 const LINES_MAX: usize = 8;
-/// As much of a command line as fits above a chart.
-const COMMAND_CHARS: usize = 110;
 
 /// A curve; points in order of x.
 #[derive(Clone, PartialEq, Debug)]
@@ -58,15 +56,7 @@ pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
 /// The command line of this process, for a chart's heading.
 pub(crate) fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| one_line(word.display()));
-    let line = std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
-    shorten(&line, COMMAND_CHARS)
-}
-
-fn shorten(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars - 3).chain("...".chars()).collect()
+    std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// The charts of a run: one for each test in it.

@@ -4,9 +4,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use crate::report::stream;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::report::stream;
 
 /// Drawing takes some microseconds of a core that may be measuring; so never more often.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -25,7 +26,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// For `steps` measurements; hidden where nobody watches, or where the line would stay. Where it
-    /// `streams`, standard output gets a line of JSON each second.
+    /// `streams`, the stream gets a line of JSON each second.
     pub(crate) fn new(steps: usize, streams: bool) -> Self {
         let watched = std::io::stderr().is_terminal()
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -53,19 +54,23 @@ impl Progress {
         self.drawn = Instant::now();
     }
 
-    /// A measurement goes on; `done` of it, between 0 and 1, is over.
-    pub(crate) fn at(&mut self, what: impl FnOnce() -> String) {
+    /// A measurement goes on. `tell` tells the stream of it.
+    pub(crate) fn at(
+        &mut self,
+        what: impl FnOnce() -> String,
+        tell: impl FnOnce(&str) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let now = Instant::now();
         if self.streams && now - self.told >= stream::PROGRESS {
             self.told = now;
             let position = usize::try_from(self.bar.position()).unwrap_or(usize::MAX);
             let steps = self.bar.length().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let line = stream::progress(&what(), position + 1, steps, now - self.begun);
-            // Where it can't be written, the next result can't either, and says so.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes());
+            tell(&line)?;
         } else if now - self.drawn >= REDRAW && !self.bar.is_hidden() {
             self.draw(what());
         }
+        Ok(())
     }
 
     /// A measurement is over.

@@ -2,8 +2,9 @@
 //!
 //! 1. [`crate::trace`] reads the whole trace; a mistake ends it here, with nothing printed.
 //! 2. `engine` runs it under the clock, a chunk at a time; between chunks `matches` writes what
-//!    matched what, if asked to, and `depth` counts. `census` counts what needs no run.
-//! 3. `cost` runs a short trace again, and compares with plain lists.
+//!    matched what, if asked to, `depth` counts, and so does `walks`, what plain lists would walk.
+//!    `census` counts what needs no run.
+//! 3. `cost` runs a short trace again, and a trace of any length, up to a bound, through `plain` lists.
 //! 4. `timeline` has the depths over the trace, `verdict` says what to make of it.
 //! 5. `report` says it all.
 
@@ -13,39 +14,36 @@ mod depth;
 mod engine;
 mod matcher;
 mod matches;
+mod plain;
+mod rank;
 mod report;
 mod timeline;
 mod verdict;
+mod walks;
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub use matches::write_matches;
 
+use matcher::Matcher as _;
+
 use crate::args;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
 use crate::plot;
 use crate::trace::Trace;
+use crate::units::{show_3, show_count};
 
 /// The command.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
-    let (matches, json) = (args.matches.as_ref(), args.json.as_ref());
-    if to_stdout(matches) && to_stdout(json) {
-        let right = "a file for one of them would be right";
-        return Err(Failure::Usage(format!("both --matches and --json go to -; {right}")));
-    }
+    let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
+    let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
+    files::apart(&[("the trace", &args.trace)], &outputs)?;
     let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
-    let chart = args.plot.as_ref();
-    for (option, path) in [("--matches", matches), ("--json", json), ("--plot", chart)] {
-        if path.is_some_and(|path| same_file(path, &args.trace)) {
-            let right = "another file would be right";
-            return Err(Failure::Usage(format!("{option}: {name} is the trace itself; {right}")));
-        }
-    }
     let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
     let mut out = match matches {
         Some(path) => Some(Output::create("--matches", path)?),
@@ -53,21 +51,22 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     };
     let mut chart = chart.map(|path| plot::create(path)).transpose()?;
     let script = engine::Script::new(&trace);
-    let mut count = depth::Count::new(&script);
+    let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
     let mut record = |step: &engine::Step, event: Option<engine::Event>| {
         count.see(step, event);
+        walker.see(step, event);
         match (&mut out, event) {
             (Some(out), Some(event)) => out.write(|to| matches::write_event(&trace, event, to)),
             _ => Ok(()),
         }
     };
-    let pass =
-        engine::pass(&script, matcher::Indexed::new(), engine::CHUNK, u64::MAX, &mut record)?;
+    let pass = engine::pass(&script, matcher::Indexed::new(), u64::MAX, &mut record)?;
     if let Some(mut out) = out {
         out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
     }
-    let cost = cost::measure(&script, &pass);
-    let report = report::Report::new(name, &census::Census::new(&trace), &count, cost);
+    let walks = walker.walks;
+    let cost = cost::measure(&script, &pass, &walks);
+    let report = report::Report::new(name, &census::Census::new(&trace), &count, &walks, cost);
     if let Some(json) = &mut json {
         json.json(&report)?;
     }
@@ -92,18 +91,25 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
 pub fn check(trace: &Trace) {
     let script = engine::Script::new(trace);
     let mut events = Vec::with_capacity(script.steps.len());
-    let _ = engine::pass(&script, matcher::Plain::default(), 1, u64::MAX, |_, event| {
+    let Ok(plain) = engine::pass(&script, plain::Plain::default(), u64::MAX, |_, event| {
         events.push(event);
         Ok::<(), std::convert::Infallible>(())
     });
-    let (mut wanted, mut count) = (events.into_iter(), depth::Count::new(&script));
-    let Ok(pass) = engine::pass(&script, matcher::Indexed::new(), 1, u64::MAX, |step, event| {
+    let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
+    let mut wanted = events.into_iter();
+    let Ok(pass) = engine::pass(&script, matcher::Indexed::new(), u64::MAX, |step, event| {
         assert_eq!(Some(event), wanted.next(), "plain lists on the right");
         count.see(step, event);
+        walker.see(step, event);
         Ok::<(), std::convert::Infallible>(())
     });
     let (posted, unexpected) = pass.lists.left();
     assert_eq!((posted.len(), unexpected.len()), count.depths);
+    assert_eq!(
+        walker.walks.entries(),
+        plain.lists.work(),
+        "plain lists walked what is on the right"
+    );
 }
 
 fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
@@ -119,13 +125,13 @@ fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
     read.map_err(|error| Failure::Input(format!("{name}:{}: {error}", error.line())))
 }
 
-/// Writing over the trace would lose what can't be recorded again.
-fn same_file(out: &Path, trace: &Path) -> bool {
-    let id = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
-    !is_dash(out) && id(out).is_some() && id(out) == id(trace) && trace.is_file()
-}
-
 /// `part / whole`; of nothing, nothing.
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A mean number of entries.
+fn show_entries(mean: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count's mean")]
+    if mean < 1000.0 { show_3(mean) } else { show_count(mean.round() as u64) }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::args::{Common, report as args};
 use crate::compare::Comparison;
 use crate::failure::{Failure, one_line};
+use crate::files;
 use crate::json::{Document, Matching, Row};
 use crate::output::{Output, to_stdout};
 use crate::plot;
@@ -24,7 +25,7 @@ use crate::style::Style;
 enum Form {
     Table,
     Csv(csv::Csv),
-    Osu,
+    Osu(osu::Osu),
     Stream,
 }
 
@@ -50,15 +51,18 @@ impl Report {
             let right = "a file for --json would be right";
             return Err(Failure::Usage(format!("both --json and {form} go to -; {right}")));
         }
-        if let (Some(json), Some(plot)) = (&common.json, &options.plot)
-            && json == plot
+        if let Some(form @ ("--csv" | "--osu")) = replaced
+            && options.histogram
+            && common.json.is_none()
         {
-            let name = one_line(json.display());
-            return Err(Failure::Usage(format!("--json and --plot both go to {name}")));
+            let right = "--json FILE with them, or --json-stream, would be right";
+            return Err(Failure::Usage(format!("{form} has no place for --histogram; {right}")));
         }
+        let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
+        files::apart(&[], &outputs)?;
         let form = match replaced {
             Some("--csv") => Form::Csv(csv::Csv::default()),
-            Some("--osu") => Form::Osu,
+            Some("--osu") => Form::Osu(osu::Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
         };
@@ -66,9 +70,11 @@ impl Report {
             Some(path) => Some((one_line(path.display()), Run::read("--baseline", path)?)),
             None => None,
         };
+        let out = Output::stdout();
+        let goes_on = common.json.is_some() || options.plot.is_some() || baseline.is_some();
         Ok(Self {
             form,
-            out: Output::stdout(),
+            out: if goes_on { out.optional() } else { out },
             histogram: options.histogram,
             plot: options.plot.as_deref().map(plot::create).transpose()?,
             baseline,
@@ -91,7 +97,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(csv) => self.out.print(&csv.heading()),
-            Form::Osu => self.out.print(&osu::heading(document.test())),
+            Form::Osu(osu) => self.out.print(&osu.heading(document.test())),
             Form::Stream => self.out.json(&stream::start(document)),
         }
     }
@@ -106,7 +112,7 @@ impl Report {
         match &mut self.form {
             Form::Table => Ok(()),
             Form::Csv(_) => self.out.print(&csv::row(document, row)),
-            Form::Osu => self.out.print(&osu::row(document.test(), row)),
+            Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }
     }
@@ -124,12 +130,17 @@ impl Report {
         }
     }
 
-    /// All tests are over: charts, then the comparison, whose verdict is the last word.
+    /// A measurement goes on, as a line of the stream.
+    pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
+        self.out.print(line)
+    }
+
     /// Whether more comes of it than what is printed row by row.
     pub(crate) fn goes_on(&self) -> bool {
         self.plot.is_some() || self.baseline.is_some()
     }
 
+    /// All tests are over: charts, then the comparison, whose verdict is the last word.
     pub(crate) fn finish<C: Serialize>(
         mut self,
         documents: &[Document<C>],

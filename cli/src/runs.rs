@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
 use crate::json::SCHEMA;
+use crate::measure::default_window;
 use crate::output::is_dash;
 use crate::units::show_size;
 
@@ -22,7 +23,7 @@ const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
 /// Of a row: figures, and not what was measured.
-const ROW_FIGURES: [&str; 12] = [
+const ROW_FIGURES: [&str; 13] = [
     "iters",
     "samples",
     "latency_ns",
@@ -35,6 +36,8 @@ const ROW_FIGURES: [&str; 12] = [
     "per_thread",
     "checked",
     "interrupted",
+    // The depths say which queue is deep; a drain's is a parameter.
+    "queue",
 ];
 /// Of a row: objects of figures, in which these say what was measured.
 const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
@@ -277,7 +280,7 @@ impl Run {
         let parameters = of_config
             .chain(of_row)
             .chain(within)
-            .filter(|(name, value)| !no_parameter(name) && !is_default(name, value))
+            .filter(|(name, value)| !no_parameter(name) && !is_default(name, value, size))
             .map(|(name, value)| (one_line(name), short(value)))
             .collect();
         Key { test: test.to_owned(), device: device.to_owned(), size, parameters }
@@ -307,11 +310,16 @@ impl Run {
     }
 }
 
-fn is_default(name: &str, value: &Value) -> bool {
+fn is_default(name: &str, value: &Value, size: u64) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Number(number) => {
-            number.as_u64() == Some(0) || (name == "threads" && number.as_u64() == Some(1))
+            let default = match name {
+                "threads" => 1,
+                "window" => default_window(size),
+                _ => 0,
+            };
+            number.as_u64().is_some_and(|number| number == 0 || number == default)
         }
         Value::String(text) => text.is_empty(),
         _ => false,
@@ -400,6 +408,13 @@ mod tests {
         assert_ne!(key("\"wildcard_percent\":0", "\"threads\":2"), same);
         assert_ne!(key(config, "\"wildcard_recv\":true"), same);
         assert_ne!(key(config, "\"window\":4"), same);
+        // As the row has it, whether it was asked for or not.
+        let percent = "\"wildcard_percent\":0";
+        assert_ne!(key(percent, "\"window\":4"), same);
+        assert_eq!(key(percent, "\"window\":4"), key(config, "\"window\":4"));
+        assert_eq!(key(percent, "\"window\":64"), same);
+        assert_eq!(key(config, "\"window\":64"), same);
+        assert_eq!(key(percent, "\"queue\":\"unexpected\""), same);
         assert_ne!(key("\"wildcard_percent\":0", "\"wildcard_percent\":50"), same);
         assert_ne!(key("\"device\":\"shm\"", "\"device\":\"verbs\""), same);
     }

@@ -27,6 +27,14 @@ impl Table {
     }
 }
 
+/// A text of at most so many characters.
+pub(crate) fn shorten(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars - 3).chain("...".chars()).collect()
+}
+
 /// Nanoseconds as us with three decimals, `-` if there is no figure.
 pub(crate) fn us(ns: Option<f64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.3}", ns / 1e3))

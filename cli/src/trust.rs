@@ -20,9 +20,9 @@ pub(crate) struct Trust {
     pub(crate) clock_source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) governor: Option<String>,
-    /// This side's CPU and the other's.
+    /// This side's CPU and the other's, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pin: Option<[u32; 2]>,
+    pub(crate) pin: Option<Vec<u32>>,
     #[serde(skip)]
     pub(crate) pin_is_ours: bool,
     pub(crate) warnings: Vec<String>,
@@ -43,12 +43,20 @@ impl Trust {
             clock_ns: clock_cost_ns(),
             clock_source,
             governor,
-            pin: pin.map(|pin| [pin.here, pin.there]),
+            pin: pin.map(|pin| vec![pin.here, pin.there]),
             pin_is_ours: matches!(choice, Some(PinChoice::Ours(_))),
             warnings: Vec::new(),
         };
         trust.warnings = trust.warn(pin, load_average());
         trust
+    }
+
+    /// There is no other side: nothing is said of it.
+    pub(crate) fn alone(mut self) -> Self {
+        if let Some(pin) = &mut self.pin {
+            pin.truncate(1);
+        }
+        self
     }
 
     fn warn(&self, pin: Option<Pin>, load: Option<f64>) -> Vec<String> {
@@ -84,12 +92,13 @@ impl Trust {
 
     /// The machine's part of the block above a table, warnings last.
     pub(crate) fn facts(&self) -> String {
-        let pinning = match self.pin {
+        let pinning = match self.pin.as_deref() {
             Some([here, there]) if self.pin_is_ours => {
                 format!("CPU {here} here, CPU {there} there; --pin CPU,CPU or none for others")
             }
             Some([here, there]) => format!("CPU {here} here, CPU {there} there"),
-            None => "none".into(),
+            Some([here, ..]) => format!("CPU {here}"),
+            Some([]) | None => "none".into(),
         };
         let mut facts = vec![("pinning", pinning)];
         facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
@@ -196,7 +205,7 @@ mod tests {
             clock_ns: 21.04,
             clock_source: Some("tsc".into()),
             governor: Some("performance".into()),
-            pin: Some([0, 2]),
+            pin: Some(vec![0, 2]),
             pin_is_ours: false,
             warnings: vec!["beware".into()],
         }

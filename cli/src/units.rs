@@ -3,8 +3,11 @@
 //! Sizes are binary: `4K` is 4096 bytes. An error says what was found and what would be right.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
+
+use clap::ValueEnum;
 
 /// Largest message tagperf will send.
 pub(crate) const SIZE_MAX: u64 = 1 << 30;
@@ -80,6 +83,29 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| wrong(" that fits"))
 }
 
+/// Reads a count within `bounds`: `64`, `4K`, `1M`, binary as sizes are.
+pub(crate) fn count(
+    bounds: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let units = [("k", 10), ("m", 20), ("g", 30)];
+        let lower = text.to_ascii_lowercase();
+        let scaled =
+            units.iter().find_map(|&(unit, shift)| Some((lower.strip_suffix(unit)?, shift)));
+        let (digits, shift) = scaled.unwrap_or((&lower, 0));
+        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let count = digits.parse::<u64>().ok().filter(|_| plain);
+        let count = count.and_then(|count| count.checked_mul(1 << shift));
+        count.filter(|count| bounds.contains(count)).ok_or_else(|| {
+            let (from, to) = (bounds.start(), bounds.end());
+            format!(
+                "`{text}` is no number from {from} to {to}; one such as 64, 4K or 1M (K, M and G \
+                 are binary) would be right"
+            )
+        })
+    }
+}
+
 /// A duration: `1s`, `500ms`, `1.5s`, `2m`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || {
@@ -122,6 +148,11 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     } else {
         format!("{} ms", trimmed(millis))
     }
+}
+
+/// A value of a list of words, as the command line has it.
+pub(crate) fn name<V: ValueEnum>(value: &V) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 /// A count with thin separators: `1 234 567`.
@@ -200,6 +231,23 @@ mod tests {
             "`4X` is no size; a size such as 8, 4K, 1M (at most 1G) would be right"
         );
         assert!(vec!["1"; 65].join(",").parse::<Sizes>().is_err());
+    }
+
+    #[test]
+    fn counts() {
+        let most = count(1..=1 << 40);
+        for (text, want) in
+            [("7", 7), ("4K", 4096), ("4k", 4096), ("1M", 1 << 20), ("1024G", 1 << 40)]
+        {
+            assert_eq!(most(text), Ok(want));
+        }
+        for wrong in
+            ["", "K", "0", "-1", "+1", "1.5K", "4KK", "4KB", "1 K", "1025G", "1e3", "\u{664}"]
+        {
+            assert!(most(wrong).unwrap_err().contains("would be right"), "{wrong}");
+        }
+        assert!(count(0..=8)("9").unwrap_err().contains("from 0 to 8"));
+        assert!(most("99999999999999999999G").is_err());
     }
 
     #[test]

@@ -31,6 +31,18 @@ fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
     (child.wait().unwrap().code(), said, errors)
 }
 
+/// Standard output of a command that is interrupted some time after its second process is there.
+fn interrupted(line: &str) -> String {
+    let mut child = start(line);
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let (status, said, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    said
+}
+
 #[test]
 fn rows_so_far_are_told() {
     for line in [
@@ -67,13 +79,7 @@ fn rows_so_far_are_told() {
 
 #[test]
 fn json_is_whole_and_marked() {
-    let mut child = start("lat --sizes 8 --duration 60s --warmup 0 --json -");
-    let out = child.stdout.take().unwrap();
-    assert!(eventually(|| children(child.id()).len() == 1));
-    std::thread::sleep(Duration::from_millis(500));
-    interrupt(&child);
-    let (status, line, errors) = end(child, out);
-    assert_eq!(status, Some(130), "{errors}");
+    let line = interrupted("lat --sizes 8 --duration 60s --warmup 0 --json -");
     let document: Value = serde_json::from_str(&line).unwrap();
     assert!(line.ends_with(",\"interrupted\":true}\n"), "{line}");
     // On a busy machine it may not have come to the first batch.
@@ -90,13 +96,7 @@ fn json_is_whole_and_marked() {
 
 #[test]
 fn the_tour_keeps_the_tests_so_far() {
-    let mut child = start("--json -");
-    let out = child.stdout.take().unwrap();
-    assert!(eventually(|| children(child.id()).len() == 1));
-    std::thread::sleep(Duration::from_millis(500));
-    interrupt(&child);
-    let (status, line, errors) = end(child, out);
-    assert_eq!(status, Some(130), "{errors}");
+    let line = interrupted("--json -");
     let documents: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(documents.as_array().unwrap().last().unwrap()["interrupted"], true);
 }

@@ -1,6 +1,6 @@
 //! Traces that are none: exit status 2, the line to blame, and not one line of matches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tagperf::trace::Trace;
@@ -240,6 +240,10 @@ fn files_that_cannot_be() {
     let missing = scratch.0.join("missing/x");
     let missing = missing.to_str().unwrap();
     let directory = scratch.0.to_str().unwrap();
+    let within = |name: &str| scratch.0.join(name).to_str().unwrap().to_owned();
+    let (again, new, also_new) = (within("./good.trace"), within("new"), within("../files/new"));
+    let (link, chart) = (within("link"), within("new.svg"));
+    std::os::unix::fs::symlink("new", &link).unwrap();
     for args in [
         &["replay", missing][..],
         &["replay", directory],
@@ -247,7 +251,12 @@ fn files_that_cannot_be() {
         &["replay", &trace, "--matches", directory],
         &["replay", &trace, "--json", missing],
         &["replay", &trace, "--matches", &trace],
+        &["replay", &trace, "--json", &again],
         &["replay", &trace, "--matches", "-", "--json", "-"],
+        &["replay", &trace, "--matches", &new, "--json", &new],
+        &["replay", &trace, "--matches", &new, "--json", &also_new],
+        &["replay", &trace, "--matches", &new, "--json", &link],
+        &["replay", &trace, "--json", &chart, "--plot", &chart],
         &["replay"],
         &["replay", &trace, &trace],
         &["replay", &trace, "--nosuch"],
@@ -258,6 +267,7 @@ fn files_that_cannot_be() {
         assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1, "{args:?}");
     }
     assert_eq!(std::fs::read(&trace).unwrap(), b"tagtrace 1\nmsg 1 0 0 0 0\n");
+    assert!(!Path::new(&new).exists() && !Path::new(&chart).exists());
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn csv_has_one_heading_and_a_row_a_result() {
             said.lines().next().unwrap(),
             "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
              min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
-             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted"
+             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted,window"
         );
         assert_eq!(lines.len(), 4);
         for row in &lines[1..] {
@@ -97,6 +97,58 @@ fn osu_is_read_as_existing_scripts_read_it() {
 }
 
 #[test]
+fn osu_rows_of_several_blocks_are_told_apart() {
+    let _alone = alone();
+    let comments = |args: &str| -> Vec<String> {
+        let said = said(&format!("{args} --iters 64 --osu"));
+        let lines = said.lines().skip(2).filter(|line| line.starts_with('#'));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(comments("lat --sizes 8,64 --threads 1,2"), ["# threads 1", "# threads 2"]);
+    assert_eq!(
+        comments("depth --depths 0,64 --wildcard 0,50"),
+        [
+            "# messages of 8 B, posted queue",
+            "# messages of 8 B, posted queue, any source 50 %",
+            "# messages of 8 B, unexpected queue"
+        ]
+    );
+    assert_eq!(
+        comments("depth --drain --depths 32,64 --order reverse,random --queue posted"),
+        [
+            "# messages of 8 B, posted queue, order reverse",
+            "# messages of 8 B, posted queue, order random"
+        ]
+    );
+    assert_eq!(comments("bw --sizes 8,64"), Vec::<String>::new());
+    assert_eq!(comments("bw --sizes 8 --posted-depth 5"), ["# 5 posted"]);
+}
+
+#[test]
+fn every_row_says_its_window_and_only_its_like_is_compared() {
+    let _alone = alone();
+    let window =
+        |args: &str| json(&format!("{args} --iters 64 --json -"))["results"][0]["window"].clone();
+    assert_eq!(window("bw --sizes 8"), 64);
+    assert_eq!(window("bw --sizes 4M --window 3"), 3);
+    assert_eq!(window("lat --rate 100k"), 64);
+    assert_eq!(window("lat --sizes 8"), Value::Null);
+    let csv = said("bw --sizes 8,1M --iters 64 --csv");
+    let last: Vec<_> = csv.lines().map(|line| line.rsplit(',').next().unwrap()).collect();
+    assert_eq!(last, ["window", "64", "2"]);
+    let run = |name: &str, args: &str| {
+        let file = Scratch::new(name);
+        said(&format!("bw --sizes 8 --iters 64 {args} --json {}", file.name()));
+        file
+    };
+    let (old, same) = (run("window-old.json", ""), run("window-same.json", "--window 64"));
+    let other = run("window-other.json", "--window 16");
+    assert!(refused(&format!("compare {} {}", old.name(), other.name())).contains("in common"));
+    let output = tagperf(&format!("compare {} {} --fail-if-slower 10000", old.name(), same.name()));
+    assert!(text(&output.stdout).contains("1 compared"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn every_shape_has_every_form() {
     let _alone = alone();
     for (args, rows) in [
@@ -113,7 +165,7 @@ fn every_shape_has_every_form() {
         let args = format!("{args} --iters 640");
         let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
         let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!((columns.len(), columns[0]), (rows + 1, 23), "{csv}");
+        assert_eq!((columns.len(), columns[0]), (rows + 1, 24), "{csv}");
         assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
         assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
         let osu = said(&format!("{args} --osu"));
@@ -124,7 +176,7 @@ fn every_shape_has_every_form() {
         assert!(!compared.contains("alone"), "{compared}");
     }
     let drained = said("depth --drain --depths 64 --queue posted --order reverse --iters 64 --csv");
-    assert!(drained.contains("drain,shm,8,64,0,") && drained.contains(",posted,reverse,,false"));
+    assert!(drained.contains("drain,shm,8,64,0,") && drained.contains(",posted,reverse,,false,"));
     assert!(
         said("depth --depths 64 --queue posted --wildcard 0 --iters 50 --osu").contains("\n64  ")
     );
@@ -150,7 +202,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
         assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
         let rows = text(&output.stdout);
         match form {
-            "--csv" => assert!(rows.trim_end().ends_with(",true"), "{rows}"),
+            "--csv" => assert!(rows.trim_end().ends_with(",true,"), "{rows}"),
             "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
             _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
         }
@@ -235,7 +287,7 @@ fn charts_are_drawn() {
             &["Latency by message size", "p50", "\n4K\n", "half the round trip"][..],
         ),
         ("bw --sizes 1..4K", &["Bandwidth by message size", "MB/s", "\n1K\n"]),
-        ("lat --sizes 8 --posted-depth 5", &["Latency, 8 B, posted_depth 5", "99 %"]),
+        ("lat --sizes 8 --posted-depth 5", &["Latency, 8 B, 5 posted", "99 %"]),
         ("rate", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
     ] {
         let file = Scratch::new(&format!("chart-{}.svg", args.len()));
@@ -349,22 +401,16 @@ fn options_that_do_not_go_together() {
     assert!(refused("lat --csv --osu").contains("--osu"));
     assert!(refused("lat --json-stream --csv").contains("--json-stream"));
     assert!(refused("lat --csv --json -").contains("both --json and --csv go to -"));
+    assert!(refused("lat --csv --histogram").contains("--json FILE with them"));
+    assert!(refused("lat --osu --histogram").contains("no place for --histogram"));
+    for test in ["bw", "bibw", "rate", "depth --drain"] {
+        assert!(refused(&format!("{test} --histogram")).contains("no single messages"), "{test}");
+    }
+    assert!(!refused("lat --plot /proc/x.svg").contains("- for"));
     assert!(refused("lat --fail-if-slower 5").contains("--baseline"));
     assert!(refused("lat --baseline /nonexistent/x").contains("/nonexistent/x"));
     assert!(refused("lat --plot x.png").contains(".svg would be right"));
     assert!(refused("lat --plot /nonexistent/x.svg").contains("cannot create"));
     assert!(refused("lat --baseline x --fail-if-slower -5").contains("'-5'"));
     assert!(refused("lat --baseline x --fail-if-slower five").contains("would be right"));
-}
-
-#[test]
-fn every_option_has_a_line_in_help() {
-    let _alone = alone();
-    let help = said("lat --help");
-    for option in ["histogram", "csv", "osu", "json-stream", "plot", "baseline", "fail-if-slower"] {
-        assert!(help.contains(&format!("--{option}")), "{option}");
-    }
-    let help = said("compare --help");
-    assert!(help.contains("--fail-if-slower") && help.contains("Exit status: 0"), "{help}");
-    assert!(said("replay --help").contains("--plot"));
 }

@@ -75,6 +75,11 @@ fn a_sweep_of_depths() {
     let one =
         json("depth --queue unexpected --depths 5 --size 64 --iters 4 --wildcard-recv --json -");
     assert_eq!((rows(&one).len(), &one["results"][0]["size"]), (1, &64.into()));
+    for test in ["depth", "depth --drain"] {
+        let output = tagperf(&format!("{test} --depths 16 --size 24 --iters 16"));
+        let title = text(&output.stdout).lines().next().unwrap();
+        assert!(title.ends_with("; messages of 24 B"), "{title}");
+    }
     let output = tagperf("depth --depths 0..16 --iters 4 --warmup 0");
     let lines = text(&output.stdout).lines().filter(|line| !line.starts_with('#'));
     assert_eq!(lines.count(), 1 + 4 * 6);
@@ -160,6 +165,13 @@ fn oneself_needs_no_other_process() {
     let other = document["config"]["other_side"].as_str().unwrap();
     assert!(other.contains("sends to itself"), "{other}");
     assert_eq!(document["config"]["oneself"], true);
+    // There is no other side that could be on a CPU.
+    assert_eq!(
+        json("lat --self --sizes 8 --iters 5 --pin 0,0 --json -")["config"]["pin"],
+        serde_json::json!([0])
+    );
+    let said = tagperf("lat --self --sizes 8 --iters 5 --pin 0,0");
+    assert!(text(&said.stdout).contains("pinning     CPU 0\n"), "{}", text(&said.stdout));
     assert!(rows(&document).iter().all(|row| row["samples"] == 50 && row.get("threads").is_none()));
     for line in
         ["bw --self --sizes 8,64K --iters 50", "rate --self --iters 50 --unexpected-depth 9"]
@@ -279,6 +291,10 @@ fn what_makes_no_sense_is_refused() {
         ("lat --rate 10 --threads 2", "cannot be used with"),
         ("lat 127.0.0.1 --self", "cannot be used with"),
         ("lat [::1", "would be right"),
+        ("lat --window 8", "--rate R with it, or tagperf bw --window would be right"),
+        ("depth --queue unexpected --wildcard 100", "--drain or --wildcard-recv would be right"),
+        ("depth --drain --seed 5", "--order random with it would be right"),
+        ("lat --posted-depth 2M", "from 0 to 1048576"),
         ("depth --drain --depths 0", "--depths 16..16K would be right"),
         ("depth --order reverse", "--drain"),
         ("depth --depths 3M", "at most 1M"),

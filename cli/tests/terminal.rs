@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use common::{command, text};
+use common::{command, eventually, text};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 const LAT: &str = "lat --sizes 8,64 --duration 250ms";
@@ -116,5 +116,37 @@ fn a_reader_that_takes_one_line_hears_no_complaint() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(text(&output.stderr), "", "{args}");
         assert_eq!(output.status.code(), Some(0), "{args}");
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_reads_ends_the_measurement() {
+    let mut child = command("lat --sizes 8 --duration 3600s --json-stream")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("\"record\":\"start\""), "{line}");
+    let ended = eventually(|| child.try_wait().unwrap().is_some());
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    assert!(ended, "it measures for nobody");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+#[test]
+fn a_file_is_whole_whoever_reads_the_rows() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("nobody-reads.json");
+    for form in ["--csv", "--osu", "--json-stream"] {
+        let args = format!("lat --sizes 8,16 --duration 1200ms {form} --json {}", file.display());
+        let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{form}");
+        let document: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(document["results"].as_array().unwrap().len(), 2, "{form}");
+        std::fs::remove_file(&file).unwrap();
     }
 }

@@ -91,6 +91,70 @@ fn a_deep_trace_is_told_from_a_shallow_one() {
     assert!(advice.iter().any(|a| a.as_str().unwrap().starts_with("post fewer receives")));
 }
 
+/// What walks is what the advice is about, and nothing else is.
+#[test]
+fn advice_on_walking_names_who_walks() {
+    let line = |what: &str, tag: usize| format!("{what} {{id}} 0 1 {tag} 0");
+    let messages = || (0..100).map(move |tag| line("msg", tag));
+    let receives = || (0..100).map(move |tag| line("recv", tag));
+    let backwards = |what: &'static str| (0..100).rev().map(move |tag| line(what, tag));
+    // The kind, its walks, and the trace: first what makes a list deep, then what walks through it.
+    let cases = [
+        ("messages", 5050, "a message walks 50.5 of up to 100 posted receives", {
+            trace(receives().chain(backwards("msg")))
+        }),
+        ("receives", 5050, "a receive walks 50.5 of up to 100 unexpected messages", {
+            trace(messages().chain(backwards("recv")))
+        }),
+        ("probes", 100 * 100, "a probe walks 100 of up to 100 unexpected messages", {
+            let probes = (0..100).map(|_| "probe 0 1 99".to_owned());
+            trace(messages().chain(probes).chain(receives()))
+        }),
+        ("probes", 5050, "a probe walks 50.5 of up to 100 unexpected messages", {
+            let matched = (0..100).rev().map(|tag| format!("mprobe {{id}} 0 1 {tag}"));
+            let taken = (100..200).map(|id| format!("mrecv {id} 0"));
+            trace(messages().chain(matched).chain(taken))
+        }),
+        ("cancels", 5050, "a cancel walks 50.5 of up to 100 posted receives", {
+            let cancels = (0..100).rev().map(|id| format!("cancel {id}"));
+            trace(receives().chain(cancels))
+        }),
+    ];
+    for (kind, walked, said, trace) in cases {
+        let report = json(&trace);
+        let advice: Vec<_> = report["advice"].as_array().unwrap().iter().collect();
+        let walking: Vec<_> =
+            advice.iter().filter_map(|a| a.as_str()).filter(|a| a.contains(" walks ")).collect();
+        assert!(walking.len() == 1 && walking[0].contains(said), "{kind}: {advice:?}");
+        let entries = &report["plain_walks"][format!("entries_by_{kind}")];
+        assert_eq!(entries.as_u64(), Some(walked), "{kind}");
+    }
+}
+
+/// A plain list is timed up to a bound only, but the verdict is on all of the trace.
+#[test]
+fn long_traces_are_judged_to_their_end() {
+    // A deep list whose front is always what is sought: nothing but what is walked may count.
+    let post = |tag: usize| format!("recv {{id}} 0 1 {tag} 0");
+    let arrive = |tag: usize| format!("msg {{id}} 0 1 {tag} 0");
+    let deep = 30_000;
+    let in_order =
+        trace((0..deep).map(post).chain((0..deep).flat_map(|n| [arrive(n), post(n + deep)])));
+    let report = json(&in_order);
+    let verdict = report["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("a plain list is enough: lists are deep"), "{verdict}");
+    assert_eq!(report["plain_walks"]["entries_by_messages"], deep);
+    assert_eq!(report["cost"]["plain_stopped_after"], Value::Null);
+    // Shallow for long, then so deep that plain lists are given up.
+    let pairs = (0..50_000).flat_map(|n| [post(n), arrive(n)]);
+    let backwards = (0..20_000).map(post).chain((0..20_000).rev().map(arrive));
+    let report = json(&trace(pairs.chain(backwards)));
+    assert!(report["cost"]["plain_stopped_after"].as_u64().unwrap() < 140_000);
+    assert_eq!(report["plain_walks"]["entries_by_messages"], 50_000 + 20_001 * 10_000);
+    let verdict = report["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("depth costs: a plain list walks 1 429 entries"), "{verdict}");
+}
+
 #[test]
 fn each_advice_has_its_cause() {
     let probes = (0..100).map(|_| "probe 0 * *".to_owned());
@@ -157,7 +221,8 @@ fn hostile_traces_are_replayed_to_the_end() {
     let report = json(&deep);
     assert_eq!(report["posted_peak"]["depth"], 200_000);
     assert!(report["cost"]["plain_stopped_after"].as_u64().unwrap() < 201_000);
-    assert!(report["verdict"].as_str().unwrap().contains("counted over the first"));
+    let walked = (100_001..=200_000u64).sum::<u64>();
+    assert_eq!(report["plain_walks"]["entries_by_messages"], walked);
     let misses = trace((0..1000).map(|n| match n % 2 {
         0 => "mprobe {id} 0 * *".to_owned(),
         _ => format!("mcancel {}", n - 1),

@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::credit::{Amount, Pool};
 use crate::error::{Fault, PeerFault};
 use crate::message::{Body, Message};
+use crate::nic::{Nic, Payload};
 use crate::peer::{Peer, PeerState};
 use crate::request::{Refused, RequestId, Started, Status};
 use crate::requests::{Owner, REQUESTS_MAX, Requests};
@@ -16,7 +17,7 @@ use crate::store::{Store, Stored};
 use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError};
 
 /// Unexpected messages that a worker can hold at once: as many as a matching list holds.
-const MESSAGES_MAX: u32 = 1 << 30;
+pub(crate) const MESSAGES_MAX: u32 = 1 << 30;
 
 /// Something that the device is to do, decided while an event was looked at.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) enum Todo {
     Flush(PeerId),
     /// Break with a peer that broke the protocol.
     Break(PeerId, WireError),
+    /// Tend the NIC's list.
+    Nic,
 }
 
 /// A send that ends with a FIN or an abort.
@@ -64,6 +67,9 @@ pub(crate) struct Core {
     pub(crate) todo: Vec<Todo>,
     pub(crate) woken: Vec<RequestId>,
     pub(crate) counters: Counters,
+    /// If the device has a list of receives.
+    pub(crate) nic: Option<Box<Nic>>,
+    pub(crate) is_closing: bool,
 }
 
 impl Core {
@@ -80,21 +86,24 @@ impl Core {
             todo: Vec::new(),
             woken: Vec::new(),
             counters: Counters::default(),
+            nic: None,
+            is_closing: false,
         }
     }
 
-    /// Takes in any event of the device.
+    /// Takes in any event of the device. `true`: it is one of the NIC's list, which tells of it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
+    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) -> bool {
         match event {
+            Some(Event::Tags) => return true,
             None => {}
             Some(Event::Message(incoming)) => self.message(&incoming),
             Some(Event::ReadDone { token, into, result }) => self.read_done(token, into, result),
-            Some(Event::Tags) => {}
             Some(Event::PeerUp { peer, limits }) => self.peer_up(peer, limits.message_max),
             Some(Event::PeerDown { peer, reason }) => self.peer_down(peer, reason.into()),
         }
+        false
     }
 
     /// Takes in a message.
@@ -113,13 +122,15 @@ impl Core {
     }
 
     fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
-        let Incoming { peer, immediate, bytes, .. } = incoming;
+        let Incoming { peer, immediate, through_list, bytes } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
             return Ok(());
         }
         match wire::Message::parse(bytes)? {
-            wire::Message::Eager(tmh) => self.eager_unexpected(*peer, &tmh, *immediate, bytes),
-            wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request),
+            wire::Message::Eager(tmh) => {
+                self.other_eager(*peer, &tmh, *immediate, *through_list, bytes)
+            }
+            wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request, *through_list),
             wire::Message::Fin(operation) => {
                 let ended = self.end_operation(*peer, operation, Kind::Fin)?;
                 self.todo.push(Todo::Finish(ended, Ok(())));
@@ -136,6 +147,13 @@ impl Core {
                 self.todo.push(Todo::Finish(ended, Err(Fault::NotRead { peer: *peer, errno })));
                 Ok(())
             }
+            wire::Message::Control(Control::Companion { app_ctx, immediate, has_length }) => {
+                let note = |status: &mut Status| status.immediate = immediate;
+                self.companion(*peer, app_ctx, !has_length, note)
+            }
+            wire::Message::Control(Control::Length { app_ctx, length }) => {
+                self.companion(*peer, app_ctx, true, |status| status.length = length)
+            }
         }
     }
 
@@ -143,6 +161,9 @@ impl Core {
     /// nothing was done.
     #[inline(always)]
     fn eager(&mut self, incoming: &Incoming<'_>) -> bool {
+        if self.nic.is_some() {
+            return false;
+        }
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
         let Some(tmh) = wire::Message::parse_eager(bytes) else { return false };
         let Some(known) = self.peers.get_mut(peer.index()) else { return false };
@@ -176,12 +197,14 @@ impl Core {
         true
     }
 
-    /// An eager message that no receive was posted for, or that breaks a rule.
-    fn eager_unexpected(
+    /// An eager message that no receive was posted for, that a NIC may have something to do with, or that
+    /// breaks a rule.
+    fn other_eager(
         &mut self,
         peer: PeerId,
         tmh: &Tmh,
         immediate: Option<u32>,
+        through_list: bool,
         bytes: &Bytes<'_>,
     ) -> Result<(), WireError> {
         let length = bytes.len() - TMH_BYTES;
@@ -191,6 +214,10 @@ impl Core {
         }
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
+        if self.nic.is_some() {
+            self.came_up(status, tmh.app_ctx, Payload::Here(bytes), through_list);
+            return Ok(());
+        }
         let body = Body::Stored(self.store.put(bytes, TMH_BYTES));
         self.counters.unexpected_bytes_now += cost.bytes;
         self.unexpected(Message { status, ack: tmh.app_ctx, body });
@@ -198,18 +225,30 @@ impl Core {
         Ok(())
     }
 
-    fn rendezvous(&mut self, peer: PeerId, request: &wire::Rendezvous) -> Result<(), WireError> {
+    fn rendezvous(
+        &mut self,
+        peer: PeerId,
+        request: &wire::Rendezvous,
+        through_list: bool,
+    ) -> Result<(), WireError> {
         if !self.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
             return Err(WireError::Credit { bytes: 0 });
         }
         let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;
         let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
+        if app_ctx.has_companion() {
+            self.await_companion(peer, app_ctx.operation(), None);
+        }
+        if self.nic.is_some() {
+            self.came_up(status, app_ctx.with_ack(), Payload::Remote(span), through_list);
+            return Ok(());
+        }
         let matched = self.posted.take_match(tag, SourceId(peer.0));
         if let Some((key, request)) = matched.and_then(|index| self.requests.matched(index)) {
             let buffer = std::mem::take(&mut request.buffer);
             self.counters.posted += 1;
             self.freed(peer, Amount::RENDEZVOUS);
-            self.pull(key, status, span, app_ctx, buffer);
+            self.pull(key, status, span, app_ctx.operation(), buffer);
         } else {
             let body = Body::Remote { address: span.address, key: span.key };
             self.unexpected(Message { status, ack: app_ctx.with_ack(), body });
@@ -218,7 +257,7 @@ impl Core {
         Ok(())
     }
 
-    fn unexpected(&mut self, message: Message) {
+    pub(crate) fn unexpected(&mut self, message: Message) {
         let Status { tag, source, .. } = message.status;
         if let Ok(key) = self.messages.insert(message, MESSAGES_MAX) {
             self.unexpected.push(tag, SourceId(source.0), key.index);
@@ -248,6 +287,10 @@ impl Core {
             }
         }
         let handle = self.posted.post(pattern, key.index);
+        if let Some(nic) = &mut self.nic {
+            nic.shadow.post(key.index, &pattern, buffer.len() as u64, true);
+            self.nic_due();
+        }
         self.requests.post(key, handle, buffer);
         Started::Pending(RequestId(key))
     }
@@ -264,17 +307,23 @@ impl Core {
     }
 
     /// Puts a waiting message into a buffer.
-    pub(crate) fn deliver(&mut self, message: Message, mut buffer: Buffer) -> Started {
-        let peer = message.status.source;
+    pub(crate) fn deliver(&mut self, message: Message, buffer: Buffer) -> Started {
         if matches!(message.body, Body::Lost) {
-            return failed(self.down(peer), buffer);
+            return failed(self.down(message.status.source), buffer);
         }
         let Some(key) = self.requests.begin() else {
             self.discard(message);
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
+        self.fill(key, message, buffer);
+        Started::Pending(RequestId(key))
+    }
+
+    /// Puts a message that is here or with its sender into the buffer of its receive.
+    pub(crate) fn fill(&mut self, key: Key, message: Message, mut buffer: Buffer) {
         let operation = message.operation();
         let Message { mut status, body, .. } = message;
+        let peer = status.source;
         match body {
             Body::Stored(stored) => {
                 let room = buffer.as_mut_slice().unwrap_or_default();
@@ -293,11 +342,10 @@ impl Core {
             }
             Body::Lost => {}
         }
-        Started::Pending(RequestId(key))
     }
 
     /// Reads what fits of a matched message out of its sender's memory.
-    fn pull(
+    pub(crate) fn pull(
         &mut self,
         key: Key,
         status: Status,
@@ -347,13 +395,13 @@ impl Core {
 
     /// A receive has its bytes.
     #[inline]
-    fn received(&mut self, request: Key, mut status: Status, buffer: Buffer) {
+    pub(crate) fn received(&mut self, request: Key, mut status: Status, buffer: Buffer) {
         self.truncate(&mut status, &buffer);
         self.complete(request, Ok(status), buffer);
     }
 
     #[inline]
-    fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
+    pub(crate) fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
         status.truncated = status.length > buffer.len() as u64;
         self.counters.truncated += u64::from(status.truncated);
     }

@@ -1,5 +1,7 @@
 //! Counters, each named after what it counts.
 
+use tagmatch_shadow::Why;
+
 /// Receives that software matched although a NIC might have, by the reason why it did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotOffloaded {
@@ -17,6 +19,27 @@ pub struct NotOffloaded {
     pub phase: u64,
     /// There is no NIC that matches, or its use is switched off.
     pub off: u64,
+}
+
+impl NotOffloaded {
+    /// Counts a receive.
+    pub(crate) fn count(&mut self, why: Why) {
+        *match why {
+            Why::TooSmall => &mut self.too_small,
+            Why::ListFull => &mut self.list_full,
+            Why::Order => &mut self.order,
+            Why::Source => &mut self.source,
+            Why::Memory => &mut self.memory,
+            Why::Phase => &mut self.phase,
+            Why::Off => &mut self.off,
+        } += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } = *self;
+        too_small + list_full + order + source + memory + phase + off
+    }
 }
 
 /// What a worker did since it was made. Counters only grow, except the gauges that say *now*.
@@ -57,6 +80,8 @@ pub struct Counters {
     pub room_stalls: u64,
     /// Peers that went down by their own or the system's doing.
     pub peer_faults: u64,
+    /// Events of the NIC's list that its rules don't allow; the list is not used any more then.
+    pub list_faults: u64,
     /// Receives posted *now*.
     pub posted_now: u64,
     /// Unexpected messages waiting *now*, without those held by a matched probe.

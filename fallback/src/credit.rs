@@ -28,6 +28,11 @@ impl Amount {
         Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
     }
 
+    /// The same, for a length as headers have it.
+    pub(crate) fn of_eager(length: u64) -> Self {
+        Self::eager(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
     /// What a rendezvous request costs.
     pub const RENDEZVOUS: Amount = Amount { messages: 1, bytes: 0 };
 

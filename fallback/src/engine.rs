@@ -3,12 +3,14 @@
 use tagmatch_hw::{
     Address, Buffer, Device, DeviceError, Event, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
 };
-use tagmatch_soft::{Pattern, Tag};
+use tagmatch_shadow::Cancel;
+use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::core::{Core, Operation, SendMemory, Todo, token_of_key};
 use crate::counters::Counters;
 use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
+use crate::nic::Nic;
 use crate::peer::PeerState;
 use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
 use crate::requests::{Ended, Owner, Phase};
@@ -16,6 +18,9 @@ use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
 const EVENTS_PER_PROGRESS: usize = 64;
+
+/// Times that [`Engine::close`] looks for the NIC's next answer before it leaves the NIC what it holds.
+const CLOSE_POLLS: u32 = 1 << 20;
 
 /// Settings of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,10 @@ pub struct EngineConfig {
     pub operations_max: u32,
     /// Bounds of unexpected memory.
     pub credit: CreditConfig,
+    /// Bytes from which a receive is worth the NIC's list, where there is one.
+    pub nic_threshold: u64,
+    /// The bits of a tag that name its source; none if tags don't.
+    pub source_bits: TagMask,
     /// Seed of the hashes: from outside, and secret, or peers can choose tags against it.
     pub seed: u64,
 }
@@ -49,8 +58,10 @@ pub struct Engine<D: Device> {
 
 impl<D: Device> Engine<D> {
     /// An engine on a device.
-    pub fn new(device: D, config: &EngineConfig) -> Self {
-        let core = Core::new(config);
+    pub fn new(mut device: D, config: &EngineConfig) -> Self {
+        let mut core = Core::new(config);
+        let (caps, limits) = (device.tags().map(|list| list.caps()), device.limits());
+        core.nic = caps.map(|caps| Box::new(Nic::new(caps, limits, config)));
         Engine {
             device,
             core,
@@ -111,12 +122,17 @@ impl<D: Device> Engine<D> {
         }
         self.core.close_posted();
         self.settle();
+        // What the NIC holds comes back with its answers.
+        let mut idle = 0;
+        while self.core.nic.as_ref().is_some_and(|nic| nic.held() > 0) && idle < CLOSE_POLLS {
+            idle = if self.progress() > 0 { 0 } else { idle + 1 };
+        }
     }
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.core.counters;
-        counters.not_offloaded.off = counters.posted;
+        counters.not_offloaded.off += counters.posted - counters.not_offloaded.total();
         counters.posted_now = self.core.posted.len() as u64;
         counters.unexpected_now = self.core.unexpected.len() as u64;
         counters
@@ -242,12 +258,20 @@ impl<D: Device> Engine<D> {
     /// Takes the next event and does what follows from it; `false` if there is none.
     #[inline(always)]
     fn take_event(&mut self) -> bool {
-        let event = self.device.poll();
-        // By reference: moving it would cost more than most of what is done with it.
-        match &event {
-            Some(Event::Message(incoming)) => self.core.message(incoming),
-            Some(_) => self.core.take_rare(event),
-            None => return false,
+        let is_of_list = {
+            let event = self.device.poll();
+            // By reference: moving it would cost more than most of what is done with it.
+            match &event {
+                Some(Event::Message(incoming)) => {
+                    self.core.message(incoming);
+                    false
+                }
+                Some(_) => self.core.take_rare(event),
+                None => return false,
+            }
+        };
+        if is_of_list {
+            self.take_list_event();
         }
         if !self.core.todo.is_empty() {
             self.settle();
@@ -291,18 +315,22 @@ impl<D: Device> Engine<D> {
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get_mut(request.0) else {
+        let Some(entry) = self.core.requests.get(request.0) else {
             return;
         };
-        match entry.posted() {
-            Some(handle) => {
+        let Some(handle) = entry.posted() else {
+            self.core.counters.cancelled_late += 1;
+            return;
+        };
+        match self.core.cancel_in_shadow(request.0.index) {
+            Cancel::Software => {
                 if self.core.posted.cancel(handle).is_ok() {
-                    let buffer = std::mem::take(&mut entry.buffer);
                     self.core.counters.cancelled += 1;
-                    self.core.complete(request.0, Err(Fault::Cancelled), buffer);
+                    self.core.fail_now(request.0, Fault::Cancelled);
                 }
             }
-            None => self.core.counters.cancelled_late += 1,
+            Cancel::Asked => self.settle(),
+            Cancel::TooLate => self.core.counters.cancelled_late += 1,
         }
     }
 
@@ -376,12 +404,13 @@ impl<D: Device> Engine<D> {
                 }
                 Todo::Finish(operation, result) => self.finish(operation, result),
                 Todo::Flush(peer) => self.flush(peer),
+                Todo::Nic => self.tend_list(),
                 Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
             }
         }
     }
 
-    fn control(&mut self, id: PeerId, bytes: [u8; 16]) {
+    pub(crate) fn control(&mut self, id: PeerId, bytes: [u8; 16]) {
         let peer = self.core.peer_mut(id);
         match peer.state {
             PeerState::Down(_) => {}

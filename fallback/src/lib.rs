@@ -43,6 +43,7 @@ mod credit;
 mod engine;
 mod error;
 mod message;
+mod nic;
 mod peer;
 mod request;
 mod requests;

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_shadow::Cancel;
 use tagmatch_soft::{SourceId, Tag};
 
 use crate::core::{Core, Todo};
@@ -16,7 +17,7 @@ use crate::error::{Fault, PeerFault};
 use crate::message::Body;
 use crate::request::SendMode;
 use crate::slab::Key;
-use crate::wire::TMH_BYTES;
+use crate::wire::{AppCtx, TMH_BYTES};
 
 /// A peer's life.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,9 @@ pub(crate) struct Peer {
     pub(crate) controls: VecDeque<[u8; 16]>,
     /// Sends that wait for room or credit, first in, first out: none ever passes another.
     pub(crate) backlog: VecDeque<Queued>,
+    /// A rendezvous request whose companion is to come, and the receive if a NIC has matched it. One at
+    /// most: it comes before the peer's next request.
+    pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,
 }
@@ -102,9 +106,12 @@ impl Core {
             }
         }
         for index in self.posted.take_source(SourceId(id.0)) {
+            self.end_in_shadow(index);
             self.fail_posted(index, down);
         }
+        self.lose_companion(id);
         self.lose_rendezvous(id);
+        self.nic_lose_rendezvous(id);
     }
 
     fn fail_posted(&mut self, index: u32, fault: Fault) {
@@ -116,9 +123,13 @@ impl Core {
 
     /// Ends all receives that are posted.
     pub(crate) fn close_posted(&mut self) {
-        let posted: Vec<_> = self.posted.iter_in_order().map(|(handle, ..)| handle).collect();
-        for handle in posted {
-            if let Ok(index) = self.posted.cancel(handle) {
+        self.is_closing = true;
+        let posted: Vec<_> =
+            self.posted.iter_in_order().map(|(handle, _, i)| (handle, i)).collect();
+        for (handle, index) in posted {
+            if self.cancel_in_shadow(index) == Cancel::Software
+                && let Ok(index) = self.posted.cancel(handle)
+            {
                 self.fail_posted(index, Fault::Closed);
             }
         }

@@ -348,7 +348,7 @@ mod tests {
     fn a_read_keeps_what_it_is_for() {
         let mut requests = Requests::new();
         let key = requests.begin().unwrap();
-        let operation = AppCtx::new(9, 1023);
+        let operation = AppCtx::new(9, 511);
         requests.get_mut(key).unwrap().read(&STATUS, operation);
         assert_eq!(requests.get(key).unwrap().reading(), Some((STATUS, operation)));
         assert!(requests.matched(key.index).is_none());

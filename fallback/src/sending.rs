@@ -128,7 +128,10 @@ impl<D: Device> Engine<D> {
             // Held back while there were any.
             self.core.grant_credit(id);
         }
-        while let Some(head) = self.core.peer_mut(id).backlog.pop_front() {
+        // Controls go first: a rendezvous that was sent here may have left its companion among them.
+        while self.core.peer_mut(id).controls.is_empty()
+            && let Some(head) = self.core.peer_mut(id).backlog.pop_front()
+        {
             if let Err((head, blocked)) = self.send_head(id, head) {
                 self.core.peer_mut(id).backlog.push_front(head);
                 match blocked {
@@ -219,7 +222,8 @@ impl<D: Device> Engine<D> {
             return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
         };
         let app_ctx = AppCtx::new(key.index, key.generation);
-        let header = Rendezvous { app_ctx, tag, span: exposure.span, immediate }.emit();
+        let rendezvous = Rendezvous::new(app_ctx, tag, exposure.span, immediate);
+        let header = rendezvous.emit();
         let message = Outgoing { header: &header, payload: &[], immediate: None };
         if let Err(refused) = self.device.send(id, message) {
             self.core.operations.remove(key);
@@ -228,6 +232,9 @@ impl<D: Device> Engine<D> {
         }
         self.core.peer_mut(id).allowance.spend(Amount::RENDEZVOUS);
         self.core.counters.rendezvous_sent += 1;
+        for companion in rendezvous.companions() {
+            self.control(id, companion);
+        }
         Ok(())
     }
 

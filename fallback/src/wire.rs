@@ -3,7 +3,7 @@
 //! | message | bytes |
 //! |---|---|
 //! | EAGER | [`Tmh`], payload |
-//! | RNDV | [`Tmh`], [`Rvh`], [`Companion`] (16 bytes of ours) |
+//! | RNDV | [`Tmh`], [`Rvh`], [`Particulars`] (16 bytes of ours) |
 //! | FIN | [`Tmh`]; up to 16 more bytes are accepted and ignored (hardware may echo the RVH) |
 //! | NO_TAG | [`Control`]: credits and aborts |
 //!
@@ -18,14 +18,14 @@ pub use tagmatch_hw::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_hw::{Bytes, RemoteSpan};
 use tagmatch_soft::Tag;
 
-/// Bytes in a [`Companion`].
-pub const COMPANION_BYTES: usize = 16;
+/// Bytes in a [`Particulars`].
+pub const PARTICULARS_BYTES: usize = 16;
 /// Bytes in a rendezvous request of ours.
-pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + COMPANION_BYTES;
+pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + PARTICULARS_BYTES;
 /// The longest FIN that is accepted: a NIC may send back TMH and RVH.
 pub const FIN_BYTES_MAX: usize = TMH_BYTES + RVH_BYTES;
 
-/// Version of what is ours alone: [`Companion`] and [`Control`].
+/// Version of what is ours alone: [`Particulars`] and [`Control`].
 const VERSION: u8 = 1;
 
 /// Bytes that can't be a message of this protocol. Names the peer's mistake.
@@ -89,6 +89,8 @@ pub enum Kind {
     Control,
     /// The control message that ends an operation that failed.
     Abort,
+    /// A control message with what a NIC drops of a rendezvous request.
+    Companion,
 }
 
 impl Kind {
@@ -97,7 +99,7 @@ impl Kind {
             Kind::Message => "16 or more",
             Kind::Rendezvous => "32 or 48",
             Kind::Fin => "16 to 32",
-            Kind::Control | Kind::Abort => "16",
+            Kind::Control | Kind::Abort | Kind::Companion => "16",
         }
     }
 
@@ -114,6 +116,7 @@ impl fmt::Display for Kind {
             Kind::Fin => "FIN",
             Kind::Control => "control message",
             Kind::Abort => "abort",
+            Kind::Companion => "companion",
         })
     }
 }
@@ -123,19 +126,24 @@ impl fmt::Display for Kind {
 /// | bits | meaning |
 /// |---|---|
 /// | 31 | *ack wanted*: the receiver answers with FIN once the bytes are in its buffer |
-/// | 30 | *companion*: a NO_TAG message follows with what a NIC drops (reserved until a NIC is there) |
-/// | 20..30 | generation of the operation |
+/// | 30 | *companion*: of a rendezvous; a [`Control::Companion`] follows with what a NIC drops |
+/// | 29 | *rendezvous*: a NIC that has matched does not say whether it was one |
+/// | 20..29 | generation of the operation |
 /// | 0..20 | index of the operation |
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct AppCtx(pub u32);
 
 impl AppCtx {
     /// Operations that can be under way at once.
     pub const OPERATIONS_MAX: u32 = 1 << 20;
     /// Generations before they repeat.
-    pub const GENERATIONS: u32 = 1 << 10;
+    pub const GENERATIONS: u32 = 1 << 9;
+
     const ACK_WANTED: u32 = 1 << 31;
     const COMPANION: u32 = 1 << 30;
+    const RENDEZVOUS: u32 = 1 << 29;
+    const NOT_EAGER: u32 = Self::COMPANION | Self::RENDEZVOUS;
+    const FLAGS: u32 = Self::ACK_WANTED | Self::NOT_EAGER;
 
     /// Names an operation. The arguments are taken modulo their ranges.
     pub fn new(index: u32, generation: u32) -> Self {
@@ -148,14 +156,30 @@ impl AppCtx {
         AppCtx(self.0 | Self::ACK_WANTED)
     }
 
+    /// The same with *rendezvous*, and *companion* if one follows.
+    pub fn of_rendezvous(self, companion: bool) -> Self {
+        let companion = if companion { Self::COMPANION } else { 0 };
+        AppCtx(self.0 | Self::RENDEZVOUS | companion)
+    }
+
     /// Whether a FIN is wanted for an eager message.
     pub fn ack_wanted(self) -> bool {
         self.0 & Self::ACK_WANTED != 0
     }
 
+    /// Whether it is of a rendezvous.
+    pub fn is_rendezvous(self) -> bool {
+        self.0 & Self::RENDEZVOUS != 0
+    }
+
+    /// Whether a [`Control::Companion`] follows.
+    pub fn has_companion(self) -> bool {
+        self.0 & Self::COMPANION != 0
+    }
+
     /// Without flags: what a FIN is compared by.
     pub fn operation(self) -> Self {
-        AppCtx(self.0 & !(Self::ACK_WANTED | Self::COMPANION))
+        AppCtx(self.0 & !Self::FLAGS)
     }
 
     /// Index of the operation.
@@ -208,22 +232,22 @@ impl Tmh {
     }
 }
 
-/// What a rendezvous request carries beside TMH and RVH: version at 0, flags at 1 (bit 0: there is
+/// What a rendezvous request carries beside TMH and RVH, for software: version at 0, flags at 1 (bit 0: there is
 /// immediate data), immediate data at 4, the real length at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Companion {
+pub struct Particulars {
     /// Immediate data for the receiver's completion.
     pub immediate: Option<u32>,
     /// Length of the message in bytes.
     pub length: u64,
 }
 
-impl Companion {
+impl Particulars {
     const IMMEDIATE: u8 = 1;
 
     /// Writes it.
-    pub fn emit(&self) -> [u8; COMPANION_BYTES] {
-        let mut out = [0; COMPANION_BYTES];
+    pub fn emit(&self) -> [u8; PARTICULARS_BYTES] {
+        let mut out = [0; PARTICULARS_BYTES];
         out[0] = VERSION;
         out[1] = if self.immediate.is_some() { Self::IMMEDIATE } else { 0 };
         out[4..8].copy_from_slice(&self.immediate.unwrap_or(0).to_be_bytes());
@@ -232,7 +256,7 @@ impl Companion {
     }
 
     /// Reads it.
-    pub fn parse(bytes: &[u8; COMPANION_BYTES]) -> Result<Self, WireError> {
+    pub fn parse(bytes: &[u8; PARTICULARS_BYTES]) -> Result<Self, WireError> {
         if bytes[0] != VERSION {
             return Err(WireError::Version(bytes[0]));
         }
@@ -240,14 +264,14 @@ impl Companion {
             return Err(WireError::Flags(bytes[1].into()));
         }
         let immediate = (bytes[1] & Self::IMMEDIATE != 0).then(|| be32(bytes, 4));
-        Ok(Companion { immediate, length: be64(bytes, 8) })
+        Ok(Particulars { immediate, length: be64(bytes, 8) })
     }
 }
 
 /// A rendezvous request, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// Handed back in the FIN.
+    /// Handed back in the FIN; with its flags.
     pub app_ctx: AppCtx,
     /// What is matched.
     pub tag: Tag,
@@ -258,37 +282,59 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
+    /// The request of an operation.
+    pub fn new(operation: AppCtx, tag: Tag, span: RemoteSpan, immediate: Option<u32>) -> Self {
+        let companion = immediate.is_some() || span.length >= u32::MAX.into();
+        Rendezvous { app_ctx: operation.of_rendezvous(companion), tag, span, immediate }
+    }
+
+    /// The messages that go right behind the request, with what a NIC that matches it drops: none, one
+    /// or two.
+    pub fn companions(&self) -> impl Iterator<Item = [u8; Control::BYTES]> + use<> {
+        let app_ctx = self.app_ctx.operation();
+        let RemoteSpan { length, .. } = self.span;
+        let has_length = length >= u32::MAX.into();
+        let companion = Control::Companion { app_ctx, immediate: self.immediate, has_length };
+        let companion = self.app_ctx.has_companion().then_some(companion);
+        let length = has_length.then_some(Control::Length { app_ctx, length });
+        companion.into_iter().chain(length).map(|control| control.emit())
+    }
+
     /// Writes the request.
     pub fn emit(&self) -> [u8; RENDEZVOUS_BYTES] {
         let tmh = Tmh { opcode: Opcode::Rendezvous, app_ctx: self.app_ctx, tag: self.tag };
         let len = u32::try_from(self.span.length).unwrap_or(u32::MAX);
         let rvh = Rvh { va: self.span.address, rkey: self.span.key, len };
-        let companion = Companion { immediate: self.immediate, length: self.span.length };
+        let particulars = Particulars { immediate: self.immediate, length: self.span.length };
         let mut out = [0; RENDEZVOUS_BYTES];
         out[..16].copy_from_slice(&tmh.emit());
         out[16..32].copy_from_slice(&rvh.emit());
-        out[32..].copy_from_slice(&companion.emit());
+        out[32..].copy_from_slice(&particulars.emit());
         out
     }
 
-    /// Reads a request whose TMH was read already. Without a companion the RVH's length counts.
+    /// Reads a request whose TMH was read already. Without particulars the RVH's length counts.
     pub fn parse(tmh: &Tmh, bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
         let wrong = Kind::Rendezvous.of_length(length);
         let rvh = Rvh::parse(&bytes.array(TMH_BYTES).ok_or(wrong)?);
-        let companion = match length {
-            32 => Companion { immediate: None, length: rvh.len.into() },
-            RENDEZVOUS_BYTES => Companion::parse(&bytes.array(32).ok_or(wrong)?)?,
+        let particulars = match length {
+            32 => Particulars { immediate: None, length: rvh.len.into() },
+            RENDEZVOUS_BYTES => Particulars::parse(&bytes.array(32).ok_or(wrong)?)?,
             _ => return Err(wrong),
         };
-        let real = companion.length;
+        let real = particulars.length;
         let agrees = rvh.len == u32::try_from(real).unwrap_or(u32::MAX);
         if !agrees || (length == 32 && rvh.len == u32::MAX) {
             return Err(WireError::Lengths { rvh: rvh.len, real });
         }
         let span = RemoteSpan { address: rvh.va, key: rvh.rkey, length: real };
-        let immediate = companion.immediate;
-        Ok(Rendezvous { app_ctx: tmh.app_ctx.operation(), tag: tmh.tag, span, immediate })
+        let operation = tmh.app_ctx.operation();
+        let request = Rendezvous::new(operation, tmh.tag, span, particulars.immediate);
+        if request.app_ctx != tmh.app_ctx {
+            return Err(WireError::Flags(tmh.app_ctx.0));
+        }
+        Ok(request)
     }
 }
 
@@ -309,11 +355,31 @@ pub enum Control {
         /// What the read failed with, 0 if unknown.
         errno: u32,
     },
+    /// Kind 3, right behind a rendezvous request with *companion*: what a NIC that matches the request
+    /// does not hand on. Flags at 3 (bit 0: there is immediate data, bit 1: a [`Control::Length`]
+    /// follows), app_ctx at 4, immediate data at 8 (u32).
+    Companion {
+        /// Of the rendezvous request.
+        app_ctx: AppCtx,
+        /// Immediate data for the receiver's completion.
+        immediate: Option<u32>,
+        /// Whether the length stands in the next message.
+        has_length: bool,
+    },
+    /// Kind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at 8 (u64).
+    Length {
+        /// Of the rendezvous request.
+        app_ctx: AppCtx,
+        /// Length of the message in bytes.
+        length: u64,
+    },
 }
 
 impl Control {
     /// Bytes in a control message.
     pub const BYTES: usize = 16;
+    const IMMEDIATE: u8 = 1;
+    const LENGTH: u8 = 2;
 
     /// Writes the message.
     pub fn emit(&self) -> [u8; Self::BYTES] {
@@ -331,6 +397,18 @@ impl Control {
                 out[4..8].copy_from_slice(&app_ctx.0.to_be_bytes());
                 out[8..12].copy_from_slice(&errno.to_be_bytes());
             }
+            Control::Companion { app_ctx, immediate, has_length } => {
+                out[2] = 3;
+                out[3] = if immediate.is_some() { Self::IMMEDIATE } else { 0 }
+                    | if has_length { Self::LENGTH } else { 0 };
+                out[4..8].copy_from_slice(&app_ctx.0.to_be_bytes());
+                out[8..12].copy_from_slice(&immediate.unwrap_or(0).to_be_bytes());
+            }
+            Control::Length { app_ctx, length } => {
+                out[2] = 4;
+                out[4..8].copy_from_slice(&app_ctx.0.to_be_bytes());
+                out[8..16].copy_from_slice(&length.to_be_bytes());
+            }
         }
         out
     }
@@ -343,12 +421,19 @@ impl Control {
         if all[1] != VERSION {
             return Err(WireError::Version(all[1]));
         }
+        let app_ctx = AppCtx(be32(&all, 4)).operation();
         match all[2] {
             1 => Ok(Control::Credit { messages: be32(&all, 4), bytes: be64(&all, 8) }),
-            2 => {
-                let app_ctx = AppCtx(be32(&all, 4)).operation();
-                Ok(Control::Abort { app_ctx, errno: be32(&all, 8) })
+            2 => Ok(Control::Abort { app_ctx, errno: be32(&all, 8) }),
+            3 if all[3] & !(Self::IMMEDIATE | Self::LENGTH) != 0 => {
+                Err(WireError::Flags(all[3].into()))
             }
+            3 => {
+                let immediate = (all[3] & Self::IMMEDIATE != 0).then(|| be32(&all, 8));
+                let has_length = all[3] & Self::LENGTH != 0;
+                Ok(Control::Companion { app_ctx, immediate, has_length })
+            }
+            4 => Ok(Control::Length { app_ctx, length: be64(&all, 8) }),
             other => Err(WireError::Control(other)),
         }
     }
@@ -373,7 +458,7 @@ impl Message {
     pub fn parse_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
         let header: [u8; TMH_BYTES] = bytes.array(0)?;
         let app_ctx = AppCtx(be32(&header, 4));
-        let eager = header[0] == Opcode::Eager as u8 && app_ctx.0 & AppCtx::COMPANION == 0;
+        let eager = header[0] == Opcode::Eager as u8 && app_ctx.0 & AppCtx::NOT_EAGER == 0;
         eager.then(|| Tmh { opcode: Opcode::Eager, app_ctx, tag: Tag(be64(&header, 8)) })
     }
 
@@ -386,10 +471,10 @@ impl Message {
         }
         let wrong = Kind::Message.of_length(length);
         let tmh = Tmh::parse(&bytes.array(0).ok_or(wrong)?)?;
-        if tmh.app_ctx.0 & AppCtx::COMPANION != 0 {
-            return Err(WireError::Flags(AppCtx::COMPANION));
-        }
         match tmh.opcode {
+            Opcode::Eager if tmh.app_ctx.0 & AppCtx::NOT_EAGER != 0 => {
+                Err(WireError::Flags(tmh.app_ctx.0 & AppCtx::NOT_EAGER))
+            }
             Opcode::Eager => Ok(Message::Eager(tmh)),
             Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(Message::Rendezvous),
             Opcode::Fin if length <= FIN_BYTES_MAX => Ok(Message::Fin(tmh.app_ctx.operation())),
@@ -431,8 +516,7 @@ mod tests {
         for length in [0, 1, 8192, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 40] {
             for immediate in [None, Some(0), Some(7)] {
                 let span = RemoteSpan { address: 9, key: 8, length };
-                let request =
-                    Rendezvous { app_ctx: AppCtx::new(3, 1023), tag: Tag(5), span, immediate };
+                let request = Rendezvous::new(AppCtx::new(3, 511), Tag(5), span, immediate);
                 assert_eq!(parse(&request.emit()), Ok(Message::Rendezvous(request)));
             }
         }
@@ -441,15 +525,18 @@ mod tests {
     #[test]
     fn a_request_without_our_bytes_is_understood() {
         let span = RemoteSpan { address: 9, key: 8, length: 77 };
-        let request = Rendezvous { app_ctx: AppCtx(3), tag: Tag(5), span, immediate: None };
+        let request = Rendezvous::new(AppCtx(3), Tag(5), span, None);
         assert_eq!(parse(&request.emit()[..32]), Ok(Message::Rendezvous(request)));
     }
 
     #[test]
     fn control_round_trips() {
         let credit = Control::Credit { messages: 5, bytes: 1 << 33 };
-        let abort = Control::Abort { app_ctx: AppCtx::new(9, 9), errno: 14 };
-        for control in [credit, abort] {
+        let app_ctx = AppCtx::new(9, 9);
+        let abort = Control::Abort { app_ctx, errno: 14 };
+        let companion = Control::Companion { app_ctx, immediate: Some(7), has_length: true };
+        let length = Control::Length { app_ctx, length: 1 << 40 };
+        for control in [credit, abort, companion, length] {
             assert_eq!(parse(&control.emit()), Ok(Message::Control(control)));
         }
     }
@@ -474,15 +561,22 @@ mod tests {
         control[1] = 2;
         assert_eq!(parse(&control), Err(WireError::Version(2)));
         control[1] = 1;
+        control[2] = 5;
+        assert_eq!(parse(&control), Err(WireError::Control(5)));
         control[2] = 3;
-        assert_eq!(parse(&control), Err(WireError::Control(3)));
+        control[3] = 4;
+        assert_eq!(parse(&control), Err(WireError::Flags(4)));
         let span = RemoteSpan { address: 0, key: 0, length: 50 };
-        let request = Rendezvous { app_ctx: AppCtx(0), tag: Tag(0), span, immediate: None };
+        let request = Rendezvous::new(AppCtx(0), Tag(0), span, None);
         let mut bytes = request.emit();
         bytes[15 + 16] = 51;
         assert_eq!(parse(&bytes), Err(WireError::Lengths { rvh: 51, real: 50 }));
-        bytes[4] = 0x40;
-        assert_eq!(parse(&bytes), Err(WireError::Flags(1 << 30)));
+        bytes[15 + 16] = 50;
+        bytes[4] = 0x60;
+        assert_eq!(parse(&bytes), Err(WireError::Flags(3 << 29)));
+        bytes[4] = 0x20;
+        bytes[0] = Opcode::Eager as u8;
+        assert_eq!(parse(&bytes), Err(WireError::Flags(1 << 29)));
         assert!(matches!(parse(&request.emit()[..40]), Err(WireError::Length { .. })));
     }
 }

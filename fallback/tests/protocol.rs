@@ -447,7 +447,7 @@ fn whoever_breaks_the_protocol_is_broken_with() {
     let unknown = AppCtx::new(77, 0);
     let abort = Control::Abort { app_ctx: unknown, errno: 0 }.emit();
     let span = RemoteSpan { address: 0, key: 0, length: 10 };
-    let mut request = Rendezvous { app_ctx: AppCtx(0), tag: Tag(0), span, immediate: None }.emit();
+    let mut request = Rendezvous::new(AppCtx(0), Tag(0), span, None).emit();
     request[47] = 11;
     let no_such = |kind| WireError::NoSuchOperation { kind, operation: unknown };
     let cases: [(&[u8], WireError); 4] = [

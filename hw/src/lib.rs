@@ -13,6 +13,7 @@
 //! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
 //! | [`tm`] | the headers of a tag-matching NIC |
 //! | [`tags`] | the trait of a NIC that holds posted receives |
+//! | [`model`] | a NIC that holds posted receives, in software, on any device |
 //! | [`shm`] | shared memory, for workers on one machine |
 
 pub mod address;
@@ -20,6 +21,7 @@ pub mod buffer;
 pub mod bytes;
 mod copy;
 pub mod device;
+pub mod model;
 pub mod shm;
 pub mod sleep;
 pub mod tags;
@@ -32,5 +34,6 @@ pub use device::{
     Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming, Limits, Outgoing,
     PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+pub use model::{Model, ModelConfig};
 pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};

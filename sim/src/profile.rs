@@ -1,6 +1,7 @@
 //! What kind of trouble a run looks for, and the settings that one seed makes of it.
 
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+use tagmatch_soft::TagLayout;
 
 use crate::rng::{Rng, mix};
 use crate::wire::WireConfig;
@@ -241,6 +242,8 @@ impl Setup {
             waiting_max: rng.between(profile.waiting_max),
             length_max: rng.between(profile.length_max),
             engine: EngineConfig {
+                nic_threshold: 0,
+                source_bits: TagLayout::MPI.source_mask(),
                 eager_max: eager_max as usize,
                 operations_max: rng.between(profile.operations_max),
                 credit: credit(profile, rng),

@@ -8,6 +8,7 @@ use device::Stranger;
 use loom::thread;
 
 use crate::access::Access;
+use crate::device::WorkerDevice;
 use crate::{Config, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
 
 /// Every interleaving with at most so many switches from a thread that could have gone on.
@@ -23,7 +24,10 @@ fn worker() -> (SharedWorker, Stranger) {
     let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
     let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
     while worker.progress() > 0 {}
-    let stranger = worker.access.with(|state| state.engine.device().stranger());
+    let stranger = worker.access.with(|state| match state.engine.device() {
+        WorkerDevice::Shm(shm) => shm.stranger(),
+        WorkerDevice::Model(_) => unreachable!("the default is shared memory alone"),
+    });
     (worker, stranger)
 }
 

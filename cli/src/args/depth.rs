@@ -1,11 +1,10 @@
 //! `tagperf depth`: its options, and the lists that they take.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::Args;
 
-use super::{Common, DEPTH_MAX, Host, IDLE_MAX, ITERS_MAX, percent};
+use super::{Common, DEPTH_MAX, Effort, Host, IDLE_MAX, percent};
 use crate::control::message::{Order, Queue};
 use crate::units::{self, Sizes};
 
@@ -23,7 +22,8 @@ pub(crate) struct Depth {
     /// Which queue is deep: posted or unexpected [one after the other]
     #[arg(long, value_name = "QUEUE", value_enum, hide_possible_values = true)]
     pub(crate) queue: Option<Queue>,
-    /// Shares of the posted receives that take any source, in percent [0,50,100; --drain: 0]
+    /// Shares of the posted receives (--drain: of all) that take any source, in percent [0,50,100;
+    /// --drain: 0]
     #[arg(long, value_name = "LIST")]
     pub(crate) wildcard: Option<Percents>,
     /// Let the measured receives take any source (not --drain: there it is --wildcard)
@@ -43,18 +43,11 @@ pub(crate) struct Depth {
     /// Bytes a message: 8, 4K [8]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) size: Option<u64>,
-    /// Round trips, or messages drained, to measure a row
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ITERS_MAX))]
-    pub(crate) iters: Option<u64>,
-    /// Time a row: 1s, 500ms; with --iters the first reached [100ms]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
-    /// The same before it, not counted [1000, at most 50 ms]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=ITERS_MAX))]
-    pub(crate) warmup: Option<u64>,
+    #[command(flatten)]
+    pub(crate) effort: Effort,
     /// Peers that are connected to each side and stay silent
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=IDLE_MAX))]
+    #[arg(value_parser = units::count(0..=IDLE_MAX))]
     pub(crate) idle_peers: u64,
     #[command(flatten)]
     pub(crate) common: Common,

@@ -29,7 +29,7 @@ pub(crate) struct Report {
     /// Compare with an earlier run, kept by --json or --json-stream
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// Exit status 1 if slower than it by more, beyond noise
+    /// Exit status 1 if slower than it by more, beyond noise, in percent
     #[arg(long, value_name = "PERCENT", requires = "baseline", value_parser = slower_percent)]
     pub(crate) fail_if_slower: Option<f64>,
 }

@@ -27,11 +27,12 @@ pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
     if 2.0 / orders > 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0 {
         return None;
     }
-    let logs = |figures: &[f64]| figures.iter().map(|figure| figure.ln()).collect::<Vec<_>>();
+    let logs = |figures: &[f64]| {
+        let mut logs: Vec<_> = figures.iter().map(|figure| figure.ln()).collect();
+        logs.sort_by(f64::total_cmp);
+        logs
+    };
     let (old, new) = (logs(old), logs(new));
-    let pairs = old.iter().flat_map(|old| new.iter().map(move |new| new - old));
-    let mut differences: Vec<f64> = pairs.collect();
-    differences.sort_by(f64::total_cmp);
     let below = n * m / 2.0 - Z * (n * m * (n + m + 1.0) / 12.0).sqrt();
     #[expect(
         clippy::cast_possible_truncation,
@@ -39,13 +40,40 @@ pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
         reason = "at most n * m / 2"
     )]
     let skip = below.floor().max(0.0) as usize;
-    let last = differences.len() - 1;
-    let median = f64::midpoint(differences[last / 2], differences[last.div_ceil(2)]);
-    Some(Ratio {
-        estimate: median.exp(),
-        low: differences[skip].exp(),
-        high: differences[last - skip].exp(),
-    })
+    let last = old.len() * new.len() - 1;
+    let [low, below, above, high] =
+        [skip, last / 2, last.div_ceil(2), last - skip].map(|nth| difference(&old, &new, nth));
+    let estimate = f64::midpoint(below, above).exp();
+    Some(Ratio { estimate, low: low.exp(), high: high.exp() })
+}
+
+/// How exact a difference of logarithms is: far beyond what is shown of it.
+const EXACT: f64 = 1e-11;
+
+/// The `nth` smallest of all differences `new - old`, both sorted and not empty. Bisection over its
+/// value, since all pairs of long runs are too many to be sorted.
+fn difference(old: &[f64], new: &[f64], nth: usize) -> f64 {
+    let (mut low, mut high) = (new[0] - old[old.len() - 1], new[new.len() - 1] - old[0]);
+    while high - low > EXACT {
+        let middle = f64::midpoint(low, high);
+        if up_to(old, new, middle) > nth {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
+}
+
+/// How many of all differences `new - old` are at most `most`.
+fn up_to(old: &[f64], new: &[f64], most: f64) -> usize {
+    let mut within = 0;
+    let counts = old.iter().map(|old| {
+        // As `old` grows, more of the new stay within.
+        within += new[within..].iter().take_while(|new| **new - old <= most).count();
+        within
+    });
+    counts.sum()
 }
 
 #[cfg(test)]
@@ -86,6 +114,27 @@ mod tests {
                 })
                 .count();
             assert!((485..500).contains(&holds), "{truth}: {holds} of 500");
+        }
+    }
+
+    #[test]
+    fn any_difference_is_that_of_all_pairs_sorted() {
+        for (seed, n, m) in [(1, 1, 1), (2, 1, 9), (3, 9, 1), (4, 13, 7), (5, 40, 41)] {
+            let sorted = |seed, count| {
+                // Few different ones, so that there are ties.
+                let mut figures: Vec<_> =
+                    figures(seed, count, 1.0).iter().map(|f| (f / 5.0).round()).collect();
+                figures.sort_by(f64::total_cmp);
+                figures
+            };
+            let (old, new) = (sorted(seed, n), sorted(seed + 7777, m));
+            let mut pairs: Vec<_> =
+                old.iter().flat_map(|old| new.iter().map(move |new| new - old)).collect();
+            pairs.sort_by(f64::total_cmp);
+            for (nth, want) in pairs.iter().enumerate() {
+                let found = difference(&old, &new, nth);
+                assert!((found - want).abs() <= 2.0 * EXACT, "{n} {m} {nth}: {found}, not {want}");
+            }
         }
     }
 

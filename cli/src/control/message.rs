@@ -13,7 +13,7 @@ use crate::json::Matching;
 use crate::units::{SIZE_MAX, show_size};
 
 /// Version of these messages; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Most messages between two looks at the payloads.
 pub(crate) const BATCH_MAX: u64 = 1 << 14;
 /// Bounds of the time between two planned messages: a thousand million and one a second.

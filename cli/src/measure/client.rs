@@ -73,8 +73,8 @@ pub(crate) struct Rounds {
     pub(crate) most_ns: f64,
 }
 
-/// Runs one leg with the side at the other end of `control`. `tick` is called between batches, and
-/// says whether to go on.
+/// Runs one leg with the side at the other end of `control`. `tick` is called during set-up and between
+/// batches, and says whether to go on. After an interrupted set-up the other side is of no more use.
 pub(crate) fn run(
     control: &mut Control,
     leg: &mut Leg,
@@ -124,7 +124,10 @@ pub(crate) fn run_alone(
         None => alone::<Local>(leg, limits, tick),
         Some(_) => alone::<Shared>(leg, limits, tick),
     };
-    measured.map_err(|error| Failure::Measurement(one_line(error)))
+    measured.map_err(|error| match error {
+        MeasureError::Link(LinkError::Interrupted) => Failure::Interrupted,
+        error => Failure::Measurement(one_line(error)),
+    })
 }
 
 fn alone<A: Handle>(
@@ -133,7 +136,7 @@ fn alone<A: Handle>(
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
     let link = UnlinkedOf::<A>::new(leg.unexpected_room())?.oneself();
-    let mut side = Side::new(link, leg, Role::Alone)?;
+    let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }
 
@@ -146,7 +149,7 @@ fn measure<A: Handle>(
     tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
     let link = unlinked.connect(address, control.attention())?;
-    let mut side = Side::new(link, leg, Role::Client)?;
+    let mut side = Side::new(link, leg, Role::Client, tick)?;
     let measured = phases(&mut side, limits, tick)?;
     side.end()?;
     Ok(measured)
@@ -294,6 +297,7 @@ impl Measured {
 /// Why a measurement broke, in the words of whoever knows best.
 fn explain(control: &mut Control, error: MeasureError) -> Failure {
     match &error {
+        MeasureError::Link(LinkError::Interrupted) => Failure::Interrupted,
         MeasureError::Link(LinkError::Attention | LinkError::Tagmatch(_)) => {
             match control.receive(REASON_TIME) {
                 Ok(answer) => ended(answer),

@@ -40,7 +40,6 @@ impl Drain {
         side: &mut Side<'_, A>,
         batch: Batch,
     ) -> Result<Span, MeasureError> {
-        side.await_fillers()?;
         let order = self.order(batch);
         let mut posted: Vec<Option<Receiving<A>>> = Vec::with_capacity(order.len());
         let span = match self.queue {

@@ -1,14 +1,12 @@
 //! The tables: which columns a test has, and what stands in them.
 
-use clap::ValueEnum;
-
 use super::client::Measured;
 use super::plan::{Plan, Test};
 use crate::control::message::Leg;
 use crate::json::Row;
 use crate::samples::Latency;
 use crate::table::{Column, Table, us};
-use crate::units::{show_3, show_count, show_size};
+use crate::units::{name, show_3, show_count, show_size};
 
 /// The width of a time in us.
 const US: usize = 9;
@@ -35,7 +33,7 @@ impl Layout {
     pub(super) fn of(plan: &Plan) -> Self {
         let kind = match plan.test {
             Test::Lat if plan.interval_ps.is_some() => Kind::Paced,
-            Test::Lat if plan.depths.len() > 1 => Kind::Depth,
+            Test::Lat if plan.is_by_depth() => Kind::Depth,
             Test::Lat => Kind::Latency,
             Test::Depth => Kind::Depth,
             Test::Bw | Test::Bibw => Kind::Bandwidth,
@@ -192,9 +190,4 @@ impl Kind {
             }
         }
     }
-}
-
-/// As the command line has it.
-fn name<V: ValueEnum>(value: &V) -> String {
-    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }

@@ -111,11 +111,8 @@ impl Out {
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
         let (mut sent, mut late_max_ns, mut interrupted) = (0u64, 0, false);
         let base_ns = clock_ns();
-        side.await_fillers()?;
         side.begin(Batch { messages: 1, counts, base_ns })?;
-        let start = clock_ns() + LEAD_NS;
-        let offset = u32::try_from(start - base_ns)
-            .map_err(|_| LinkError::Stuck(Duration::from_nanos(start - base_ns)))?;
+        let (start, offset) = start_after(base_ns, clock_ns())?;
         let (mut now, mut ticked) = (start, start);
         let mut last_planned = start;
         while sent < iters {
@@ -188,6 +185,20 @@ impl Out {
         }
         buffer
     }
+}
+
+/// The first planned time of a batch that was announced at `base_ns`, and how many us after that it is.
+/// Whole us, since 32 bits of ns would be over before the other side has posted a million receives.
+fn start_after(base_ns: u64, now_ns: u64) -> Result<(u64, u32), LinkError> {
+    let after_us = (now_ns.saturating_sub(base_ns) + LEAD_NS).div_ceil(1000);
+    let after =
+        u32::try_from(after_us).map_err(|_| LinkError::Stuck(Duration::from_micros(after_us)))?;
+    Ok((start_ns(base_ns, after), after))
+}
+
+/// The first planned time, as both sides count it.
+fn start_ns(base_ns: u64, after_us: u32) -> u64 {
+    base_ns.saturating_add(u64::from(after_us) * 1000)
 }
 
 fn stamp(iteration: u64) -> Stamp {
@@ -267,7 +278,7 @@ impl<A: Handle> In<A> {
                 Some(start) => start,
                 None => {
                     let offset = received.status.immediate.ok_or(MeasureError::Token)?;
-                    *start.insert(batch.base_ns.saturating_add(offset.into()))
+                    *start.insert(start_ns(batch.base_ns, offset))
                 }
             };
             aside.push(now.saturating_sub(start.saturating_add(schedule.next())));
@@ -339,6 +350,17 @@ mod tests {
         let times: Vec<_> = (0..3_000_001).map(|_| schedule.next()).collect();
         assert_eq!(times[..4], [0, 333, 666, 999]);
         assert_eq!(times[3_000_000], 999_999_000);
+    }
+
+    #[test]
+    fn both_sides_know_the_first_planned_time() {
+        let hour = 3_600_000_000_000;
+        for (base, now) in [(0, 0), (999, 12_345_678), (7, 8_000_000_001), (hour, hour + hour)] {
+            let (start, after) = start_after(base, now).unwrap();
+            assert_eq!(start, start_ns(base, after));
+            assert!((LEAD_NS..LEAD_NS + 1000).contains(&(start - now)), "{base} {now}");
+        }
+        assert!(start_after(0, 2 * hour).is_err());
     }
 
     #[test]

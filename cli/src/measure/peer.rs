@@ -163,7 +163,7 @@ pub(super) fn run<A: Handle>(
     unlinked: UnlinkedOf<A>,
 ) -> Result<Matching, MeasureError> {
     let link = unlinked.connect(&leg.address, control.attention())?;
-    let mut side = Side::new(link, leg, Role::Peer)?;
+    let mut side = Side::new(link, leg, Role::Peer, &mut || true)?;
     let mut drain = Drain::new(leg);
     let mut paced = matches!(leg.traffic, Traffic::Paced { .. }).then(|| In::new(leg));
     while let Some(batch) = side.await_batch()? {

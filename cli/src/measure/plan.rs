@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::client::Limits;
 use crate::args::{self, Common, ITERS_MAX, Measure};
 use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
@@ -70,8 +68,10 @@ impl Test {
 }
 
 /// Fillers and receives of a leg.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Depth {
+    /// Which queue is swept, at depth 0 as well.
+    pub(crate) queue: Option<Queue>,
     pub(crate) posted_depth: u64,
     pub(crate) unexpected_depth: u64,
     pub(crate) wildcard_percent: u8,
@@ -114,6 +114,12 @@ impl Plan {
         if args.rate.is_some() && test != Test::Lat {
             return Err(usage("--rate: it plans what lat measures; tagperf lat --rate"));
         }
+        if args.window.is_some() && test == Test::Lat && args.rate.is_none() {
+            let right = "--rate R with it, or tagperf bw --window";
+            return Err(usage(&format!(
+                "lat --window: one message is under way at a time; {right}"
+            )));
+        }
         if args.oneself && test == Test::Bibw {
             return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
         }
@@ -124,14 +130,15 @@ impl Plan {
         let plan = Self {
             sizes: args.sizes.clone().unwrap_or(sizes).0,
             depths: vec![Depth {
+                queue: None,
                 posted_depth: args.posted_depth,
                 unexpected_depth: args.unexpected_depth,
                 wildcard_percent: args.wildcard,
                 wildcard_recv: args.wildcard_recv,
             }],
-            iters: args.iters,
-            duration: args.duration,
-            warmup: args.warmup,
+            iters: args.effort.iters,
+            duration: args.effort.duration,
+            warmup: args.effort.warmup,
             window: args.window,
             threads: args.threads.clone().map_or(Vec::new(), |threads| threads.0),
             idle_peers: args.idle_peers,
@@ -154,6 +161,15 @@ impl Plan {
         if args.drain && depths.contains(&0) {
             return Err(usage("--drain: there is nothing to drain at depth 0; --depths 16..16K"));
         }
+        if args.wildcard.is_some() && args.queue == Some(Queue::Unexpected) && !args.drain {
+            let right = "--queue posted, --drain or --wildcard-recv";
+            return Err(usage(&format!(
+                "--wildcard with --queue unexpected: it is a share of the posted ones; {right}"
+            )));
+        }
+        if args.seed.is_some() && !args.order.contains(&Order::Random) {
+            return Err(usage("--seed: no order is random; --order random with it"));
+        }
         let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
         let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
         let mut all = Vec::new();
@@ -171,6 +187,7 @@ impl Plan {
                         Queue::Unexpected => (0, depth),
                     };
                     Depth {
+                        queue: Some(queue),
                         posted_depth: posted,
                         unexpected_depth: unexpected,
                         wildcard_percent,
@@ -182,9 +199,9 @@ impl Plan {
         let plan = Self {
             sizes: args.size.map_or_else(|| test.sizes().0, |size| vec![size]),
             depths: all,
-            iters: args.iters,
-            duration: args.duration.or(args.iters.is_none().then_some(DEPTH_TIME)),
-            warmup: args.warmup,
+            iters: args.effort.iters,
+            duration: args.effort.duration.or(args.effort.iters.is_none().then_some(DEPTH_TIME)),
+            warmup: args.effort.warmup,
             idle_peers: args.idle_peers,
             orders: if args.order.is_empty() { vec![Order::Forward] } else { args.order.clone() },
             seed: args.seed.unwrap_or(SEED),
@@ -197,8 +214,20 @@ impl Plan {
     fn checked(self) -> Result<Self, Failure> {
         check_device(self.common.device.as_deref())
             .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
+        if self.common.report.histogram && !self.takes_latencies() {
+            let right = "lat, or depth without --drain,";
+            return Err(usage(&format!(
+                "--histogram: {} measures no single messages; {right}",
+                self.test.name()
+            )));
+        }
         self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
         Ok(self)
+    }
+
+    /// Whether rows have samples.
+    fn takes_latencies(&self) -> bool {
+        matches!(self.test, Test::Lat | Test::Depth)
     }
 
     /// All sizes of the test at depth 0, nothing special.
@@ -225,6 +254,11 @@ impl Plan {
     /// All sizes of the test for `time` each, as the tour has it.
     pub(crate) fn tour(test: Test, time: Duration, common: &Common) -> Self {
         Self { duration: Some(time), ..Self::basic(test, common) }
+    }
+
+    /// Whether rows differ in their depths, and have no column for the size.
+    pub(crate) fn is_by_depth(&self) -> bool {
+        matches!(self.test, Test::Depth | Test::Drain) || self.depths.len() > 1
     }
 
     /// Whether the round trips of a ping-pong are measured.
@@ -264,14 +298,17 @@ impl Plan {
         legs
     }
 
+    /// The queue that the leg at this place in [`legs`](Self::legs) is about, in a sweep of depths.
+    pub(crate) fn queue(&self, at: usize) -> Option<Queue> {
+        // A sweep has a leg for each depth, a drain has all of them for each order.
+        let depth = self.depths.get(at % self.depths.len().max(1))?;
+        depth.queue
+    }
+
     /// A leg whose queue is not filled first, but with what is measured.
     fn drain(&self, depth: Depth, order: Order) -> Leg {
-        let (queue, deep) = match depth {
-            Depth { posted_depth: 0, unexpected_depth, .. } => {
-                (Queue::Unexpected, unexpected_depth)
-            }
-            Depth { posted_depth, .. } => (Queue::Posted, posted_depth),
-        };
+        let queue = depth.queue.unwrap_or(Queue::Posted);
+        let deep = depth.posted_depth.max(depth.unexpected_depth);
         let size = self.sizes.first().copied().unwrap_or(0);
         let none = Depth { posted_depth: 0, unexpected_depth: 0, ..depth };
         let traffic = Traffic::Drain { queue, order, seed: self.seed };
@@ -279,12 +316,12 @@ impl Plan {
     }
 
     pub(crate) fn leg(&self, size: u64, depth: Depth, threads: Option<u64>) -> Leg {
-        let fit = |bytes: u64, most: u64| (bytes / size.max(1)).clamp(1, most);
+        let fit = |bytes, most| fit(bytes, size, most);
         let batches = match threads {
             Some(2..) => fit(WINDOW_BYTES, THREADS_BATCHES),
             _ => 1,
         };
-        let window = self.window.unwrap_or_else(|| fit(WINDOW_BYTES, WINDOW).max(WINDOW_MIN));
+        let window = self.window.unwrap_or_else(|| default_window(size));
         let (traffic, window, batch) = match (self.test, self.interval_ps) {
             (Test::Lat, Some(interval_ps)) => (Traffic::Paced { interval_ps }, window, 1),
             (Test::Lat | Test::Depth | Test::Drain, _) => {
@@ -336,6 +373,16 @@ impl Plan {
     }
 }
 
+/// How many messages of `size` fit into `bytes`: 1 to `most`.
+fn fit(bytes: u64, size: u64, most: u64) -> u64 {
+    (bytes / size.max(1)).clamp(1, most)
+}
+
+/// Messages of `size` that are under way at a time, unless told.
+pub(crate) fn default_window(size: u64) -> u64 {
+    fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
+}
+
 fn usage(what: &str) -> Failure {
     Failure::Usage(format!("{what} would be right"))
 }
@@ -380,6 +427,11 @@ mod tests {
             "lat --wildcard 50",
             "bw --rate 100",
             "bibw --self",
+            "lat --window 4",
+            "depth --queue unexpected --wildcard 100",
+            "depth --drain --seed 5",
+            "bw --histogram",
+            "depth --drain --histogram",
             "depth --drain --depths 0,1",
             "depth --drain --depths 1M --size 8K",
             "bw --sizes 1G --threads 3",

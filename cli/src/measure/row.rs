@@ -12,6 +12,12 @@ use crate::units::show_count;
 /// What a row has in some tests only: absent in the others.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct More {
+    /// Which queue is swept, at depth 0 as well; a drain's is within it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queue: Option<Queue>,
+    /// Messages sent before an answer, or under way at most; where there may be more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) window: Option<u64>,
     /// Threads that shared a worker on each side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u64>,
@@ -98,6 +104,8 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
         bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * leg.size as f64)),
         messages_per_s: messages_per_s.map(whole),
         more: More {
+            queue: None,
+            window: has_window(leg.traffic).then_some(leg.window),
             threads: leg.threads,
             per_thread: per_thread.collect(),
             checked: measured.checked,
@@ -108,6 +116,10 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
         blocks: measured.blocks.figures(),
         histogram: None,
     }
+}
+
+fn has_window(traffic: Traffic) -> bool {
+    matches!(traffic, Traffic::Stream | Traffic::Both | Traffic::Paced { .. })
 }
 
 fn drained(leg: &Leg, measured: &Measured) -> Option<Drained> {

@@ -95,6 +95,7 @@ impl Series {
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
         let trust = Trust::gather(common.pin);
+        let trust = if matches!(place, Where::Oneself) { trust.alone() } else { trust };
         let other = match place {
             Where::Here => Some(Other::find(None)),
             Where::At(host) => Some(Other::find(Some(host))),
@@ -171,12 +172,13 @@ impl Series {
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
         let interrupt = self.interrupt.clone();
         let mut complete = true;
-        for mut leg in legs {
+        for (at, mut leg) in legs.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
             progress.begin(what.clone());
+            // Where progress can't be written, the row can't either, and says so.
             let go_on = || {
-                progress.at(|| what.clone());
-                !interrupt.came()
+                let told = progress.at(|| what.clone(), |line| report.progress(line));
+                told.is_ok() && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
@@ -184,6 +186,11 @@ impl Series {
             }
             let measured = match self.measure(&mut leg, limits, go_on) {
                 Ok(measured) => measured,
+                // In its set-up.
+                Err(Failure::Interrupted) => {
+                    complete = false;
+                    break;
+                }
                 // What was measured before is told all the same.
                 Err(failure) if rows > 0 => {
                     self.failed = Some(failure);
@@ -200,6 +207,7 @@ impl Series {
             }
             rows += 1;
             let mut row = row(&leg, &measured);
+            row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
@@ -266,6 +274,11 @@ impl Series {
                  rounds in ns a message"
             }
         };
+        // Where the rows don't say it.
+        let title = match plan.sizes[..] {
+            [size] if plan.is_by_depth() => format!("{title}; messages of {}", show_size(size)),
+            _ => title.to_owned(),
+        };
         let checked = match (plan.common.no_validate, plan.single_buffer) {
             (true, _) => "nothing (--no-validate)",
             (_, true) => {
@@ -293,7 +306,7 @@ impl Series {
             facts.push(("threads", "share one worker a side (SharedWorker); rows are sums".into()));
         }
         if std::mem::replace(&mut self.introduced, true) {
-            return trust::heading(title, &facts);
+            return trust::heading(&title, &facts);
         }
         let device = [
             ("device", format!("{DEVICE}: {DEVICE_WHY}")),
@@ -301,7 +314,7 @@ impl Series {
             ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);
-        trust::heading(title, &facts) + &self.trust.facts()
+        trust::heading(&title, &facts) + &self.trust.facts()
     }
 }
 

@@ -1,10 +1,12 @@
 //! What both sides of a measurement do alike: fillers first, then batches begun by a token.
 //!
 //! 1. Both sides post the receives that never match, and send the messages that none takes.
-//! 2. The client sends a token: how many messages the next batch has, and whether they count. The
+//! 2. The client sends a token that asks for nothing. When all these messages are here, the other side
+//!    sends it back. Up to then, the client may be interrupted.
+//! 3. The client sends a token: how many messages the next batch has, and whether they count. The
 //!    other side posts its first receives and sends the token back.
-//! 3. The batch runs, on all lanes at once; nothing but messages, and the clock on the client's side.
-//! 4. Both sides check the payloads. Back to 2, until a token says 0.
+//! 4. The batch runs, on all lanes at once; nothing but messages, and the clock on the client's side.
+//! 5. Both sides check the payloads. Back to 3, until a token says that there is no more.
 //!
 //! Tokens, fillers and answers have tags of their own. Matches are counted from token to token, so
 //! that only the batch's own are in the sum.
@@ -27,6 +29,8 @@ const POSTED_FILLER: u64 = 4 << 56;
 const UNEXPECTED_FILLER: u64 = 5 << 56;
 const IDLE: u64 = 6 << 56;
 
+/// Fillers between two looks whether to go on.
+const FILLERS_PER_LOOK: u64 = 1024;
 /// Setting up may take as long as a million fillers need, and a connection.
 const SETUP_TIME: Duration = Duration::from_secs(20);
 const TOKEN_BYTES: usize = 24;
@@ -92,8 +96,6 @@ pub(crate) struct Side<'a, A: Handle> {
     pub(crate) leg: &'a Leg,
     role: Role,
     pub(super) lanes: Vec<Lane<A>>,
-    /// Whether a batch has begun: the other side's fillers have been waited for.
-    begun: bool,
     /// Matches of the batches that count.
     matched: Matching,
     before: Matching,
@@ -111,14 +113,19 @@ pub(super) fn takes_any(leg: &Leg, n: u64) -> bool {
 }
 
 impl<'a, A: Handle> Side<'a, A> {
-    /// Meets idle peers; posts and sends the fillers.
-    pub(crate) fn new(mut link: Link<A>, leg: &'a Leg, role: Role) -> Result<Self, MeasureError> {
+    /// Meets idle peers; posts and sends the fillers, and waits for the other side's, while `go_on`.
+    pub(crate) fn new(
+        mut link: Link<A>,
+        leg: &'a Leg,
+        role: Role,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<Self, MeasureError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let sides = if role == Role::Alone { 1 } else { 2 };
         if leg.lanes() > 1 && leg.lanes() * sides > cores as u64 {
             link.crowded();
         }
-        let idle = link.meet_idle_peers(leg.idle_peers, IDLE)?;
+        let idle = link.meet_idle_peers(leg.idle_peers, IDLE, go_on)?;
         let lanes = match leg.traffic {
             Traffic::PingPong | Traffic::Stream | Traffic::Both => leg.lanes(),
             // They have buffers of their own.
@@ -128,42 +135,69 @@ impl<'a, A: Handle> Side<'a, A> {
             leg,
             role,
             lanes: (0..lanes).map(|number| Lane::new(leg, role, number)).collect(),
-            begun: false,
             matched: Matching::default(),
             before: Matching::default(),
             fillers: Vec::new(),
             link,
             _idle: idle,
         };
-        let posted = (0..leg.posted_depth).map(|n| {
-            let (tag, empty) = (POSTED_FILLER | n, Buffer::default());
-            if takes_any(leg, n) {
-                side.link.receive_any(tag, empty)
-            } else {
-                side.link.receive(tag, empty)
-            }
-        });
-        side.fillers = posted.collect();
-        let sends: Vec<_> = (0..leg.unexpected_depth)
-            .map(|n| side.link.send(UNEXPECTED_FILLER | n, Buffer::default()))
-            .collect();
-        for send in sends {
-            side.finish_send(send)?;
-        }
+        side.fill(go_on)?;
+        side.meet(go_on)?;
         Ok(side)
+    }
+
+    fn fill(&mut self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
+        let mut pause = |n: u64| match n.is_multiple_of(FILLERS_PER_LOOK) && !go_on() {
+            true => Err(LinkError::Interrupted),
+            false => Ok(()),
+        };
+        for n in 0..self.leg.posted_depth {
+            pause(n)?;
+            let (tag, empty) = (POSTED_FILLER | n, Buffer::default());
+            self.fillers.push(if takes_any(self.leg, n) {
+                self.link.receive_any(tag, empty)
+            } else {
+                self.link.receive(tag, empty)
+            });
+        }
+        let mut sends = Vec::new();
+        for n in 0..self.leg.unexpected_depth {
+            pause(n)?;
+            sends.push(self.link.send(UNEXPECTED_FILLER | n, Buffer::default()));
+        }
+        for send in sends {
+            self.link.finish_while(send, &mut *go_on)?;
+        }
+        Ok(())
+    }
+
+    /// Until the fillers of both sides are where they should be. The other side looks when it is asked.
+    fn meet(&mut self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
+        if self.role == Role::Peer {
+            return Ok(());
+        }
+        self.await_fillers(go_on)?;
+        if self.role == Role::Client {
+            let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
+            self.finish_send(self.link.send(TOKEN, Self::READY.emit()))?;
+            self.link.finish_while(back, go_on)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn role(&self) -> Role {
         self.role
     }
 
-    /// Until the other side's fillers are all here; looked at once.
-    pub(super) fn await_fillers(&mut self) -> Result<(), MeasureError> {
-        if std::mem::replace(&mut self.begun, true) {
-            return Ok(());
-        }
-        let wanted = self.leg.unexpected_depth;
-        match self.link.progress_until(SETUP_TIME, |link| link.depths().1 >= wanted) {
+    /// Until the other side's fillers are all here.
+    fn await_fillers(&self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
+        let (wanted, mut going) = (self.leg.unexpected_depth, true);
+        let waited = self.link.progress_until(SETUP_TIME, |link| {
+            going = go_on();
+            !going || link.depths().1 >= wanted
+        });
+        match waited {
+            _ if !going => Err(LinkError::Interrupted.into()),
             Err(LinkError::Stuck(_)) | Ok(()) => self.check_fillers("after set-up"),
             Err(error) => Err(error.into()),
         }
@@ -178,7 +212,6 @@ impl<'a, A: Handle> Side<'a, A> {
     /// A batch, as the client or alone: prepared, run on all lanes, counted, checked. Gives the
     /// measured interval, and that of each lane.
     pub(crate) fn batch(&mut self, batch: Batch) -> Result<(Span, Vec<Span>), MeasureError> {
-        self.await_fillers()?;
         self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.link, batch));
         if self.role == Role::Alone {
             self.before = self.link.matching();
@@ -235,6 +268,8 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// What says that there is no more.
     const LAST: Batch = Batch { messages: 0, counts: false, base_ns: 0 };
+    /// What asks whether the other side has its fillers.
+    const READY: Batch = Batch { counts: true, ..Self::LAST };
 
     /// The client says that there is no more, and waits for the other side to have looked at its
     /// fillers: those that name this side would end with it.
@@ -251,13 +286,16 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// The other side waits for a batch; `None` when there is no more.
     pub(crate) fn await_batch(&mut self) -> Result<Option<Batch>, MeasureError> {
-        let token = self.finish(self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES)))?;
-        let batch = Batch::parse(token.data(), self.leg.batch).ok_or(MeasureError::Token)?;
-        if batch.messages == 0 {
-            return Ok(None);
+        loop {
+            let token = self.finish(self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES)))?;
+            let batch = Batch::parse(token.data(), self.leg.batch).ok_or(MeasureError::Token)?;
+            if batch == Self::READY {
+                self.await_fillers(&mut || true)?;
+                self.go(batch)?;
+            } else {
+                return Ok((batch.messages > 0).then_some(batch));
+            }
         }
-        self.await_fillers()?;
-        Ok(Some(batch))
     }
 
     /// The other side has posted its first receives: the batch may come.

@@ -45,6 +45,7 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let (mut people, mut json) = outputs(common, &report)?;
     let mut series = Series::open(Where::Here, common, Interrupt::watch()?)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
+        queue: None,
         posted_depth,
         unexpected_depth,
         wildcard_percent,

@@ -7,8 +7,10 @@ use crate::units::{show_count, show_size};
 pub(crate) enum Scale {
     /// Even, from 0 on, with air above.
     FromZero,
-    /// Even, from 0 to the last figure.
-    FromZeroToLast,
+    /// The same of what is counted: whole numbers.
+    Counts,
+    /// Even, from 0 to the last figure, whole numbers.
+    CountsToLast,
     /// 0 to 100.
     Percent,
     /// By powers of ten; for figures above 0.
@@ -42,7 +44,7 @@ impl Scale {
     /// Where `value` stands, or `None` if it has no place on such an axis.
     pub(super) fn place(self, value: f64) -> Option<f64> {
         let place = match self {
-            Self::FromZero | Self::FromZeroToLast | Self::Percent => value,
+            Self::FromZero | Self::Counts | Self::CountsToLast | Self::Percent => value,
             Self::Log if value > 0.0 => value.log10(),
             Self::Log => return None,
             Self::Sizes if value < 1.0 => -1.0,
@@ -55,8 +57,8 @@ impl Scale {
     /// The axis' ends for places between `low` and `high`.
     pub(super) fn range(self, low: f64, high: f64) -> (f64, f64) {
         match self {
-            Self::FromZero => (0.0, if high > 0.0 { high * 1.1 } else { 1.0 }),
-            Self::FromZeroToLast => (0.0, if high > 0.0 { high } else { 1.0 }),
+            Self::FromZero | Self::Counts => (0.0, if high > 0.0 { high * 1.1 } else { 1.0 }),
+            Self::CountsToLast => (0.0, if high > 0.0 { high } else { 1.0 }),
             Self::Percent => (0.0, 100.0),
             Self::Quantiles => (-0.2, 5.2),
             Self::Sizes => (low - 0.4, high.max(low + 1.0) + 0.4),
@@ -73,8 +75,9 @@ impl Scale {
         let tick = |at: f64, label: String| Tick { at, label: Some(label) };
         let inside = |tick: &Tick| (low..=high).contains(&tick.at);
         let ticks: Vec<_> = match self {
-            Self::FromZero | Self::FromZeroToLast | Self::Percent => {
-                let step = even_step(high - low);
+            Self::FromZero | Self::Counts | Self::CountsToLast | Self::Percent => {
+                let least = if self == Self::FromZero { 0.0 } else { 1.0 };
+                let step = even_step(high - low).max(least);
                 steps(0.0, high / step).map(|n| tick(n * step, number(n * step, step))).collect()
             }
             Self::Log => log_ticks(low, high),
@@ -112,7 +115,7 @@ fn even_step(range: f64) -> f64 {
 fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
     let decades = high - low;
     let labelled: &[f64] = match decades {
-        d if d < 2.2 => &[1.0, 2.0, 5.0],
+        d if d < 3.5 => &[1.0, 2.0, 5.0],
         _ => &[1.0],
     };
     let every = (decades / 9.0).ceil().max(1.0);
@@ -156,6 +159,8 @@ mod tests {
     fn ticks_are_round_and_within() {
         assert_eq!(labels(Scale::FromZero, 0.0, 0.47), ["0.0", "0.1", "0.2", "0.3", "0.4"]);
         assert_eq!(labels(Scale::FromZero, 0.0, 4200.0), ["0", "1 000", "2 000", "3 000", "4 000"]);
+        assert_eq!(labels(Scale::Counts, 0.0, 2.2), ["0", "1", "2"]);
+        assert_eq!(labels(Scale::Counts, 0.0, 17.6), ["0", "5", "10", "15"]);
         assert_eq!(labels(Scale::Log, -1.1, 0.4), ["0.1", "0.2", "0.5", "1", "2"]);
         assert_eq!(labels(Scale::Log, -1.1, 3.2), ["0.1", "1", "10", "100", "1 000"]);
         assert_eq!(labels(Scale::Sizes, -1.4, 3.4), ["0", "1", "2", "4", "8"]);

@@ -5,14 +5,20 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::Tick;
-use super::{Figure, LINES_MAX, Line, shorten};
+use super::{Figure, LINES_MAX, Line};
 use crate::failure::Failure;
+use crate::table::shorten;
 
 const PANEL: (u32, u32) = (880, 500);
 /// Above the charts: a line of heading each, and air.
 const HEAD_PX: u32 = 24;
 const HEAD_LINE_PX: u32 = 20;
-const LEGEND_PX: u32 = 190;
+/// As much of a line of heading as fits above one chart.
+const HEAD_CHARS: usize = 110;
+/// The legend: what is beside a name, a character of it, and how many are shown.
+const LEGEND_PX: u32 = 44;
+const LEGEND_CHAR_PX: u32 = 7;
+const LEGEND_CHARS: usize = 44;
 /// What is around a plot: title, labels, air.
 const PLOT_PX: Around = Around { top: 44, right: 12, bottom: 68, left: 100 };
 const FONTS: &str = "DejaVu Sans, Helvetica, Arial, sans-serif";
@@ -69,7 +75,8 @@ fn draw(
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
     for (line, y) in heading.iter().zip((16..).step_by(20)) {
-        root.draw(&Text::new(line.clone(), (24, y), text(13, MUTED)))?;
+        let line = shorten(line, HEAD_CHARS * columns as usize);
+        root.draw(&Text::new(line, (24, y), text(13, MUTED)))?;
     }
     let (_, body) = root.split_vertically(head_px(heading));
     let rows = figures.len().div_ceil(columns as usize).max(1);
@@ -102,8 +109,13 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
         .unwrap_or((0.0, 1.0))
 }
 
+fn legend_px(lines: &[Line]) -> u32 {
+    let chars = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    LEGEND_PX + LEGEND_CHAR_PX * u32::try_from(chars.clamp(16, LEGEND_CHARS)).unwrap_or(0)
+}
+
 fn panel(figure: &Figure, area: &Area<'_>) -> Drawn {
-    let lines: Vec<_> = figure.lines.iter().take(LINES_MAX).collect();
+    let lines = &figure.lines;
     let curves: Vec<_> = lines.iter().map(|line| places(figure, line)).collect();
     let all = || curves.iter().flatten();
     let (x, y) = (ends(all().map(|point| point.0)), ends(all().map(|point| point.1)));
@@ -114,7 +126,7 @@ fn panel(figure: &Figure, area: &Area<'_>) -> Drawn {
     let title = text(19, INK).font.style(FontStyle::Bold).color(&INK);
     area.draw(&Text::new(shorten(&figure.title, 70), (24, 8), title))?;
     // One curve is named by the title.
-    let legend_px = if lines.len() > 1 { LEGEND_PX } else { 16 };
+    let legend_px = if lines.len() > 1 { legend_px(lines) } else { 16 };
     let (plot, legend) = area.split_horizontally(PANEL.0 - legend_px);
     let mut chart = ChartBuilder::on(&plot)
         .margin_top(PLOT_PX.top)
@@ -164,16 +176,30 @@ fn panel(figure: &Figure, area: &Area<'_>) -> Drawn {
     let (_, middle_y) = pixel((x0, f64::midpoint(y0, y1)));
     let name = placed(15, HPos::Center, VPos::Top).transform(FontTransform::Rotate270);
     plot.draw(&Text::new(figure.y.label.clone(), (12, middle_y), name))?;
-    let named = if lines.len() > 1 { &lines[..] } else { &[] };
+    let named = if lines.len() > 1 { lines } else { &[][..] };
     for ((line, colour), y) in named.iter().zip(COLOURS).zip((52..).step_by(22)) {
         let style = colour.stroke_width(3);
         legend.draw(&PathElement::new(vec![(4, y), (26, y)], style))?;
         let beside = text(13, INK).pos(Pos::new(HPos::Left, VPos::Center));
-        legend.draw(&Text::new(shorten(&line.name, 26), (34, y), beside))?;
-    }
-    if figure.lines.len() > LINES_MAX {
-        let more = format!("and {} more", figure.lines.len() - LINES_MAX);
-        legend.draw(&Text::new(more, (34, 52 + 22 * 8), text(13, MUTED)))?;
+        legend.draw(&Text::new(shorten(&line.name, LEGEND_CHARS), (34, y), beside))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Axis, Scale};
+    use super::*;
+
+    #[test]
+    fn a_heading_is_as_long_as_its_charts_are_wide() {
+        let axis = || Axis { label: String::new(), scale: Scale::Counts };
+        let (x, y, title) = (axis(), axis(), String::new());
+        let figure = Figure { title, x, y, lines: Vec::new(), markers: false };
+        let heading = ["x".repeat(300)];
+        for (figures, shown) in [(1, 107), (2, 217), (3, 217)] {
+            let svg = render(&vec![figure.clone(); figures], &heading).unwrap();
+            assert!(svg.contains(&format!("\n{}...\n", "x".repeat(shown))), "{figures}");
+        }
+    }
 }

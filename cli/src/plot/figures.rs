@@ -2,20 +2,37 @@
 
 use std::collections::BTreeSet;
 
-use super::{Axis, Figure, Line, Scale};
+use super::{Axis, Figure, LINES_MAX, Line, Scale};
 use crate::runs::{Entry, Metric, Run};
 use crate::units::show_size;
 
-/// A chart for each test of `run`.
+/// A chart for each test of `run`, several where it has more curves than a reader can tell apart.
 pub(super) fn figures(run: &Run) -> Vec<Figure> {
-    let mut groups: Vec<Vec<&Entry>> = Vec::new();
-    for entry in &run.entries {
-        match groups.last_mut() {
-            Some(group) if alike(group, entry) => group.push(entry),
-            _ => groups.push(vec![entry]),
-        }
+    // A tour measures latency twice, over sizes and then over depths, with other tests between.
+    let tests = run.entries.chunk_by(|a, b| a.key.test == b.key.test);
+    tests.map(|group| figure(&group.iter().collect::<Vec<_>>())).flat_map(split).collect()
+}
+
+/// Puts points in order, since a list of sizes need not be, and so many curves on a chart as fit.
+fn split(mut figure: Figure) -> Vec<Figure> {
+    for line in &mut figure.lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    groups.iter().map(|group| figure(group)).collect()
+    let queue = |line: &Line| ["posted", "unexpected"].map(|name| line.name.starts_with(name));
+    let charts: Vec<&[Line]> = if figure.lines.len() > LINES_MAX {
+        figure.lines.sort_by_key(|line| std::cmp::Reverse(queue(line)));
+        let queues = figure.lines.chunk_by(|a, b| queue(a) == queue(b));
+        let evenly = |lines: &[Line]| lines.len().div_ceil(lines.len().div_ceil(LINES_MAX));
+        queues.flat_map(|lines| lines.chunks(evenly(lines))).collect()
+    } else {
+        vec![&figure.lines]
+    };
+    let count = charts.len();
+    let part = |(at, lines): (usize, &[Line])| {
+        let part = if count > 1 { format!(" ({at} of {count})") } else { String::new() };
+        Figure { title: format!("{}{part}", figure.title), lines: lines.to_vec(), ..figure.clone() }
+    };
+    (1..).zip(charts).map(part).collect()
 }
 
 fn depth(entry: &Entry) -> (u64, u64, &str) {
@@ -26,25 +43,13 @@ fn depth(entry: &Entry) -> (u64, u64, &str) {
     (number("posted_depth"), number("unexpected_depth"), wildcard)
 }
 
-/// Whether an entry belongs in the chart of those before it.
-fn alike(group: &[&Entry], entry: &Entry) -> bool {
-    let (first, last) = (group[0], group[group.len() - 1]);
-    if first.key.test != entry.key.test {
-        return false;
-    }
-    let sizes_so_far = group.iter().any(|e| e.key.size != first.key.size);
-    let depths_so_far = group.iter().any(|e| depth(e) != depth(first));
-    let goes_back = entry.key.size < last.key.size && variant(entry) == variant(first);
-    // A tour measures latency twice, over sizes and then over depths: once sizes have varied at one
-    // depth, another depth or the sizes from their beginning make another chart.
-    !(sizes_so_far && !depths_so_far && (depth(entry) != depth(last) || goes_back))
-}
-
 fn figure(group: &[&Entry]) -> Figure {
     let sizes: BTreeSet<_> = group.iter().map(|entry| entry.key.size).collect();
     let depths: BTreeSet<_> = group.iter().map(|entry| depth(entry)).collect();
     let variants: BTreeSet<_> = group.iter().map(|entry| variant(entry)).collect();
-    if depths.len() > 1 {
+    // Orders of a drain are compared as depths are, at one depth too.
+    let orders = group[0].key.test == "drain" && variants.len() > 1;
+    if depths.len() > 1 || orders {
         by_depth(group, sizes.len() > 1, variants.len() > 1)
     } else if sizes.len() > 1 {
         by_size(group, variants.len() > 1)
@@ -57,27 +62,49 @@ fn figure(group: &[&Entry]) -> Figure {
 
 /// What else there is to tell results of one size and depth apart.
 fn variant(entry: &Entry) -> String {
-    // Which queue is deep is told by the depths.
-    let depths = ["posted_depth", "unexpected_depth", "wildcard_percent", "queue"];
-    let others = entry.key.parameters.iter().filter(|(name, _)| !depths.contains(&name.as_str()));
-    let others = others.map(|(name, value)| match (name.as_str(), value.as_str()) {
+    // Which queue is deep is told by the depths, who is alone by the title; all of a run have one
+    // window, though for some sizes it is the default.
+    let told =
+        ["posted_depth", "unexpected_depth", "wildcard_percent", "queue", "oneself", "window"];
+    let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
+    others.map(|(name, value)| words(name, value)).collect::<Vec<_>>().join(", ")
+}
+
+/// All that a result is told apart by, for a title that has the test.
+fn described(entry: &Entry) -> String {
+    let parameters = &entry.key.parameters;
+    let others = parameters.iter().filter(|(name, _)| *name != "queue" && *name != "oneself");
+    let others = others.map(|(name, value)| words(name, value));
+    std::iter::once(show_size(entry.key.size)).chain(others).collect::<Vec<_>>().join(", ")
+}
+
+fn words(name: &str, value: &str) -> String {
+    match (name, value) {
         ("order", value) => value.to_owned(),
         ("threads", count) => format!("{count} threads"),
+        ("posted_depth", count) => format!("{count} posted"),
+        ("unexpected_depth", count) => format!("{count} unexpected"),
+        ("wildcard_percent", share) => format!("{share} % any source"),
+        ("planned_per_s", rate) => format!("{} messages/s", rate.trim_end_matches(".0")),
         (name, "true") => name.to_owned(),
         (name, value) => format!("{name} {value}"),
-    });
-    others.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// What a test measures: title, label of the axis.
 fn measure(entry: &Entry) -> (&'static str, &'static str) {
-    let is_paced = entry.key.parameters.contains_key("planned_per_s");
+    let is = |name: &str| entry.key.parameters.contains_key(name);
     match (entry.metric, entry.key.test.as_str()) {
-        (Metric::LatencyNs, _) if is_paced => ("Latency at a rate", "one way, µs"),
+        (Metric::LatencyNs, _) if is("planned_per_s") => ("Latency at a rate", "one way, µs"),
+        (Metric::LatencyNs, _) if is("oneself") => {
+            ("Latency to oneself", "one receive and one send, µs")
+        }
         (Metric::LatencyNs, _) => ("Latency", "half the round trip, µs"),
+        (_, "bw") if is("oneself") => ("Bandwidth to oneself", "MB/s"),
         (_, "bw") => ("Bandwidth", "one way, MB/s"),
         (_, "bibw") => ("Bidirectional bandwidth", "both ways together, MB/s"),
         (_, "drain") => ("Draining a queue", "ns a message"),
+        _ if is("oneself") => ("Message rate to oneself", "messages/s"),
         _ => ("Message rate", "messages/s"),
     }
 }
@@ -183,20 +210,16 @@ fn by_size(group: &[&Entry], variants: bool) -> Figure {
 
 fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
     let (title, label) = measure(group[0]);
+    let is_zero = |entry: &&&Entry| matches!(depth(entry), (0, 0, _));
     let mut lines: Vec<Line> = Vec::new();
-    let mut zeros: Vec<(u64, String, f64)> = Vec::new();
-    for entry in group {
+    for (at, entry) in group.iter().enumerate().filter(|(_, entry)| !is_zero(entry)) {
         let (posted, unexpected, wildcard) = depth(entry);
-        if (posted, unexpected) == (0, 0) {
-            zeros.push((entry.key.size, variant(entry), value(entry)));
-            continue;
-        }
         let mut name = match (posted, unexpected) {
             (_, 0) => "posted".to_owned(),
             (0, _) => "unexpected".to_owned(),
             _ => "both".to_owned(),
         };
-        if posted > 0 && wildcard != "0" {
+        if wildcard != "0" {
             name += &format!(", {wildcard} % any source");
         }
         if sizes_vary {
@@ -205,13 +228,17 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
         if variants {
             name += &format!(", {}", variant(entry));
         }
-        let zero = zeros.iter().find(|z| z.0 == entry.key.size && z.1 == variant(entry));
         let point = (posted.max(unexpected) as f64, value(entry));
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => {
-                // All curves leave from where nothing is in the way.
-                let start = zero.map(|(.., value)| (0.0, *value));
+                // All curves leave from where nothing is in the way: their own start, which is the
+                // last before them, or another's.
+                let alike =
+                    |z: &&&Entry| z.key.size == entry.key.size && variant(z) == variant(entry);
+                let zeros = || group[..at].iter().rev().chain(&group[at..]).filter(is_zero);
+                let own = zeros().filter(alike).find(|zero| depth(zero).2 == wildcard);
+                let start = own.or_else(|| zeros().find(alike)).map(|zero| (0.0, value(zero)));
                 lines.push(Line { name, points: start.into_iter().chain([point]).collect() });
             }
         }
@@ -220,9 +247,6 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
         "drain" => "entries in the queue at first",
         _ => "entries in the list that never match",
     };
-    for line in &mut lines {
-        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    }
     let size =
         if sizes_vary { String::new() } else { format!(", {}", show_size(group[0].key.size)) };
     Figure {
@@ -240,9 +264,7 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
 /// One result: its percentiles, or how it went over time.
 fn single(entry: &Entry) -> Figure {
     let (title, label) = measure(entry);
-    let label_of_entry = entry.key.label();
-    let what = label_of_entry.strip_prefix(&entry.key.test).unwrap_or(&label_of_entry).trim();
-    let title = format!("{title}, {what}");
+    let title = format!("{title}, {}", described(entry));
     let Some(ladder) = entry.ladder else {
         // A drain's blocks are rates, and its figure is the time that each message takes.
         let is_inverse = entry.key.test == "drain";
@@ -321,12 +343,18 @@ mod tests {
     fn depths_give_a_curve_for_each_kind_from_a_common_start() {
         let rows =
             [row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2), row(8, 4096, 50, 1.3)];
-        let figures = figures(&run(&rows));
-        assert_eq!(figures.len(), 1);
-        let lines = &figures[0].lines;
+        let of_rows = figures(&run(&rows));
+        assert_eq!(of_rows.len(), 1);
+        let lines = &of_rows[0].lines;
         assert_eq!(lines[0].points, [(0.0, 1.0), (16.0, 1.1), (4096.0, 1.2)]);
         assert_eq!(lines[1].name, "posted, 50 % any source");
         assert_eq!(lines[1].points, [(0.0, 1.0), (4096.0, 1.3)]);
+        // Where each has its own start, it leaves from there, in whatever order depths come.
+        let unexpected = |us| row(8, 4096, 0, us).replace("posted", "unexpected");
+        let each = [row(8, 16, 0, 1.1), row(8, 0, 0, 1.0), row(8, 0, 0, 2.0), unexpected(2.1)];
+        let lines = figures(&run(&each)).remove(0).lines;
+        assert_eq!(lines[0].points, [(0.0, 1.0), (16.0, 1.1)]);
+        assert_eq!(lines[1].points, [(0.0, 2.0), (4096.0, 2.1)]);
     }
 
     #[test]
@@ -348,6 +376,8 @@ mod tests {
             .map(|row| [with(row.clone(), "\"threads\":1"), with(row, "\"threads\":2")]);
         let figures_of_two = figures(&run(&two.concat()));
         assert_eq!(names(&figures_of_two[0]), ["1 thread", "2 threads"]);
+        let window = [with(row(8, 0, 0, 1.0), "\"window\":4"), row(1 << 20, 0, 0, 1.0)];
+        assert_eq!(names(&figures(&run(&window))[0]).len(), 6, "the ladder of one sweep");
         let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)].map(|r| [with(r.clone(), "\"x\":1"), r]);
         let figures = figures(&run(&both.concat()));
         assert_eq!((figures.len(), names(&figures[0])), (1, vec!["x 1", "lat"]));
@@ -355,10 +385,88 @@ mod tests {
 
     #[test]
     fn a_tour_has_a_chart_for_each_table() {
-        let mut rows = [0, 8, 4096].map(|size| row(size, 0, 0, 1.0)).to_vec();
-        rows.extend([row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2)]);
-        let titles: Vec<_> = figures(&run(&rows)).into_iter().map(|figure| figure.title).collect();
-        assert_eq!(titles, ["Latency by message size", "Latency by matching depth, 8 B"]);
+        let rows = [0, 8, 4096].map(|size| row(size, 0, 0, 1.0));
+        let mut tour = run(&rows);
+        let mut rate = tour.entries[1].clone();
+        rate.key.test = "rate".into();
+        tour.entries.push(rate);
+        let rows = [row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2)];
+        tour.entries.extend(run(&rows).entries);
+        let titles: Vec<_> = figures(&tour).into_iter().map(|figure| figure.title).collect();
+        let want = ["Latency by message size", "Latency, 8 B", "Latency by matching depth, 8 B"];
+        assert_eq!(titles, want);
+    }
+
+    #[test]
+    fn sizes_in_any_order_are_one_chart() {
+        let figures = figures(&run(&[4096, 0, 8, 8].map(|size| row(size, 0, 0, size as f64))));
+        assert_eq!(figures.len(), 1);
+        let p50 = &figures[0].lines[4].points;
+        assert_eq!(p50[..], [(0.0, 0.0), (8.0, 8.0), (8.0, 8.0), (4096.0, 4096.0)][1..]);
+    }
+
+    #[test]
+    fn drains_are_told_apart_at_one_depth_and_by_their_wildcards() {
+        let drain = |queue: &str, order: &str, wildcard: u64| {
+            let drain =
+                format!("\"drain\":{{\"queue\":\"{queue}\",\"order\":\"{order}\"}},\"samples\"");
+            let row = row(8, 16, wildcard, 1.0).replace("\"samples\"", &drain);
+            row.replace("posted_depth", &format!("{queue}_depth"))
+        };
+        let of = |rows: &[String]| {
+            let mut run = run(rows);
+            run.entries.iter_mut().for_each(|entry| entry.key.test = "drain".into());
+            figures(&run)
+        };
+        let orders = of(&["forward", "reverse"].map(|order| drain("posted", order, 0)));
+        assert_eq!(orders[0].title, "Latency by its depth, 8 B");
+        assert_eq!(names(&orders[0]), ["posted, forward", "posted, reverse"]);
+        let shares = of(&[0, 50, 100].map(|share| drain("unexpected", "forward", share)));
+        let want = ["unexpected", "unexpected, 50 % any source", "unexpected, 100 % any source"];
+        assert_eq!(names(&shares[0]), want);
+        // More than a reader can tell apart: another chart, and nothing is lost.
+        let many = (0..11)
+            .flat_map(|share| ["posted", "unexpected"].map(|queue| drain(queue, "forward", share)));
+        let many = of(&many.collect::<Vec<_>>());
+        assert_eq!(many.iter().map(|figure| figure.lines.len()).collect::<Vec<_>>(), [6, 5, 6, 5]);
+        assert!(
+            many.iter().zip(["posted", "posted", "unexpected", "unexpected"]).all(
+                |(figure, queue)| figure.lines.iter().all(|line| line.name.starts_with(queue))
+            )
+        );
+        assert_eq!(many[1].title, "Latency by its depth, 8 B (2 of 4)");
+    }
+
+    #[test]
+    fn sends_to_oneself_have_no_half_round_trip() {
+        let text = run(&[row(8, 0, 0, 1.0), row(64, 0, 0, 1.0)]);
+        let mut oneself = text.clone();
+        for entry in &mut oneself.entries {
+            entry.key.parameters.insert("oneself".into(), "true".into());
+        }
+        for (run, label) in
+            [(text, "half the round trip, µs"), (oneself, "one receive and one send, µs")]
+        {
+            let figure = &figures(&run)[0];
+            assert_eq!((&figure.y.label[..], figure.lines.len()), (label, 6));
+        }
+    }
+
+    #[test]
+    fn one_result_is_described_in_words() {
+        let mut run = run(&[row(8, 16, 50, 1.0)]);
+        assert_eq!(figures(&run)[0].title, "Latency, 8 B, 16 posted, 50 % any source");
+        let drain = [("queue", "posted"), ("order", "reverse")];
+        let planned = [("planned_per_s", "250000.0")];
+        for (parameters, title) in [
+            (&[("oneself", "true")][..], "Latency to oneself, 8 B"),
+            (&planned[..], "Latency at a rate, 8 B, 250000 messages/s"),
+            (&drain[..], "Latency, 8 B, reverse"),
+        ] {
+            let named = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            run.entries[0].key.parameters = named.collect();
+            assert_eq!(figures(&run)[0].title, title);
+        }
     }
 
     #[test]

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::engine::{CHUNK, Pass, Script, pass};
-use super::matcher::{Indexed, Plain, Walks};
+use super::engine::{Pass, Script, pass};
+use super::matcher::{Indexed, Matcher};
+use super::plain::Plain;
+use super::walks::Walks;
 
 /// A short trace is run again and again for this long; a long one once.
 const PASSES_TIME: Duration = Duration::from_millis(50);
 const PASSES_MAX: usize = 1000;
-/// Entries walked or moved in plain lists, some 100 ms. A list of a million entries would be walked
-/// for hours: by then the point is made. Not a time, so that a trace always stops at the same step.
+/// Entries walked in plain lists, some 100 ms. A list of a million entries would be walked for hours:
+/// by then the point is made. Not a time, so that a trace always stops at the same step.
 const PLAIN_WORK_MAX: u64 = 1 << 25;
-/// A chunk of steps over such a list must not take long either.
-const PLAIN_CHUNK: usize = 32;
 
-/// Time per operation, and how the plain list came by its own.
+/// Time per operation, and how the plain list comes by its own.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(super) struct Cost {
     pub(super) ns_per_operation: f64,
@@ -25,40 +25,38 @@ pub(super) struct Cost {
     pub(super) passes: usize,
     pub(super) plain_ns_per_operation: f64,
     pub(super) plain_entries_per_search: f64,
-    /// Operations that the plain list got through before it was stopped, if it was.
+    /// Operations that the plain list was timed over before it was stopped, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) plain_stopped_after: Option<usize>,
 }
 
-/// Times `script`, which `first` has run through already, and counts what plain lists walk; `None`
-/// if there is nothing in it.
-pub(super) fn measure(script: &Script, first: &Pass<Indexed>) -> Option<(Cost, Walks)> {
+/// Times `script`, which `first` has run through already and whose walks are counted; `None` if there
+/// is nothing in it.
+pub(super) fn measure(script: &Script, first: &Pass<Indexed>, walks: &Walks) -> Option<Cost> {
     if script.steps.is_empty() {
         return None;
     }
     let mut ns_per_step = vec![first.ns_per_step()];
     repeat(first.took, || {
-        let pass = bare(script, Indexed::new(), CHUNK);
+        let pass = bare(script, Indexed::new());
         ns_per_step.push(pass.ns_per_step());
     });
-    let plain = bare(script, Plain::default(), PLAIN_CHUNK);
+    let plain = bare(script, Plain::default());
     let mut plain_ns_per_step = vec![plain.ns_per_step()];
     repeat(plain.took, || {
-        plain_ns_per_step.push(bare(script, Plain::default(), PLAIN_CHUNK).ns_per_step());
+        plain_ns_per_step.push(bare(script, Plain::default()).ns_per_step());
     });
-    let walks = plain.lists.walks;
-    let cost = Cost {
+    Some(Cost {
         ns_per_operation: median(&mut ns_per_step),
         passes: ns_per_step.len(),
         plain_ns_per_operation: median(&mut plain_ns_per_step),
         plain_entries_per_search: super::ratio(walks.entries(), walks.searches),
         plain_stopped_after: (plain.steps < script.steps.len()).then_some(plain.steps),
-    };
-    Some((cost, walks))
+    })
 }
 
-fn bare<M: super::matcher::Matcher>(script: &Script, lists: M, chunk: usize) -> Pass<M> {
-    let run = pass(script, lists, chunk, PLAIN_WORK_MAX, |_, event| {
+fn bare<M: Matcher>(script: &Script, lists: M) -> Pass<M> {
+    let run = pass(script, lists, PLAIN_WORK_MAX, |_, event| {
         // The compiler must not leave out what leads to an event.
         std::hint::black_box(event);
         Ok::<(), Infallible>(())

@@ -100,7 +100,7 @@ pub(super) enum Event {
 
 /// Steps between two looks at the clock: so many that the clock's cost is lost in theirs, so few
 /// that what they come to stays in the nearest cache.
-pub(super) const CHUNK: usize = 512;
+const CHUNK: usize = 512;
 
 /// What a pass over a script took.
 pub(super) struct Pass<M> {
@@ -118,29 +118,33 @@ impl<M> Pass<M> {
     }
 }
 
-/// Runs `script` through `lists`, `chunk` steps at a time, until they have done little more than
-/// `work_max`, which a time would make another each run; shows `see` each step and its event.
+/// Runs `script` through `lists` until they have done `work_max`, which a time would make another each
+/// run; shows `see` each step and its event.
 pub(super) fn pass<M: Matcher, E>(
     script: &Script,
     lists: M,
-    chunk: usize,
     work_max: u64,
     mut see: impl FnMut(&Step, Option<Event>) -> Result<(), E>,
 ) -> Result<Pass<M>, E> {
     let ids = script.lens.len();
     let mut run = Run { script, lists, handles: vec![None; ids], held: vec![None; ids] };
-    let mut events = Vec::with_capacity(chunk);
+    let mut events = Vec::with_capacity(CHUNK);
     let (mut took, mut steps) = (Duration::ZERO, 0);
-    for chunk in script.steps.chunks(chunk) {
+    for chunk in script.steps.chunks(CHUNK) {
         events.clear();
         let start = Instant::now();
-        events.extend(chunk.iter().map(|step| run.step(step)));
+        for step in chunk {
+            if run.lists.work() >= work_max {
+                break;
+            }
+            events.push(run.step(step));
+        }
         took += start.elapsed();
-        steps += chunk.len();
+        steps += events.len();
         for (step, event) in chunk.iter().zip(&events) {
             see(step, *event)?;
         }
-        if run.lists.work() >= work_max {
+        if events.len() < chunk.len() {
             break;
         }
     }

@@ -1,16 +1,13 @@
-//! The two matchers that a trace is run through: tagmatch's own, and the plain list that most
-//! MPI libraries walk, to compare with.
+//! What a trace is run through: tagmatch's own lists, or those of [`super::plain`].
 
 use tagmatch::soft::{
     Pattern, PostedHandle, PostedList, SourceId, Tag, UnexpectedHandle, UnexpectedList,
 };
 
-use serde::Serialize;
-
 use crate::trace::Index;
 
 /// The source is in the tag, under the mask, so every message comes from the same one.
-const SOURCE: SourceId = SourceId(0);
+pub(super) const SOURCE: SourceId = SourceId(0);
 
 /// A posted list and an unexpected list.
 pub(super) trait Matcher {
@@ -27,35 +24,9 @@ pub(super) trait Matcher {
     fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Index>;
     /// The same; it leaves the list.
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index>;
-    /// Entries that were looked at or moved so far, if it is a matcher that has to.
+    /// Entries that were looked at so far, if it is a matcher that has to.
     fn work(&self) -> u64 {
         0
-    }
-}
-
-/// What searches through plain lists looked at, by what searched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct Walks {
-    pub(super) searches: u64,
-    pub(super) entries_by_messages: u64,
-    /// Receives and matched probes.
-    pub(super) entries_by_receives: u64,
-    pub(super) entries_by_probes: u64,
-    pub(super) entries_by_cancels: u64,
-}
-
-impl Walks {
-    pub(super) fn entries(&self) -> u64 {
-        self.by_kind().iter().map(|(_, entries)| entries).sum()
-    }
-
-    pub(super) fn by_kind(&self) -> [(&'static str, u64); 4] {
-        [
-            ("messages seeking a posted receive", self.entries_by_messages),
-            ("receives seeking an unexpected message", self.entries_by_receives),
-            ("probes", self.entries_by_probes),
-            ("cancels", self.entries_by_cancels),
-        ]
     }
 }
 
@@ -106,72 +77,5 @@ impl Matcher for Indexed {
 
     fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
         self.unexpected.take(pattern)
-    }
-}
-
-/// Two arrays in order, walked from the front: quicker than the linked lists it stands for.
-#[derive(Default)]
-pub(super) struct Plain {
-    posted: Vec<(Pattern, Index)>,
-    unexpected: Vec<(Tag, Index)>,
-    pub(super) walks: Walks,
-    /// Entries that closed the gap behind one that left.
-    moved: u64,
-}
-
-/// Entries looked at until one was found.
-fn walked(found: Option<usize>, list_len: usize) -> u64 {
-    found.map_or(list_len, |at| at + 1) as u64
-}
-
-impl Plain {
-    fn take<T>(list: &mut Vec<T>, moved: &mut u64, at: usize) -> T {
-        *moved += (list.len() - at) as u64;
-        list.remove(at)
-    }
-}
-
-impl Matcher for Plain {
-    type Handle = Index;
-
-    fn post(&mut self, pattern: &Pattern, recv: Index) -> Index {
-        self.posted.push((*pattern, recv));
-        recv
-    }
-
-    fn take_posted(&mut self, tag: Tag) -> Option<Index> {
-        let found = self.posted.iter().position(|(pattern, _)| pattern.matches(tag, SOURCE));
-        self.walks.searches += 1;
-        self.walks.entries_by_messages += walked(found, self.posted.len());
-        found.map(|at| Self::take(&mut self.posted, &mut self.moved, at).1)
-    }
-
-    fn cancel(&mut self, handle: Index) -> bool {
-        let found = self.posted.iter().position(|&(_, recv)| recv == handle);
-        self.walks.searches += 1;
-        self.walks.entries_by_cancels += walked(found, self.posted.len());
-        found.map(|at| Self::take(&mut self.posted, &mut self.moved, at)).is_some()
-    }
-
-    fn push(&mut self, tag: Tag, msg: Index) {
-        self.unexpected.push((tag, msg));
-    }
-
-    fn find_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
-        let found = self.unexpected.iter().position(|&(tag, _)| pattern.matches(tag, SOURCE));
-        self.walks.searches += 1;
-        self.walks.entries_by_probes += walked(found, self.unexpected.len());
-        found.map(|at| self.unexpected[at].1)
-    }
-
-    fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Index> {
-        let found = self.unexpected.iter().position(|&(tag, _)| pattern.matches(tag, SOURCE));
-        self.walks.searches += 1;
-        self.walks.entries_by_receives += walked(found, self.unexpected.len());
-        found.map(|at| Self::take(&mut self.unexpected, &mut self.moved, at).1)
-    }
-
-    fn work(&self) -> u64 {
-        self.walks.entries() + self.moved
     }
 }

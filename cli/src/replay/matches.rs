@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::engine::{CHUNK, Event, Script, pass};
+use super::engine::{Event, Script, pass};
 use super::matcher::Indexed;
 use crate::trace::{Index, Trace};
 
@@ -13,7 +13,7 @@ use crate::trace::{Index, Trace};
 /// What `out` says.
 pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let script = Script::new(trace);
-    let pass = pass(&script, Indexed::new(), CHUNK, u64::MAX, |_, event| match event {
+    let pass = pass(&script, Indexed::new(), u64::MAX, |_, event| match event {
         Some(event) => write_event(trace, event, &mut out),
         None => Ok(()),
     })?;

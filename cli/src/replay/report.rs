@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::census::{Census, Classes, Operations};
 use super::cost::Cost;
 use super::depth::{Count, Depth, Outcome};
-use super::matcher::Walks;
-use super::ratio;
 use super::timeline::{Peak, Timeline};
 use super::verdict::{Evidence, Verdict};
+use super::walks::Walks;
+use super::{ratio, show_entries};
 use crate::failure::Failure;
 use crate::plot;
 use crate::units::{show_3, show_count};
@@ -52,9 +52,9 @@ impl Report {
         trace: String,
         census: &Census,
         count: &Count<'_>,
-        cost: Option<(Cost, Walks)>,
+        walks: &Walks,
+        cost: Option<Cost>,
     ) -> Self {
-        let (cost, walks) = cost.map_or((None, Walks::default()), |(cost, w)| (Some(cost), w));
         let (posted_depth, unexpected_depth) = count.summaries();
         let matches = count.outcome;
         let operations = census.operations.total();
@@ -70,10 +70,7 @@ impl Report {
             probes: count.probes.0,
             probes_missed: count.probes.1,
             left: (count.depths.0 as u64, count.depths.1 as u64),
-            walks,
-            walked_operations: cost
-                .and_then(|cost| cost.plain_stopped_after)
-                .map_or(operations, |steps| steps as u64),
+            walks: *walks,
         };
         let verdict = Verdict::new(&evidence);
         let (patterns, matched) = (census.classes, matches.posted + matches.unexpected);
@@ -100,7 +97,7 @@ impl Report {
             unexpected_bytes_max: count.unexpected_bytes_max(),
             probes: count.probes.0,
             probes_missed: count.probes.1,
-            plain_walks: walks,
+            plain_walks: *walks,
             depth_over_time: count.timeline.clone(),
             verdict,
         }
@@ -122,11 +119,13 @@ impl Report {
             show_count(self.operations.total()),
             listed(&self.operations.by_name()),
         );
+        // Probes look through the unexpected list as receives do.
+        let probes =
+            if self.probes > 0 { "unexpected, with probes" } else { "unexpected, by receives" };
         out += "depth at each search      searches      mean   p50   p90   p99  p99.9     max\n";
-        for (name, depth) in [
-            ("posted, by messages", &self.posted_depth),
-            ("unexpected, by receives", &self.unexpected_depth),
-        ] {
+        for (name, depth) in
+            [("posted, by messages", &self.posted_depth), (probes, &self.unexpected_depth)]
+        {
             writeln!(
                 out,
                 "{name:<23} {:>10} {:>9} {:>5} {:>5} {:>5} {:>6} {:>7}",
@@ -210,13 +209,13 @@ impl Report {
             return "no operation, no cost".into();
         };
         let stopped = cost.plain_stopped_after.map_or(String::new(), |steps| {
-            format!(", stopped after {} operations", show_count(steps as u64))
+            format!(" over the first {} operations, given up there", show_count(steps as u64))
         });
         format!(
-            "{} ns an operation here; plain lists {} ns, {} entries walked a search{stopped}",
+            "{} ns an operation here; plain lists {} ns{stopped}; {} entries walked a search",
             show_3(cost.ns_per_operation),
             show_3(cost.plain_ns_per_operation),
-            show_3(cost.plain_entries_per_search),
+            show_entries(cost.plain_entries_per_search),
         )
     }
 }

@@ -131,10 +131,10 @@ impl Timeline {
         };
         Figure {
             title: "Matching depth over the trace".into(),
-            x: Axis { label: "operations".into(), scale: Scale::FromZeroToLast },
+            x: Axis { label: "operations".into(), scale: Scale::CountsToLast },
             y: Axis {
                 label: "entries in the list, most in a stretch".into(),
-                scale: Scale::FromZero,
+                scale: Scale::Counts,
             },
             lines: vec![
                 line("posted receives", &self.posted_max),

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::census::Classes;
 use super::depth::{Depth, Outcome};
-use super::matcher::Walks;
-use super::ratio;
 use super::timeline::Peak;
+use super::walks::Walks;
+use super::{ratio, show_entries};
 use crate::units::{show_3, show_count, show_size};
 
 /// Entries that a search may walk before it shows: a few cache lines, some ten ns.
@@ -17,6 +17,7 @@ const MANY: f64 = 32.0;
 const UNEXPECTED_PERCENT: f64 = 20.0;
 const WILDCARD_PERCENT: f64 = 10.0;
 const MISSED_PERCENT: f64 = 50.0;
+const WALKING_PERCENT: f64 = 20.0;
 /// A list as short as this is nobody's concern.
 const SHALLOW: u64 = 32;
 
@@ -34,8 +35,6 @@ pub(super) struct Evidence<'a> {
     pub(super) probes: u64,
     pub(super) left: (u64, u64),
     pub(super) walks: Walks,
-    /// Operations that the walks are of.
-    pub(super) walked_operations: u64,
 }
 
 /// Sentences, from the sum to what can be done.
@@ -70,22 +69,11 @@ impl Evidence<'_> {
         }
         let (walked, deep) =
             (self.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
-        let entries = format!("{} entries a search", show_3(walked));
-        let stopped = if self.walked_operations < self.operations {
-            let percent = 100.0 * ratio(self.walked_operations, self.operations);
-            format!(", counted over the first {percent:.0} % of the trace")
-        } else {
-            String::new()
-        };
+        let entries = format!("{} entries a search", show_entries(walked));
         if walked > MANY {
-            format!("depth costs: a plain list walks {entries}{stopped}; an index is needed")
+            format!("depth costs: a plain list walks {entries}; an index is needed")
         } else if walked > FEW {
-            format!("depth shows: a plain list walks {entries}{stopped}; an index would be felt")
-        } else if !stopped.is_empty() {
-            // What comes after may be anything.
-            format!(
-                "undecided: a plain list walks {entries}{stopped}, where its work passed all bounds"
-            )
+            format!("depth shows: a plain list walks {entries}; an index would be felt")
         } else if deep <= SHALLOW {
             format!(
                 "a plain list is enough: it walks {entries}; 99 % of searches meet at most {deep}"
@@ -138,16 +126,11 @@ impl Evidence<'_> {
         let wildcards = 100.0 * ratio(self.patterns.wildcards(), self.patterns.total());
         if wildcards >= WILDCARD_PERCENT && self.posted.depth.max(self.unexpected.depth) > SHALLOW {
             advice.push(format!(
-                "name the source and tag where they are known: {wildcards:.0} % of receives leave \
-                 one open, which matchers that hash whole envelopes, and NICs, take slowly"
+                "name the source and tag where they are known: {wildcards:.0} % of receives \
+                 and probes leave one open, which matchers that hash whole envelopes, and NICs, take slowly"
             ));
         }
-        if self.posted.depth > SHALLOW && self.entries_per_search() > FEW {
-            advice.push(format!(
-                "post fewer receives at once, or in the order messages come: up to {} were posted",
-                show_count(self.posted.depth),
-            ));
-        }
+        advice.extend(self.walking());
         let missed = 100.0 * ratio(self.probes_missed, self.probes);
         if missed >= MISSED_PERCENT && self.probes > SHALLOW {
             advice.push(format!(
@@ -169,6 +152,48 @@ impl Evidence<'_> {
             }
         }
         advice
+    }
+
+    /// What to do about long walks, by who walks, the longest first.
+    fn walking(&self) -> Vec<String> {
+        if self.entries_per_search() <= FEW {
+            return Vec::new();
+        }
+        let messages = self.posted_depth.searches;
+        let receives = self.unexpected_depth.searches - self.probes;
+        let cancels = self.outcome.cancelled;
+        let walks = &self.walks;
+        let (posted, unexpected) = (self.posted.depth, self.unexpected.depth);
+        let mut causes = [
+            (
+                (walks.entries_by_messages, messages),
+                "post fewer receives at once, or in the order messages come: a message",
+                (posted, "posted receives"),
+            ),
+            (
+                (walks.entries_by_receives, receives),
+                "receive in the order messages come, or before they do: a receive",
+                (unexpected, "unexpected messages"),
+            ),
+            (
+                (walks.entries_by_probes, self.probes),
+                "probe less, or receive what waits first: a probe",
+                (unexpected, "unexpected messages"),
+            ),
+            (
+                (walks.entries_by_cancels, cancels),
+                "cancel less, or oldest first: a cancel",
+                (posted, "posted receives"),
+            ),
+        ];
+        causes.sort_by_key(|((entries, _), ..)| std::cmp::Reverse(*entries));
+        let worth_a_word = |entries| 100.0 * ratio(entries, walks.entries()) >= WALKING_PERCENT;
+        let causes = causes.into_iter().filter(|((entries, _), ..)| worth_a_word(*entries));
+        let said = causes.map(|((entries, searches), what, (most, list))| {
+            let each = show_entries(ratio(entries, searches));
+            format!("{what} walks {each} of up to {} {list}", show_count(most))
+        });
+        said.collect()
     }
 }
 

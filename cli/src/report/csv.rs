@@ -3,11 +3,12 @@
 use serde::Serialize;
 
 use crate::json::{Document, Row};
+use crate::units::name;
 
 const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
                        samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
                        bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
-                       planned_per_s,interrupted\n";
+                       planned_per_s,interrupted,window\n";
 
 /// Remembers whether the heading is out: a tour has one for all its tests.
 #[derive(Default)]
@@ -37,18 +38,13 @@ pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
     cells.push(or_empty(row.messages_per_s));
     cells.push(document.validated().to_string());
     cells.push(row.more.threads.unwrap_or(1).to_string());
-    let name = |value: Option<String>| value.unwrap_or_default();
-    cells.push(name(row.more.drain.as_ref().map(|drain| snake(&drain.queue))));
-    cells.push(name(row.more.drain.as_ref().map(|drain| snake(&drain.order))));
-    cells.push(name(row.more.pace.map(|pace| pace.planned_per_s.to_string())));
+    let queue = row.more.drain.as_ref().map(|drain| drain.queue).or(row.more.queue);
+    cells.push(queue.map_or(String::new(), |queue| name(&queue)));
+    cells.push(row.more.drain.as_ref().map_or(String::new(), |drain| name(&drain.order)));
+    cells.push(row.more.pace.map_or(String::new(), |pace| pace.planned_per_s.to_string()));
     cells.push(row.more.interrupted.to_string());
+    cells.push(or_empty(row.more.window));
     cells.join(",") + "\n"
-}
-
-/// A value's name as JSON has it.
-fn snake(value: &impl Serialize) -> String {
-    let value = serde_json::to_value(value).ok();
-    value.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -60,10 +56,10 @@ mod tests {
     fn each_figure_stands_under_its_name() {
         let document = Document::new("lat", "shm".into(), (), false);
         let line = row(&document, &some_row());
-        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false\n");
+        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,\n");
         assert_eq!(line.split(',').count(), HEADING.split(',').count());
         let stream = Row { latency_ns: None, samples: 0, ..some_row() };
-        assert_eq!(row(&document, &stream), "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false\n");
+        assert_eq!(row(&document, &stream), "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,\n");
         let mut csv = Csv::default();
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
     }

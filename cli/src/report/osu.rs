@@ -4,12 +4,12 @@
 //! column of 10, others of 18 and two decimals; a latency is the mean, half the round trip.
 
 use crate::json::Row;
+use crate::units::{name, show_size};
 
 const FIRST: usize = 10;
 const OTHERS: usize = 18;
 
-/// Two lines that begin with `#`, the first with the words that scripts look for.
-pub(super) fn heading(test: &str) -> String {
+fn heading(test: &str) -> String {
     let (title, columns): (_, &[&str]) = match test {
         "bw" => ("Bandwidth Test", &["Bandwidth (MB/s)"]),
         "bibw" => ("Bi-Directional Bandwidth Test", &["Bandwidth (MB/s)"]),
@@ -27,7 +27,57 @@ fn by_depth(test: &str) -> bool {
     matches!(test, "depth" | "drain")
 }
 
-pub(super) fn row(test: &str, row: &Row) -> String {
+/// Rows of one test. Theirs differ in the size alone; where ours differ in more, a comment above
+/// them says in what.
+#[derive(Default)]
+pub(super) struct Osu {
+    /// What the rows so far have in common beside the test.
+    block: String,
+}
+
+impl Osu {
+    /// Two lines that begin with `#`, the first with the words that scripts look for.
+    pub(super) fn heading(&mut self, test: &str) -> String {
+        self.block.clear();
+        heading(test)
+    }
+
+    /// A row, with a comment above it if it begins a block.
+    pub(super) fn row(&mut self, test: &str, row: &Row) -> String {
+        let block = block(test, row);
+        let line = line(test, row);
+        if block == self.block {
+            return line;
+        }
+        let comment = if block.is_empty() { "nothing special" } else { &block };
+        let out = format!("# {comment}\n{line}");
+        self.block = block;
+        out
+    }
+}
+
+/// What a row's own columns don't say; nothing if it is as theirs are.
+fn block(test: &str, row: &Row) -> String {
+    let mut facts = Vec::new();
+    if by_depth(test) {
+        facts.push(format!("messages of {}", show_size(row.size)));
+        let drain = row.more.drain.as_ref();
+        let queue = drain.map(|drain| drain.queue).or(row.more.queue);
+        facts.extend(queue.map(|queue| format!("{} queue", name(&queue))));
+        facts.extend(drain.map(|drain| format!("order {}", name(&drain.order))));
+    } else {
+        let depths = [("posted", row.posted_depth), ("unexpected", row.unexpected_depth)];
+        let deep = depths.into_iter().filter(|(_, depth)| *depth > 0);
+        facts.extend(deep.map(|(queue, depth)| format!("{depth} {queue}")));
+    }
+    if row.wildcard_percent > 0 {
+        facts.push(format!("any source {} %", row.wildcard_percent));
+    }
+    facts.extend(row.more.threads.map(|threads| format!("threads {threads}")));
+    facts.join(", ")
+}
+
+fn line(test: &str, row: &Row) -> String {
     let mb = row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6;
     let figures = match (test, row.latency_ns) {
         ("bw" | "bibw", _) => vec![mb],
@@ -44,27 +94,57 @@ pub(super) fn row(test: &str, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::message::Queue;
     use crate::json::tests::row as some_row;
 
     #[test]
     fn columns_stand_where_theirs_do() {
-        let line = |test| heading(test).lines().nth(1).unwrap().to_owned();
+        let columns = |test| heading(test).lines().nth(1).unwrap().to_owned();
         // As a published run of osu_latency, osu_bibw and osu_mbw_mr has them.
-        assert_eq!(line("lat"), "# Size          Latency (us)");
-        assert_eq!(line("bw"), "# Size      Bandwidth (MB/s)");
-        assert_eq!(line("bibw"), "# Size      Bandwidth (MB/s)");
-        assert_eq!(line("rate"), "# Size                  MB/s        Messages/s");
+        assert_eq!(columns("lat"), "# Size          Latency (us)");
+        assert_eq!(columns("bw"), "# Size      Bandwidth (MB/s)");
+        assert_eq!(columns("bibw"), "# Size      Bandwidth (MB/s)");
+        assert_eq!(columns("rate"), "# Size                  MB/s        Messages/s");
         assert!(heading("bibw").starts_with("# OSU MPI Bi-Directional Bandwidth Test"));
         let mut some = some_row();
         some.bandwidth_bytes_per_s = Some(19_069_250_000);
         some.messages_per_s = Some(9_311_156);
-        assert_eq!(row("bw", &some), "8                   19069.25\n");
-        assert_eq!(row("rate", &some), "8                   19069.25        9311156.00\n");
+        assert_eq!(line("bw", &some), "8                   19069.25\n");
+        assert_eq!(line("rate", &some), "8                   19069.25        9311156.00\n");
         some.size = 4_194_304;
         some.latency_ns.as_mut().unwrap().mean = 584_220.0;
-        assert_eq!(row("lat", &some), "4194304               584.22\n");
+        assert_eq!(line("lat", &some), "4194304               584.22\n");
         some.unexpected_depth = 256;
-        assert_eq!(line("depth"), "# Depth         Latency (us)");
-        assert_eq!(row("depth", &some), "256                   584.22\n");
+        assert_eq!(columns("depth"), "# Depth         Latency (us)");
+        assert_eq!(line("depth", &some), "256                   584.22\n");
+    }
+    #[test]
+    fn rows_that_differ_in_more_than_the_size_are_told_apart() {
+        let mut osu = Osu::default();
+        let mut comment = |test, row: &Row| {
+            let said = osu.row(test, row);
+            let lines: Vec<_> = said.lines().collect();
+            assert!(lines.len() <= 2 && !lines[lines.len() - 1].starts_with('#'), "{said}");
+            (lines.len() == 2).then(|| lines[0].to_owned())
+        };
+        let mut some = some_row();
+        assert_eq!(comment("lat", &some), None);
+        for threads in [1, 2] {
+            some.more.threads = Some(threads);
+            assert_eq!(comment("lat", &some), Some(format!("# threads {threads}")));
+            assert_eq!(comment("lat", &some), None);
+        }
+        some.more.threads = None;
+        some.posted_depth = 16;
+        assert_eq!(comment("lat", &some).unwrap(), "# 16 posted");
+        some.posted_depth = 0;
+        assert_eq!(comment("lat", &some).unwrap(), "# nothing special");
+        some.more.queue = Some(Queue::Posted);
+        assert_eq!(comment("depth", &some).unwrap(), "# messages of 8 B, posted queue");
+        some.posted_depth = 16;
+        assert_eq!(comment("depth", &some), None, "the depth has a column");
+        some.wildcard_percent = 50;
+        let want = "# messages of 8 B, posted queue, any source 50 %";
+        assert_eq!(comment("depth", &some).unwrap(), want);
     }
 }

@@ -8,6 +8,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
+use tagmatch_soft::TagLayout;
+
 use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
 use tagmatch_hw::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming,
@@ -52,10 +54,12 @@ pub struct Wire {
     never: File,
 }
 
-pub type Node = Engine<Wire>;
+pub type Node<D = Wire> = Engine<D>;
 
 pub fn config() -> EngineConfig {
     EngineConfig {
+        nic_threshold: 0,
+        source_bits: TagLayout::MPI.source_mask(),
         eager_max: 1024,
         operations_max: 1 << 20,
         credit: CreditConfig {
@@ -69,6 +73,15 @@ pub fn config() -> EngineConfig {
 
 /// `n` engines on one network.
 pub fn nodes(n: usize, config: &EngineConfig) -> (Rc<RefCell<Net>>, Vec<Node>) {
+    nodes_on(n, config, |_, wire| wire)
+}
+
+/// `n` engines on one network, each with a device made of its number and its wire.
+pub fn nodes_on<D: Device>(
+    n: usize,
+    config: &EngineConfig,
+    device: impl Fn(u64, Wire) -> D,
+) -> (Rc<RefCell<Net>>, Vec<Node<D>>) {
     let net = Net { capacity: 8, message_max: 4096, dead: vec![false; n], ..Net::default() };
     let net = Rc::new(RefCell::new(net));
     let wire = |me| Wire {
@@ -85,12 +98,12 @@ pub fn nodes(n: usize, config: &EngineConfig) -> (Rc<RefCell<Net>>, Vec<Node>) {
         gone: Vec::new(),
         never: File::open("/dev/null").unwrap(),
     };
-    let nodes = (0..n).map(|me| Engine::new(wire(me), config)).collect();
+    let nodes = (0..n).map(|me| Engine::new(device(me as u64, wire(me)), config)).collect();
     (net, nodes)
 }
 
 /// Connects a to b; gives b as a knows it.
-pub fn meet(nodes: &mut [Node], a: usize, b: usize) -> PeerId {
+pub fn meet<D: Device>(nodes: &mut [Node<D>], a: usize, b: usize) -> PeerId {
     nodes[a].connect(&address(b)).unwrap()
 }
 
@@ -99,11 +112,12 @@ pub fn address(me: usize) -> Address {
 }
 
 /// Lets all engines work until nothing happens.
-pub fn settle(nodes: &mut [Node]) {
+pub fn settle<D: Device>(nodes: &mut [Node<D>]) {
     let mut quiet = 0;
     while quiet < 4 {
         let events: usize = nodes.iter_mut().map(Engine::progress).sum();
-        quiet = if events == 0 { quiet + 1 } else { 0 };
+        let is_busy = events > 0 || nodes.iter().any(|node| node.device().has_work());
+        quiet = if is_busy { 0 } else { quiet + 1 };
     }
 }
 

@@ -6,6 +6,7 @@ use crate::control::message::{Order, Queue};
 use crate::link::Unlinked;
 use crate::payload::Corrupt;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::thread::JoinHandle;
 
 const LIMITS: Limits = Limits {
@@ -132,29 +133,87 @@ fn legs_alone() {
 }
 
 #[test]
+fn a_plan_begins_when_both_sides_are_ready() {
+    // More ns than 32 bits hold, as with a million receives to post first.
+    let slow = |control: &Control, leg: &Leg, unlinked: Unlinked| {
+        std::thread::sleep(Duration::from_nanos(u64::from(u32::MAX) + 1));
+        by_the_book(control, leg, unlinked)
+    };
+    let (mut control, other) = other::<Local>(slow);
+    let limits = Limits { iters: 5, warmup_iters: 0, ..LIMITS };
+    let measured = run(&mut control, &mut leg(PACED), limits, || true).unwrap();
+    other.join().unwrap();
+    assert_eq!((measured.iters, measured.samples.count()), (5, 5));
+}
+
+/// Interrupted when `time` has passed: in the midst of it, or in the set-up if that took longer.
+fn interrupted_after(time: Duration, leg: &Leg, limits: Limits) -> Result<Measured, Failure> {
+    let (mut control, other) =
+        other::<Local>(|control, leg, unlinked| match peer::run(control, leg, unlinked) {
+            Ok(matching) => Answer::Done { matching },
+            Err(error) => Answer::Failed { why: error.to_string() },
+        });
+    let start = Instant::now();
+    let measured = run(&mut control, &mut leg.clone(), limits, || start.elapsed() < time);
+    drop(control);
+    other.join().unwrap();
+    measured
+}
+
+#[test]
 fn an_end_before_its_time_keeps_what_was_measured() {
     for leg in [leg(Traffic::PingPong), leg(Traffic::Both), drain(Queue::Posted), leg(PACED)] {
         for warm_up in [true, false] {
-            let (mut control, other) = other::<Local>(by_the_book);
-            let time = Duration::from_secs(3600);
-            let most = 1 << 40;
+            let (time, most) = (Duration::from_secs(3600), 1 << 40);
             let limits = match warm_up {
                 true => Limits { warmup_iters: most, warmup_time: time, ..LIMITS },
                 false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },
             };
-            let mut ticks = 0;
-            let go_on = || {
-                ticks += 1;
-                ticks < 3
-            };
-            let measured = run(&mut control, &mut leg.clone(), limits, go_on).unwrap();
-            other.join().unwrap();
+            let measured = (0..).map(|tries| Duration::from_millis(50 << tries)).find_map(|time| {
+                match interrupted_after(time, &leg, limits) {
+                    Err(Failure::Interrupted) => None,
+                    measured => Some(measured.unwrap()),
+                }
+            });
+            let measured = measured.unwrap();
             assert!(measured.interrupted, "{leg:?}");
             assert_eq!(measured.iters == 0, warm_up, "{leg:?}");
-            if leg.traffic != PACED && !warm_up {
-                assert_eq!(measured.iters, 3 * 32, "{leg:?}");
+            if leg.traffic != PACED {
+                assert!(measured.iters.is_multiple_of(32), "{leg:?}");
             }
         }
+    }
+}
+
+#[test]
+fn set_up_is_interrupted_wherever_it_is() {
+    let many = Leg { posted_depth: 1 << 20, unexpected_depth: 1 << 20, ..leg(Traffic::PingPong) };
+    let idle = Leg { idle_peers: 1024, ..leg(Traffic::PingPong) };
+    for leg in [many, idle, Leg { unexpected_depth: 0, ..leg(Traffic::PingPong) }] {
+        // The other side is never ready.
+        let (over, waits) = channel::<()>();
+        let (mut control, other) = other::<Local>(move |control, leg, unlinked| {
+            let link = unlinked.connect(&leg.address, control.attention()).unwrap();
+            while waits.try_recv() == Err(TryRecvError::Empty) {
+                link.progress();
+            }
+            Answer::Failed { why: "left alone".into() }
+        });
+        let mut looks = 0;
+        let go_on = || {
+            looks += 1;
+            looks < 100
+        };
+        let ended = run(&mut control, &mut leg.clone(), LIMITS, go_on);
+        assert!(matches!(ended, Err(Failure::Interrupted)), "{leg:?}");
+        drop(over);
+        other.join().unwrap();
+        let mut looks = 0;
+        let alone = run_alone(&leg, LIMITS, || {
+            looks += 1;
+            looks < 2
+        });
+        assert!(matches!(alone, Err(Failure::Interrupted)), "{leg:?}");
     }
 }
 

@@ -1,0 +1,70 @@
+//! `--hw-tags`: who matches posted receives.
+
+#![expect(dead_code, reason = "the commands take it up next")]
+
+use std::str::FromStr;
+
+use tagmatch::HwTags;
+use tagmatch::model::{Knobs, ModelConfig};
+
+/// Entries of the model's list, unless said otherwise: what ConnectX-5 and 6 have.
+const SLOTS: u32 = 127;
+/// The longest list of the model.
+const SLOTS_MAX: u32 = 65535;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HwTagsArg {
+    /// Software.
+    #[default]
+    Off,
+    /// The model NIC.
+    Model { slots: u32 },
+}
+
+impl FromStr for HwTagsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let slots = match text.split_once(':') {
+            None if text == "off" => return Ok(HwTagsArg::Off),
+            None if text == "model" => SLOTS,
+            Some(("model", slots)) => slots
+                .parse()
+                .ok()
+                .filter(|slots| (1..=SLOTS_MAX).contains(slots))
+                .ok_or_else(|| format!("model:SLOTS has 1 to {SLOTS_MAX} slots"))?,
+            _ => return Err("off, model or model:SLOTS would be right".into()),
+        };
+        Ok(HwTagsArg::Model { slots })
+    }
+}
+
+impl HwTagsArg {
+    /// For a worker. With a seed the NIC is of its own mind, else at its kindest.
+    pub(crate) fn config(self, seed: Option<u64>) -> HwTags {
+        let HwTagsArg::Model { slots } = self else { return HwTags::Off };
+        let knobs = seed.map(Knobs::random).unwrap_or_default();
+        let seed = seed.unwrap_or_default();
+        // As UCX does it: an add and a delete of each entry, and two.
+        let operations = (2 * slots + 2).min(65536);
+        HwTags::Model(ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_matches_is_named() {
+        let model = |slots| Ok(HwTagsArg::Model { slots });
+        assert_eq!("off".parse(), Ok(HwTagsArg::Off));
+        assert_eq!("model".parse(), model(127));
+        assert_eq!("model:1".parse(), model(1));
+        assert_eq!("model:65535".parse(), model(65535));
+        for wrong in ["", "on", "model:", "model:0", "model:65536", "model:-1", "off:1", "Model"] {
+            assert!(wrong.parse::<HwTagsArg>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Files that a command line names: none is written twice, none that is read is written over.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, one_line};
+use crate::output::is_dash;
+
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// What a path stands for, however it is spelt.
+#[derive(PartialEq)]
+enum Place {
+    Stdout,
+    /// A file that is there: its device and number there.
+    File(u64, u64),
+    /// One that is not.
+    New(PathBuf),
+}
+
+/// Checks that no output is another one or an input. Both are named by an option or an argument;
+/// `-` is standard output, and standard input is nobody's.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] with both names.
+pub(crate) fn apart(
+    inputs: &[(&str, &Path)],
+    outputs: &[(&str, Option<&PathBuf>)],
+) -> Result<(), Failure> {
+    let inputs = inputs.iter().filter(|(_, path)| !is_dash(path));
+    let read: Vec<_> = inputs.filter_map(|(name, path)| Some((*name, place(path)?))).collect();
+    let mut written: Vec<(&str, Place)> = Vec::new();
+    for (option, path) in outputs {
+        let Some((path, place)) = path.and_then(|path| Some((path, place(path)?))) else {
+            continue;
+        };
+        let same = |(_, other): &&(&str, Place)| *other == place;
+        let shown = one_line(path.display());
+        if let Some((input, _)) = read.iter().find(same) {
+            let right = "another file would be right";
+            return Err(Failure::Usage(format!("{option}: {shown} is {input} itself; {right}")));
+        }
+        if let Some((other, _)) = written.iter().find(same) {
+            let right = "another file for one of them would be right";
+            return Err(Failure::Usage(format!(
+                "both {other} and {option} go to {shown}; {right}"
+            )));
+        }
+        written.push((option, place));
+    }
+    Ok(())
+}
+
+/// `None` of what may be written to by many, a device or a pipe, and of what can't be at all.
+fn place(path: &Path) -> Option<Place> {
+    if is_dash(path) {
+        return Some(Place::Stdout);
+    }
+    match path.metadata() {
+        Ok(file) => file.is_file().then(|| Place::File(file.dev(), file.ino())),
+        Err(_) => target(path).map(Place::New),
+    }
+}
+
+/// Where a new file at `path` would be, which may be a link to nowhere yet.
+fn target(path: &Path) -> Option<PathBuf> {
+    let mut path = std::path::absolute(path).ok()?;
+    for _ in 0..LINKS_MAX {
+        let directory = fs::canonicalize(path.parent()?).ok()?;
+        path = directory.join(path.file_name()?);
+        match fs::read_link(&path) {
+            Ok(to) => path = directory.join(to),
+            Err(_) => return Some(path),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_has_many_names() {
+        let name = format!("tagperf-files-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        fs::create_dir_all(root.join("deep")).unwrap();
+        let at = |name: &str| root.join(name);
+        fs::write(at("there"), "").unwrap();
+        fs::hard_link(at("there"), at("hard")).unwrap();
+        for (to, from) in [("there", "soft"), ("new", "dangling"), ("dangling", "twice")] {
+            std::os::unix::fs::symlink(to, at(from)).unwrap();
+        }
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        let said = |a: &Path, b: &Path| {
+            let (a, b) = (a.to_owned(), b.to_owned());
+            let wrong = apart(&[], &[("--a", Some(&a)), ("--none", None), ("--b", Some(&b))]);
+            wrong.err().map(|failure| failure.to_string())
+        };
+        for (a, b) in [
+            ("there", "there"),
+            ("there", "deep/../there"),
+            ("there", "./soft"),
+            ("hard", "soft"),
+            ("new", "new"),
+            ("new", "deep/../new"),
+            ("new", "dangling"),
+            ("twice", "./new"),
+        ] {
+            let said = said(&at(a), &at(b)).unwrap_or_else(|| panic!("{a} {b}"));
+            assert!(said.contains("both --a and --b go to"), "{said}");
+            let (a, b) = (at(a), at(b));
+            let said = apart(&[("OLD", &a)], &[("--b", Some(&b))]).unwrap_err().to_string();
+            assert!(said.contains(" is OLD itself"), "{said}");
+        }
+        for (a, b) in
+            [("there", "new"), ("new", "newer"), ("there", "deep/there"), ("loop", "loop")]
+        {
+            assert_eq!(said(&at(a), &at(b)), None, "{a} {b}");
+        }
+        let (dash, null) = (Path::new("-"), Path::new("/dev/null"));
+        assert!(said(dash, dash).unwrap().contains("both --a and --b go to -; another file"));
+        assert_eq!((said(null, null), said(dash, null)), (None, None));
+        assert!(apart(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! Companions: what a NIC drops of a rendezvous request, in a message behind it.
+
+use tagmatch_hw::PeerId;
+
+use super::Data;
+use crate::core::{Core, Todo};
+use crate::request::Status;
+use crate::slab::Key;
+use crate::wire::{AppCtx, Kind, WireError};
+
+impl Core {
+    /// A rendezvous request with a companion has come; `landing` if the NIC has matched it.
+    pub(crate) fn await_companion(
+        &mut self,
+        peer: PeerId,
+        operation: AppCtx,
+        landing: Option<Key>,
+    ) {
+        let awaited = self.peer_mut(peer).awaited.replace((operation, landing));
+        if let Some((late, _)) = awaited {
+            let error = WireError::NoSuchOperation { kind: Kind::Companion, operation: late };
+            self.todo.push(Todo::Break(peer, error));
+        }
+    }
+
+    /// A companion has come; of a request that software has seen whole, nothing is new.
+    pub(crate) fn companion(
+        &mut self,
+        peer: PeerId,
+        operation: AppCtx,
+        is_last: bool,
+        note: impl FnOnce(&mut Status),
+    ) -> Result<(), WireError> {
+        let awaited = &mut self.peer_mut(peer).awaited;
+        let landing = match *awaited {
+            Some((expected, landing)) if expected == operation => landing,
+            _ => return Err(WireError::NoSuchOperation { kind: Kind::Companion, operation }),
+        };
+        if is_last {
+            *awaited = None;
+        }
+        if let Some(key) = landing
+            && let Some(landing) = self.nic.as_mut().and_then(|nic| nic.landings.get_mut(key))
+        {
+            note(&mut landing.status);
+            landing.lacks_companion &= !is_last;
+            self.conclude(key);
+        }
+        Ok(())
+    }
+
+    /// A peer is down: of what the NIC matched, nothing more will be known.
+    pub(crate) fn lose_companion(&mut self, peer: PeerId) {
+        let awaited = self.peer_mut(peer).awaited.take();
+        if let Some((_, Some(key))) = awaited {
+            let is_here = self.nic.as_ref().and_then(|nic| nic.landings.get(key));
+            if is_here.is_some_and(|landing| landing.data != Data::Due) {
+                self.fail_landing(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Receives that a NIC may match: between the posted list, the NIC's list and the shadow of it.
+//!
+//! Every posted receive stays on the posted list until it is known who matched it; the shadow decides
+//! which of them the NIC holds as well. A message that came up is searched for like any other; the
+//! shadow says what a hit means:
+//!
+//! ```text
+//!                     not in the NIC -----------------------------> delivered
+//! came up --hit--> in the NIC, through its list: reclaimed -------> delivered, delete without answer
+//!                  in the NIC, another way: waits for a delete ---> deleted: delivered
+//!                                                              \--> lost: searches on
+//! ```
+//!
+//! A message that waits holds up its sender's later ones (its *lane*), and is found by no probe.
+
+mod came_up;
+mod companion;
+mod reports;
+mod tending;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tagmatch_hw::tm::TMH_BYTES;
+use tagmatch_hw::{Buffer, Bytes, Limits, PeerId, RemoteSpan, TagCaps};
+use tagmatch_shadow::{Shadow, ShadowConfig};
+use tagmatch_soft::Pattern;
+
+use crate::EngineConfig;
+use crate::core::{Core, Todo};
+use crate::request::Status;
+use crate::slab::{Key, Slab};
+use crate::wire::AppCtx;
+
+/// The shortest buffer that a NIC is given: it may write headers into it.
+const BUFFER_MIN: usize = 64;
+
+/// What the engine knows of a NIC's list, besides the shadow.
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) shadow: Shadow,
+    /// By the shadow's slot.
+    entries: Vec<Option<Entry>>,
+    landings: Slab<Landing>,
+    /// Messages that wait for a delete, by the index of the receive that they hit.
+    waiting: BTreeMap<u32, VecDeque<Kept>>,
+    /// Messages behind one that waits, by the sender of both.
+    lanes: BTreeMap<PeerId, VecDeque<Kept>>,
+    reclaims: VecDeque<Reclaim>,
+    /// Buffers at least as long as any eager payload, for receives whose own are shorter.
+    bounce: Vec<Buffer>,
+    bounce_length: usize,
+    /// A [`Todo::Nic`] is on its way.
+    is_due: bool,
+}
+
+/// A receive in the NIC.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    request: Key,
+    /// The NIC has a bounce buffer; the request keeps its own.
+    is_bounced: bool,
+    landing: Option<Key>,
+}
+
+/// A receive that the NIC has matched, until everything about it is known.
+#[derive(Debug)]
+struct Landing {
+    request: Key,
+    status: Status,
+    app_ctx: AppCtx,
+    /// Its companion isn't in yet.
+    lacks_companion: bool,
+    data: Data,
+}
+
+/// What the NIC said of a matched message's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    /// Nothing yet.
+    Due,
+    /// It is in the buffer.
+    Here,
+    /// It doesn't fit: software must read what does.
+    Remote { va: u64, rkey: u32 },
+}
+
+/// A message that waits.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    message: Key,
+    /// The NIC has counted it: software's count is to follow once it has its place.
+    through_list: bool,
+}
+
+/// A message for a receive whose buffer the NIC still has, though it can't use it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reclaim {
+    pub(crate) handle: u32,
+    slot: u32,
+    message: Key,
+}
+
+/// Bytes of a message that came up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// Behind an eager message's header.
+    Here(&'a Bytes<'a>),
+    /// With the sender.
+    Remote(RemoteSpan),
+}
+
+/// A receive as the device is to hold it.
+#[derive(Debug)]
+pub(crate) struct Posting {
+    pub(crate) pattern: Pattern,
+    pub(crate) buffer: Buffer,
+}
+
+impl Nic {
+    pub(crate) fn new(caps: TagCaps, limits: Limits, config: &EngineConfig) -> Self {
+        let TagCaps { slots, operations, read_max, sync_every, first_count } = caps;
+        let shadow = Shadow::new(&ShadowConfig {
+            slots,
+            operations,
+            sync_every,
+            first_count,
+            threshold: config.nic_threshold,
+            read_max,
+            source_bits: config.source_bits,
+        });
+        Nic {
+            shadow,
+            entries: Vec::new(),
+            landings: Slab::default(),
+            waiting: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            reclaims: VecDeque::new(),
+            bounce: Vec::new(),
+            bounce_length: limits.message_max.saturating_sub(TMH_BYTES).max(BUFFER_MIN),
+            is_due: false,
+        }
+    }
+
+    /// Receives whose buffers the NIC has.
+    pub(crate) fn held(&self) -> usize {
+        self.entries.iter().flatten().count()
+    }
+}
+
+impl Core {
+    /// Asks for the NIC's list to be tended before anything else happens.
+    pub(crate) fn nic_due(&mut self) {
+        if let Some(nic) = &mut self.nic
+            && !std::mem::replace(&mut nic.is_due, true)
+        {
+            self.todo.push(Todo::Nic);
+        }
+    }
+
+    pub(crate) fn nic_tended(&mut self) {
+        if let Some(nic) = &mut self.nic {
+            nic.is_due = false;
+        }
+    }
+
+    /// Takes a receive's buffer, or a longer one in its place, for the NIC.
+    pub(crate) fn nic_posting(&mut self, index: u32, slot: u32) -> Option<Posting> {
+        let nic = self.nic.as_mut()?;
+        let (key, request) = self.requests.matched(index)?;
+        let (pattern, _) = self.posted.get(request.posted()?)?;
+        let is_bounced = request.buffer.len() < nic.bounce_length;
+        let buffer = if is_bounced {
+            nic.bounce.pop().unwrap_or_else(|| Buffer::zeroed(nic.bounce_length))
+        } else {
+            std::mem::take(&mut request.buffer)
+        };
+        let slot = slot as usize;
+        if nic.entries.len() <= slot {
+            nic.entries.resize(slot + 1, None);
+        }
+        nic.entries[slot] = Some(Entry { request: key, is_bounced, landing: None });
+        Some(Posting { pattern, buffer })
+    }
+
+    /// Gives a buffer that the NIC had back to its receive, or to the spare ones, with the first
+    /// `length` bytes of a message in it. The entry is forgotten.
+    pub(crate) fn nic_gives_back(&mut self, slot: u32, buffer: Buffer, length: u64) -> Option<Key> {
+        let nic = self.nic.as_mut()?;
+        let entry = nic.entries.get_mut(slot as usize)?.take()?;
+        let request = self.requests.get_mut(entry.request)?;
+        if entry.is_bounced {
+            let users = request.buffer.as_mut_slice().unwrap_or_default();
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let fits = length.min(users.len()).min(buffer.len());
+            users[..fits].copy_from_slice(&buffer[..fits]);
+            nic.bounce.push(buffer);
+        } else {
+            request.buffer = buffer;
+        }
+        Some(entry.request)
+    }
+}

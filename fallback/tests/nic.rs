@@ -1,0 +1,143 @@
+//! Receives that a NIC matches: they end with the same facts as those that software matches.
+
+mod wire;
+
+use tagmatch_fallback::{Completion, Engine, Fault, RequestId, SendMode, Started};
+use tagmatch_hw::model::{Model, ModelConfig};
+use tagmatch_hw::{Device, PeerId};
+use tagmatch_soft::{Pattern, Tag, TagMask};
+use wire::{Node, Wire, config, meet, nodes_on, settle};
+
+type Nic = Model<Wire>;
+
+/// Two engines with NICs that know each other: number 1 as 0 knows it.
+fn pair(model: &ModelConfig) -> (Vec<Node<Nic>>, PeerId) {
+    let (_, mut n) = nodes_on(2, &config(), |_, wire| Model::new(wire, model).unwrap());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    (n, to)
+}
+
+fn exact(tag: u64) -> Pattern {
+    Pattern::new(Tag(tag), TagMask::EXACT)
+}
+
+fn post<D: Device>(node: &mut Engine<D>, pattern: Pattern, room: usize) -> RequestId {
+    match node.receive(pattern, vec![0xee; room].into()) {
+        Started::Pending(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn send<D: Device>(node: &mut Engine<D>, to: PeerId, tag: u64, bytes: Vec<u8>, mode: SendMode) {
+    match node.send(to, Tag(tag), Some(9), bytes.into(), mode) {
+        Started::Pending(request) => node.detach(request),
+        Started::Sent(_) => {}
+        Started::Refused(refused) => panic!("{refused:?}"),
+    }
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect()
+}
+
+/// What one receive of `room` bytes comes to when `length` bytes are sent to it.
+fn receive(length: usize, room: usize, mode: SendMode) -> Completion {
+    let (mut n, to) = pair(&ModelConfig::default());
+    let request = post(&mut n[1], exact(5), room);
+    settle(&mut n);
+    send(&mut n[0], to, 5, bytes(length), mode);
+    settle(&mut n);
+    assert_eq!(n[1].counters().hardware, 1, "{length} bytes into {room}");
+    assert_eq!(n[0].operations(), 0, "the sender waits on");
+    n[1].take(request).expect("not over")
+}
+
+#[test]
+fn a_receive_in_the_nic_ends_with_all_facts() {
+    for mode in [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered] {
+        for length in [1, 8, 64, 500, 1024, 1025, 5000, 100_000] {
+            for room in [1, 8, 63, 500, 1024, 4096, 5000, 200_000] {
+                let done = receive(length, room, mode);
+                let status = done.result.unwrap();
+                let fits = length.min(room);
+                assert_eq!(status.length, length as u64);
+                assert_eq!((status.tag, status.immediate), (Tag(5), Some(9)));
+                assert_eq!(status.truncated, length > room);
+                assert_eq!(done.buffer.len(), room, "another buffer came back");
+                assert_eq!(done.buffer[..fits], bytes(length)[..fits]);
+                assert!(done.buffer[fits..].iter().all(|&byte| byte == 0xee), "{length} {room}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_receive_comes_back_from_the_nic() {
+    let (mut n, to) = pair(&ModelConfig::default());
+    let request = post(&mut n[1], exact(5), 100);
+    settle(&mut n);
+    n[1].cancel(request);
+    n[1].cancel(request);
+    settle(&mut n);
+    let done = n[1].take(request).expect("not over");
+    assert_eq!((done.result, done.buffer.len()), (Err(Fault::Cancelled), 100));
+    send(&mut n[0], to, 5, bytes(10), SendMode::Standard);
+    settle(&mut n);
+    let counters = n[1].counters();
+    assert_eq!((counters.cancelled, counters.hardware, counters.unexpected_now), (1, 0, 1));
+}
+
+#[test]
+fn a_message_to_oneself_waits_for_the_nic_and_gets_the_receive() {
+    let (mut n, _) = pair(&ModelConfig::default());
+    let first = post(&mut n[1], exact(5), 100);
+    let second = post(&mut n[1], Pattern::new(Tag(0), TagMask::ANY), 100);
+    settle(&mut n);
+    for tag in [5, 6] {
+        send(&mut n[1], PeerId::ONESELF, tag, bytes(10), SendMode::Standard);
+    }
+    settle(&mut n);
+    let tag = |n: &mut Engine<Nic>, request| n.take(request).unwrap().result.unwrap().tag;
+    assert_eq!((tag(&mut n[1], first), tag(&mut n[1], second)), (Tag(5), Tag(6)));
+    let counters = n[1].counters();
+    assert_eq!((counters.hardware, counters.posted, counters.not_offloaded.source), (0, 2, 2));
+}
+
+#[test]
+fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
+    let limit = tagmatch_fallback::EngineConfig { nic_threshold: 50, ..config() };
+    let model = ModelConfig { slots: 2, ..ModelConfig::default() };
+    let (_, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    // Too small; in its way; two that fit; two for which there is no room.
+    let small = post(&mut n[1], exact(1), 49);
+    let behind = post(&mut n[1], exact(1), 50);
+    let rest: Vec<_> = (2..6).map(|tag| post(&mut n[1], exact(tag), 50)).collect();
+    settle(&mut n);
+    for tag in [5, 4, 3, 2, 1, 1] {
+        send(&mut n[0], to, tag, bytes(10), SendMode::Standard);
+    }
+    settle(&mut n);
+    for request in [small, behind].into_iter().chain(rest) {
+        n[1].take(request).expect("not over").result.unwrap();
+    }
+    let counters = n[1].counters();
+    let why = counters.not_offloaded;
+    assert_eq!((why.too_small, why.list_full, why.total()), (1, 2, counters.posted), "{why:?}");
+    assert_eq!(counters.hardware + counters.posted, 6, "{counters:?}");
+    assert!(counters.hardware >= 2, "{counters:?}");
+}
+
+#[test]
+fn closing_brings_every_buffer_back() {
+    let (mut n, _) = pair(&ModelConfig::default());
+    let requests: Vec<_> = (0..200).map(|tag| post(&mut n[1], exact(tag), 100)).collect();
+    settle(&mut n);
+    n[1].close();
+    for request in requests {
+        let done = n[1].take(request).expect("not over");
+        assert_eq!((done.result, done.buffer.len()), (Err(Fault::Closed), 100));
+    }
+}

@@ -1,0 +1,134 @@
+//! What the NIC reports, in the shape of an extended completion queue's entries.
+//!
+//! Numbers are those of `infiniband/verbs.h`, so that an emulator of verbs hands them on as they are.
+
+use std::ops::BitOr;
+
+use super::Handle;
+
+/// A queue pair, as the host numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueuePair(pub u32);
+
+/// `enum ibv_wc_opcode`, as far as a tag-matching queue reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WcOpcode {
+    /// `IBV_WC_TM_ADD`.
+    TmAdd = 130,
+    /// `IBV_WC_TM_DEL`.
+    TmDel = 131,
+    /// `IBV_WC_TM_SYNC`.
+    TmSync = 132,
+    /// `IBV_WC_TM_RECV`: a match, or an unexpected message. (`tag_matching.md` says `IBV_WC_RECV` of the
+    /// latter; mlx5 and rdma-core's tests say this.)
+    TmRecv = 133,
+    /// `IBV_WC_TM_NO_TAG`: a message without a tag, or a FIN.
+    TmNoTag = 134,
+}
+
+/// `enum ibv_wc_status`, as far as the model reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WcStatus {
+    /// `IBV_WC_SUCCESS`.
+    Success = 0,
+    /// `IBV_WC_WR_FLUSH_ERR`: the data of a match will never come, its queue pair is in error.
+    ///
+    /// Hardware is silent about such entries; the model gives one completion for each, so that its slot
+    /// can be used again.
+    FlushError = 5,
+    /// `IBV_WC_GENERAL_ERR`: of an entry that a delete without an answer took from the driver while it
+    /// was being matched, as in mlx5.
+    GeneralError = 21,
+    /// `IBV_WC_TM_ERR`: the delete came too late.
+    TmError = 22,
+    /// `IBV_WC_TM_RNDV_INCOMPLETE`: the rendezvous is longer than its buffer, which holds its headers.
+    RendezvousIncomplete = 23,
+}
+
+/// `enum ibv_wc_flags`, as far as the model sets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WcFlags(pub u32);
+
+impl WcFlags {
+    /// None.
+    pub const NONE: WcFlags = WcFlags(0);
+    /// `IBV_WC_TM_SYNC_REQ`: a hint that the counts differ, neither reliable nor rare.
+    pub const SYNC_REQUEST: WcFlags = WcFlags(16);
+    /// `IBV_WC_TM_MATCH`: an entry was matched; tag and `app_ctx` are valid.
+    pub const MATCH: WcFlags = WcFlags(32);
+    /// `IBV_WC_TM_DATA_VALID`: the data is in the entry's buffer; the length is valid.
+    pub const DATA_VALID: WcFlags = WcFlags(64);
+
+    /// Whether all of `other` are set.
+    pub const fn contains(self, other: WcFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for WcFlags {
+    type Output = WcFlags;
+
+    fn bitor(self, other: WcFlags) -> WcFlags {
+        WcFlags(self.0 | other.0)
+    }
+}
+
+/// `struct ibv_wc_tm_info`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TmInfo {
+    /// The message's tag.
+    pub tag: u64,
+    /// Its `app_ctx` (`priv`).
+    pub app_ctx: u32,
+}
+
+/// One entry of the completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Of the operation, of the ordinary buffer, or the `recv_wr_id` of the entry that was matched.
+    pub wr_id: u64,
+    /// What it is about.
+    pub opcode: WcOpcode,
+    /// How it went.
+    pub status: WcStatus,
+    /// More about it.
+    pub flags: WcFlags,
+    /// Valid with [`WcFlags::MATCH`], zero otherwise: of two completions, the second doesn't repeat it.
+    pub tm_info: TmInfo,
+    /// Bytes of payload with [`WcFlags::DATA_VALID`]; of the whole message in an ordinary buffer.
+    pub length: u64,
+    /// Immediate data, on the completion that carries the length.
+    pub immediate: Option<u32>,
+    /// Which queue pair the message came in on; none for operations.
+    pub queue_pair: Option<QueuePair>,
+    /// The entry that it is about. Verbs has no such field: drivers find it in tables of their own.
+    pub handle: Option<Handle>,
+}
+
+impl Completion {
+    /// Whether this is a message that the NIC has found no entry for, and has counted.
+    pub fn is_unexpected(&self) -> bool {
+        self.opcode == WcOpcode::TmRecv && self.handle.is_none()
+    }
+
+    /// Whether it is the last one of a matched entry.
+    pub fn ends_match(&self) -> bool {
+        self.opcode == WcOpcode::TmRecv
+            && self.handle.is_some()
+            && (self.flags.contains(WcFlags::DATA_VALID) || self.status == WcStatus::FlushError)
+    }
+
+    /// The same, of data that will never come.
+    pub(super) fn flushed(self) -> Completion {
+        Completion {
+            status: WcStatus::FlushError,
+            flags: WcFlags::NONE,
+            tm_info: TmInfo::default(),
+            length: 0,
+            immediate: None,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Events of the NIC's list.
+
+use crate::defect::Defect;
+use crate::queue::Sent;
+use crate::shadow::{Entry, Place};
+use crate::table::{State, Step};
+use crate::{Shadow, ShadowError, Why};
+
+/// Why an entry is being deleted; a later reason replaces an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Removal {
+    /// It missed its phase and is to be added again.
+    Again,
+    /// The user wants it back.
+    Cancel,
+    /// A message that came up elsewhere wants it.
+    Message,
+}
+
+/// What a delete that found its entry means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The receive is cancelled, and forgotten.
+    Cancelled {
+        /// Which.
+        id: u32,
+    },
+    /// The receive is for the first of the messages that wait for it, and forgotten. The others search on.
+    ForMessage {
+        /// Which.
+        id: u32,
+    },
+    /// The receive is in software again, and may go to the NIC again.
+    Again {
+        /// Which.
+        id: u32,
+    },
+    /// A message took the receive before.
+    Ignored,
+}
+
+/// What a delete that came after a match means: nothing more comes of it, the match's events came or will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The receive, if its match was not reported yet: it leaves the list now, and messages that wait
+    /// for it search on.
+    pub id: Option<u32>,
+    /// Why the entry was to be deleted.
+    pub was: Option<Removal>,
+}
+
+impl Shadow {
+    /// The NIC has taken an entry up.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn added(&mut self, slot: u32) -> Result<(), ShadowError> {
+        self.event();
+        // Not `searched`: the NIC has counted messages that software is still to search for.
+        let by_searched = self.planted.is(Defect::PhaseBySearched);
+        let now = if by_searched { self.searched } else { self.arrived };
+        let in_phase = self.entries.get(slot as usize).is_some_and(|entry| entry.count == now);
+        let in_phase = in_phase || self.planted.is(Defect::IgnorePhases);
+        let step = if in_phase { Step::AddedInPhase } else { Step::AddedLate };
+        self.answer(slot, step, Sent::Add(slot))?;
+        let Entry { state, id, removal, .. } = self.entries[slot as usize];
+        match state {
+            State::Active if removal.is_none() => self.unblock(id),
+            State::Inactive => self.missed_phase(slot),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An entry missed its phase, and so did those added after it with the same count. The youngest is
+    /// deleted first: a delete may wake what it leaves.
+    fn missed_phase(&mut self, slot: u32) {
+        if self.counters.broken {
+            return;
+        }
+        let count = self.entries[slot as usize].count;
+        let is_younger = |slot: &u32| {
+            let entry = &self.entries[*slot as usize];
+            entry.count == count && entry.state == State::Adding
+        };
+        let mut slots: Vec<u32> = self.queue.adding().filter(is_younger).collect();
+        slots.push(slot);
+        if self.planted.is(Defect::AgainOldestFirst) {
+            slots.reverse();
+        }
+        for slot in slots {
+            if self.entries[slot as usize].removal.is_none() {
+                self.counters.again += 1;
+                self.ask(slot, Removal::Again);
+            }
+        }
+    }
+
+    /// The NIC gave an entry a message. Its receive, which has left the list; if it had before, by
+    /// [`lost`](Self::lost), the same id again.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn matched(&mut self, slot: u32) -> Result<u32, ShadowError> {
+        self.event();
+        let next = self.checked(slot, Step::Match)?;
+        let Entry { state: before, id, removal, .. } = self.entries[slot as usize];
+        if removal.is_some() && before.may_be_deleted() {
+            // The delete wasn't sent yet, and there is nothing left to delete.
+            self.removals.retain(|other| *other != slot);
+            self.entries[slot as usize].removal = None;
+            self.thaw();
+        }
+        self.move_to(slot, next);
+        if before != State::Lost {
+            self.forget(id);
+        }
+        self.counters.hardware += 1;
+        if self.planted.is(Defect::FreeAtFirstCompletion) {
+            self.move_to(slot, State::Free);
+        }
+        Ok(id)
+    }
+
+    /// The data of an entry's message is there, will never be, or is software's to fetch. Its receive.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn landed(&mut self, slot: u32) -> Result<u32, ShadowError> {
+        self.event();
+        let next = self.checked(slot, Step::Landed)?;
+        self.move_to(slot, next);
+        Ok(self.entries[slot as usize].id)
+    }
+
+    /// A delete found its entry.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn deleted(&mut self, slot: u32) -> Result<Deleted, ShadowError> {
+        self.event();
+        let Some(&Entry { id, removal, .. }) = self.entries.get(slot as usize) else {
+            return self.checked(slot, Step::Deleted).map(|_| Deleted::Ignored);
+        };
+        self.answer(slot, Step::Deleted, Sent::Delete(slot))?;
+        match removal {
+            None => Ok(Deleted::Ignored),
+            Some(Removal::Again) => {
+                self.wait_again(id);
+                Ok(Deleted::Again { id })
+            }
+            Some(Removal::Cancel) => {
+                self.forget(id);
+                Ok(Deleted::Cancelled { id })
+            }
+            Some(Removal::Message) => {
+                self.forget(id);
+                self.counters.in_software(Why::Source);
+                Ok(Deleted::ForMessage { id })
+            }
+        }
+    }
+
+    /// The receive is in software as if just posted, but for its age.
+    fn wait_again(&mut self, id: u32) {
+        let Some(receive) = self.receive(id) else { return };
+        let age = receive.age;
+        receive.place = Place::Waiting(None);
+        self.waiting.ready(age, id);
+        self.block(id);
+    }
+
+    /// A delete came after a match, whose events came or will.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn lost(&mut self, slot: u32) -> Result<Lost, ShadowError> {
+        self.event();
+        let entry = self.entries.get(slot as usize).copied();
+        let was = entry.and_then(|entry| entry.removal);
+        if self.planted.is(Defect::LostIsCancelled) {
+            let id = entry.map(|entry| entry.id);
+            return self.deleted(slot).map(|_| Lost { id, was });
+        }
+        self.answer(slot, Step::DeleteLost, Sent::Delete(slot))?;
+        self.counters.lost += 1;
+        let Entry { state, id, .. } = self.entries[slot as usize];
+        self.entries[slot as usize].removal = None;
+        if state != State::Lost {
+            return Ok(Lost { id: None, was });
+        }
+        self.forget(id);
+        Ok(Lost { id: Some(id), was })
+    }
+
+    /// The state after an event. After one that can't be, the list gets no more receives.
+    fn checked(&mut self, slot: u32, step: Step) -> Result<State, ShadowError> {
+        let next = self.next(slot, step);
+        self.counters.broken |= next.is_err();
+        next
+    }
+
+    /// An operation was answered, in turn.
+    fn answer(&mut self, slot: u32, step: Step, sent: Sent) -> Result<(), ShadowError> {
+        let next = self.checked(slot, step)?;
+        if self.queue.due() != Some(sent) {
+            self.counters.broken = true;
+            let state = self.entries[slot as usize].state;
+            return Err(ShadowError::OutOfTurn { slot, state, step });
+        }
+        self.queue.answered();
+        self.move_to(slot, next);
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Operations for the NIC's list.
+
+use crate::defect::Defect;
+use crate::policy::Source;
+use crate::queue::Sent;
+use crate::shadow::{Entry, Place};
+use crate::table::{State, Step};
+use crate::waiting::Hold;
+use crate::{Removal, Shadow, Why};
+
+/// Candidates that are looked at per event.
+pub const LOOKS_MAX: u32 = 16;
+
+/// An operation for the NIC's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Append an entry.
+    Add {
+        /// The receive.
+        id: u32,
+        /// The entry's name in events.
+        slot: u32,
+        /// Messages searched for.
+        count: u16,
+    },
+    /// Remove an entry.
+    Delete {
+        /// The device's name for it.
+        handle: u32,
+        /// Ours.
+        slot: u32,
+        /// Whether the NIC shall say how that went.
+        answer: bool,
+        /// Messages searched for.
+        count: u16,
+    },
+    /// Tell the count.
+    Sync {
+        /// Messages searched for.
+        count: u16,
+    },
+}
+
+/// Why the NIC did not take an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No entry is free.
+    ListFull,
+    /// Too many operations are outstanding.
+    QueueFull,
+    /// The buffer can't be used.
+    Buffer,
+    /// The list is out of order for good.
+    Broken,
+}
+
+impl Shadow {
+    /// The next operation that is due. The caller hands it to the NIC and then calls
+    /// [`accepted`](Self::accepted) or [`refused`](Self::refused), with nothing between.
+    ///
+    /// Removals come first. Adds come while there is room and nothing is in the way.
+    pub fn next_op(&mut self) -> Option<Op> {
+        if self.stalled {
+            return None;
+        }
+        if self.planted.is(Defect::AddBeforeWithdraw)
+            && let Some(op) = self.promote()
+        {
+            return Some(op);
+        }
+        if let Some(op) = self.delete_due() {
+            return Some(op);
+        }
+        // A message that came up and isn't searched for would make it miss its phase.
+        if !self.counters.broken
+            && self.arrived == self.searched
+            && let Some(op) = self.promote()
+        {
+            return Some(op);
+        }
+        self.sync_due()
+    }
+
+    fn delete_due(&self) -> Option<Op> {
+        let slot = *self.removals.front()?;
+        let Entry { state, handle, .. } = self.entries[slot as usize];
+        // An operation without an answer counts until a later one is answered: room for that one,
+        // an ADD and its delete, must remain.
+        let silent = state.next(Step::Withdraw).is_some() && self.queue.room() >= 2;
+        Some(Op::Delete { handle, slot, answer: !silent, count: self.count() })
+    }
+
+    /// A count that must be told and that no other operation tells.
+    fn sync_due(&mut self) -> Option<Op> {
+        // The NIC is ahead of what came up here: half the distance is left to it.
+        let due = self.searched - self.told >= self.sync_every.div_ceil(2);
+        if !due || self.counters.broken || self.planted.is(Defect::ForgetSync) {
+            return None;
+        }
+        // Room for an ADD and its delete must remain where nothing else would be answered, ever. An
+        // empty list need not know: the next ADD tells it.
+        let room = self.queue.room();
+        if room >= 3 || room >= 1 && self.queue.has_reserved() {
+            return Some(Op::Sync { count: self.count() });
+        }
+        // Operations without an answer count until one with an answer: an entry gives its own, the
+        // youngest, which no other in the list comes after.
+        if room == 0 && self.queue.due().is_none() {
+            let age = |slot: u32| self.receive_age(self.entries[slot as usize].id);
+            let slots = (0..).zip(&self.entries).filter(|(_, e)| e.state == State::Active);
+            let youngest = slots.map(|(slot, _)| slot).max_by_key(|slot| age(*slot))?;
+            self.ask(youngest, Removal::Again);
+            return self.delete_due();
+        }
+        None
+    }
+
+    /// The NIC has taken the operation; of an ADD, its name for the entry.
+    pub fn accepted(&mut self, op: Op, handle: Option<u32>) {
+        self.told = self.frozen.unwrap_or(self.searched);
+        match op {
+            Op::Add { id, slot, .. } => self.sent_add(id, slot, handle.unwrap_or_default()),
+            Op::Delete { slot, answer, .. } => self.sent_delete(slot, answer),
+            Op::Sync { .. } => {
+                self.counters.synced += 1;
+                self.queue.push(Sent::Silent);
+            }
+        }
+    }
+
+    /// The NIC has not taken the operation, for this reason.
+    pub fn refused(&mut self, op: Op, refusal: Refusal) {
+        self.counters.refused += 1;
+        match (op, refusal) {
+            (_, Refusal::Broken) => {
+                self.counters.broken = true;
+                self.removals.clear();
+                self.stalled = true;
+            }
+            (Op::Add { id, .. }, Refusal::Buffer) => self.keep(id, Why::Memory),
+            (Op::Add { .. }, Refusal::ListFull) => self.full = true,
+            _ => self.stalled = true,
+        }
+    }
+
+    fn sent_add(&mut self, id: u32, slot: u32, handle: u32) {
+        let Some(receive) = self.receive(id) else { return };
+        let age = receive.age;
+        receive.place = Place::Entry(slot);
+        self.waiting.remove(None, age);
+        self.free.retain(|free| *free != slot);
+        let count = self.searched;
+        self.entries[slot as usize] =
+            Entry { state: State::Free, id, handle, count, removal: None };
+        self.move_to(slot, State::Adding);
+        self.queue.push(Sent::Add(slot));
+        self.recent.push(slot);
+        self.unblock(id);
+        self.counters.added += 1;
+    }
+
+    fn sent_delete(&mut self, slot: u32, answer: bool) {
+        self.removals.retain(|other| *other != slot);
+        let step = if answer { Step::Remove } else { Step::Withdraw };
+        if let Ok(next) = self.next(slot, step) {
+            self.move_to(slot, next);
+            self.queue.push(if answer { Sent::Delete(slot) } else { Sent::Silent });
+        }
+        self.thaw();
+    }
+
+    /// Without removals to be sent, the count may rise.
+    pub(crate) fn thaw(&mut self) {
+        if self.removals.is_empty() {
+            self.frozen = None;
+        }
+    }
+
+    /// The count that an operation carries.
+    #[expect(clippy::cast_possible_truncation, reason = "the NIC counts modulo 2^16")]
+    fn count(&self) -> u16 {
+        let raised = self.planted.is(Defect::CountBeforeWithdraw);
+        self.frozen.filter(|_| !raised).unwrap_or(self.searched) as u16
+    }
+
+    /// The oldest waiting receive that may go now.
+    fn promote(&mut self) -> Option<Op> {
+        while let Some(id) = self.waiting.first().filter(|_| self.looks > 0) {
+            if !self.has_room() {
+                return None;
+            }
+            self.looks -= 1;
+            if self.may_go(id) {
+                let slot = *self.free.last()?;
+                let stale = self.planted.is(Defect::StaleCountInAdd);
+                #[expect(clippy::cast_possible_truncation, reason = "the NIC counts modulo 2^16")]
+                let count = if stale { self.told as u16 } else { self.count() };
+                return Some(Op::Add { id, slot, count });
+            }
+        }
+        None
+    }
+
+    /// Looks at a candidate; one that can't go is put where it need not be looked at for nothing.
+    fn may_go(&mut self, id: u32) -> bool {
+        let Some(receive) = self.receive(id) else { return false };
+        let (age, pattern) = (receive.age, receive.pattern);
+        match self.policy.source(&pattern) {
+            Source::Listed => {}
+            Source::Unknown(source) => {
+                self.hold(id, Hold::Source(source));
+                return false;
+            }
+            Source::Elsewhere => {
+                self.keep(id, Why::Source);
+                return false;
+            }
+        }
+        let receives = &self.receives;
+        let all =
+            receives.iter().zip(0..).filter_map(|(receive, id)| Some((receive.as_ref()?, id)));
+        let blockers = all.filter(|(receive, _)| receive.blocks).map(|(receive, id)| {
+            crate::order::Blocker { id, age: receive.age, pattern: receive.pattern }
+        });
+        let Some(blocker) = self.order.blocker(age, &pattern, blockers) else { return true };
+        self.hold(id, Hold::Receive(blocker.id));
+        false
+    }
+
+    fn hold(&mut self, id: u32, hold: Hold) {
+        let Some(receive) = self.receive(id) else { return };
+        let age = receive.age;
+        receive.place = Place::Waiting(Some(hold));
+        self.waiting.hold(hold, age, id);
+    }
+
+    /// The receive stays in software for good.
+    fn keep(&mut self, id: u32, why: Why) {
+        let Some(receive) = self.receive(id) else { return };
+        let age = receive.age;
+        let Place::Waiting(hold) = receive.place else { return };
+        receive.place = Place::Software(why);
+        self.waiting.remove(hold, age);
+    }
+}

@@ -1,0 +1,74 @@
+//! Operations that the NIC has and hasn't answered, in their order.
+
+use std::collections::VecDeque;
+
+/// An operation without an answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// An ADD of this slot.
+    Add(u32),
+    /// A delete of this slot that will be answered.
+    Delete(u32),
+    /// One that is done when a later one is answered.
+    Silent,
+}
+
+/// The NIC takes so many operations without answers and no more. For each entry one is kept back for
+/// its delete, so that the NIC has no cause to refuse that.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    sent: VecDeque<Sent>,
+    operations: usize,
+    /// Operations kept back.
+    reserved: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(operations: u32) -> Self {
+        Queue { sent: VecDeque::new(), operations: operations as usize, reserved: 0 }
+    }
+
+    pub(crate) fn reserve(&mut self) {
+        self.reserved += 1;
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.reserved -= 1;
+    }
+
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.reserved > 0
+    }
+
+    /// Operations that can go besides those kept back.
+    pub(crate) fn room(&self) -> usize {
+        self.operations.saturating_sub(self.sent.len() + self.reserved)
+    }
+
+    /// As [`room`](Self::room), if none were kept back.
+    pub(crate) fn room_unreserved(&self) -> usize {
+        self.operations.saturating_sub(self.sent.len())
+    }
+
+    pub(crate) fn push(&mut self, sent: Sent) {
+        self.sent.push_back(sent);
+    }
+
+    /// What the NIC must answer next.
+    pub(crate) fn due(&self) -> Option<Sent> {
+        self.sent.iter().copied().find(|sent| *sent != Sent::Silent)
+    }
+
+    /// The one that was due has been answered.
+    pub(crate) fn answered(&mut self) {
+        while self.sent.pop_front() == Some(Sent::Silent) {}
+    }
+
+    /// Slots whose ADD has no answer yet, youngest first.
+    pub(crate) fn adding(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sent.iter().rev().filter_map(|sent| match sent {
+            Sent::Add(slot) => Some(*slot),
+            _ => None,
+        })
+    }
+}

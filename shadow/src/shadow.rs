@@ -1,0 +1,443 @@
+//! The shadow: its parts, and what the engine calls.
+
+use std::collections::VecDeque;
+
+use tagmatch_soft::{Pattern, Tag};
+
+use crate::defect::{Defect, Planted};
+use crate::operations::LOOKS_MAX;
+use crate::order::{Age, Blocker, Order};
+use crate::policy::Policy;
+use crate::queue::Queue;
+use crate::table::{State, Step};
+use crate::waiting::{Hold, Waiting};
+use crate::{Counters, Removal, ShadowConfig, ShadowError, Why};
+
+/// What a NIC holds of the posted-receive list. See the crate's page for the rules.
+///
+/// A receive is known by the caller's number for it, an entry of the NIC's list by the shadow's *slot*.
+/// After each call [`next_op`](Self::next_op) may have operations for the NIC.
+///
+/// **Whenever a receive that messages wait for ([`Take::Wait`]) leaves the list by another way than
+/// [`Deleted::ForMessage`](crate::Deleted::ForMessage), those messages search on**: that is at
+/// [`matched`](Self::matched), at [`lost`](Self::lost) that names it, and at [`Take::Reclaim`].
+#[derive(Debug)]
+pub struct Shadow {
+    pub(crate) policy: Policy,
+    pub(crate) order: Order,
+    pub(crate) waiting: Waiting,
+    pub(crate) queue: Queue,
+    /// By id.
+    pub(crate) receives: Vec<Option<Receive>>,
+    pub(crate) next_age: Age,
+    /// By slot.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) free: Vec<u32>,
+    /// Entries whose delete is still to be handed to the NIC.
+    pub(crate) removals: VecDeque<u32>,
+    /// Entries added with the count of now, and maybe more.
+    pub(crate) recent: Vec<u32>,
+    /// Messages that came up through the list.
+    pub(crate) arrived: u64,
+    /// Those that were searched for.
+    pub(crate) searched: u64,
+    /// What the NIC was told of that.
+    pub(crate) told: u64,
+    /// What it may be told until all removals are out.
+    pub(crate) frozen: Option<u64>,
+    pub(crate) sync_every: u64,
+    /// Candidates that may still be looked at for this event.
+    pub(crate) looks: u32,
+    /// The NIC refused an operation: nothing until the next event.
+    pub(crate) stalled: bool,
+    /// The NIC says that its list is full, whatever we count.
+    pub(crate) full: bool,
+    pub(crate) counters: Counters,
+    pub(crate) planted: Planted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) age: Age,
+    pub(crate) pattern: Pattern,
+    pub(crate) place: Place,
+    /// In the way of younger ones.
+    pub(crate) blocks: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// In software for good.
+    Software(Why),
+    /// In software until the NIC can have it.
+    Waiting(Option<Hold>),
+    /// In the NIC.
+    Entry(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    pub(crate) id: u32,
+    pub(crate) handle: u32,
+    /// Searched messages when it was added.
+    pub(crate) count: u64,
+    /// Why it is being deleted.
+    pub(crate) removal: Option<Removal>,
+}
+
+/// What a message that software found a receive for may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Have it: the NIC never had the receive, which is forgotten.
+    Software(Why),
+    /// Have it: the NIC can't have matched the entry of this handle, whose buffer is to be reclaimed from
+    /// the device. The receive is forgotten.
+    Reclaim {
+        /// Ours for the entry.
+        slot: u32,
+        /// The device's name for the entry.
+        handle: u32,
+        /// Why the NIC did not match the message.
+        why: Why,
+    },
+    /// Wait, and with it all that its sender sent after it, until the receive has left the list: the NIC
+    /// is asked whether it gave it another message. A message that came up through the list may have
+    /// to wait, too: for a receive whose delete is under way for somebody else.
+    Wait,
+}
+
+/// What became of a wish to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// Done: the receive was in software and is forgotten.
+    Software,
+    /// The NIC was asked: the receive ends as cancelled, or by a match.
+    Asked,
+    /// The receive has, or will get, a message.
+    TooLate,
+}
+
+impl Shadow {
+    /// An empty list.
+    #[must_use]
+    pub fn new(config: &ShadowConfig) -> Self {
+        let planted = Planted {
+            #[cfg(feature = "defects")]
+            defect: config.defect,
+        };
+        let slots = if config.operations < 2 { 0 } else { config.slots };
+        let entry = Entry { state: State::Free, id: 0, handle: 0, count: 0, removal: None };
+        let first = u64::from(config.first_count);
+        Shadow {
+            policy: Policy::new(config),
+            order: Order::new(planted),
+            waiting: Waiting::default(),
+            queue: Queue::new(config.operations),
+            receives: Vec::new(),
+            next_age: 0,
+            entries: vec![entry; slots as usize],
+            free: (0..slots).rev().collect(),
+            removals: VecDeque::new(),
+            recent: Vec::new(),
+            arrived: first,
+            searched: first,
+            told: first,
+            frozen: None,
+            sync_every: u64::from(config.sync_every.max(1)),
+            looks: LOOKS_MAX,
+            stalled: false,
+            full: false,
+            counters: Counters { broken: slots == 0, ..Counters::default() },
+            planted,
+        }
+    }
+
+    /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
+    /// to a NIC. Ids are indexes of a table: memory goes up to the largest. An id is free again when its
+    /// receive is forgotten, and at [`landed`](Self::landed) if the NIC matched it.
+    pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
+        self.event();
+        self.forget(id);
+        let why = match self.policy.refuses(pattern, length, usable) {
+            None if self.counters.broken => Some(Why::Off),
+            why => why,
+        };
+        let age = self.next_age;
+        self.next_age += 1;
+        let place = match why {
+            Some(why) => Place::Software(why),
+            None => {
+                self.waiting.ready(age, id);
+                Place::Waiting(None)
+            }
+        };
+        let index = id as usize;
+        if index >= self.receives.len() {
+            self.receives.resize_with(index + 1, || None);
+        }
+        self.receives[index] = Some(Receive { age, pattern: *pattern, place, blocks: false });
+        self.block(id);
+        self.counters.receives += 1;
+    }
+
+    /// Software found the receive to be the first match of a message, which came up through the list
+    /// or not. A receive that isn't known counts as one in software.
+    pub fn take(&mut self, id: u32, through_list: bool) -> Take {
+        self.event();
+        match self.place(id) {
+            Some(Place::Entry(slot)) => self.take_entry(id, slot, through_list),
+            _ => {
+                let why = self.why(id).unwrap_or(Why::Off);
+                self.forget(id);
+                self.counters.in_software(why);
+                Take::Software(why)
+            }
+        }
+    }
+
+    fn take_entry(&mut self, id: u32, slot: u32, through_list: bool) -> Take {
+        let Entry { state, handle, removal, .. } = self.entries[slot as usize];
+        let is_sent = removal.is_some() && !state.may_be_deleted();
+        let hasty = self.planted.is(Defect::DeliverOtherDeviceAtOnce);
+        let next = state.next(Step::Take).or(hasty.then_some(State::Dropping));
+        if is_sent && removal > Some(Removal::Again) && !self.planted.is(Defect::TakeWhileCancelled)
+        {
+            // The delete may be done, and younger receives may have got older messages since: who
+            // asked first has it.
+            self.counters.waited += 1;
+            return Take::Wait;
+        }
+        let Some(next) = next.filter(|_| through_list || hasty) else {
+            // An active entry would have matched a message of the list: the NIC has broken its rules.
+            self.counters.broken |= through_list;
+            self.counters.waited += 1;
+            self.ask(slot, Removal::Message);
+            return Take::Wait;
+        };
+        self.move_to(slot, next);
+        self.entries[slot as usize].removal = None;
+        if matches!(next, State::AddingDropping | State::Dropping) {
+            if removal.is_none() {
+                self.removals.push_back(slot);
+            }
+            self.frozen.get_or_insert(self.searched);
+        }
+        self.forget(id);
+        self.counters.withdrawn += 1;
+        self.counters.in_software(Why::Phase);
+        Take::Reclaim { slot, handle, why: Why::Phase }
+    }
+
+    /// A message came up through the list. Comes before anything else is done for it, and
+    /// [`searched`](Self::searched) follows. May be left out by a caller who searches at once.
+    pub fn came_up(&mut self) {
+        self.arrived += 1;
+    }
+
+    /// A message that came up through the list is done with: delivered, or stored.
+    pub fn searched(&mut self) {
+        self.event();
+        self.searched += 1;
+        self.arrived = self.arrived.max(self.searched);
+        for slot in std::mem::take(&mut self.recent) {
+            let Entry { state, id, .. } = self.entries[slot as usize];
+            if state == State::Adding && !self.planted.is(Defect::ActivateEarly) {
+                self.block(id);
+            }
+        }
+    }
+
+    /// The user wants the receive back.
+    pub fn cancel(&mut self, id: u32) -> Cancel {
+        self.event();
+        match self.place(id) {
+            None => Cancel::TooLate,
+            Some(Place::Entry(slot)) => {
+                if self.entries[slot as usize].removal == Some(Removal::Message) {
+                    return Cancel::TooLate;
+                }
+                self.ask(slot, Removal::Cancel);
+                Cancel::Asked
+            }
+            Some(_) => {
+                self.forget(id);
+                Cancel::Software
+            }
+        }
+    }
+
+    /// A receive in software ended otherwise. One in the NIC must be [cancelled](Self::cancel); nothing
+    /// happens to it here.
+    pub fn end(&mut self, id: u32) {
+        self.event();
+        if !matches!(self.place(id), Some(Place::Entry(_))) {
+            self.forget(id);
+        }
+    }
+
+    /// From now on messages may come up elsewhere than through the list.
+    pub fn other_device(&mut self) {
+        self.policy.other_device();
+    }
+
+    /// Learns from a message which sources come up through the list.
+    pub fn source_seen(&mut self, tag: Tag, through_list: bool) {
+        if let Some(source) = self.policy.seen(tag, through_list) {
+            self.release(Hold::Source(source));
+        }
+    }
+
+    /// Why the receive is in software; `None` if it isn't.
+    #[must_use]
+    pub fn why(&self, id: u32) -> Option<Why> {
+        match self.place(id)? {
+            Place::Software(why) => Some(why),
+            Place::Waiting(Some(Hold::Receive(_))) => Some(Why::Order),
+            Place::Waiting(Some(Hold::Source(_))) => Some(Why::Source),
+            Place::Waiting(None) if self.counters.broken => Some(Why::Off),
+            Place::Waiting(None) if !self.has_room() => Some(Why::ListFull),
+            Place::Waiting(None) => Some(Why::Phase),
+            Place::Entry(_) => None,
+        }
+    }
+
+    /// The device's name for the entry in a slot; `None` if the slot is free.
+    #[must_use]
+    pub fn handle(&self, slot: u32) -> Option<u32> {
+        let entry = self.entries.get(slot as usize)?;
+        (entry.state != State::Free).then_some(entry.handle)
+    }
+
+    /// The state of a slot; `None` beyond the last.
+    #[must_use]
+    pub fn state(&self, slot: u32) -> Option<State> {
+        Some(self.entries.get(slot as usize)?.state)
+    }
+
+    /// Slots in this state.
+    #[must_use]
+    pub fn slots_in(&self, state: State) -> usize {
+        self.entries.iter().filter(|entry| entry.state == state).count()
+    }
+
+    /// Counts and gauges.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            waiting: self.waiting.len(),
+            slots: self.entries.len() - self.free.len(),
+            ..self.counters
+        }
+    }
+}
+
+/// What the rules are made of.
+impl Shadow {
+    /// Something happened: what the NIC refused may be tried again.
+    pub(crate) fn event(&mut self) {
+        self.looks = LOOKS_MAX;
+        self.stalled = false;
+    }
+
+    pub(crate) fn receive(&mut self, id: u32) -> Option<&mut Receive> {
+        self.receives.get_mut(id as usize)?.as_mut()
+    }
+
+    pub(crate) fn receive_age(&self, id: u32) -> Option<Age> {
+        Some(self.receives.get(id as usize)?.as_ref()?.age)
+    }
+
+    fn place(&self, id: u32) -> Option<Place> {
+        Some(self.receives.get(id as usize)?.as_ref()?.place)
+    }
+
+    /// The state after a step, which the table allows.
+    pub(crate) fn next(&self, slot: u32, step: Step) -> Result<State, ShadowError> {
+        let slots = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let entry = self.entries.get(slot as usize);
+        let state = entry.ok_or(ShadowError::NoSuchEntry { slot, slots })?.state;
+        state.next(step).ok_or(ShadowError::Impossible { slot, state, step })
+    }
+
+    /// Changes an entry's state, and with it what is kept for the entry.
+    pub(crate) fn move_to(&mut self, slot: u32, next: State) {
+        let entry = &mut self.entries[slot as usize];
+        let before = std::mem::replace(&mut entry.state, next);
+        match (before.may_be_deleted(), next.may_be_deleted()) {
+            (false, true) => self.queue.reserve(),
+            (true, false) => self.queue.release(),
+            _ => {}
+        }
+        if next == State::Free {
+            entry.removal = None;
+            self.free.push(slot);
+            self.full = false;
+        }
+    }
+
+    /// Wants an entry deleted. A stronger reason replaces a weaker one.
+    pub(crate) fn ask(&mut self, slot: u32, removal: Removal) {
+        let entry = &mut self.entries[slot as usize];
+        let id = entry.id;
+        let before = entry.removal;
+        entry.removal = before.max(Some(removal));
+        if before.is_none() {
+            self.removals.push_back(slot);
+        }
+        if removal != Removal::Again || !self.planted.is(Defect::C1BlindToInactive) {
+            self.block(id);
+        }
+    }
+
+    /// The receive is in the way of younger ones.
+    pub(crate) fn block(&mut self, id: u32) {
+        let Some(receive) = self.receive(id).filter(|receive| !receive.blocks) else { return };
+        receive.blocks = true;
+        let blocker = Blocker { id, age: receive.age, pattern: receive.pattern };
+        self.order.insert(blocker);
+    }
+
+    /// The receive is in nobody's way.
+    pub(crate) fn unblock(&mut self, id: u32) {
+        if let Some(receive) = self.receive(id).filter(|receive| receive.blocks) {
+            receive.blocks = false;
+            let (age, pattern) = (receive.age, receive.pattern);
+            self.order.remove(age, &pattern);
+        }
+        self.release(Hold::Receive(id));
+    }
+
+    /// The receive leaves the list.
+    pub(crate) fn forget(&mut self, id: u32) {
+        self.unblock(id);
+        let Some(receive) = self.receives.get_mut(id as usize).and_then(Option::take) else {
+            return;
+        };
+        if let Place::Waiting(hold) = receive.place {
+            self.waiting.remove(hold, receive.age);
+        }
+        self.counters.receives -= 1;
+    }
+
+    fn release(&mut self, hold: Hold) {
+        if self.planted.is(Defect::ForgetToPromote) {
+            return;
+        }
+        let receives = &mut self.receives;
+        self.waiting.release(hold, |id| {
+            if let Some(Some(receive)) = receives.get_mut(id as usize)
+                && let Place::Waiting(hold) = &mut receive.place
+            {
+                *hold = None;
+            }
+        });
+    }
+
+    /// Whether the NIC can take an entry more, and its delete.
+    pub(crate) fn has_room(&self) -> bool {
+        let no_reserve = self.planted.is(Defect::NoReserve);
+        let room = if no_reserve { self.queue.room_unreserved() } else { self.queue.room() };
+        !self.full && !self.free.is_empty() && room >= if no_reserve { 1 } else { 2 }
+    }
+}

@@ -1,0 +1,131 @@
+//! Who may get which message, by MPI's rules, on a plain list.
+
+use tagmatch_soft::{Pattern, SourceId, Tag};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Pending,
+    Matched(usize),
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Receive {
+    pattern: Pattern,
+    end: End,
+    cancelling: bool,
+    /// A younger one got a message of the list that this one matches. Right only if, seen from afterwards,
+    /// this one was gone: cancelled, or taken by a message that came elsewhere.
+    passed_over: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Where {
+    Flying,
+    Stored,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    tag: u64,
+    listed: bool,
+    place: Where,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    receives: Vec<Receive>,
+    messages: Vec<Message>,
+    /// Receives that a message which came elsewhere waits for.
+    pub(crate) wanted: Vec<usize>,
+}
+
+impl Judge {
+    pub(crate) fn posted(&mut self, pattern: Pattern) -> usize {
+        let fresh = Receive { pattern, end: End::Pending, cancelling: false, passed_over: false };
+        self.receives.push(fresh);
+        self.receives.len() - 1
+    }
+
+    pub(crate) fn sent(&mut self, message: usize, tag: u64, listed: bool) {
+        assert_eq!(message, self.messages.len());
+        self.messages.push(Message { tag, listed, place: Where::Flying });
+    }
+
+    pub(crate) fn stored(&mut self, message: usize) {
+        self.messages[message].place = Where::Stored;
+    }
+
+    pub(crate) fn cancel(&mut self, receive: usize) {
+        self.receives[receive].cancelling = true;
+    }
+
+    pub(crate) fn cancelled(&mut self, receive: usize) -> Result<(), String> {
+        self.end(receive, End::Cancelled)
+    }
+
+    pub(crate) fn receive_of(&self, message: usize) -> Option<usize> {
+        self.receives.iter().position(|receive| receive.end == End::Matched(message))
+    }
+
+    /// The NIC gives a message to a receive.
+    pub(crate) fn matched(&mut self, receive: usize, message: usize) -> Result<(), String> {
+        let tag = Tag(self.messages[message].tag);
+        for (older, other) in self.receives.iter_mut().enumerate().take(receive) {
+            if other.end != End::Pending || !other.pattern.matches(tag, SourceId(0)) {
+                continue;
+            }
+            if !other.cancelling && !self.wanted.contains(&older) {
+                return Err(format!("message {message} to {receive}, past {older}"));
+            }
+            other.passed_over = true;
+        }
+        let pattern = self.receives[receive].pattern;
+        let overtaken = self.messages[..message].iter().position(|other| {
+            other.listed
+                && other.place != Where::Done
+                && pattern.matches(Tag(other.tag), SourceId(0))
+        });
+        if let Some(overtaken) = overtaken {
+            return Err(format!("message {message} to {receive}, before {overtaken}"));
+        }
+        self.delivered(receive, message)
+    }
+
+    /// Software gives a message to a receive.
+    pub(crate) fn delivered(&mut self, receive: usize, message: usize) -> Result<(), String> {
+        let Message { listed, place, .. } = self.messages[message];
+        if place == Where::Done {
+            return Err(format!("message {message} to a second receive, {receive}"));
+        }
+        if listed && self.receives[receive].passed_over {
+            return Err(format!("{receive} gets {message}, a younger one got an earlier message"));
+        }
+        self.messages[message].place = Where::Done;
+        self.end(receive, End::Matched(message))
+    }
+
+    fn end(&mut self, receive: usize, end: End) -> Result<(), String> {
+        let was = &mut self.receives[receive].end;
+        if *was != End::Pending {
+            return Err(format!("receive {receive} was {was:?} and ends as {end:?}"));
+        }
+        *was = end;
+        Ok(())
+    }
+
+    /// All receives have ended but those that are posted, and all messages are somewhere.
+    pub(crate) fn all_ended(&self, posted: impl Iterator<Item = usize>) -> Result<(), String> {
+        let posted: Vec<usize> = posted.collect();
+        for (number, receive) in self.receives.iter().enumerate() {
+            if (receive.end == End::Pending) != posted.contains(&number) {
+                return Err(format!("receive {number} is {:?} at rest", receive.end));
+            }
+        }
+        match self.messages.iter().position(|message| message.place == Where::Flying) {
+            Some(message) => Err(format!("message {message} was lost")),
+            None => Ok(()),
+        }
+    }
+}

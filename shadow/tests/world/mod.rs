@@ -1,0 +1,470 @@
+//! A receiver with a NIC, senders whose messages come through its list and others, and a judge who knows
+//! at each moment what has really happened.
+
+mod judge;
+mod nic;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use judge::Judge;
+use nic::{Answer, Decision, Nic};
+#[cfg(feature = "defects")]
+use tagmatch_shadow::Defect;
+use tagmatch_shadow::table::State;
+use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+/// Senders 0 and 1 send through the list, the last one doesn't.
+const SENDERS: usize = 3;
+const ELSEWHERE: usize = 2;
+const IDS: u32 = 40;
+
+/// xorshift64*.
+#[derive(Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.index(from.len())]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    tag: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    messages: VecDeque<usize>,
+    /// The receive that the first message waits for.
+    waits: Option<u32>,
+}
+
+/// One run. All that goes wrong is an `Err` that says what.
+pub(crate) struct World {
+    rng: Rng,
+    shadow: Shadow,
+    nic: Nic,
+    judge: Judge,
+    messages: Vec<Message>,
+    lanes: [Lane; SENDERS],
+    /// Senders whose first message waits for the receive, in order.
+    waiters: BTreeMap<u32, VecDeque<usize>>,
+    /// The posted list: id and number of the receive.
+    posted: Vec<(u32, usize, Pattern)>,
+    /// Messages that nobody wanted, in order.
+    stored: Vec<usize>,
+    free_ids: Vec<u32>,
+    slots: u32,
+    sync_every: u16,
+    searched: u64,
+    told: u64,
+    moody: u64,
+    has_other: bool,
+    log: bool,
+}
+
+type Outcome = Result<(), String>;
+
+impl World {
+    pub(crate) fn new(seed: u64, #[cfg(feature = "defects")] defect: Option<Defect>) -> Self {
+        let mut rng = Rng::new(seed);
+        let slots = u32::try_from(1 + rng.below(6)).unwrap();
+        let operations = u32::try_from(2 + rng.below(12)).unwrap();
+        let first_count = rng.pick(&[0, 5, u16::MAX, u16::MAX - 3]);
+        let sync_every = rng.pick(&[2, 5, 1 << 14]);
+        let (wakes, moody) = (rng.below(2) == 0, rng.pick(&[0, 0, 10]));
+        let has_other = rng.below(2) == 0;
+        let mut shadow = Shadow::new(&ShadowConfig {
+            slots,
+            operations,
+            sync_every,
+            first_count,
+            threshold: 1024,
+            read_max: 1 << 20,
+            source_bits: TagMask(0xf0),
+            #[cfg(feature = "defects")]
+            defect,
+        });
+        if has_other && rng.below(4) == 0 {
+            shadow.other_device();
+        }
+        World {
+            rng,
+            shadow,
+            nic: Nic::new(slots, operations, first_count, wakes, moody),
+            judge: Judge::default(),
+            messages: vec![],
+            lanes: Default::default(),
+            waiters: BTreeMap::new(),
+            posted: vec![],
+            stored: vec![],
+            free_ids: (0..IDS).collect(),
+            slots,
+            sync_every,
+            searched: u64::from(first_count),
+            told: u64::from(first_count),
+            moody,
+            has_other,
+            log: std::env::var_os("SHADOW_LOG").is_some(),
+        }
+    }
+
+    pub(crate) fn run(mut self, steps: u32) -> Outcome {
+        for _ in 0..steps {
+            self.step()?;
+            self.drain()?;
+        }
+        self.rest()?;
+        self.check_rest()
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.log {
+            println!("{}", what());
+        }
+    }
+
+    fn step(&mut self) -> Outcome {
+        // Late or never: C2 must be right without the policy that makes it rare.
+        if self.has_other && self.rng.below(1000) == 0 {
+            self.shadow.other_device();
+        }
+        match self.rng.below(20) {
+            0..4 => self.post(),
+            4..7 => self.send(),
+            7..10 => self.execute(),
+            10..13 => self.decision(),
+            13..15 => self.answer(),
+            15..17 => self.landed(),
+            17..19 => {
+                let sender = self.rng.index(SENDERS);
+                self.search(sender)
+            }
+            _ => self.cancel(),
+        }
+    }
+
+    fn post(&mut self) -> Outcome {
+        let sender = self.rng.below(SENDERS as u64);
+        let tag = sender << 4 | self.rng.below(2);
+        let mask = self.rng.pick(&[u64::MAX, u64::MAX, !0xf0, !0xf, !0xff]);
+        let pattern = Pattern::new(Tag(tag), TagMask(mask));
+        let matches = |m: &usize| pattern.matches(Tag(self.messages[*m].tag), SourceId(0));
+        let found = self.stored.iter().position(matches);
+        let number = self.judge.posted(pattern);
+        if let Some(place) = found {
+            let message = self.stored.remove(place);
+            return self.judge.delivered(number, message);
+        }
+        let Some(id) = self.free_ids.pop() else {
+            return self.judge.cancelled(number);
+        };
+        let length = self.rng.pick(&[16, 2048, 2048, 2048, 2048]);
+        self.say(|| format!("post id {id} receive {number} {pattern:?} {length}"));
+        self.posted.push((id, number, pattern));
+        self.shadow.post(id, &pattern, length, true);
+        Ok(())
+    }
+
+    fn send(&mut self) -> Outcome {
+        let senders = if self.has_other { SENDERS } else { ELSEWHERE };
+        let sender = self.rng.index(senders);
+        let tag = (sender as u64) << 4 | self.rng.below(2);
+        let message = self.messages.len();
+        self.messages.push(Message { tag });
+        self.judge.sent(message, tag, sender != ELSEWHERE);
+        self.say(|| format!("send {message} from {sender} tag {tag:#x}"));
+        if sender == ELSEWHERE {
+            self.lanes[sender].messages.push_back(message);
+            return self.search(sender);
+        }
+        let Some(receive) = self.nic.arrive(message, tag) else { return Ok(()) };
+        self.say(|| format!("  NIC gives it to receive {receive}"));
+        self.judge.matched(receive, message)
+    }
+
+    fn execute(&mut self) -> Outcome {
+        let gone = self.nic.execute();
+        self.say(|| format!("NIC executes an operation, removes {gone:?}"));
+        Ok(())
+    }
+
+    fn decision(&mut self) -> Outcome {
+        let Some(decision) = self.nic.decision() else { return Ok(()) };
+        self.say(|| format!("{decision:?}"));
+        match decision {
+            Decision::Matched { slot, message } => {
+                let id = self.shadow.matched(slot).map_err(|e| e.to_string())?;
+                let number = self.judge.receive_of(message);
+                // A delete that lost has taken it out of the list before.
+                if let Some(place) = self.posted.iter().position(|(_, n, _)| Some(*n) == number) {
+                    let (posted, ..) = self.posted.remove(place);
+                    if posted != id {
+                        return Err(format!("slot {slot} is said to be {id}, and is {posted}"));
+                    }
+                    self.let_go(id)?;
+                }
+                Ok(())
+            }
+            Decision::Unexpected { message } => {
+                self.shadow.came_up();
+                let sender = usize::try_from(self.messages[message].tag >> 4).unwrap();
+                self.lanes[sender].messages.push_back(message);
+                if self.rng.below(2) == 0 { self.search(sender) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Outcome {
+        let Some(answer) = self.nic.answer() else { return Ok(()) };
+        self.say(|| format!("{answer:?}"));
+        match answer {
+            Answer::Added { slot } => self.shadow.added(slot).map_err(|e| e.to_string()),
+            Answer::Lost { slot } => {
+                let lost = self.shadow.lost(slot).map_err(|e| e.to_string())?;
+                let Some(id) = lost.id else { return Ok(()) };
+                self.unpost(id)?;
+                self.let_go(id)
+            }
+            Answer::Deleted { slot } => {
+                match self.shadow.deleted(slot).map_err(|e| e.to_string())? {
+                    Deleted::Again { .. } | Deleted::Ignored => Ok(()),
+                    Deleted::Cancelled { id } => {
+                        let number = self.unpost(id)?;
+                        self.free_ids.push(id);
+                        self.judge.cancelled(number)?;
+                        self.let_go(id)
+                    }
+                    Deleted::ForMessage { id } => self.give(id),
+                }
+            }
+        }
+    }
+
+    /// The receive goes to the first message that waits for it.
+    fn give(&mut self, id: u32) -> Outcome {
+        let number = self.unpost(id)?;
+        self.free_ids.push(id);
+        let sender = self.waiters.get_mut(&id).and_then(VecDeque::pop_front);
+        let sender = sender.ok_or("a receive for a message, and none waits for it")?;
+        self.lanes[sender].waits = None;
+        let message = self.lanes[sender].messages.pop_front().ok_or("nothing waits")?;
+        self.judge.delivered(number, message)?;
+        self.finish(sender);
+        self.let_go(id)?;
+        self.search(sender)
+    }
+
+    fn landed(&mut self) -> Outcome {
+        let Some(slot) = self.nic.landed(&mut self.rng) else { return Ok(()) };
+        self.say(|| format!("landed {slot}"));
+        let id = self.shadow.landed(slot).map_err(|e| e.to_string())?;
+        self.free_ids.push(id);
+        Ok(())
+    }
+
+    /// Searches the posted list for the messages of one sender.
+    fn search(&mut self, sender: usize) -> Outcome {
+        while let Some(&message) = self.lanes[sender].messages.front() {
+            if self.lanes[sender].waits.is_some() {
+                return Ok(());
+            }
+            let tag = Tag(self.messages[message].tag);
+            let first = self.posted.iter().find(|(_, _, p)| p.matches(tag, SourceId(0)));
+            let Some(&(id, number, _)) = first else {
+                self.say(|| format!("message {message} is stored"));
+                self.stored.push(message);
+                self.judge.stored(message);
+                self.lanes[sender].messages.pop_front();
+                self.shadow.source_seen(tag, sender != ELSEWHERE);
+                self.finish(sender);
+                continue;
+            };
+            let take = self.shadow.take(id, sender != ELSEWHERE);
+            self.say(|| format!("message {message} takes id {id} receive {number}: {take:?}"));
+            if take == Take::Wait {
+                self.lanes[sender].waits = Some(id);
+                self.waiters.entry(id).or_default().push_back(sender);
+                return Ok(());
+            }
+            self.unpost(id)?;
+            self.free_ids.push(id);
+            self.lanes[sender].messages.pop_front();
+            self.judge.delivered(number, message)?;
+            self.finish(sender);
+            self.let_go(id)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, sender: usize) {
+        if sender != ELSEWHERE {
+            self.searched += 1;
+            self.shadow.searched();
+        }
+    }
+
+    /// The receive has left the list: who waits for it searches on.
+    fn let_go(&mut self, id: u32) -> Outcome {
+        for sender in self.waiters.remove(&id).unwrap_or_default() {
+            self.lanes[sender].waits = None;
+            self.search(sender)?;
+        }
+        Ok(())
+    }
+
+    fn unpost(&mut self, id: u32) -> Result<usize, String> {
+        let place = self.posted.iter().position(|(posted, ..)| *posted == id);
+        let place = place.ok_or_else(|| format!("{id} is not posted"))?;
+        Ok(self.posted.remove(place).1)
+    }
+
+    fn cancel(&mut self) -> Outcome {
+        if self.posted.is_empty() {
+            return Ok(());
+        }
+        let (id, number, _) = self.posted[self.rng.index(self.posted.len())];
+        let cancel = self.shadow.cancel(id);
+        self.say(|| format!("cancel id {id} receive {number}: {cancel:?}"));
+        match cancel {
+            Cancel::Software => {
+                self.unpost(id)?;
+                self.free_ids.push(id);
+                self.judge.cancelled(number)
+            }
+            Cancel::Asked => {
+                self.judge.cancel(number);
+                Ok(())
+            }
+            Cancel::TooLate => Ok(()),
+        }
+    }
+
+    /// Hands over what is due.
+    fn drain(&mut self) -> Outcome {
+        while let Some(op) = self.shadow.next_op() {
+            let receive = match op {
+                Op::Add { id, .. } => {
+                    let posted = self.posted.iter().find(|(posted, ..)| *posted == id);
+                    let (_, number, pattern) = posted.ok_or(format!("{id} added, not posted"))?;
+                    Some((*pattern, *number))
+                }
+                _ => None,
+            };
+            match self.nic.hand(op, receive, &mut self.rng) {
+                Ok(handle) => {
+                    self.say(|| format!("  {op:?}"));
+                    let (Op::Add { count, .. } | Op::Delete { count, .. } | Op::Sync { count }) =
+                        op;
+                    let now = u16::try_from(self.searched & 0xffff).unwrap();
+                    self.told = self.searched - u64::from(now.wrapping_sub(count));
+                    self.shadow.accepted(op, handle);
+                }
+                Err(refusal) => {
+                    let needless = self.moody == 0 && !matches!(op, Op::Sync { .. });
+                    if needless || refusal == Refusal::ListFull {
+                        return Err(format!("{op:?} was refused: {refusal:?}"));
+                    }
+                    self.shadow.refused(op, refusal);
+                }
+            }
+        }
+        if self.shadow.counters().broken {
+            return Err("the NIC kept its contract, and the shadow gave it up".into());
+        }
+        let behind = self.searched - self.told;
+        if behind >= u64::from(self.sync_every) && !self.nic.is_near_full() && self.moody == 0 {
+            return Err(format!("the NIC was not told of {behind} messages"));
+        }
+        self.judge.wanted = self
+            .posted
+            .iter()
+            .filter(|(id, ..)| self.waiters.contains_key(id))
+            .map(|(_, number, _)| *number)
+            .collect();
+        Ok(())
+    }
+
+    /// Lets everything come to rest.
+    fn rest(&mut self) -> Outcome {
+        self.nic.calm();
+        for _ in 0..400 {
+            for what in
+                [World::execute, World::decision, World::answer, World::landed, World::decision]
+            {
+                what(self)?;
+                self.drain()?;
+            }
+            for sender in 0..SENDERS {
+                self.search(sender)?;
+                self.drain()?;
+            }
+            // What was refused is tried again at the next call.
+            self.shadow.end(u32::MAX);
+            self.drain()?;
+        }
+        Ok(())
+    }
+
+    fn check_rest(&self) -> Outcome {
+        if let Some(lane) = self.lanes.iter().find(|lane| !lane.messages.is_empty()) {
+            return Err(format!("at rest, and {lane:?}"));
+        }
+        if !self.waiters.is_empty() {
+            return Err(format!("at rest, and {:?} wait", self.waiters));
+        }
+        let states: Vec<State> = (0..self.slots).filter_map(|s| self.shadow.state(s)).collect();
+        if states.iter().any(|state| ![State::Free, State::Active].contains(state)) {
+            return Err(format!("at rest, and the slots are {states:?}"));
+        }
+        let active = states.iter().filter(|state| **state == State::Active).count();
+        if active != self.nic.listed() || active != self.shadow.counters().slots {
+            return Err(format!("{active} active, the NIC holds {}", self.nic.listed()));
+        }
+        for (at, (id, _, pattern)) in self.posted.iter().enumerate() {
+            let right = match self.shadow.why(*id) {
+                Some(Why::ListFull) => active == self.slots as usize || self.nic.is_near_full(),
+                Some(Why::Order) => self.posted[..at].iter().any(|(older, _, other)| {
+                    other.overlaps(pattern) && self.shadow.why(*older).is_some()
+                }),
+                why => why.is_none_or(|why| [Why::TooSmall, Why::Source].contains(&why)),
+            };
+            if !right {
+                let why = self.shadow.why(*id);
+                return Err(format!(
+                    "{id} is in software for {why:?}: {:?}",
+                    self.shadow.counters()
+                ));
+            }
+        }
+        let matched = |m: &&usize| {
+            let tag = Tag(self.messages[**m].tag);
+            self.posted.iter().any(|(_, _, p)| p.matches(tag, SourceId(0)))
+        };
+        if let Some(message) = self.stored.iter().find(matched) {
+            return Err(format!("at rest, and message {message} is stored beside its receive"));
+        }
+        let ids = self.free_ids.len() + self.posted.len();
+        if ids != IDS as usize || self.shadow.counters().receives != self.posted.len() {
+            return Err(format!("{ids} receives of {IDS} are left"));
+        }
+        self.judge.all_ended(self.posted.iter().map(|(_, number, _)| *number))
+    }
+}

@@ -1,0 +1,254 @@
+//! A NIC that keeps the contract of `tagmatch_hw::TagList`, as a list and three queues.
+
+use std::collections::VecDeque;
+
+use tagmatch_shadow::{Op, Refusal};
+use tagmatch_soft::{Pattern, SourceId, Tag};
+
+use super::Rng;
+
+/// What the NIC did with a message. Reported in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decision {
+    Matched { slot: u32, message: usize },
+    Unexpected { message: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Added { slot: u32 },
+    Deleted { slot: u32 },
+    Lost { slot: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    slot: u32,
+    handle: u32,
+    pattern: Pattern,
+    receive: usize,
+    active: bool,
+}
+
+/// A slot of the NIC is taken until the last event of its entry was delivered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    adding: bool,
+    deleting: bool,
+    ended: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Nic {
+    slots: usize,
+    operations: usize,
+    /// Whether an operation with an equal count activates entries that missed their phase.
+    wakes: bool,
+    /// One operation in so many is refused without need; 0 is none.
+    moody: u64,
+    list: Vec<Listed>,
+    held: Vec<(u32, Held)>,
+    count: u16,
+    next_handle: u32,
+    /// Operations to be executed, with the entry of an ADD.
+    todo: VecDeque<(Op, Option<Listed>)>,
+    /// Per operation without an answer that was delivered: whether it will have one.
+    outstanding: VecDeque<bool>,
+    decisions: VecDeque<Decision>,
+    /// Decisions so far, those delivered, and which was the last unexpected one.
+    decided: u64,
+    delivered: u64,
+    unexpected: u64,
+    /// Answers, and how many decisions must be delivered before.
+    answers: VecDeque<(Answer, u64)>,
+    /// Matched entries whose match was delivered and whose data wasn't.
+    data: Vec<u32>,
+}
+
+impl Nic {
+    pub(crate) fn new(
+        slots: u32,
+        operations: u32,
+        first_count: u16,
+        wakes: bool,
+        moody: u64,
+    ) -> Self {
+        Nic {
+            slots: slots as usize,
+            operations: operations as usize,
+            wakes,
+            moody,
+            list: vec![],
+            held: vec![],
+            count: first_count,
+            next_handle: 0,
+            todo: VecDeque::new(),
+            outstanding: VecDeque::new(),
+            decisions: VecDeque::new(),
+            decided: 0,
+            delivered: 0,
+            unexpected: 0,
+            answers: VecDeque::new(),
+            data: vec![],
+        }
+    }
+
+    /// Takes an operation to be executed later.
+    pub(crate) fn hand(
+        &mut self,
+        op: Op,
+        receive: Option<(Pattern, usize)>,
+        rng: &mut Rng,
+    ) -> Result<Option<u32>, Refusal> {
+        if self.moody > 0 && rng.below(self.moody) == 0 || self.is_busy() {
+            return Err(Refusal::QueueFull);
+        }
+        let mut add = None;
+        let mut answered = false;
+        match op {
+            Op::Add { slot, .. } => {
+                if self.held.len() >= self.slots {
+                    return Err(Refusal::ListFull);
+                }
+                self.held.push((slot, Held { adding: true, ..Held::default() }));
+                self.next_handle += 1;
+                let handle = self.next_handle;
+                add = receive.map(|(pattern, receive)| Listed {
+                    slot,
+                    handle,
+                    pattern,
+                    receive,
+                    active: false,
+                });
+                answered = true;
+            }
+            Op::Delete { slot, answer, .. } => {
+                let held = self.held_mut(slot);
+                held.deleting = answer;
+                held.ended |= !answer;
+                self.release();
+                answered = answer;
+            }
+            Op::Sync { .. } => {}
+        }
+        self.outstanding.push_back(answered);
+        self.todo.push_back((op, add));
+        Ok(add.map(|add| add.handle))
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.outstanding.len() >= self.operations
+    }
+
+    /// Executes the oldest operation. A delete that found its entry says whose.
+    pub(crate) fn execute(&mut self) -> Option<usize> {
+        let (op, add) = self.todo.pop_front()?;
+        let (Op::Add { count, .. } | Op::Delete { count, .. } | Op::Sync { count }) = op;
+        let agrees = count == self.count;
+        if agrees && self.wakes {
+            self.list.iter_mut().for_each(|entry| entry.active = true);
+        }
+        match op {
+            Op::Add { slot, .. } => {
+                self.list.push(Listed { active: agrees, ..add? });
+                self.answers.push_back((Answer::Added { slot }, self.unexpected));
+            }
+            Op::Delete { slot, handle, answer, .. } => {
+                let place = self.list.iter().position(|entry| entry.handle == handle);
+                let found = place.map(|place| self.list.remove(place).receive);
+                if answer {
+                    let done = if found.is_some() {
+                        Answer::Deleted { slot }
+                    } else {
+                        Answer::Lost { slot }
+                    };
+                    self.answers.push_back((done, 0));
+                }
+                return found;
+            }
+            Op::Sync { .. } => {}
+        }
+        None
+    }
+
+    /// A message comes; says which receive it matched.
+    pub(crate) fn arrive(&mut self, message: usize, tag: u64) -> Option<usize> {
+        self.decided += 1;
+        let matches = |e: &Listed| e.active && e.pattern.matches(Tag(tag), SourceId(0));
+        if let Some(place) = self.list.iter().position(matches) {
+            let entry = self.list.remove(place);
+            self.decisions.push_back(Decision::Matched { slot: entry.slot, message });
+            return Some(entry.receive);
+        }
+        self.unexpected = self.decided;
+        self.count = self.count.wrapping_add(1);
+        self.decisions.push_back(Decision::Unexpected { message });
+        None
+    }
+
+    pub(crate) fn decision(&mut self) -> Option<Decision> {
+        let decision = self.decisions.pop_front()?;
+        self.delivered += 1;
+        if let Decision::Matched { slot, .. } = decision {
+            self.data.push(slot);
+        }
+        Some(decision)
+    }
+
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
+        let (answer, after) = *self.answers.front()?;
+        if self.delivered < after {
+            return None;
+        }
+        self.answers.pop_front();
+        while self.outstanding.pop_front() == Some(false) {}
+        let (Answer::Added { slot } | Answer::Deleted { slot } | Answer::Lost { slot }) = answer;
+        let held = self.held_mut(slot);
+        match answer {
+            Answer::Added { .. } => held.adding = false,
+            Answer::Deleted { .. } => (held.deleting, held.ended) = (false, true),
+            Answer::Lost { .. } => held.deleting = false,
+        }
+        self.release();
+        Some(answer)
+    }
+
+    pub(crate) fn landed(&mut self, rng: &mut Rng) -> Option<u32> {
+        if self.data.is_empty() {
+            return None;
+        }
+        let slot = self.data.swap_remove(rng.index(self.data.len()));
+        self.held_mut(slot).ended = true;
+        self.release();
+        Some(slot)
+    }
+
+    /// Refuses nothing without need from now on.
+    pub(crate) fn calm(&mut self) {
+        self.moody = 0;
+    }
+
+    /// Whether an entry and its delete would be too much.
+    pub(crate) fn is_near_full(&self) -> bool {
+        self.outstanding.len() + self.held.len() + 3 > self.operations
+    }
+
+    /// Entries in the list.
+    pub(crate) fn listed(&self) -> usize {
+        self.list.len()
+    }
+
+    /// A broken caller may ask for an entry that is none.
+    fn held_mut(&mut self, slot: u32) -> &mut Held {
+        let place = self.held.iter().position(|(held, _)| *held == slot);
+        let place = place.unwrap_or_else(|| {
+            self.held.push((slot, Held::default()));
+            self.held.len() - 1
+        });
+        &mut self.held[place].1
+    }
+
+    fn release(&mut self) {
+        self.held.retain(|(_, held)| held.adding || held.deleting || !held.ended);
+    }
+}

@@ -1,0 +1,114 @@
+//! The devices that a worker can run on, chosen when it is made.
+
+use std::os::fd::BorrowedFd;
+
+use tagmatch_hw::model::Model;
+use tagmatch_hw::{
+    Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
+    ReadError, ReadMode, ReadRequest, Refused, TagList,
+};
+
+use crate::config::{Config, HwTags};
+use crate::sync::Shm;
+
+/// A worker's device.
+#[expect(clippy::large_enum_variant, reason = "in place, where every message comes by")]
+pub(crate) enum WorkerDevice {
+    /// Shared memory; software matches.
+    Shm(Shm),
+    /// Shared memory under the model of a tag-matching NIC.
+    Model(Box<Model<Shm>>),
+}
+
+impl WorkerDevice {
+    pub(crate) fn new(config: &Config) -> Result<Self, DeviceError> {
+        let shm = Shm::new(config.shm.clone())?;
+        Ok(match &config.hw_tags {
+            HwTags::Off => WorkerDevice::Shm(shm),
+            HwTags::Model(model) => WorkerDevice::Model(Box::new(Model::new(shm, model)?)),
+        })
+    }
+}
+
+/// The same call on whichever device it is.
+macro_rules! on {
+    ($device:expr, $each:ident => $call:expr) => {
+        match $device {
+            WorkerDevice::Shm($each) => $call,
+            WorkerDevice::Model($each) => $call,
+        }
+    };
+}
+
+impl Device for WorkerDevice {
+    fn limits(&self) -> Limits {
+        on!(self, device => device.limits())
+    }
+
+    fn address(&self) -> Address {
+        on!(self, device => device.address())
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        on!(self, device => device.connect(address))
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        on!(self, device => device.peer_address(peer))
+    }
+
+    fn read_mode(&self, peer: PeerId) -> ReadMode {
+        on!(self, device => device.read_mode(peer))
+    }
+
+    #[inline(always)]
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        on!(self, device => device.send(peer, message))
+    }
+
+    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        on!(self, device => device.expose(buffer))
+    }
+
+    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+        on!(self, device => device.withdraw(id))
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        on!(self, device => device.read(request))
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Option<Event<'_>> {
+        on!(self, device => device.poll())
+    }
+
+    fn tags(&mut self) -> Option<&mut dyn TagList> {
+        on!(self, device => device.tags())
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        on!(self, device => device.disconnect(peer));
+    }
+
+    fn close(&mut self) {
+        on!(self, device => device.close());
+    }
+
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        on!(self, device => device.event_descriptor())
+    }
+
+    fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        on!(self, device => device.arm(waiting_to_send))
+    }
+
+    #[inline(always)]
+    fn has_work(&self) -> bool {
+        on!(self, device => device.has_work())
+    }
+
+    fn disarm(&mut self) {
+        on!(self, device => device.disarm());
+    }
+}
