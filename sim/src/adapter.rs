@@ -1,7 +1,9 @@
 //! What stands between a wire and an engine.
 
-use tagmatch_hw::{Device, DeviceError};
+use tagmatch_hw::model::{Knobs, Model, ModelConfig};
+use tagmatch_hw::{Device, DeviceError, PeerId};
 
+use crate::rng::Rng;
 use crate::wire::Wire;
 
 /// Makes the devices of a run.
@@ -41,5 +43,35 @@ impl Adapter for Bare {
 
     fn is_idle(&self, _: &Wire) -> bool {
         true
+    }
+}
+
+/// Engines whose wires end in a NIC that matches. Slots, knobs and the peers that the list carries come
+/// from the seed; messages of the others come up past it, as if from another device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelNic;
+
+impl Adapter for ModelNic {
+    type Device = Model<Wire>;
+
+    fn device(&self, wire: Wire, seed: u64) -> Result<Model<Wire>, DeviceError> {
+        let mut rng = Rng::new(seed, 5);
+        let slots = rng.pick(&[1, 2, 3, 8, 127]);
+        let operations = 2 * slots + 2;
+        let knobs = Knobs::random(seed);
+        let config = ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() };
+        let mut device = Model::new(wire, &config)?;
+        if rng.per_mille(400) {
+            device.set_carried(|peer: PeerId| peer.0 % 2 == 1);
+        }
+        Ok(device)
+    }
+
+    fn software_decides(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self, device: &Model<Wire>) -> bool {
+        !device.has_work()
     }
 }
