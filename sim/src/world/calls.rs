@@ -260,6 +260,7 @@ impl<A: Adapter> World<'_, A> {
         }
         let Some(peer) = self.connect(at, other) else { return };
         self.broken.push((node, other));
+        self.oracle.broke(node, other);
         self.counts.calls += 1;
         if let Some(engine) = &mut self.workers[at].engine {
             engine.disconnect(peer);

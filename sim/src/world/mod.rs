@@ -220,6 +220,7 @@ impl<'a, A: Adapter> World<'a, A> {
                 Note::ReadEnded { at, from, outcome: ReadOutcome::Failed(_), .. } => {
                     if !self.adapter.software_decides() {
                         self.broken.push((at, from));
+                        self.oracle.broke(at, from);
                     }
                 }
                 Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
