@@ -44,7 +44,7 @@ mod wire;
 mod worker;
 mod world;
 
-pub use adapter::{Adapter, Bare};
+pub use adapter::{Adapter, Bare, ModelNic};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op};
 pub use run::{Plan, Report, THOROUGH_EVERY};
