@@ -141,11 +141,6 @@ impl Nic {
             is_due: false,
         }
     }
-
-    /// Receives whose buffers the NIC has.
-    pub(crate) fn held(&self) -> usize {
-        self.entries.iter().flatten().count()
-    }
 }
 
 impl Core {
