@@ -204,6 +204,33 @@ fn a_delete_takes_an_entry_out_or_is_lost_to_its_match() {
 }
 
 #[test]
+fn a_delete_shows_late_or_in_its_place() {
+    let slow = Delay { chance: Chance::ALWAYS, ticks_max: 50 };
+    let mut late = 0;
+    for seed in 0..20 {
+        for deletes_in_order in [false, true] {
+            let knobs = Knobs { answer: slow, receive: slow, deletes_in_order, ..Knobs::default() };
+            let mut host = Host::new(&ModelConfig { seed, knobs, ..ModelConfig::default() });
+            let first = host.add(1, 1, 0);
+            host.add(2, 1, 0);
+            host.eager(1, 7, b"before");
+            host.delete(first, true, 0).unwrap();
+            host.eager(1, 1, b"after");
+            let seen = host.completions();
+            let at = |wr_id| seen.iter().position(|c| c.wr_id == wr_id).unwrap();
+            let (before, delete, after) = (at(0), at(7), at(2));
+            assert!(before < after);
+            if deletes_in_order {
+                assert!(before < delete && delete < after);
+            } else {
+                late += usize::from(delete > after);
+            }
+        }
+    }
+    assert!(late > 0);
+}
+
+#[test]
 fn an_unanswered_delete_of_a_matched_entry_is_a_fault() {
     let mut host = with(Knobs::default());
     let handle = host.add(1, 1, 0);
@@ -354,6 +381,25 @@ fn work_that_nobody_began_ends_with_its_queue_pair() {
     assert_eq!(host.nic.next_work(), None);
     assert_eq!(received(host.completions())[1].status, WcStatus::FlushError);
     assert_eq!(host.nic.slots_taken(), 0);
+}
+
+#[test]
+fn transfers_that_wait_end_with_their_queue_pair() {
+    let late = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
+    for (read, fin) in [(late, Delay::NONE), (Delay::NONE, late)] {
+        let mut host = with(Knobs { read, fin, ..Knobs::default() });
+        for wr_id in 1..=5 {
+            host.add(wr_id, wr_id, 0);
+            let from = if wr_id == 5 { 6 } else { 4 };
+            assert_eq!(host.arrive(from, &rendezvous(wr_id, 0, 100), None), Verdict::Rendezvous);
+        }
+        host.work();
+        host.nic.queue_pair_down(QueuePair(4));
+        let seen = received(host.completions());
+        let flushed = seen.iter().filter(|c| c.status == WcStatus::FlushError).map(|c| c.wr_id);
+        assert_eq!(flushed.collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!((host.fins.len(), host.nic.slots_taken()), (1, 0));
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub enum Verdict {
         /// Its `recv_wr_id`.
         recv_wr_id: u64,
     },
-    /// Nothing: [`Work::Read`] will come.
+    /// Nothing: [`Work::Read`](super::Work::Read) will come.
     Rendezvous,
     /// Nothing: the queue pair is in error.
     Dropped,

@@ -67,6 +67,10 @@ pub struct Knobs {
     pub operation: Delay,
     /// Until an operation's completion shows. They keep their order.
     pub answer: Delay,
+    /// A `TM_DEL` shows before every match and message that the NIC decided on later. Nothing that is
+    /// written says so. Without, a driver that cancels must conclude from the match of a later entry that
+    /// an earlier one, which would have matched as well, is deleted.
+    pub deletes_in_order: bool,
     /// Until the completion of a match, or of an ordinary buffer, shows. They keep their order.
     pub receive: Delay,
     /// Until the second completion of a match shows, when its data is there. They have no order.
@@ -112,6 +116,7 @@ impl Default for Knobs {
         Knobs {
             operation: Delay::NONE,
             answer: Delay::NONE,
+            deletes_in_order: false,
             receive: Delay::NONE,
             data: Delay::NONE,
             read: Delay::NONE,

@@ -36,7 +36,8 @@
 //!    counts differ matches nothing; older ones do (doc). Whether a later count that agrees wakes it is a
 //!    [knob](Wake).
 //! 6. A `TM_ADD` never shows before an unexpected message that the NIC had counted when it took the
-//!    entry up (model; hardware's completions come from one engine).
+//!    entry up (model; hardware's completions come from one engine). A `TM_DEL` may show after matches
+//!    that were decided later; a [knob](Knobs::deletes_in_order) forbids it.
 //! 7. A match is `TM_RECV` with `MATCH`, in order with the other matches and with all ordinary buffers
 //!    (doc). Its data is on the same completion if the message is eager and of one packet, else on a
 //!    second one with `DATA_VALID`, any time later, without tag (doc, mlx5).

@@ -55,7 +55,7 @@ impl Nic {
             slots: Slots::new(config.slots),
             commands: Commands::new(config.operations),
             list: List::new(knobs.first_count, knobs.wake),
-            queues: Queues::default(),
+            queues: Queues::new(knobs.deletes_in_order),
             transfers: Transfers::default(),
             work: VecDeque::new(),
             ordinary: VecDeque::new(),
@@ -103,7 +103,7 @@ impl Nic {
             OperationKind::Sync => None,
         };
         self.check_count(operation.unexpected_count);
-        let due = self.now + self.knobs.operation.draw(&mut self.random);
+        let due = self.after(self.knobs.operation);
         self.commands.push(operation, handle, due);
         self.settle();
         Ok(handle)
@@ -226,13 +226,15 @@ impl Nic {
         number: u64,
     ) {
         // mlx5 compares with the count of the last add, on adds and deletes only.
-        let is_due = opcode != WcOpcode::TmSync && self.list.distance() != 0;
-        let flags = self.sync_request(is_due);
+        let flags = match opcode {
+            WcOpcode::TmSync => WcFlags::NONE,
+            _ => self.sync_request(self.list.distance() != 0),
+        };
         let completion = Completion {
             wr_id: operation.wr_id,
             opcode,
             status,
-            flags: if opcode == WcOpcode::TmSync { WcFlags::NONE } else { flags },
+            flags,
             tm_info: TmInfo::default(),
             length: 0,
             immediate: None,

@@ -8,7 +8,7 @@ use super::completion::{Completion, QueuePair, WcOpcode};
 #[derive(Clone, Copy, Debug)]
 struct Held {
     due: u64,
-    /// How many receive completions must have shown before it.
+    /// How many receive completions must have shown before it; of a receive, how many answers.
     after: u64,
     completion: Completion,
     /// Of an operation: its number.
@@ -29,7 +29,8 @@ fn pop_due(queue: &mut VecDeque<Held>, now: u64, shown: u64) -> Option<Held> {
 /// - *answers* of operations, in the order of the operations. A `TM_ADD` doesn't show before an
 ///   unexpected message that the NIC had counted when it took the entry up; that is what lets a driver
 ///   tell whether an entry missed its phase. (Hardware: both come from one engine, in order. It isn't
-///   written down.)
+///   written down.) A `TM_DEL` has its place among the receives only if it is
+///   [asked](super::Knobs::deletes_in_order) to;
 /// - *data*: the second completion of a match, any time after the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
@@ -42,9 +43,19 @@ pub(super) struct Queues {
     shown: u64,
     /// `decided` after the last unexpected message.
     last_unexpected: u64,
+    /// Answers so far, and those among them that have shown.
+    answered: u64,
+    answers_shown: u64,
+    /// `answered` after the last delete, if those keep their place among the receives.
+    last_delete: u64,
+    deletes_in_order: bool,
 }
 
 impl Queues {
+    pub(super) fn new(deletes_in_order: bool) -> Self {
+        Queues { deletes_in_order, ..Queues::default() }
+    }
+
     /// Returns what a completion of its data must come [after](Self::push_data).
     pub(super) fn push_receive(&mut self, due: u64, completion: Completion) -> u64 {
         self.decided += 1;
@@ -53,7 +64,7 @@ impl Queues {
         }
         self.receives.push_back(Held {
             due,
-            after: 0,
+            after: self.last_delete,
             completion,
             operation: None,
             is_eager: false,
@@ -62,8 +73,15 @@ impl Queues {
     }
 
     pub(super) fn push_answer(&mut self, due: u64, completion: Completion, operation: u64) {
-        let is_add = completion.opcode == WcOpcode::TmAdd;
-        let after = if is_add { self.last_unexpected } else { 0 };
+        self.answered += 1;
+        let after = match completion.opcode {
+            WcOpcode::TmAdd => self.last_unexpected,
+            WcOpcode::TmDel if self.deletes_in_order => {
+                self.last_delete = self.answered;
+                self.decided
+            }
+            _ => 0,
+        };
         let operation = Some(operation);
         self.answers.push_back(Held { due, after, completion, operation, is_eager: false });
     }
@@ -80,12 +98,20 @@ impl Queues {
 
     /// Shows what is due.
     pub(super) fn release(&mut self, now: u64) {
-        while let Some(held) = pop_due(&mut self.receives, now, self.shown) {
-            self.shown += 1;
-            self.ready.push_back(held);
-        }
-        while let Some(held) = pop_due(&mut self.answers, now, self.shown) {
-            self.ready.push_back(held);
+        // Each may wait for one of the other kind, always for an earlier decision.
+        loop {
+            let before = self.ready.len();
+            while let Some(held) = pop_due(&mut self.receives, now, self.answers_shown) {
+                self.shown += 1;
+                self.ready.push_back(held);
+            }
+            while let Some(held) = pop_due(&mut self.answers, now, self.shown) {
+                self.answers_shown += 1;
+                self.ready.push_back(held);
+            }
+            if self.ready.len() == before {
+                break;
+            }
         }
         if !self.data.is_empty() {
             let shown = self.shown;
