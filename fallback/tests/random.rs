@@ -8,9 +8,10 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use tagmatch_fallback::{Completion, MessageId, RequestId, SendMode, Started};
-use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_hw::model::{Knobs, Model, ModelConfig};
+use tagmatch_hw::{Buffer, Device, PeerId};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
-use wire::{Node, config, meet, nodes, settle};
+use wire::{Node, config, meet, nodes, nodes_on, settle};
 
 const NODES: usize = 3;
 const TAGS: u64 = 4;
@@ -101,7 +102,7 @@ impl World {
         assert_eq!(cut, sent > buffer.len());
     }
 
-    fn sweep(&mut self, n: &mut [Node]) {
+    fn sweep<D: Device>(&mut self, n: &mut [Node<D>]) {
         for at in 0..NODES {
             for _ in 0..self.receives[at].len() {
                 let request = self.receives[at].pop_front().unwrap();
@@ -125,9 +126,7 @@ fn pattern(tag: Option<u64>) -> Pattern {
     tag.map_or(Pattern::new(Tag(0), TagMask::ANY), |tag| Pattern::new(Tag(tag), TagMask::EXACT))
 }
 
-fn run(steps: Vec<Step>, capacity: usize) {
-    let (net, mut n) = nodes(NODES, &config());
-    net.borrow_mut().capacity = capacity;
+fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
     let mut world = World {
         receives: vec![VecDeque::new(); NODES],
         probed: vec![VecDeque::new(); NODES],
@@ -246,17 +245,41 @@ fn run(steps: Vec<Step>, capacity: usize) {
     assert!(world.sends.iter().all(Vec::is_empty), "sends that never end");
     for node in &n {
         assert_eq!((node.requests(), node.operations()), (0, 0));
-        assert_eq!(node.counters().unexpected_bytes_now, 0);
+        let counters = node.counters();
+        assert_eq!((counters.unexpected_bytes_now, counters.list_faults), (0, 0));
+        assert_eq!(counters.not_offloaded.total(), counters.posted);
     }
+    n.iter().map(|node| node.counters().hardware).sum()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn nothing_is_lost_doubled_or_mixed_up(
         steps in prop::collection::vec(step(), 1..200),
         capacity in 1..10usize,
     ) {
-        run(steps, capacity);
+        let (net, n) = nodes(NODES, &config());
+        net.borrow_mut().capacity = capacity;
+        prop_assert_eq!(run(steps, n), 0);
+    }
+
+    /// The same with NICs that match what they can, each of its own mind.
+    #[test]
+    fn nor_with_nics_that_match(
+        steps in prop::collection::vec(step(), 1..200),
+        capacity in 1..10usize,
+        slots in 1..20u32,
+        operations in 1..50u32,
+        seed in 0..u64::MAX / 2,
+    ) {
+        let model = |me: u64, wire| {
+            let knobs = Knobs::random(seed + me);
+            let model = ModelConfig { slots, operations, seed: seed + me, knobs, ..ModelConfig::default() };
+            Model::new(wire, &model).unwrap()
+        };
+        let (net, n) = nodes_on(NODES, &config(), model);
+        net.borrow_mut().capacity = capacity;
+        run(steps, n);
     }
 }

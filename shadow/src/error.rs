@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::table::{State, Step};
 
-/// An event that can't be. Nothing has changed, but the NIC's list can't be trusted any more.
+/// An event that can't be. No entry has changed, but the list gets no more receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ShadowError {

@@ -103,7 +103,7 @@ impl Shadow {
     /// The NIC has broken its contract.
     pub fn matched(&mut self, slot: u32) -> Result<u32, ShadowError> {
         self.event();
-        let next = self.next(slot, Step::Match)?;
+        let next = self.checked(slot, Step::Match)?;
         let Entry { state: before, id, removal, .. } = self.entries[slot as usize];
         if removal.is_some() && before.may_be_deleted() {
             // The delete wasn't sent yet, and there is nothing left to delete.
@@ -128,7 +128,7 @@ impl Shadow {
     /// The NIC has broken its contract.
     pub fn landed(&mut self, slot: u32) -> Result<u32, ShadowError> {
         self.event();
-        let next = self.next(slot, Step::Landed)?;
+        let next = self.checked(slot, Step::Landed)?;
         self.move_to(slot, next);
         Ok(self.entries[slot as usize].id)
     }
@@ -140,7 +140,7 @@ impl Shadow {
     pub fn deleted(&mut self, slot: u32) -> Result<Deleted, ShadowError> {
         self.event();
         let Some(&Entry { id, removal, .. }) = self.entries.get(slot as usize) else {
-            return self.next(slot, Step::Deleted).map(|_| Deleted::Ignored);
+            return self.checked(slot, Step::Deleted).map(|_| Deleted::Ignored);
         };
         self.answer(slot, Step::Deleted, Sent::Delete(slot))?;
         match removal {
@@ -193,10 +193,18 @@ impl Shadow {
         Ok(Lost { id: Some(id), was })
     }
 
+    /// The state after an event. After one that can't be, the list gets no more receives.
+    fn checked(&mut self, slot: u32, step: Step) -> Result<State, ShadowError> {
+        let next = self.next(slot, step);
+        self.counters.broken |= next.is_err();
+        next
+    }
+
     /// An operation was answered, in turn.
     fn answer(&mut self, slot: u32, step: Step, sent: Sent) -> Result<(), ShadowError> {
-        let next = self.next(slot, step)?;
+        let next = self.checked(slot, step)?;
         if self.queue.due() != Some(sent) {
+            self.counters.broken = true;
             let state = self.entries[slot as usize].state;
             return Err(ShadowError::OutOfTurn { slot, state, step });
         }

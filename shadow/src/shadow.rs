@@ -153,8 +153,9 @@ impl Shadow {
         }
     }
 
-    /// A receive was posted, the youngest of all. `usable`: its buffer can be given to a NIC. Ids are
-    /// indexes of a table: memory goes up to the largest. One that is in use is forgotten first.
+    /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
+    /// to a NIC. Ids are indexes of a table: memory goes up to the largest. An id is free again when its
+    /// receive is forgotten, and at [`landed`](Self::landed) if the NIC matched it.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
         self.event();
         self.forget(id);
@@ -312,6 +313,12 @@ impl Shadow {
     #[must_use]
     pub fn state(&self, slot: u32) -> Option<State> {
         Some(self.entries.get(slot as usize)?.state)
+    }
+
+    /// Slots in this state.
+    #[must_use]
+    pub fn slots_in(&self, state: State) -> usize {
+        self.entries.iter().filter(|entry| entry.state == state).count()
     }
 
     /// Counts and gauges.

@@ -134,6 +134,25 @@ pub const ROWS: &[(State, Step, State)] = &[
     (Lost, Match, Matched),
 ];
 
+/// The rows by state and step.
+const NEXT: [[Option<State>; Step::ALL.len()]; State::ALL.len()] = {
+    let mut table = [[None; Step::ALL.len()]; State::ALL.len()];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let (from, by, to) = ROWS[row];
+        assert!(table[from as usize][by as usize].is_none(), "two rows for one step");
+        table[from as usize][by as usize] = Some(to);
+        row += 1;
+    }
+    table
+};
+
+impl Step {
+    /// All of them, in order of appearance.
+    pub const ALL: [Step; 10] =
+        [Add, AddedInPhase, AddedLate, Match, Landed, Remove, Withdraw, Take, Deleted, DeleteLost];
+}
+
 impl State {
     /// All of them, in order of appearance.
     pub const ALL: [State; 19] = [
@@ -159,13 +178,14 @@ impl State {
     ];
 
     /// The state after `step`, or `None` where that can't happen.
+    #[inline]
     #[must_use]
-    pub fn next(self, step: Step) -> Option<State> {
-        ROWS.iter().find(|(from, by, _)| (*from, *by) == (self, step)).map(|(_, _, to)| *to)
+    pub const fn next(self, step: Step) -> Option<State> {
+        NEXT[self as usize][step as usize]
     }
 
     /// Whether the entry may yet want a delete, for which an operation is kept.
-    pub(crate) fn may_be_deleted(self) -> bool {
+    pub(crate) const fn may_be_deleted(self) -> bool {
         self.next(Remove).is_some()
     }
 }
@@ -199,4 +219,51 @@ pub fn drawing() -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drawing_is_what_the_table_says() {
+        let page = include_str!("../STATES.md");
+        let drawn = page.split("```mermaid\n").nth(1).and_then(|rest| rest.split("```").next());
+        assert_eq!(drawn, Some(drawing().as_str()), "STATES.md, beside src, should hold this");
+    }
+
+    #[test]
+    fn states_and_steps_are_listed_in_their_order() {
+        assert!(State::ALL.iter().zip(0..).all(|(state, place)| *state as usize == place));
+        assert!(Step::ALL.iter().zip(0..).all(|(step, place)| *step as usize == place));
+    }
+
+    /// Every way through the table takes each answer once and ends with a free slot.
+    #[test]
+    fn every_life_takes_each_answer_once_and_ends_free() {
+        fn walk(state: State, life: &mut Vec<Step>, lives: &mut u32) {
+            if state == Free && !life.is_empty() {
+                let count = |steps: &[Step]| life.iter().filter(|s| steps.contains(s)).count();
+                assert_eq!(count(&[AddedInPhase, AddedLate]), 1, "{life:?}");
+                assert_eq!(count(&[Remove]), count(&[Deleted, DeleteLost]), "{life:?}");
+                assert_eq!(count(&[Match]), count(&[Landed]), "{life:?}");
+                // The NIC or software gives it one message, or a delete removes it, or both of the last.
+                let ends = count(&[Match]) + count(&[Deleted, Withdraw]);
+                assert_eq!(ends, 1, "{life:?}");
+                *lives += 1;
+                return;
+            }
+            assert!(life.len() < 8, "no end: {life:?}");
+            for step in Step::ALL {
+                if let Some(next) = state.next(step) {
+                    life.push(step);
+                    walk(next, life, lives);
+                    life.pop();
+                }
+            }
+        }
+        let mut lives = 0;
+        walk(Free, &mut vec![], &mut lives);
+        assert!(lives > 40, "{lives}");
+    }
 }

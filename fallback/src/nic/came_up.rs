@@ -5,7 +5,7 @@ use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_shadow::Take;
 use tagmatch_soft::{SourceId, Tag};
 
-use super::{Payload, Reclaim};
+use super::{Kept, Payload, Reclaim};
 use crate::core::{Core, MESSAGES_MAX};
 use crate::credit::Amount;
 use crate::message::{Body, Message};
@@ -37,27 +37,44 @@ impl Core {
         through_list: bool,
     ) {
         let peer = status.source;
-        match self.place(status.tag, peer, through_list) {
-            Place::Receive(key) => self.deliver_here(key, status, ack, payload),
-            Place::Nobody => {
-                let message = self.keep(status, ack, payload);
-                self.unexpected(message);
-                self.grant_credit(peer);
-            }
-            place => {
-                let message = self.keep(status, ack, payload);
-                self.hold(place, message, peer);
-            }
-        }
         if let Some(nic) = &mut self.nic {
             nic.shadow.source_seen(status.tag, through_list);
             if through_list {
-                nic.shadow.searched();
+                nic.shadow.came_up();
             } else {
                 nic.shadow.other_device();
             }
         }
+        match self.place(status.tag, peer, through_list) {
+            Place::Receive(key) => {
+                self.deliver_here(key, status, ack, payload);
+                self.searched(through_list);
+            }
+            Place::Nobody => {
+                let message = self.keep(status, ack, payload);
+                self.unexpected(message);
+                self.searched(through_list);
+                self.grant_credit(peer);
+            }
+            place => {
+                let message = self.keep(status, ack, payload);
+                if let Ok(message) = self.messages.insert(message, MESSAGES_MAX) {
+                    self.hold(place, Kept { message, through_list }, peer);
+                }
+            }
+        }
         self.nic_due();
+    }
+
+    /// A message has its place: if the NIC has counted it, software does now.
+    pub(super) fn searched(&mut self, through_list: bool) {
+        if let Some(nic) = self.nic.as_mut().filter(|_| through_list) {
+            nic.shadow.searched();
+        }
+    }
+
+    pub(super) fn source_of(&self, kept: Kept) -> Option<PeerId> {
+        self.messages.get(kept.message).map(|message| message.status.source)
     }
 
     /// Who gets a message: the first posted receive that matches it, as far as that is known.
@@ -98,18 +115,18 @@ impl Core {
     }
 
     /// Has a message wait for what the NIC says, or for one that does.
-    fn hold(&mut self, place: Place, message: Message, peer: PeerId) {
-        let Ok(key) = self.messages.insert(message, MESSAGES_MAX) else { return };
+    fn hold(&mut self, place: Place, kept: Kept, peer: PeerId) {
         let Some(nic) = &mut self.nic else { return };
         match place {
             Place::Reclaim { slot, handle } => {
-                nic.reclaims.push_back(Reclaim { handle, slot, message: key });
+                nic.reclaims.push_back(Reclaim { handle, slot, message: kept.message });
+                self.searched(kept.through_list);
             }
             Place::Wait(index) => {
-                nic.waiting.entry(index).or_default().push_back(key);
+                nic.waiting.entry(index).or_default().push_back(kept);
                 nic.lanes.entry(peer).or_default();
             }
-            _ => nic.lanes.entry(peer).or_default().push_back(key),
+            _ => nic.lanes.entry(peer).or_default().push_back(kept),
         }
     }
 
@@ -164,32 +181,35 @@ impl Core {
             }
             None => {
                 self.counters.list_faults += 1;
-                self.resume(reclaim.message);
+                self.resume(Kept { message: reclaim.message, through_list: false });
             }
         }
     }
 
     /// Searches again for a message that has waited. `false`: it waits on.
-    pub(super) fn resume(&mut self, key: Key) -> bool {
-        let Some(message) = self.messages.get(key) else { return true };
+    fn resume(&mut self, kept: Kept) -> bool {
+        let Some(message) = self.messages.get(kept.message) else { return true };
         let Status { tag, source, .. } = message.status;
         let lane = self.nic.as_mut().and_then(|nic| nic.lanes.remove(&source));
-        let place = self.place(tag, source, false);
+        let place = self.place(tag, source, kept.through_list);
         if let (Some(nic), Some(lane)) = (&mut self.nic, lane) {
             nic.lanes.insert(source, lane);
         }
         match place {
-            Place::Receive(request) => self.deliver_kept(request, key),
-            Place::Wait(index) => {
-                if let Some(nic) = &mut self.nic {
-                    nic.waiting.entry(index).or_default().push_back(key);
-                }
+            Place::Receive(request) => self.deliver_kept(request, kept.message),
+            Place::Nobody | Place::Behind => {
+                self.unexpected.push(tag, SourceId(source.0), kept.message.index);
+            }
+            Place::Reclaim { .. } => {
+                self.hold(place, kept, source);
+                return true;
+            }
+            Place::Wait(_) => {
+                self.hold(place, kept, source);
                 return false;
             }
-            _ => {
-                self.unexpected.push(tag, SourceId(source.0), key.index);
-            }
         }
+        self.searched(kept.through_list);
         true
     }
 
@@ -197,54 +217,55 @@ impl Core {
     pub(super) fn open_lane(&mut self, peer: PeerId) {
         while let Some(nic) = &mut self.nic {
             let Some(lane) = nic.lanes.get_mut(&peer) else { return };
-            let Some(key) = lane.pop_front() else {
+            let Some(kept) = lane.pop_front() else {
                 nic.lanes.remove(&peer);
                 return;
             };
-            if !self.resume(key) {
+            if !self.resume(kept) {
                 return;
             }
         }
     }
 
-    /// A receive that messages wait for was matched by the NIC: they search on, in their order.
+    /// A receive that messages wait for is not for them: they search on, in their order.
     pub(super) fn search_on(&mut self, index: u32) {
         let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.remove(&index));
-        for key in waiting.into_iter().flatten() {
-            let source = self.messages.get(key).map(|message| message.status.source);
-            if self.resume(key)
-                && let Some(source) = source
-            {
-                self.open_lane(source);
+        for kept in waiting.into_iter().flatten() {
+            let source = self.source_of(kept);
+            if self.resume(kept) {
+                source.into_iter().for_each(|source| self.open_lane(source));
             }
         }
+        self.nic_due();
     }
 
     /// Rendezvous requests of a dead peer that wait can't be answered.
     pub(crate) fn nic_lose_rendezvous(&mut self, id: PeerId) {
         let Some(nic) = &mut self.nic else { return };
-        let of_peer = |key: &Key| {
-            self.messages.get(*key).is_some_and(|message| {
+        let messages = &self.messages;
+        let is_lost = |kept: &Kept| {
+            messages.get(kept.message).is_some_and(|message| {
                 message.status.source == id && matches!(message.body, Body::Remote { .. })
             })
         };
-        let mut lost: Vec<Key> = Vec::new();
+        let mut lost: Vec<Kept> = Vec::new();
         for queue in nic.waiting.values_mut().chain(nic.lanes.values_mut()) {
-            lost.extend(queue.iter().filter(|key| of_peer(key)));
-            queue.retain(|key| !of_peer(key));
+            lost.extend(queue.iter().filter(|kept| is_lost(kept)));
+            queue.retain(|kept| !is_lost(kept));
         }
-        let led = lost.len();
-        for key in lost {
-            self.messages.remove(key);
+        let of_peer = |kept: &Kept| {
+            messages.get(kept.message).is_some_and(|message| message.status.source == id)
+        };
+        let is_led = nic.waiting.values().flatten().any(of_peer);
+        for kept in lost {
+            self.messages.remove(kept.message);
+            self.counters.lost_rendezvous += 1;
             self.freed(id, Amount::RENDEZVOUS);
+            self.searched(kept.through_list);
         }
-        self.counters.lost_rendezvous += led as u64;
-        let is_led = self.nic.as_ref().is_some_and(|nic| {
-            let mut waiting = nic.waiting.values().flatten();
-            waiting.any(|&key| self.messages.get(key).is_some_and(|m| m.status.source == id))
-        });
         if !is_led {
             self.open_lane(id);
         }
+        self.nic_due();
     }
 }

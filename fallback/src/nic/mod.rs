@@ -42,9 +42,9 @@ pub(crate) struct Nic {
     entries: Vec<Option<Entry>>,
     landings: Slab<Landing>,
     /// Messages that wait for a delete, by the index of the receive that they hit.
-    waiting: BTreeMap<u32, VecDeque<Key>>,
+    waiting: BTreeMap<u32, VecDeque<Kept>>,
     /// Messages behind one that waits, by the sender of both.
-    lanes: BTreeMap<PeerId, VecDeque<Key>>,
+    lanes: BTreeMap<PeerId, VecDeque<Kept>>,
     reclaims: VecDeque<Reclaim>,
     /// Buffers at least as long as any eager payload, for receives whose own are shorter.
     bounce: Vec<Buffer>,
@@ -82,6 +82,14 @@ enum Data {
     Here,
     /// It doesn't fit: software must read what does.
     Remote { va: u64, rkey: u32 },
+}
+
+/// A message that waits.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    message: Key,
+    /// The NIC has counted it: software's count is to follow once it has its place.
+    through_list: bool,
 }
 
 /// A message for a receive whose buffer the NIC still has, though it can't use it.

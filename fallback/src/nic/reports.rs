@@ -181,10 +181,11 @@ impl Core {
         }
         let key = buffer.and_then(|buffer| self.nic_gives_back(slot, buffer, 0));
         match (deleted, key) {
-            (Deleted::Cancelled { .. }, Some(key)) => {
+            (Deleted::Cancelled { id }, Some(key)) => {
                 let fault = if self.is_closing { Fault::Closed } else { Fault::Cancelled };
                 self.counters.cancelled += u64::from(!self.is_closing);
                 self.fail_now(key, fault);
+                self.search_on(id);
             }
             (Deleted::ForMessage { id }, Some(key)) => {
                 self.counters.not_offloaded.count(Why::Source);
@@ -198,11 +199,11 @@ impl Core {
     fn deliver_first_waiting(&mut self, index: u32, key: Key) {
         let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.get_mut(&index));
         let first = waiting.and_then(VecDeque::pop_front);
-        let Some(message) = first else { return };
-        let source = self.messages.get(message).map(|message| message.status.source);
-        self.deliver_kept(key, message);
-        if let Some(source) = source {
-            self.open_lane(source);
+        if let Some(first) = first {
+            let source = self.source_of(first);
+            self.deliver_kept(key, first.message);
+            self.searched(first.through_list);
+            source.into_iter().for_each(|source| self.open_lane(source));
         }
         self.search_on(index);
     }

@@ -102,7 +102,6 @@ impl World {
             #[cfg(feature = "defects")]
             defect,
         });
-        // Told late or never: C2 must be right without the policy that makes it rare.
         if has_other && rng.below(4) == 0 {
             shadow.other_device();
         }
@@ -143,6 +142,10 @@ impl World {
     }
 
     fn step(&mut self) -> Outcome {
+        // Late or never: C2 must be right without the policy that makes it rare.
+        if self.has_other && self.rng.below(1000) == 0 {
+            self.shadow.other_device();
+        }
         match self.rng.below(20) {
             0..4 => self.post(),
             4..7 => self.send(),
@@ -382,6 +385,9 @@ impl World {
                     self.shadow.refused(op, refusal);
                 }
             }
+        }
+        if self.shadow.counters().broken {
+            return Err("the NIC kept its contract, and the shadow gave it up".into());
         }
         let behind = self.searched - self.told;
         if behind >= u64::from(self.sync_every) && !self.nic.is_near_full() && self.moody == 0 {

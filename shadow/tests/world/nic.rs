@@ -50,8 +50,8 @@ pub(crate) struct Nic {
     held: Vec<(u32, Held)>,
     count: u16,
     next_handle: u32,
-    /// Operations to be executed, with the receive's pattern and number for an ADD.
-    todo: VecDeque<(Op, Option<(Pattern, usize, u32)>)>,
+    /// Operations to be executed, with the entry of an ADD.
+    todo: VecDeque<(Op, Option<Listed>)>,
     /// Per operation without an answer that was delivered: whether it will have one.
     outstanding: VecDeque<bool>,
     decisions: VecDeque<Decision>,
@@ -103,7 +103,8 @@ impl Nic {
         if self.moody > 0 && rng.below(self.moody) == 0 || self.is_busy() {
             return Err(Refusal::QueueFull);
         }
-        let (answer, mut handle) = (!matches!(op, Op::Sync { .. }), None);
+        let mut add = None;
+        let mut answered = false;
         match op {
             Op::Add { slot, .. } => {
                 if self.held.len() >= self.slots {
@@ -111,23 +112,28 @@ impl Nic {
                 }
                 self.held.push((slot, Held { adding: true, ..Held::default() }));
                 self.next_handle += 1;
-                handle = Some(self.next_handle);
+                let handle = self.next_handle;
+                add = receive.map(|(pattern, receive)| Listed {
+                    slot,
+                    handle,
+                    pattern,
+                    receive,
+                    active: false,
+                });
+                answered = true;
             }
             Op::Delete { slot, answer, .. } => {
                 let held = self.held_mut(slot);
                 held.deleting = answer;
                 held.ended |= !answer;
                 self.release();
-                self.outstanding.push_back(answer);
-                self.todo.push_back((op, None));
-                return Ok(None);
+                answered = answer;
             }
             Op::Sync { .. } => {}
         }
-        self.outstanding.push_back(answer);
-        let named = receive.zip(handle).map(|((pattern, receive), h)| (pattern, receive, h));
-        self.todo.push_back((op, named));
-        Ok(handle)
+        self.outstanding.push_back(answered);
+        self.todo.push_back((op, add));
+        Ok(add.map(|add| add.handle))
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -144,8 +150,7 @@ impl Nic {
         }
         match op {
             Op::Add { slot, .. } => {
-                let (pattern, receive, handle) = add?;
-                self.list.push(Listed { slot, handle, pattern, receive, active: agrees });
+                self.list.push(Listed { active: agrees, ..add? });
                 self.answers.push_back((Answer::Added { slot }, self.unexpected));
             }
             Op::Delete { slot, handle, answer, .. } => {

@@ -1,0 +1,355 @@
+//! Each rule by itself.
+
+use tagmatch_shadow::table::State;
+use tagmatch_shadow::{
+    Cancel, Deleted, LOOKS_MAX, Lost, Op, Refusal, Removal, Shadow, ShadowConfig, ShadowError,
+    Take, Why,
+};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+const LONG: u64 = 4096;
+
+fn config() -> ShadowConfig {
+    ShadowConfig {
+        slots: 4,
+        operations: 32,
+        sync_every: 8,
+        first_count: 0,
+        threshold: 1024,
+        read_max: 1 << 20,
+        source_bits: TagMask(0xf0),
+        #[cfg(feature = "defects")]
+        defect: None,
+    }
+}
+
+fn shadow() -> Shadow {
+    Shadow::new(&config())
+}
+
+fn exact(tag: u64) -> Pattern {
+    Pattern::new(Tag(tag), TagMask::EXACT)
+}
+
+fn any() -> Pattern {
+    Pattern::new(Tag(0), TagMask::ANY)
+}
+
+/// Hands over all that is due; an entry's handle is its slot and 100.
+fn drain(shadow: &mut Shadow) -> Vec<Op> {
+    let mut ops = vec![];
+    while let Some(op) = shadow.next_op() {
+        let handle = if let Op::Add { slot, .. } = op { Some(slot + 100) } else { None };
+        shadow.accepted(op, handle);
+        ops.push(op);
+    }
+    ops
+}
+
+fn post(shadow: &mut Shadow, id: u32, pattern: &Pattern) -> Vec<Op> {
+    shadow.post(id, pattern, LONG, true);
+    drain(shadow)
+}
+
+/// A receive that the NIC holds, active.
+fn active(shadow: &mut Shadow, id: u32, pattern: &Pattern) -> u32 {
+    let ops = post(shadow, id, pattern);
+    let [Op::Add { slot, .. }] = ops[..] else { panic!("{ops:?}") };
+    shadow.added(slot).unwrap();
+    assert_eq!(drain(shadow), []);
+    slot
+}
+
+fn add(id: u32, slot: u32, count: u16) -> Op {
+    Op::Add { id, slot, count }
+}
+
+fn delete(slot: u32, answer: bool, count: u16) -> Op {
+    Op::Delete { handle: slot + 100, slot, answer, count }
+}
+
+#[test]
+fn what_is_not_worth_it_stays_in_software() {
+    let mut shadow = shadow();
+    shadow.post(0, &exact(1), 1023, true);
+    shadow.post(1, &exact(2), LONG, false);
+    shadow.post(2, &exact(3), (1 << 20) + 1, true);
+    shadow.post(3, &exact(4).from_source(SourceId(1)), LONG, true);
+    assert_eq!(drain(&mut shadow), []);
+    let why: Vec<_> = (0..5).map(|id| shadow.why(id)).collect();
+    let right = [Why::TooSmall, Why::Memory, Why::Memory, Why::Source].map(Some);
+    assert_eq!(why, [&right[..], &[None]].concat());
+    for (id, why) in (0..4).zip(right) {
+        assert_eq!(shadow.take(id, true), Take::Software(why.unwrap()));
+    }
+    assert_eq!(shadow.counters().software, [1, 0, 0, 1, 2, 0, 0]);
+    assert_eq!(shadow.counters().receives, 0);
+}
+
+#[test]
+fn without_a_list_nothing_goes_there() {
+    let mut shadow = Shadow::new(&ShadowConfig { slots: 0, ..config() });
+    assert_eq!(post(&mut shadow, 0, &any()), []);
+    assert_eq!(shadow.why(0), Some(Why::Off));
+    let mut shadow = Shadow::new(&ShadowConfig { operations: 1, ..config() });
+    assert_eq!(post(&mut shadow, 0, &any()), []);
+}
+
+#[test]
+fn an_older_receive_in_software_is_in_the_way_of_what_it_overlaps() {
+    let mut shadow = shadow();
+    shadow.post(0, &Pattern::new(Tag(0x10), TagMask(0xf0)), 0, true);
+    assert_eq!(post(&mut shadow, 1, &exact(0x11)), []);
+    assert_eq!(post(&mut shadow, 2, &exact(0x21)), [add(2, 0, 0)]);
+    // Younger ones wait for their elders, whatever keeps those.
+    assert_eq!(post(&mut shadow, 3, &any()), []);
+    assert_eq!([1, 3].map(|id| shadow.why(id)), [Some(Why::Order); 2]);
+    assert_eq!(shadow.take(0, true), Take::Software(Why::TooSmall));
+    shadow.searched();
+    // 2 was added with another count and is not known to be active.
+    assert_eq!(drain(&mut shadow), [add(1, 1, 1)]);
+}
+
+#[test]
+fn entries_of_the_same_count_are_not_in_the_way() {
+    let mut shadow = shadow();
+    assert_eq!(post(&mut shadow, 0, &any()), [add(0, 0, 0)]);
+    assert_eq!(post(&mut shadow, 1, &any()), [add(1, 1, 0)]);
+    shadow.searched();
+    assert_eq!(post(&mut shadow, 2, &any()), []);
+    assert_eq!(shadow.why(2), Some(Why::Order));
+}
+
+#[test]
+fn entries_that_missed_their_phase_are_deleted_youngest_first() {
+    let mut shadow = shadow();
+    for id in 0..3 {
+        post(&mut shadow, id, &any());
+    }
+    shadow.searched();
+    shadow.added(0).unwrap();
+    assert_eq!(shadow.state(0), Some(State::Inactive));
+    let deletes = [2, 1, 0].map(|slot| delete(slot, true, 1));
+    assert_eq!(drain(&mut shadow), deletes);
+    shadow.added(1).unwrap();
+    shadow.added(2).unwrap();
+    assert_eq!(shadow.deleted(2), Ok(Deleted::Again { id: 2 }));
+    assert_eq!(drain(&mut shadow), []);
+    // The NIC may have woken it, and then its match stands.
+    assert_eq!(shadow.lost(1), Ok(Lost { id: Some(1), was: Some(Removal::Again) }));
+    assert_eq!(shadow.deleted(0), Ok(Deleted::Again { id: 0 }));
+    assert_eq!(drain(&mut shadow), [add(0, 0, 1), add(2, 2, 1)]);
+    assert_eq!((shadow.matched(1), shadow.landed(1)), (Ok(1), Ok(1)));
+    assert_eq!(shadow.state(1), Some(State::Free));
+}
+
+#[test]
+fn messages_that_wait_to_be_searched_for_count_in_the_phase() {
+    let mut shadow = shadow();
+    post(&mut shadow, 0, &exact(1));
+    shadow.came_up();
+    // It would be added inactive.
+    assert_eq!(post(&mut shadow, 1, &exact(2)), []);
+    assert_eq!(shadow.why(1), Some(Why::Phase));
+    shadow.added(0).unwrap();
+    assert_eq!(shadow.state(0), Some(State::Inactive));
+}
+
+#[test]
+fn a_message_of_the_list_withdraws_with_the_count_of_before() {
+    let mut shadow = shadow();
+    post(&mut shadow, 0, &exact(1));
+    shadow.came_up();
+    assert_eq!(shadow.take(0, true), Take::Reclaim { handle: 100, why: Why::Phase });
+    shadow.searched();
+    shadow.post(1, &exact(1), LONG, true);
+    let op = shadow.next_op().unwrap();
+    assert_eq!(op, delete(0, false, 0));
+    // Refused: nothing else goes, and the count stays.
+    shadow.refused(op, Refusal::QueueFull);
+    assert_eq!(shadow.next_op(), None);
+    shadow.searched();
+    assert_eq!(drain(&mut shadow), [delete(0, false, 0), add(1, 1, 2)]);
+    assert_eq!(shadow.state(0), Some(State::AddingWithdrawn));
+    shadow.added(0).unwrap();
+    assert_eq!(shadow.state(0), Some(State::Free));
+}
+
+#[test]
+fn a_message_from_elsewhere_waits_for_the_nic() {
+    let mut shadow = shadow();
+    let slot = active(&mut shadow, 7, &exact(1));
+    assert_eq!(shadow.take(7, false), Take::Wait);
+    assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
+    // A second one, and who came too late to cancel.
+    assert_eq!(shadow.take(7, false), Take::Wait);
+    assert_eq!(shadow.cancel(7), Cancel::TooLate);
+    assert_eq!(drain(&mut shadow), []);
+    assert_eq!(shadow.slots_in(State::Removing), 1);
+    assert_eq!(shadow.deleted(slot), Ok(Deleted::ForMessage { id: 7 }));
+    assert_eq!(shadow.slots_in(State::Free), 4);
+}
+
+#[test]
+fn a_match_that_wins_takes_the_receive_from_who_waits() {
+    let mut shadow = shadow();
+    let slot = active(&mut shadow, 7, &exact(1));
+    assert_eq!(shadow.take(7, false), Take::Wait);
+    // Before the delete goes out, there is nothing to delete any more.
+    assert_eq!(shadow.matched(slot), Ok(7));
+    assert_eq!(drain(&mut shadow), []);
+    shadow.landed(slot).unwrap();
+
+    let slot = active(&mut shadow, 8, &exact(1));
+    assert_eq!(shadow.take(8, false), Take::Wait);
+    drain(&mut shadow);
+    assert_eq!(shadow.matched(slot), Ok(8));
+    assert_eq!(shadow.landed(slot), Ok(8));
+    // The number may be used anew before the answer comes.
+    post(&mut shadow, 8, &exact(2));
+    assert_eq!(shadow.lost(slot), Ok(Lost { id: None, was: Some(Removal::Message) }));
+    assert_eq!(shadow.state(slot), Some(State::Free));
+}
+
+#[test]
+fn a_cancel_that_the_nic_was_told_keeps_its_turn() {
+    let mut shadow = shadow();
+    let slot = active(&mut shadow, 0, &exact(1));
+    assert_eq!((shadow.cancel(0), shadow.cancel(0)), (Cancel::Asked, Cancel::Asked));
+    assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
+    shadow.came_up();
+    assert_eq!(shadow.take(0, true), Take::Wait);
+    assert!(!shadow.counters().broken);
+    assert_eq!(shadow.deleted(slot), Ok(Deleted::Cancelled { id: 0 }));
+    assert_eq!(shadow.cancel(0), Cancel::TooLate);
+}
+
+#[test]
+fn a_nic_that_missed_a_match_gets_no_more_receives() {
+    let mut shadow = shadow();
+    let slot = active(&mut shadow, 0, &exact(1));
+    shadow.came_up();
+    assert_eq!(shadow.take(0, true), Take::Wait);
+    assert!(shadow.counters().broken);
+    assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
+    assert_eq!(shadow.deleted(slot), Ok(Deleted::ForMessage { id: 0 }));
+    shadow.searched();
+    assert_eq!(post(&mut shadow, 1, &exact(1)), []);
+    assert_eq!(shadow.why(1), Some(Why::Off));
+}
+
+#[test]
+fn once_there_are_others_a_receive_must_pin_a_source_of_the_list() {
+    let mut shadow = shadow();
+    shadow.other_device();
+    assert_eq!(post(&mut shadow, 0, &exact(0x10)), []);
+    assert_eq!(post(&mut shadow, 1, &Pattern::new(Tag(0x02), TagMask(0x0f))), []);
+    assert_eq!([0, 1].map(|id| shadow.why(id)), [Some(Why::Source); 2]);
+    assert_eq!(shadow.take(1, true), Take::Software(Why::Source));
+    shadow.source_seen(Tag(0x13), true);
+    assert_eq!(drain(&mut shadow), [add(0, 0, 0)]);
+    // Whoever came elsewhere once is not the list's.
+    shadow.source_seen(Tag(0x20), true);
+    shadow.source_seen(Tag(0x21), false);
+    shadow.source_seen(Tag(0x21), true);
+    assert_eq!(post(&mut shadow, 2, &exact(0x22)), []);
+}
+
+#[test]
+fn a_freed_slot_goes_to_the_oldest_that_waits() {
+    let mut shadow = Shadow::new(&ShadowConfig { slots: 1, ..config() });
+    let slot = active(&mut shadow, 0, &exact(1));
+    for id in 1..4 {
+        assert_eq!(post(&mut shadow, id, &exact(u64::from(id) + 1)), []);
+        assert_eq!(shadow.why(id), Some(Why::ListFull));
+    }
+    shadow.matched(slot).unwrap();
+    assert_eq!(drain(&mut shadow), []);
+    shadow.landed(slot).unwrap();
+    assert_eq!(drain(&mut shadow), [add(1, 0, 0)]);
+}
+
+#[test]
+fn few_are_looked_at_per_event() {
+    let mut shadow = Shadow::new(&ShadowConfig { slots: 127, operations: 1024, ..config() });
+    shadow.post(0, &any(), 0, true);
+    for id in 1..=40 {
+        assert_eq!(post(&mut shadow, id, &exact(u64::from(id))), []);
+    }
+    shadow.end(0);
+    let looks = usize::try_from(LOOKS_MAX).unwrap();
+    assert_eq!(drain(&mut shadow).len(), looks);
+    shadow.added(0).unwrap();
+    assert_eq!(drain(&mut shadow).len(), looks);
+    shadow.searched();
+    assert_eq!(drain(&mut shadow).len(), 40 - 2 * looks);
+}
+
+#[test]
+fn the_nic_is_told_in_time() {
+    let mut shadow = shadow();
+    let mut told = vec![];
+    for _ in 0..8 {
+        shadow.searched();
+        told.extend(drain(&mut shadow));
+    }
+    assert_eq!(told, [Op::Sync { count: 4 }, Op::Sync { count: 8 }]);
+}
+
+#[test]
+fn operations_are_kept_for_deletes() {
+    let mut shadow = Shadow::new(&ShadowConfig { operations: 4, ..config() });
+    // Two adds, and a delete for each.
+    for id in 0..3 {
+        shadow.post(id, &exact(u64::from(id)), LONG, true);
+    }
+    assert_eq!(drain(&mut shadow), [add(0, 0, 0), add(1, 1, 0)]);
+    assert_eq!(shadow.why(2), Some(Why::ListFull));
+    shadow.cancel(0);
+    shadow.cancel(1);
+    assert_eq!(drain(&mut shadow).len(), 2);
+}
+
+#[test]
+fn a_refused_receive_stays_in_software() {
+    let mut shadow = shadow();
+    shadow.post(0, &exact(1), LONG, true);
+    let op = shadow.next_op().unwrap();
+    shadow.refused(op, Refusal::Buffer);
+    assert_eq!((shadow.next_op(), shadow.why(0)), (None, Some(Why::Memory)));
+    shadow.post(1, &exact(2), LONG, true);
+    let op = shadow.next_op().unwrap();
+    shadow.refused(op, Refusal::Broken);
+    assert_eq!((shadow.next_op(), shadow.why(1)), (None, Some(Why::Off)));
+}
+
+#[test]
+fn counts_wrap() {
+    let mut shadow = Shadow::new(&ShadowConfig { first_count: u16::MAX, ..config() });
+    assert_eq!(post(&mut shadow, 0, &exact(1)), [add(0, 0, u16::MAX)]);
+    shadow.searched();
+    assert_eq!(post(&mut shadow, 1, &exact(2)), [add(1, 1, 0)]);
+    // As many as make the count look as it did.
+    for _ in 0..u16::MAX {
+        shadow.searched();
+    }
+    shadow.added(0).unwrap();
+    assert_eq!(shadow.state(0), Some(State::Inactive));
+}
+
+#[test]
+fn an_event_that_cannot_be_names_the_entry() {
+    let mut shadow = shadow();
+    post(&mut shadow, 0, &exact(1));
+    post(&mut shadow, 1, &exact(2));
+    assert_eq!(shadow.added(4), Err(ShadowError::NoSuchEntry { slot: 4, slots: 4 }));
+    let wrong = shadow.matched(2).unwrap_err().to_string();
+    assert_eq!(wrong, "entry 2 of the NIC's list was Free when it got the event Match");
+    let wrong = shadow.added(1).unwrap_err().to_string();
+    assert!(wrong.starts_with("entry 1 of the NIC's list (Adding) got the answer"), "{wrong}");
+    assert_eq!(shadow.deleted(9), Err(ShadowError::NoSuchEntry { slot: 9, slots: 4 }));
+    shadow.added(0).unwrap();
+    // What is there goes on, and nothing is added.
+    assert_eq!(post(&mut shadow, 2, &exact(3)), []);
+    assert_eq!((shadow.why(2), shadow.matched(0)), (Some(Why::Off), Ok(0)));
+}

@@ -1,0 +1,151 @@
+//! `tagmatch-sim`: runs seeds, and makes those that fail small.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile, Sabotage, shrink};
+
+/// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
+///
+/// The same seed gives the same history. A seed that fails is made small, and its history printed.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Exit status: 0 nothing found, 1 a rule was broken, 2 wrong usage."
+)]
+struct Args {
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, one after the other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Steps of each program.
+    #[arg(long, default_value_t = 2000)]
+    steps: u32,
+    /// Workers; drawn from the seed if not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: Option<u32>,
+    /// What kind of run; all of them if not given. `--profiles` lists them.
+    #[arg(long, value_parser = profile)]
+    profile: Option<&'static Profile>,
+    /// List the profiles and end.
+    #[arg(long)]
+    profiles: bool,
+    /// Write the history of a failure, or of a single seed, here and not to stderr.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Let wires break a promise: the run must fail.
+    #[arg(long, value_parser = sabotage)]
+    sabotage: Option<Sabotage>,
+}
+
+fn profile(name: &str) -> Result<&'static Profile, String> {
+    let names = PROFILES.map(|profile| profile.name).join(", ");
+    Profile::named(name).ok_or_else(|| format!("no such profile; there are: {names}"))
+}
+
+fn sabotage(name: &str) -> Result<Sabotage, String> {
+    let named = |sabotage: &Sabotage| format!("{sabotage:?}").eq_ignore_ascii_case(name);
+    let names = Sabotage::ALL.map(|sabotage| format!("{sabotage:?}").to_lowercase()).join(", ");
+    Sabotage::ALL.into_iter().find(named).ok_or_else(|| format!("there are: {names}"))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.profiles {
+        for profile in &PROFILES {
+            println!("{:10} {}", profile.name, profile.about);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
+    for profile in profiles {
+        if !run_profile(&args, profile) {
+            return ExitCode::from(1);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs all seeds of one profile; whether nothing was found.
+fn run_profile(args: &Args, profile: &Profile) -> bool {
+    let begin = Instant::now();
+    let mut counts = Counts::default();
+    let mut digest = 0u64;
+    for index in 0..args.seeds {
+        let seed = args.seed.wrapping_add(index);
+        let mut plan = Plan::new(profile, seed, args.steps, args.workers);
+        plan.sabotage = args.sabotage;
+        let keeps_lines = args.seeds == 1 && args.history.is_some();
+        let report = plan.run(&Bare, keeps_lines);
+        if report.violation.is_some() {
+            explain(args, profile, &plan);
+            return false;
+        }
+        if keeps_lines {
+            write_history(args, &report.lines);
+        }
+        counts.add(&report.counts);
+        digest = digest.rotate_left(1) ^ report.digest;
+    }
+    let operations = counts.operations();
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{} seed {} + {}: digest {digest:016x}", profile.name, args.seed, args.seeds);
+    eprintln!(
+        "{:10} {} seeds, {operations} operations ({} calls, {} events, {} completions, {} received), \
+         {seconds:.2} s, {:.2} million/s",
+        profile.name,
+        args.seeds,
+        counts.calls,
+        counts.events,
+        counts.completions,
+        counts.received,
+        operations as f64 / seconds / 1e6
+    );
+    true
+}
+
+/// Makes a failing plan small and prints it.
+fn explain(args: &Args, profile: &Profile, plan: &Plan) {
+    // A panic is one of the things that can be found; its words are in the report.
+    std::panic::set_hook(Box::new(|_| {}));
+    let small = shrink(plan, &Bare);
+    let report = small.run(&Bare, true);
+    let _ = std::panic::take_hook();
+    let Some(violation) = report.violation else {
+        eprintln!("seed {} failed once, and not again: something is not deterministic", plan.seed);
+        return;
+    };
+    let mut lines = report.lines;
+    lines.push(format!("--> {violation}"));
+    write_history(args, &lines);
+    eprintln!(
+        "FAILED: profile {} seed {}: {violation}\n  shrunk from {} to {} steps, {} workers; again with:\n  \
+         tagmatch-sim --profile {} --seed {} --steps {}{}",
+        profile.name,
+        plan.seed,
+        plan.program.len(),
+        small.program.len(),
+        small.setup.workers,
+        profile.name,
+        plan.seed,
+        args.steps,
+        args.workers.map_or(String::new(), |workers| format!(" --workers {workers}"))
+    );
+}
+
+fn write_history(args: &Args, lines: &[String]) {
+    let text = lines.join("\n") + "\n";
+    match &args.history {
+        None => eprint!("{text}"),
+        Some(path) => {
+            if let Err(error) = fs::write(path, &text) {
+                eprintln!("{}: {error}\n{text}", path.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Rules 1 to 3: who may get which message.
+
+use super::{Message, NEVER, NONE, Oracle, Receive, State, Taker, Waiting, Wanted, number};
+use crate::violation::{Verdict, ensure};
+
+/// A decision that was seen.
+#[derive(Clone, Copy, Debug)]
+struct Decision {
+    wanted: Wanted,
+    /// When it was posted or asked for.
+    post: u64,
+    /// It was made by then.
+    by: u64,
+    message: u32,
+}
+
+impl Oracle {
+    /// A receive is about to be posted.
+    pub(crate) fn posting(&mut self, node: u32, wanted: Wanted, now: u64) -> u32 {
+        let receive = number(self.receives.len());
+        self.receives.push(Receive {
+            node,
+            wanted,
+            post: now,
+            deadline: NEVER,
+            cancel: NEVER,
+            state: State::Waiting,
+            taken: NONE,
+        });
+        self.side(node).waiting.push(Waiting { wanted, receive });
+        if let Some(reference) = &mut self.reference {
+            reference.post(node, wanted, receive);
+        }
+        receive
+    }
+
+    /// Receives ended with these messages, all of which was seen at `now`. First all that follows from
+    /// each is marked, then each is held to its marks: of two that ended together, neither is earlier.
+    pub(crate) fn received(&mut self, ended: &[(u32, u32)], now: u64) -> Verdict {
+        for &(receive, message) in ended {
+            let Receive { wanted, post, node, state, .. } = self.receives[receive as usize];
+            ensure!(state != State::Ended, Twice, "r{receive} ended twice, now with m{message}");
+            let Message { tag, from, to, .. } = self.messages[message as usize];
+            let fits = node == to && wanted.accepts(tag, from);
+            ensure!(fits, Mismatch, "r{receive} got m{message}, which it does not match");
+            let by = now.min(self.messages[message as usize].began);
+            self.mark(&Decision { wanted, post, by, message });
+        }
+        for &(receive, message) in ended {
+            let Receive { post, deadline, .. } = self.receives[receive as usize];
+            let earliest = post.max(self.messages[message as usize].arrived);
+            ensure!(
+                earliest < deadline,
+                PostedOrder,
+                "r{receive} got m{message} at {earliest} or later, but at {deadline} a later receive or \
+                 probe had found a message that r{receive} matches"
+            );
+            self.taken(message, Taker::Receive(receive), post)?;
+            if let Some(reference) = &self.reference {
+                reference.ended(receive, message)?;
+            }
+            self.receives[receive as usize].taken = message;
+            self.end_receive(receive);
+        }
+        Ok(())
+    }
+
+    /// A probe answered; `takes`: it took the message.
+    pub(crate) fn probed(
+        &mut self,
+        node: u32,
+        wanted: Wanted,
+        found: u32,
+        takes: bool,
+        now: u64,
+    ) -> Verdict {
+        if let Some(reference) = &mut self.reference {
+            let expected =
+                if takes { reference.take(node, &wanted) } else { reference.probe(node, &wanted) };
+            ensure!(
+                expected == found,
+                Reference,
+                "n{node}: a probe found {found}, by plain lists {expected} ({NONE}: none)"
+            );
+        }
+        if found == NONE {
+            return Ok(());
+        }
+        let Message { tag, from, taker, .. } = self.messages[found as usize];
+        ensure!(wanted.accepts(tag, from), Mismatch, "n{node}: a probe found m{found} wrongly");
+        ensure!(taker == Taker::Nobody, Twice, "n{node}: a probe found m{found}, taken before");
+        self.mark(&Decision { wanted, post: now, by: now, message: found });
+        if takes {
+            return self.taken(found, Taker::Probe(now), now);
+        }
+        self.messages[found as usize].floor = now;
+        Ok(())
+    }
+
+    /// Marks what must have been decided before.
+    fn mark(&mut self, decision: &Decision) {
+        let Decision { wanted, post, by, message } = *decision;
+        let Message { tag, from, to, .. } = self.messages[message as usize];
+        let Oracle { sides, messages, receives, .. } = self;
+        let side = &sides[to as usize];
+        // Rule 2.
+        for &(_, earlier) in side.pairs[from as usize]
+            .untaken
+            .iter()
+            .take_while(|&&(_, id)| id < message)
+            .filter(|&&(tag, _)| (tag ^ wanted.tag) & wanted.mask == 0)
+        {
+            let bound = &mut messages[earlier as usize].bound;
+            *bound = post.min(*bound);
+        }
+        // Rule 1.
+        for waiting in side.waiting.iter().filter(|waiting| waiting.wanted.accepts(tag, from)) {
+            let earlier = &mut receives[waiting.receive as usize];
+            if earlier.post < post {
+                earlier.deadline = by.min(earlier.deadline);
+            }
+        }
+    }
+
+    /// A message was taken by something posted at `post`.
+    fn taken(&mut self, id: u32, taker: Taker, post: u64) -> Verdict {
+        let Message { taker: before, bound, floor, .. } = self.messages[id as usize];
+        ensure!(before == Taker::Nobody, Twice, "m{id} went to {taker:?} and to {before:?}");
+        ensure!(
+            post < bound,
+            Overtaken,
+            "m{id} went to {taker:?}, posted at {post}, but had to be taken by something posted before \
+             {bound}: a later message of its sender was found then, or its send was over"
+        );
+        ensure!(
+            post > floor,
+            PostedOrder,
+            "m{id} went to {taker:?}, posted at {post}, but a probe found it waiting at {floor}"
+        );
+        self.messages[id as usize].taker = taker;
+        self.take_off(id);
+        Ok(())
+    }
+
+    pub(super) fn end_receive(&mut self, receive: u32) {
+        let Receive { node, state, .. } = self.receives[receive as usize];
+        let side = &mut self.sides[node as usize];
+        if state == State::Waiting
+            && let Ok(at) = side.waiting.binary_search_by_key(&receive, |waiting| waiting.receive)
+        {
+            side.waiting.remove(at);
+        }
+        self.receives[receive as usize].state = State::Ended;
+    }
+
+    /// A receive failed together with a peer. Whether it had been matched to a message of that one, whose
+    /// READ was given back; that message is taken then.
+    pub(super) fn taken_with_its_sender(&mut self, receive: u32, from: u32) -> bool {
+        let Receive { node, wanted, .. } = self.receives[receive as usize];
+        let Oracle { sides, messages, reference, .. } = self;
+        let untaken = sides[node as usize].pairs.get(from as usize).map(|pair| &pair.untaken);
+        let lost = untaken.into_iter().flatten().map(|&(_, id)| id).find(|&id| {
+            let message = &messages[id as usize];
+            let is_expected = reference.as_ref().is_none_or(|r| r.takes(receive) == id);
+            message.read_down && wanted.accepts(message.tag, from) && is_expected
+        });
+        let Some(id) = lost else { return false };
+        self.messages[id as usize].taker = Taker::Unknown;
+        self.take_off(id);
+        true
+    }
+}

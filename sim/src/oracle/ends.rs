@@ -1,0 +1,133 @@
+//! Rule 4: how receives and sends may end otherwise than with a message.
+
+use super::{ANY, NEVER, NONE, Oracle, Receive, State, Taker};
+use crate::program::Mode;
+use crate::violation::{Verdict, ensure};
+use tagmatch_fallback::SendMode;
+
+impl Oracle {
+    /// A receive was refused: it was never posted.
+    pub(crate) fn refused(&mut self, receive: u32) -> Verdict {
+        let Receive { node, .. } = self.receives[receive as usize];
+        if let Some(reference) = &mut self.reference {
+            reference.ended(receive, NONE)?;
+            reference.withdraw(node, receive);
+        }
+        self.end_receive(receive);
+        Ok(())
+    }
+
+    /// A cancel is about to be asked for.
+    pub(crate) fn cancelling(&mut self, receive: u32, now: u64) {
+        let line = &mut self.receives[receive as usize];
+        line.cancel = line.cancel.min(now);
+        if let Some(reference) = &mut self.reference {
+            reference.withdraw(line.node, receive);
+        }
+    }
+
+    /// A receive ended as cancelled.
+    pub(crate) fn cancelled(&mut self, receive: u32) -> Verdict {
+        let Receive { cancel, deadline, node, .. } = self.receives[receive as usize];
+        ensure!(cancel != NEVER, Fault, "r{receive} ended as cancelled, and nobody asked for it");
+        self.not_posted_after(receive, cancel, deadline)?;
+        self.ended_without(receive, node)
+    }
+
+    /// A receive ended because the worker was closed.
+    pub(crate) fn closed(&mut self, receive: u32) -> Verdict {
+        let Receive { node, deadline, .. } = self.receives[receive as usize];
+        self.not_posted_after(receive, 0, deadline)?;
+        self.ended_without(receive, node)
+    }
+
+    fn not_posted_after(&self, receive: u32, gone: u64, deadline: u64) -> Verdict {
+        ensure!(
+            gone < deadline,
+            PostedOrder,
+            "r{receive} was posted until {gone} or later, but at {deadline} a later receive or probe \
+             had found a message that r{receive} matches"
+        );
+        Ok(())
+    }
+
+    fn ended_without(&mut self, receive: u32, node: u32) -> Verdict {
+        ensure!(
+            self.receives[receive as usize].state != State::Ended,
+            Twice,
+            "r{receive} ended twice"
+        );
+        if let Some(reference) = &mut self.reference {
+            reference.ended(receive, NONE)?;
+            reference.withdraw(node, receive);
+        }
+        self.end_receive(receive);
+        Ok(())
+    }
+
+    /// A receive ended because a peer is down.
+    pub(crate) fn receive_down(&mut self, receive: u32, from: u32, is_down: bool) -> Verdict {
+        let Receive { wanted, deadline, node, .. } = self.receives[receive as usize];
+        let down = self.pair(node, from).down;
+        ensure!(
+            is_down || down != NEVER,
+            Fault,
+            "r{receive} ended with n{from}, which is not down"
+        );
+        let was_matched = self.taken_with_its_sender(receive, from);
+        if wanted.source == ANY {
+            ensure!(was_matched, Fault, "r{receive} names no source, and ended with n{from}");
+        } else if !was_matched {
+            ensure!(wanted.source == from, Fault, "r{receive} ended with n{from}, a stranger");
+            self.not_posted_after(receive, if down == NEVER { 0 } else { down }, deadline)?;
+        }
+        self.end_receive(receive);
+        Ok(())
+    }
+
+    /// A receive ended because its READ failed: the failure's number names the message.
+    pub(crate) fn read_failed(&mut self, receive: u32, errno: i32, now: u64) -> Verdict {
+        let index = usize::try_from(errno).unwrap_or(0).wrapping_sub(1);
+        let message = self.failures.get(index).copied().unwrap_or(NONE);
+        ensure!(message != NONE, Fault, "r{receive} ended with failure {errno}, which never was");
+        self.received(&[(receive, message)], now)
+    }
+
+    /// The message of a matched probe was received, and its READ failed.
+    pub(crate) fn message_failed(&self, message: u32, errno: i32) -> Verdict {
+        let failed = self.messages[message as usize].failed;
+        ensure!(
+            failed == errno && errno > 0,
+            Fault,
+            "m{message} ended with failure {errno}, had {failed}"
+        );
+        Ok(())
+    }
+
+    /// A request was dropped while it was not known to be over.
+    pub(crate) fn dropped(&mut self, receive: u32) {
+        let Receive { node, .. } = self.receives[receive as usize];
+        self.end_receive(receive);
+        self.receives[receive as usize].state = State::Dropped;
+        self.side(node).dropped.push(receive);
+        if let Some(reference) = &mut self.reference {
+            reference.withdraw(node, receive);
+        }
+    }
+
+    /// A send ended well.
+    pub(crate) fn send_done(&mut self, message: u32, now: u64) -> Verdict {
+        let it = &mut self.messages[message as usize];
+        let waits = matches!(it.mode, Mode::Send(SendMode::Synchronous | SendMode::Delivered));
+        if !waits {
+            return Ok(());
+        }
+        ensure!(it.failed == 0, TooEarly, "the send of m{message} ended well, its READ failed");
+        match it.taker {
+            Taker::Nobody => it.bound = it.bound.min(now),
+            Taker::Receive(_) | Taker::Probe(_) | Taker::Unknown => {}
+        }
+        ensure!(it.arrived < now, TooEarly, "the send of m{message} ended before it arrived");
+        Ok(())
+    }
+}

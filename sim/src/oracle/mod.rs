@@ -1,0 +1,390 @@
+//! Judges a history by what can be seen from outside.
+//!
+//! # What is seen
+//! The order of calls; which message each receive, probe and send names when it answers; when a wire
+//! handed a message to its receiver. *When* a match was decided is not seen: a NIC decides before
+//! software hears of it. So each decision has an interval, from the later of post and arrival to the
+//! answer (or the begin of the READ, if that was seen), and rules are broken only if no order within
+//! the intervals keeps them.
+//!
+//! # Rules
+//! For one receiver, with the order of its posts and matched probes, and for each sender the order of its
+//! sends to it:
+//!
+//! 1. *Posted order.* Receive `r2` got message `m`; `r1` was posted before `r2` and matches `m`. Then `r1`
+//!    was decided before `r2`: it was matched to a message that had arrived by then, or its cancel had
+//!    been asked for by then, or the source that it names was down by then. Kept as a *deadline* of `r1`.
+//! 2. *No overtaking.* Receive or probe `r` named message `m2`; `m1` was sent before by the same sender and
+//!    matches. Then something that was posted before `r` took `m1`. Kept as a *bound* of `m1`: the latest
+//!    that its taker may have been posted. Excused: a rendezvous whose sender was down.
+//! 3. *A probe sees what is there.* A message that a probe named is taken only by what is posted later:
+//!    a *floor* of the message.
+//! 4. *Ends.* A synchronous send that ended was taken by something posted before. Each receive, message
+//!    and send ends once, for a reason that the run gave.
+//! 5. *At rest* no pair that matches waits on both sides, and at the end everything is accounted for.
+//! 6. *Facts*: source, tag, full length, truncation, immediate data, bytes; nothing behind them.
+//!
+//! A receive that its owner dropped may have taken a message silently; a message that is missing must then
+//! match one of those, each at most once.
+//!
+//! Where software alone decides, at arrival and at post, [`reference`] says besides which message each
+//! receive must get.
+
+mod decide;
+mod ends;
+pub(crate) mod reference;
+mod rest;
+mod whole;
+
+use tagmatch_fallback::Status;
+
+use crate::program::Mode;
+use crate::violation::Rule;
+use crate::violation::{Verdict, Violation, ensure};
+use crate::wire::{Note, ReadOutcome};
+use reference::Reference;
+
+/// Later than everything.
+pub(crate) const NEVER: u64 = u64::MAX;
+/// Any source.
+pub(crate) const ANY: u32 = u32::MAX;
+/// No message, no receive.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Lengths by which a message without immediate data is told from others of its pair.
+const PLAIN: usize = 64;
+
+/// What is asked for, with the source as a worker of the network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) tag: u64,
+    pub(crate) mask: u64,
+    pub(crate) source: u32,
+}
+
+impl Wanted {
+    pub(crate) fn accepts(&self, tag: u64, source: u32) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && (self.source == ANY || self.source == source)
+    }
+}
+
+/// What took a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    Nobody,
+    /// A receive, by number.
+    Receive(u32),
+    /// A matched probe, by its moment.
+    Probe(u64),
+    /// A receive that failed with its sender.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    ordinal: u32,
+    pub(crate) length: u32,
+    pub(crate) tag: u64,
+    pub(crate) immediate: bool,
+    mode: Mode,
+    arrived: u64,
+    eager: bool,
+    /// When the READ of it began.
+    began: u64,
+    read_down: bool,
+    /// The number of the READ failure that it met.
+    failed: i32,
+    pub(crate) taker: Taker,
+    /// Rule 2: its taker was posted before this.
+    bound: u64,
+    /// Rule 3: its taker is posted after this.
+    floor: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Ended,
+    Dropped,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receive {
+    node: u32,
+    wanted: Wanted,
+    post: u64,
+    /// Rule 1: it was decided before this.
+    deadline: u64,
+    cancel: u64,
+    state: State,
+    pub(crate) taken: u32,
+}
+
+/// A receive that is not known to have ended, as checks walk it.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    wanted: Wanted,
+    receive: u32,
+}
+
+/// Messages of one sender to one receiver.
+#[derive(Debug)]
+struct Pair {
+    /// By number.
+    sent: Vec<u32>,
+    /// In the order of their sends: tag and message.
+    untaken: Vec<(u64, u32)>,
+    plain: [u32; PLAIN],
+    down: u64,
+}
+
+impl Default for Pair {
+    fn default() -> Self {
+        Pair { sent: vec![], untaken: vec![], plain: [NONE; PLAIN], down: NEVER }
+    }
+}
+
+/// One worker.
+#[derive(Debug, Default)]
+struct Side {
+    /// By sender.
+    pairs: Vec<Pair>,
+    /// In the order of their posts.
+    waiting: Vec<Waiting>,
+    dropped: Vec<u32>,
+    is_gone: bool,
+}
+
+/// All that is known of a history.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    messages: Vec<Message>,
+    receives: Vec<Receive>,
+    sides: Vec<Side>,
+    /// By number of failure, from 1: the message.
+    failures: Vec<u32>,
+    reference: Option<Reference>,
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+impl Oracle {
+    /// `predicts`: software alone decides.
+    pub(crate) fn new(predicts: bool) -> Self {
+        let reference = predicts.then(Reference::default);
+        Oracle { messages: vec![], receives: vec![], sides: vec![], failures: vec![], reference }
+    }
+
+    pub(crate) fn message(&self, message: u32) -> &Message {
+        &self.messages[message as usize]
+    }
+
+    /// Which message a worker sent to another as the how-manieth.
+    fn sent_as(&self, to: u32, from: u32, ordinal: u32) -> Option<u32> {
+        let pair = self.sides.get(to as usize)?.pairs.get(from as usize)?;
+        pair.sent.get(ordinal as usize).copied()
+    }
+
+    fn pair(&mut self, to: u32, from: u32) -> &mut Pair {
+        let pairs = &mut self.side(to).pairs;
+        if pairs.len() <= from as usize {
+            pairs.resize_with(from as usize + 1, Pair::default);
+        }
+        &mut pairs[from as usize]
+    }
+
+    fn side(&mut self, node: u32) -> &mut Side {
+        if self.sides.len() <= node as usize {
+            self.sides.resize_with(node as usize + 1, Side::default);
+        }
+        &mut self.sides[node as usize]
+    }
+
+    /// Messages of one sender that nothing is known to have taken.
+    pub(crate) fn untaken(&mut self, to: u32, from: u32) -> usize {
+        self.pair(to, from).untaken.len()
+    }
+
+    /// The number of the next message.
+    pub(crate) fn next_message(&self) -> u32 {
+        number(self.messages.len())
+    }
+
+    /// Whether a message of this length can be told from its sender's others without immediate data.
+    pub(crate) fn may_be_plain(&mut self, to: u32, from: u32, length: u32) -> bool {
+        self.pair(to, from).plain[length as usize % PLAIN] == NONE
+    }
+
+    /// A send was accepted.
+    pub(crate) fn sent(
+        &mut self,
+        (from, to): (u32, u32),
+        tag: u64,
+        length: u32,
+        immediate: bool,
+        mode: Mode,
+    ) -> u32 {
+        let id = self.next_message();
+        let pair = self.pair(to, from);
+        let ordinal = number(pair.sent.len());
+        pair.sent.push(id);
+        pair.untaken.push((tag, id));
+        if !immediate {
+            pair.plain[length as usize % PLAIN] = id;
+        }
+        self.messages.push(Message {
+            from,
+            to,
+            ordinal,
+            length,
+            tag,
+            immediate,
+            mode,
+            arrived: NEVER,
+            eager: false,
+            began: NEVER,
+            read_down: false,
+            failed: 0,
+            taker: Taker::Nobody,
+            bound: NEVER,
+            floor: 0,
+        });
+        id
+    }
+
+    /// Something happened on a wire.
+    pub(crate) fn note(&mut self, note: &Note) {
+        match *note {
+            Note::Arrived { at, from, ordinal, eager, tick } => {
+                let Some(id) = self.sent_as(at, from, ordinal) else { return };
+                let message = &mut self.messages[id as usize];
+                message.arrived = message.arrived.min(tick);
+                message.eager = eager;
+                let (tag, from) = (message.tag, message.from);
+                if let Some(reference) = &mut self.reference {
+                    reference.arrived(at, id, tag, from);
+                }
+            }
+            Note::ReadBegan { at, from, ordinal, tick } => {
+                if let Some(id) = self.sent_as(at, from, ordinal) {
+                    let message = &mut self.messages[id as usize];
+                    message.began = message.began.min(tick);
+                }
+            }
+            Note::ReadEnded { at, from, ordinal, outcome } => {
+                let id = self.sent_as(at, from, ordinal);
+                if let ReadOutcome::Failed(errno) = outcome {
+                    self.failures.push(id.unwrap_or(NONE));
+                    debug_assert_eq!(errno, i32::try_from(self.failures.len()).unwrap_or(0));
+                    id.into_iter().for_each(|id| self.messages[id as usize].failed = errno);
+                }
+                if outcome == ReadOutcome::PeerDown {
+                    id.into_iter().for_each(|id| self.messages[id as usize].read_down = true);
+                }
+            }
+            Note::Down { at, from, tick } => {
+                self.pair(at, from).down = tick;
+                let Oracle { reference, messages, .. } = self;
+                if let Some(reference) = reference {
+                    reference.down(at, from, |id| messages[id as usize].eager);
+                }
+            }
+        }
+    }
+
+    /// Which message an envelope names.
+    pub(crate) fn identify(&self, at: u32, from: u32, status: &Status) -> Result<u32, Violation> {
+        let plain = || {
+            let pair = self.sides.get(at as usize)?.pairs.get(from as usize)?;
+            let slot = usize::try_from(status.length).ok()? % PLAIN;
+            Some(pair.plain[slot]).filter(|&id| id != NONE)
+        };
+        let id = status.immediate.or_else(plain).unwrap_or(NONE);
+        let Some(message) = self.messages.get(id as usize) else {
+            let what = format!("n{at}: a message that was never sent: {status:?}");
+            return Err(Violation::new(Rule::Mismatch, what));
+        };
+        let is_of = message.from == from && message.to == at;
+        ensure!(is_of, Mismatch, "n{at}: m{id} does not belong here: {status:?} from n{from}");
+        self.is_described(id, status)?;
+        Ok(id)
+    }
+
+    /// Whether an envelope is that of a message.
+    pub(crate) fn is_told(&self, id: u32, from: u32, status: &Status) -> Verdict {
+        let is_of = self.messages[id as usize].from == from;
+        ensure!(is_of, Status, "m{id} was told to come from n{from}");
+        self.is_described(id, status)
+    }
+
+    /// Whether the completion of a send describes it.
+    pub(crate) fn is_sent(&self, id: u32, to: u32, status: &Status) -> Verdict {
+        let is_to = self.messages[id as usize].to == to && !status.truncated;
+        ensure!(is_to, Status, "m{id} was sent to n{to}: {status:?}");
+        self.is_described(id, status)
+    }
+
+    fn is_described(&self, id: u32, status: &Status) -> Verdict {
+        let message = &self.messages[id as usize];
+        let immediate = message.immediate.then_some(id);
+        let facts = (message.tag, u64::from(message.length), immediate);
+        let told = (status.tag.0, status.length, status.immediate);
+        ensure!(facts == told, Status, "m{id} is {message:?}, and was told as {status:?}");
+        Ok(())
+    }
+
+    /// Whether a held message may turn out to be lost.
+    pub(crate) fn may_lose(&self, id: u32) -> bool {
+        let message = &self.messages[id as usize];
+        let pair = &self.sides[message.to as usize].pairs[message.from as usize];
+        pair.down != NEVER && !message.eager
+    }
+
+    /// The worker is gone: nothing is asked of it any more.
+    pub(crate) fn gone(&mut self, node: u32) {
+        let side = self.side(node);
+        side.is_gone = true;
+        side.waiting.clear();
+        if let Some(reference) = &mut self.reference {
+            reference.gone(node);
+        }
+    }
+
+    fn take_off(&mut self, id: u32) {
+        let Message { to, from, immediate, length, .. } = self.messages[id as usize];
+        let pair = self.pair(to, from);
+        if let Ok(at) = pair.untaken.binary_search_by_key(&id, |&(_, id)| id) {
+            pair.untaken.remove(at);
+        }
+        if !immediate {
+            pair.plain[length as usize % PLAIN] = NONE;
+        }
+    }
+}
+
+impl Oracle {
+    /// Whether nobody has to take the message: it was lost when one of the two broke with the other, or
+    /// its bytes were with a sender that is down.
+    fn may_be_missing(&self, id: u32) -> bool {
+        let Message { from, to, arrived, eager, .. } = self.messages[id as usize];
+        let down = |at: u32, of: u32| {
+            let side = self.sides.get(at as usize)?;
+            side.pairs.get(of as usize).map(|pair| pair.down)
+        };
+        let down_at_receiver = down(to, from).unwrap_or(NEVER);
+        let is_sender_gone = self.sides.get(from as usize).is_some_and(|side| side.is_gone)
+            || down(from, to).is_some_and(|down| down != NEVER);
+        let never_left = arrived == NEVER && is_sender_gone;
+        never_left || (down_at_receiver != NEVER && (arrived > down_at_receiver || !eager))
+    }
+
+    fn checks_done(&self) -> Verdict {
+        match &self.reference {
+            Some(reference) => reference.is_empty_of_receives(),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The bytes of messages: a function of the message's number, cheap to write and to check.
+
+use tagmatch_hw::Buffer;
+
+use crate::rng::mix;
+
+/// What a buffer of a receive holds before anything is received.
+const EMPTY: u8 = 0xee;
+/// How far behind a message a large buffer is looked at, at either end.
+const EDGE: usize = 128;
+/// Spare vectors that are kept.
+const SPARE_MAX: usize = 256;
+
+/// Vectors to be used again: allocation would cost more than most operations do.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    spare: Vec<Vec<u8>>,
+    /// Look at every byte behind a message, not only at the edges.
+    pub(crate) thorough: bool,
+}
+
+impl Buffers {
+    /// The payload of a message.
+    pub(crate) fn payload(&mut self, message: u32, length: u32) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(length as usize, 0);
+        let mut word = first_word(message);
+        let mut words = bytes.chunks_exact_mut(8);
+        for chunk in &mut words {
+            chunk.copy_from_slice(&word.to_le_bytes());
+            word = next_word(word);
+        }
+        let rest = words.into_remainder();
+        rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
+        bytes
+    }
+
+    /// A buffer to receive into.
+    pub(crate) fn room(&mut self, length: u32) -> Buffer {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(length as usize, EMPTY);
+        bytes.into()
+    }
+
+    /// Whether the buffer begins with as much of the message as fits, and holds nothing else.
+    pub(crate) fn holds(&self, buffer: &[u8], message: u32, length: u32) -> bool {
+        let fits = buffer.len().min(length as usize);
+        let (begin, behind) = buffer.split_at(fits);
+        let is_empty = |bytes: &[u8]| bytes.iter().all(|&b| b == EMPTY);
+        is_payload(begin, message)
+            && if self.thorough || behind.len() <= 2 * EDGE {
+                is_empty(behind)
+            } else {
+                is_empty(&behind[..EDGE]) && is_empty(&behind[behind.len() - EDGE..])
+            }
+    }
+
+    /// Whether nothing was received into a buffer.
+    pub(crate) fn is_untouched(&self, buffer: &[u8]) -> bool {
+        self.holds(buffer, 0, 0)
+    }
+
+    /// Gives a buffer back. Its old contents are spoilt: whoever still reads them is found out.
+    pub(crate) fn recycle(&mut self, buffer: Buffer) {
+        if self.spare.len() < SPARE_MAX && buffer.is_writable() {
+            self.spare.push(buffer.into_vec());
+        }
+    }
+}
+
+/// Whether these are the first bytes of a message.
+pub(crate) fn is_payload(bytes: &[u8], message: u32) -> bool {
+    let mut word = first_word(message);
+    let mut same = true;
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    for chunk in words {
+        same &= chunk == word.to_le_bytes();
+        word = next_word(word);
+    }
+    same && rest == &word.to_le_bytes()[..rest.len()]
+}
+
+fn first_word(message: u32) -> u64 {
+    mix(u64::from(message) + 1)
+}
+
+fn next_word(word: u64) -> u64 {
+    word.wrapping_add(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wrong_byte_is_seen() {
+        let mut buffers = Buffers::default();
+        for length in [0, 1, 7, 8, 9, 40] {
+            let payload = buffers.payload(5, length);
+            let mut room = vec![EMPTY; 60];
+            room[..payload.len()].copy_from_slice(&payload);
+            assert!(buffers.holds(&room, 5, length));
+            assert!(length == 0 || !buffers.holds(&room, 6, length));
+            for at in 0..room.len() {
+                room[at] ^= 1;
+                assert!(!buffers.holds(&room, 5, length), "byte {at} of {length}");
+                room[at] ^= 1;
+            }
+            assert!(buffers.holds(&payload[..payload.len() / 2], 5, length));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What kind of trouble a run looks for, and the settings that one seed makes of it.
+
+use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+use tagmatch_soft::TagLayout;
+
+use crate::rng::{Rng, mix};
+use crate::wire::WireConfig;
+
+/// How often a program does what, in parts of the sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    /// Sends of all modes.
+    pub send: u32,
+    /// Receives of all patterns.
+    pub receive: u32,
+    /// Turns of taking events.
+    pub work: u32,
+    /// Probes.
+    pub probe: u32,
+    /// Matched probes.
+    pub matched_probe: u32,
+    /// Receives of matched messages.
+    pub receive_message: u32,
+    /// Discards of matched messages.
+    pub discard: u32,
+    /// Cancels of receives.
+    pub cancel: u32,
+    /// Requests that are dropped while they are under way.
+    pub detach: u32,
+    /// READs that fail.
+    pub fail_read: u32,
+    /// Workers that do nothing for a while.
+    pub stall: u32,
+    /// Workers that end, by themselves or suddenly.
+    pub kill: u32,
+    /// Workers that come back under a new identity.
+    pub revive: u32,
+    /// Workers that break with a peer.
+    pub disconnect: u32,
+    /// Points at which all comes to rest and is checked as a whole.
+    pub rest: u32,
+}
+
+/// A range, both ends included, from which each seed draws.
+pub type Range = (u32, u32);
+
+/// A kind of run. All that is drawn is a function of the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// As `--profile` names it.
+    pub name: &'static str,
+    /// What it is for, in one line.
+    pub about: &'static str,
+    /// Workers.
+    pub workers: Range,
+    /// What programs do.
+    pub weights: Weights,
+    /// Different tags per context and sender.
+    pub tags: Range,
+    /// Exotic masks, beside those that a tag layout makes.
+    pub masks: Range,
+    /// Receives, of 1000, that look at an exotic mask.
+    pub exotic_per_mille: u32,
+    /// Messages of one sender to one receiver that may be without a receive; receives that a worker
+    /// may have posted. Bounds the cost of a check.
+    pub waiting_max: Range,
+    /// Largest eager payload in bytes; receivers announce between half of it and all of it.
+    pub eager_max: Range,
+    /// Largest message in bytes.
+    pub length_max: Range,
+    /// Messages, of 1000, that are longer than what is eager.
+    pub long_per_mille: u32,
+    /// Messages that one way holds.
+    pub capacity: Range,
+    /// Ticks that a message or a READ takes at most; a tick is a call or a look at the wire.
+    pub delay_max: Range,
+    /// Messages, of 1000, that are delayed at all.
+    pub delayed_per_mille: u32,
+    /// Sends, of 1000, that find the way full although it isn't.
+    pub refused_per_mille: u32,
+    /// Runs, of 1000, whose credits are tiny.
+    pub tiny_credit_per_mille: u32,
+    /// Sends that may wait for their FIN at once.
+    pub operations_max: Range,
+    /// Buffers that may be exposed at once.
+    pub exposures_max: Range,
+}
+
+const WEIGHTS: Weights = Weights {
+    send: 260,
+    receive: 250,
+    work: 380,
+    probe: 15,
+    matched_probe: 20,
+    receive_message: 16,
+    discard: 5,
+    cancel: 15,
+    detach: 4,
+    fail_read: 1,
+    stall: 3,
+    kill: 0,
+    revive: 0,
+    disconnect: 0,
+    rest: 1,
+};
+
+const MIXED: Profile = Profile {
+    name: "mixed",
+    about: "some of everything",
+    workers: (2, 5),
+    weights: WEIGHTS,
+    tags: (1, 6),
+    masks: (1, 6),
+    exotic_per_mille: 80,
+    waiting_max: (8, 32),
+    eager_max: (48, 512),
+    length_max: (600, 4096),
+    long_per_mille: 60,
+    capacity: (2, 32),
+    delay_max: (0, 40),
+    delayed_per_mille: 150,
+    refused_per_mille: 10,
+    tiny_credit_per_mille: 150,
+    operations_max: (4, 4096),
+    exposures_max: (4, 4096),
+};
+
+/// All profiles. Each is run by `ci/soak`.
+pub const PROFILES: [Profile; 6] = [
+    MIXED,
+    Profile {
+        name: "wild",
+        about: "few tags, most receives with wildcards, exotic masks, many cancels",
+        weights: Weights {
+            cancel: 40,
+            probe: 30,
+            matched_probe: 40,
+            receive_message: 30,
+            ..WEIGHTS
+        },
+        tags: (1, 2),
+        masks: (4, 12),
+        exotic_per_mille: 350,
+        ..MIXED
+    },
+    Profile {
+        name: "deep",
+        about: "long lists, more mask classes than are indexed",
+        workers: (2, 3),
+        weights: Weights { work: 300, cancel: 6, rest: 0, ..WEIGHTS },
+        tags: (4, 40),
+        masks: (20, 60),
+        exotic_per_mille: 500,
+        waiting_max: (60, 200),
+        ..MIXED
+    },
+    Profile {
+        name: "starved",
+        about: "tiny credits, ways that hold one or two messages, few operations",
+        weights: Weights { stall: 8, ..WEIGHTS },
+        capacity: (1, 2),
+        refused_per_mille: 150,
+        tiny_credit_per_mille: 1000,
+        operations_max: (1, 4),
+        exposures_max: (1, 3),
+        ..MIXED
+    },
+    Profile {
+        name: "large",
+        about: "large and synchronous messages, truncation, failing READs",
+        weights: Weights { fail_read: 10, ..WEIGHTS },
+        length_max: (2000, 32_768),
+        long_per_mille: 450,
+        ..MIXED
+    },
+    Profile {
+        name: "deaths",
+        about: "workers that stall, break with each other, end, die and come back as others",
+        workers: (3, 6),
+        weights: Weights {
+            stall: 6,
+            kill: 3,
+            revive: 25,
+            disconnect: 2,
+            fail_read: 2,
+            detach: 8,
+            rest: 2,
+            ..WEIGHTS
+        },
+        long_per_mille: 200,
+        ..MIXED
+    },
+];
+
+impl Profile {
+    /// The profile of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Profile> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+}
+
+/// What one seed makes of a profile.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Workers at the start.
+    pub workers: u32,
+    /// Different tags per context and sender.
+    pub tags: u32,
+    /// Exotic masks.
+    pub masks: Vec<u64>,
+    /// See [`Profile::waiting_max`].
+    pub waiting_max: u32,
+    /// Largest message in bytes.
+    pub length_max: u32,
+    /// Settings of all engines but for their seed.
+    pub engine: EngineConfig,
+    /// Settings of the wires.
+    pub wire: WireConfig,
+}
+
+/// Bits of a tag that exotic masks look at: contexts, senders and tags as programs use them.
+const USED_BITS: u64 = 0x0001_0000_0700_003f;
+
+impl Setup {
+    /// Draws the settings. `workers` overrides the profile's.
+    #[must_use]
+    pub fn new(profile: &Profile, seed: u64, workers: Option<u32>) -> Self {
+        let mut rng = Rng::new(seed, 1);
+        let rng = &mut rng;
+        let drawn = rng.between(profile.workers);
+        let count = rng.between(profile.masks);
+        // Most look at few bits, or they would never match.
+        let masks = (0..count)
+            .map(|_| if rng.per_mille(700) { rng.next() & rng.next() } else { rng.next() } & USED_BITS)
+            .collect();
+        let eager_max = rng.between(profile.eager_max);
+        Setup {
+            workers: workers.unwrap_or(drawn),
+            tags: rng.between(profile.tags),
+            masks,
+            waiting_max: rng.between(profile.waiting_max),
+            length_max: rng.between(profile.length_max),
+            engine: EngineConfig {
+                nic_threshold: 0,
+                source_bits: TagLayout::MPI.source_mask(),
+                eager_max: eager_max as usize,
+                operations_max: rng.between(profile.operations_max),
+                credit: credit(profile, rng),
+                seed: mix(seed),
+            },
+            wire: WireConfig {
+                message_max: eager_max + 16,
+                capacity: rng.between(profile.capacity),
+                delay_max: rng.between(profile.delay_max),
+                delayed_per_mille: profile.delayed_per_mille,
+                refused_per_mille: profile.refused_per_mille,
+                exposures_max: rng.between(profile.exposures_max),
+                seed: mix(seed ^ 0x77),
+            },
+        }
+    }
+}
+
+fn credit(profile: &Profile, rng: &mut Rng) -> CreditConfig {
+    let amount =
+        |messages: u32, bytes: u32| Amount { messages: messages.into(), bytes: bytes.into() };
+    if rng.per_mille(profile.tiny_credit_per_mille) {
+        let pool = amount(rng.below(40), rng.below(2000));
+        let first = amount(rng.below(6), rng.below(300));
+        return CreditConfig { pool, first, peer_max: amount(rng.below(20), rng.below(1000)) };
+    }
+    CreditConfig {
+        pool: amount(4096, 1 << 20),
+        first: amount(64, 16 * 1024),
+        peer_max: amount(1024, 1 << 18),
+    }
+}

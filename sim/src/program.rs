@@ -1,0 +1,259 @@
+//! Programs: what the callers of all workers do, step by step.
+//!
+//! A step never refers to a result of another one: "cancel the third of what is posted". So a program
+//! from which steps were taken is a program still, and that is how one that fails is made small.
+
+use std::fmt;
+
+use tagmatch_fallback::SendMode;
+use tagmatch_soft::{TagLayout, TagMask};
+
+use crate::profile::{Profile, Setup};
+use crate::rng::Rng;
+
+/// What a receive or a probe asks for, before peers have numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Bits asked for.
+    pub tag: u64,
+    /// Bits looked at.
+    pub mask: u64,
+    /// The worker that is named as the source, apart from the tag.
+    pub source: Option<u8>,
+}
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By a request.
+    Send(SendMode),
+    /// As a copy, without one.
+    Inject,
+}
+
+/// One step. Workers go by their place, whoever has it at the time; `which` counts modulo what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields say what they are")]
+pub enum Op {
+    /// Send a message; its payload is a function of its number.
+    Send { from: u8, to: u8, tag: u64, length: u32, mode: Mode, immediate: bool },
+    /// Post a receive with so many bytes of room.
+    Receive { at: u8, ask: Ask, room: u32 },
+    /// Probe.
+    Probe { at: u8, ask: Ask },
+    /// Probe, and take the message.
+    MatchedProbe { at: u8, ask: Ask },
+    /// Receive a message that a matched probe took.
+    ReceiveMessage { at: u8, which: u8, room: u32 },
+    /// Drop such a message.
+    Discard { at: u8, which: u8 },
+    /// Cancel a request.
+    Cancel { at: u8, which: u8 },
+    /// Let go of a request.
+    Detach { at: u8, which: u8 },
+    /// Take so many events at most; `until` stops at the end of a request.
+    Work { at: u8, events: u8, until: Option<u8> },
+    /// The next READ of this worker fails.
+    FailRead { at: u8 },
+    /// The worker takes no events for so many steps.
+    Stall { at: u8, steps: u8 },
+    /// The worker ends: orderly, or as if its process were killed.
+    Kill { at: u8, orderly: bool },
+    /// If the place is empty, another worker takes it.
+    Revive { at: u8 },
+    /// The worker breaks with another.
+    Disconnect { at: u8, with: u8 },
+    /// Everything that can happen by itself happens; then the whole is checked.
+    Rest,
+}
+
+impl Op {
+    /// The worker that acts, if one does.
+    #[must_use]
+    pub fn actor(&self) -> Option<u8> {
+        match *self {
+            Op::Send { from: at, .. }
+            | Op::Receive { at, .. }
+            | Op::Probe { at, .. }
+            | Op::MatchedProbe { at, .. }
+            | Op::ReceiveMessage { at, .. }
+            | Op::Discard { at, .. }
+            | Op::Cancel { at, .. }
+            | Op::Detach { at, .. }
+            | Op::Work { at, .. }
+            | Op::FailRead { at }
+            | Op::Stall { at, .. }
+            | Op::Kill { at, .. }
+            | Op::Revive { at }
+            | Op::Disconnect { at, .. } => Some(at),
+            Op::Rest => None,
+        }
+    }
+
+    /// Whether the step has to do with this worker.
+    #[must_use]
+    pub fn concerns(&self, worker: u8) -> bool {
+        let other = match *self {
+            Op::Send { to, .. } => Some(to),
+            Op::Disconnect { with, .. } => Some(with),
+            Op::Receive { ask, .. } | Op::Probe { ask, .. } | Op::MatchedProbe { ask, .. } => {
+                ask.source
+            }
+            _ => None,
+        };
+        self.actor() == Some(worker) || other == Some(worker)
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tag {:#x} mask ", self.tag)?;
+        match TagMask(self.mask) {
+            TagMask::EXACT => f.write_str("exact")?,
+            TagMask::ANY => f.write_str("any")?,
+            TagMask(mask) => write!(f, "{mask:#x}")?,
+        }
+        self.source.map_or(Ok(()), |source| write!(f, " from w{source}"))
+    }
+}
+
+/// Draws programs.
+#[derive(Debug)]
+pub(crate) struct Generator<'a> {
+    setup: &'a Setup,
+    profile: &'a Profile,
+    rng: Rng,
+    /// Running sums of the weights.
+    sums: [u32; 15],
+}
+
+impl<'a> Generator<'a> {
+    pub(crate) fn new(profile: &'a Profile, setup: &'a Setup, seed: u64) -> Self {
+        let w = &profile.weights;
+        let mut sums = [
+            w.send,
+            w.receive,
+            w.work,
+            w.probe,
+            w.matched_probe,
+            w.receive_message,
+            w.discard,
+            w.cancel,
+            w.detach,
+            w.fail_read,
+            w.stall,
+            w.kill,
+            w.revive,
+            w.disconnect,
+            w.rest,
+        ];
+        let mut sum = 0;
+        for weight in &mut sums {
+            sum += *weight;
+            *weight = sum;
+        }
+        Generator { setup, profile, rng: Rng::new(seed, 2), sums }
+    }
+
+    pub(crate) fn program(&mut self, steps: u32) -> Vec<Op> {
+        (0..steps).map(|_| self.op()).collect()
+    }
+
+    fn op(&mut self) -> Op {
+        let at = self.worker();
+        let which = self.small();
+        let drawn = self.rng.below(self.sums[self.sums.len() - 1]);
+        match self.sums.iter().take_while(|&&sum| sum <= drawn).count() {
+            0 => self.send(at),
+            1 => Op::Receive { at, ask: self.ask(), room: self.length() },
+            2 => {
+                let events = self.rng.pick(&[1, 1, 2, 4, 8, 64]);
+                let until = self.rng.per_mille(150).then_some(which);
+                Op::Work { at, events, until }
+            }
+            3 => Op::Probe { at, ask: self.ask() },
+            4 => Op::MatchedProbe { at, ask: self.ask() },
+            5 => Op::ReceiveMessage { at, which, room: self.length() },
+            6 => Op::Discard { at, which },
+            7 => Op::Cancel { at, which },
+            8 => Op::Detach { at, which },
+            9 => Op::FailRead { at },
+            10 => Op::Stall { at, steps: self.small() },
+            11 => Op::Kill { at, orderly: self.rng.per_mille(400) },
+            12 => Op::Revive { at },
+            13 => Op::Disconnect { at, with: self.worker() },
+            _ => Op::Rest,
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 200 workers")]
+    fn worker(&mut self) -> u8 {
+        self.rng.below(self.setup.workers) as u8
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+    fn small(&mut self) -> u8 {
+        self.rng.below(256) as u8
+    }
+
+    fn send(&mut self, from: u8) -> Op {
+        // A few to oneself; else all peers alike.
+        let to = if self.rng.per_mille(60) { from } else { self.worker() };
+        let tag = self.tag(from);
+        let length = self.length();
+        let mode = self.rng.pick(&[
+            Mode::Inject,
+            Mode::Send(SendMode::Standard),
+            Mode::Send(SendMode::Standard),
+            Mode::Send(SendMode::Standard),
+            Mode::Send(SendMode::Synchronous),
+            Mode::Send(SendMode::Delivered),
+        ]);
+        Op::Send { from, to, tag, length, mode, immediate: self.rng.per_mille(700) }
+    }
+
+    fn tag(&mut self, source: u8) -> u64 {
+        // As in `TagLayout::MPI`, whose fields these fit.
+        let context = u64::from(self.rng.below(2));
+        let tag = u64::from(self.rng.below(self.setup.tags));
+        (context << 48) | (u64::from(source) << 24) | tag
+    }
+
+    fn ask(&mut self) -> Ask {
+        let source = self.worker();
+        let tag = self.tag(source);
+        let layout = TagLayout::MPI;
+        let (any_source, any_tag) = (!layout.source_mask().0, !layout.tag_mask().0);
+        let named = self.rng.per_mille(120).then_some(source);
+        let mask = if self.rng.per_mille(self.profile.exotic_per_mille) {
+            self.rng.pick(&self.setup.masks)
+        } else {
+            self.rng.pick(&[
+                TagMask::EXACT.0,
+                TagMask::EXACT.0,
+                any_source,
+                any_source,
+                any_tag,
+                any_source & any_tag,
+                TagMask::ANY.0,
+            ])
+        };
+        Ask { tag, mask, source: named }
+    }
+
+    fn length(&mut self) -> u32 {
+        let eager_max = u32::try_from(self.setup.engine.eager_max).unwrap_or(u32::MAX);
+        let length_max = self.setup.length_max;
+        if self.rng.per_mille(self.profile.long_per_mille) {
+            return self.rng.between((eager_max.min(length_max), length_max));
+        }
+        match self.rng.below(8) {
+            0 => 0,
+            1..=4 => self.rng.below(49),
+            5 => eager_max / 2 + self.rng.below(3),
+            6 => (eager_max - 1) + self.rng.below(3),
+            _ => self.rng.below(eager_max + 1),
+        }
+        .min(length_max)
+    }
+}

@@ -1,0 +1,99 @@
+//! One run: a plan, a program, a verdict.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::adapter::Adapter;
+use crate::profile::{Profile, Setup};
+use crate::program::{Generator, Op};
+use crate::violation::{Rule, Verdict, Violation};
+use crate::wire::Sabotage;
+use crate::world::{Counts, World};
+
+/// Every so many seeds, the whole history is checked a second time, pair by pair.
+pub const THOROUGH_EVERY: u64 = 1000;
+
+/// Everything that decides a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed of everything.
+    pub seed: u64,
+    /// The settings, which the seed drew.
+    pub setup: Setup,
+    /// What the workers do.
+    pub program: Vec<Op>,
+    /// A promise that the wires break.
+    pub sabotage: Option<Sabotage>,
+    /// Check the whole history a second time at the end.
+    pub thorough: bool,
+}
+
+impl Plan {
+    /// The plan that a seed makes of a profile. `workers` overrides what the seed would draw.
+    ///
+    /// ```
+    /// use tagmatch_sim::{Bare, Plan, Profile};
+    /// let profile = Profile::named("mixed").ok_or("no such profile")?;
+    /// let plan = Plan::new(profile, 7, 1000, None);
+    /// let first = plan.run(&Bare, false);
+    /// assert_eq!(first.violation, None);
+    /// assert_eq!(first.digest, plan.run(&Bare, false).digest);
+    /// # Ok::<(), &str>(())
+    /// ```
+    #[must_use]
+    pub fn new(profile: &Profile, seed: u64, steps: u32, workers: Option<u32>) -> Self {
+        let setup = Setup::new(profile, seed, workers);
+        let program = Generator::new(profile, &setup, seed).program(steps);
+        let thorough = seed.is_multiple_of(THOROUGH_EVERY);
+        Plan { seed, setup, program, sabotage: None, thorough }
+    }
+
+    /// Runs it. `keeps_lines`: the report has the history in words.
+    pub fn run<A: Adapter>(&self, adapter: &A, keeps_lines: bool) -> Report {
+        let Plan { setup, seed, sabotage, .. } = self;
+        let mut world = match World::new(setup, adapter, *seed, *sabotage, keeps_lines) {
+            Ok(world) => world,
+            Err(violation) => return Report { violation: Some(violation), ..Report::default() },
+        };
+        let mut steps = 0;
+        let verdict = catch_unwind(AssertUnwindSafe(|| self.play(&mut world, &mut steps)));
+        let violation = match verdict {
+            Ok(verdict) => verdict.err(),
+            Err(panic) => Some(Violation::new(Rule::Panic, words_of(panic.as_ref()))),
+        };
+        let counts = world.counts;
+        let digest = world.history.digest;
+        let lines = world.history.lines.take().unwrap_or_default();
+        Report { violation, steps, counts, digest, lines }
+    }
+
+    fn play<A: Adapter>(&self, world: &mut World<'_, A>, steps: &mut usize) -> Verdict {
+        if self.thorough {
+            world.be_thorough();
+        }
+        for op in &self.program {
+            *steps += 1;
+            world.step(op)?;
+        }
+        world.finish(self.thorough)
+    }
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words").to_owned()
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was wrong, if anything was.
+    pub violation: Option<Violation>,
+    /// Steps of the program that were made.
+    pub steps: usize,
+    /// How much was done.
+    pub counts: Counts,
+    /// The history as a number: equal for equal plans, or something is not deterministic.
+    pub digest: u64,
+    /// The history in words, if it was asked for.
+    pub lines: Vec<String>,
+}

@@ -1,0 +1,14 @@
+//! Simulated wires: a [`Device`] whose every delay, refusal and failure comes from a seed.
+//!
+//! [`Device`]: tagmatch_hw::Device
+
+mod device;
+mod net;
+mod sabotage;
+
+pub use device::Wire;
+pub(crate) use device::address;
+pub use net::{Net, WireConfig};
+pub use sabotage::Sabotage;
+
+pub(crate) use net::{Note, ReadOutcome};

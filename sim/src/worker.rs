@@ -1,0 +1,126 @@
+//! One worker and its owner's notes: which requests are under way, which messages are held.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use tagmatch_fallback::{Engine, MessageId, RequestId};
+use tagmatch_hw::{Device, PeerId};
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A receive, by number.
+    Receive(u32),
+    /// The receive of a message that a matched probe took.
+    Message(u32),
+    /// A send of a message.
+    Send(u32),
+}
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct Worker<D: Device> {
+    /// None: it has ended.
+    pub(crate) engine: Option<Engine<D>>,
+    pub(crate) node: u32,
+    /// Workers that it has connected to.
+    pub(crate) met: Vec<(u32, PeerId)>,
+    pub(crate) requests: Requests,
+    /// Messages that matched probes took.
+    pub(crate) held: Vec<(MessageId, u32)>,
+    /// Requests of which nobody is told that they are over.
+    pub(crate) unwatched: Vec<RequestId>,
+    /// Requests that are over, whose owner looks later.
+    pub(crate) late: Vec<RequestId>,
+    /// Takes no events before this step.
+    pub(crate) stalled: u32,
+}
+
+impl<D: Device> Worker<D> {
+    pub(crate) fn new(engine: Engine<D>, node: u32) -> Self {
+        Worker {
+            engine: Some(engine),
+            node,
+            met: vec![],
+            requests: Requests::default(),
+            held: vec![],
+            unwatched: vec![],
+            late: vec![],
+            stalled: 0,
+        }
+    }
+
+    /// Nothing is known of any request any more.
+    pub(crate) fn forget(&mut self) {
+        self.requests = Requests::default();
+        self.held.clear();
+        self.unwatched.clear();
+        self.late.clear();
+    }
+}
+
+/// Requests under way, to be found by name and by place.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    by_name: HashMap<RequestId, (What, usize), BuildHasherDefault<Mixer>>,
+    order: Vec<RequestId>,
+    receives: usize,
+}
+
+impl Requests {
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn receives(&self) -> usize {
+        self.receives
+    }
+
+    pub(crate) fn insert(&mut self, request: RequestId, what: What) -> bool {
+        self.receives += usize::from(matches!(what, What::Receive(_)));
+        self.order.push(request);
+        self.by_name.insert(request, (what, self.order.len() - 1)).is_none()
+    }
+
+    pub(crate) fn remove(&mut self, request: RequestId) -> Option<What> {
+        let (what, place) = self.by_name.remove(&request)?;
+        self.order.swap_remove(place);
+        if let Some(moved) = self.order.get(place).and_then(|moved| self.by_name.get_mut(moved)) {
+            moved.1 = place;
+        }
+        self.receives -= usize::from(matches!(what, What::Receive(_)));
+        Some(what)
+    }
+
+    pub(crate) fn what(&self, request: RequestId) -> Option<What> {
+        self.by_name.get(&request).map(|&(what, _)| what)
+    }
+
+    /// One of them.
+    pub(crate) fn pick(&self, which: u8) -> Option<RequestId> {
+        let count = self.order.len();
+        (count > 0).then(|| self.order[usize::from(which) % count])
+    }
+
+    pub(crate) fn all(&self) -> Vec<RequestId> {
+        self.order.clone()
+    }
+}
+
+/// Hashes the two numbers of a request's name. Nothing here is hostile, and no order depends on it.
+#[derive(Debug, Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.0 = (self.0.rotate_left(20) ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}

@@ -1,0 +1,268 @@
+//! The calls that a program makes.
+
+use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::Tag;
+
+use super::World;
+use crate::adapter::Adapter;
+use crate::oracle::NONE;
+use crate::program::{Ask, Mode};
+use crate::violation::{Verdict, ensure};
+use crate::worker::What;
+
+impl<A: Adapter> World<'_, A> {
+    pub(super) fn send(
+        &mut self,
+        at: usize,
+        to: usize,
+        tag: u64,
+        length: u32,
+        mode: Mode,
+        immediate: bool,
+    ) -> Verdict {
+        let Some(target) = self.workers.get(to).map(|worker| worker.node) else { return Ok(()) };
+        let from = self.workers[at].node;
+        if self.oracle.untaken(target, from) >= self.setup.waiting_max as usize {
+            return Ok(());
+        }
+        let Some(peer) = self.connect(at, target) else { return Ok(()) };
+        let message = self.oracle.next_message();
+        let immediate = immediate || !self.oracle.may_be_plain(target, from, length);
+        let payload = self.buffers.payload(message, length);
+        self.history.line(|| format!("    m{message} n{from} -> n{target} tag {tag:#x}"));
+        self.history.fact(u64::from(message), 2 << 40 | u64::from(target));
+        self.counts.calls += 1;
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        let word = immediate.then_some(message);
+        let ended = match mode {
+            Mode::Inject => {
+                let result = engine.inject(peer, Tag(tag), word, &payload);
+                self.buffers.recycle(payload.into());
+                result.map(|()| None)
+            }
+            Mode::Send(mode) => match engine.send(peer, Tag(tag), word, payload.into(), mode) {
+                Started::Sent(buffer) => {
+                    let early = mode != SendMode::Standard;
+                    ensure!(!early, TooEarly, "m{message}, sent {mode:?}, is over at once");
+                    self.returned(message, length, &buffer)?;
+                    self.buffers.recycle(buffer);
+                    Ok(None)
+                }
+                Started::Pending(request) => Ok(Some(request)),
+                Started::Refused(refused) => Err(refused.fault),
+            },
+        };
+        match ended {
+            Ok(request) => {
+                self.oracle.sent((from, target), tag, length, immediate, mode);
+                request.map_or(Ok(()), |request| self.begun(at, request, What::Send(message)))
+            }
+            Err(fault) => self.refused_by(at, peer, fault),
+        }
+    }
+
+    /// The buffer of a send comes back as it was.
+    pub(super) fn returned(&self, message: u32, length: u32, buffer: &Buffer) -> Verdict {
+        let is_same =
+            buffer.len() == length as usize && self.buffers.holds(buffer, message, length);
+        ensure!(is_same, Payload, "the send of m{message} gave back another buffer");
+        Ok(())
+    }
+
+    /// An operation was refused: its peer has to be down.
+    fn refused_by(&mut self, at: usize, peer: PeerId, fault: Fault) -> Verdict {
+        let node = self.workers[at].node;
+        match fault {
+            Fault::PeerDown { peer: down, fault } if down == peer => {
+                Self::is_honest(fault)?;
+                self.history.fact(u64::from(node), 3 << 40 | u64::from(peer.0));
+                Ok(())
+            }
+            other => {
+                ensure!(false, Fault, "n{node}: refused: {other}");
+                Ok(())
+            }
+        }
+    }
+
+    /// A request is in the engine's table.
+    pub(super) fn begun(&mut self, at: usize, request: RequestId, what: What) -> Verdict {
+        self.hear()?;
+        let worker = &mut self.workers[at];
+        let is_new = worker.requests.insert(request, what);
+        ensure!(is_new, Twice, "n{}: two requests of one name, {what:?}", worker.node);
+        let Some(engine) = &mut worker.engine else { return Ok(()) };
+        if engine.is_done(request) {
+            if self.rng.per_mille(40) {
+                worker.late.push(request);
+                return Ok(());
+            }
+            return self.take(at, &[request]);
+        }
+        if self.rng.per_mille(100) || !engine.watch(request) {
+            worker.unwatched.push(request);
+        }
+        Ok(())
+    }
+
+    pub(super) fn receive(&mut self, at: usize, ask: &Ask, room: u32) -> Verdict {
+        if self.workers[at].requests.receives() >= self.setup.waiting_max as usize {
+            return Ok(());
+        }
+        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let node = self.workers[at].node;
+        let now = self.net.borrow_mut().tick();
+        let receive = self.oracle.posting(node, wanted, now);
+        self.history.line(|| format!("    r{receive} n{node} {ask} at {now}"));
+        self.counts.calls += 1;
+        let buffer = self.buffers.room(room);
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        match engine.receive(pattern, buffer) {
+            Started::Pending(request) => self.begun(at, request, What::Receive(receive)),
+            Started::Sent(_) => {
+                ensure!(false, Fault, "r{receive} was taken for a send");
+                Ok(())
+            }
+            Started::Refused(refused) => {
+                let untouched = self.buffers.is_untouched(&refused.buffer);
+                ensure!(untouched, Payload, "r{receive} was refused, its buffer written");
+                let source = pattern.source().map_or(PeerId(u32::MAX), |source| PeerId(source.0));
+                self.oracle.refused(receive)?;
+                self.refused_by(at, source, refused.fault)
+            }
+        }
+    }
+
+    /// Which message a probe named.
+    fn found(&mut self, at: usize, status: Option<&Status>) -> Result<u32, crate::Violation> {
+        let Some(status) = status else { return Ok(NONE) };
+        ensure!(!status.truncated, Status, "a probe says truncated: {status:?}");
+        let from = self.node_of(at, status.source)?;
+        self.oracle.identify(self.workers[at].node, from, status)
+    }
+
+    pub(super) fn probe(&mut self, at: usize, ask: &Ask) -> Verdict {
+        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let now = self.net.borrow_mut().tick();
+        self.counts.calls += 1;
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        let status = engine.probe(&pattern);
+        let found = self.found(at, status.as_ref())?;
+        let node = self.workers[at].node;
+        self.history.fact(u64::from(found), 4 << 40);
+        self.history.line(|| format!("    n{node} {ask}: probe finds {found:?} at {now}"));
+        self.oracle.probed(node, wanted, found, false, now)
+    }
+
+    pub(super) fn matched_probe(&mut self, at: usize, ask: &Ask) -> Verdict {
+        if self.workers[at].held.len() >= self.setup.waiting_max as usize {
+            return Ok(());
+        }
+        let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
+        let now = self.net.borrow_mut().tick();
+        self.counts.calls += 1;
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        let taken = engine.matched_probe(&pattern);
+        let found = self.found(at, taken.as_ref().map(|(_, status)| status))?;
+        let node = self.workers[at].node;
+        self.history.fact(u64::from(found), 5 << 40);
+        self.history.line(|| format!("    n{node} {ask}: matched probe takes {found:?} at {now}"));
+        self.oracle.probed(node, wanted, found, true, now)?;
+        self.workers[at].held.extend(taken.map(|(id, _)| (id, found)));
+        Ok(())
+    }
+
+    /// One of the messages that matched probes took.
+    fn let_go(&mut self, at: usize, which: u8) -> Option<(MessageId, u32)> {
+        let held = &mut self.workers[at].held;
+        (!held.is_empty()).then(|| held.swap_remove(usize::from(which) % held.len()))
+    }
+
+    pub(super) fn receive_message(&mut self, at: usize, which: u8, room: u32) -> Verdict {
+        let Some((id, message)) = self.let_go(at, which) else { return Ok(()) };
+        self.history.line(|| format!("    receives m{message}"));
+        let buffer = self.buffers.room(room);
+        self.counts.calls += 1;
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        match engine.receive_message(id, buffer) {
+            Started::Pending(request) => self.begun(at, request, What::Message(message)),
+            Started::Sent(_) => {
+                ensure!(false, Fault, "m{message} was taken for a send");
+                Ok(())
+            }
+            Started::Refused(refused) => {
+                self.hear()?;
+                let from = self.oracle.message(message).from;
+                let excused = self.oracle.may_lose(message);
+                ensure!(excused, Fault, "m{message} is held, and n{from} not down");
+                let peer = self.net.borrow().peer_of(self.workers[at].node, from);
+                self.refused_by(at, PeerId(peer.unwrap_or(u32::MAX)), refused.fault)
+            }
+        }
+    }
+
+    pub(super) fn discard(&mut self, at: usize, which: u8) -> Verdict {
+        let Some((id, message)) = self.let_go(at, which) else { return Ok(()) };
+        self.history.line(|| format!("    discards m{message}"));
+        self.counts.calls += 1;
+        let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
+        let found = engine.discard_message(id);
+        ensure!(found, Lost, "m{message} is held, and can't be discarded");
+        let found = engine.discard_message(id);
+        ensure!(!found, Twice, "m{message} was discarded twice");
+        Ok(())
+    }
+
+    pub(super) fn cancel(&mut self, at: usize, which: u8) {
+        let Some(request) = self.workers[at].requests.pick(which) else { return };
+        self.cancel_request(at, request);
+    }
+
+    pub(super) fn cancel_request(&mut self, at: usize, request: RequestId) {
+        let now = self.net.borrow_mut().tick();
+        let worker = &mut self.workers[at];
+        if let Some(What::Receive(receive)) = worker.requests.what(request) {
+            self.oracle.cancelling(receive, now);
+            self.history.line(|| format!("    cancels r{receive} at {now}"));
+        }
+        self.counts.calls += 1;
+        if let Some(engine) = &mut worker.engine {
+            engine.cancel(request);
+        }
+    }
+
+    /// Drops a request. Not a receive that is over: which message it took would stay unknown.
+    pub(super) fn detach(&mut self, at: usize, which: u8) {
+        let worker = &mut self.workers[at];
+        let Some(request) = worker.requests.pick(which) else { return };
+        let Some(engine) = &mut worker.engine else { return };
+        let what = worker.requests.what(request);
+        if engine.is_done(request) && matches!(what, Some(What::Receive(_))) {
+            return;
+        }
+        self.counts.calls += 1;
+        engine.detach(request);
+        worker.requests.remove(request);
+        worker.unwatched.retain(|&other| other != request);
+        worker.late.retain(|&other| other != request);
+        self.history.line(|| format!("    drops {what:?}"));
+        if let Some(What::Receive(receive)) = what {
+            self.oracle.dropped(receive);
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, at: usize, with: usize) {
+        let Some(other) = self.workers.get(with).map(|worker| worker.node) else { return };
+        let node = self.workers[at].node;
+        if other == node {
+            return;
+        }
+        let Some(peer) = self.connect(at, other) else { return };
+        self.broken.push((node, other));
+        self.counts.calls += 1;
+        if let Some(engine) = &mut self.workers[at].engine {
+            engine.disconnect(peer);
+        }
+    }
+}

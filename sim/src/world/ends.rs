@@ -1,0 +1,184 @@
+//! What requests end with.
+
+use tagmatch_fallback::{Completion, Fault, RequestId, Status};
+use tagmatch_hw::Buffer;
+
+use super::World;
+use crate::adapter::Adapter;
+use crate::violation::{Rule, Verdict, Violation, ensure};
+use crate::worker::What;
+
+impl<A: Adapter> World<'_, A> {
+    /// Takes the results of requests that are over.
+    pub(super) fn take(&mut self, at: usize, over: &[RequestId]) -> Verdict {
+        let now = self.net.borrow_mut().tick();
+        let mut received = Vec::with_capacity(over.len());
+        let mut others = Vec::new();
+        for &request in over {
+            let (what, completion) = self.result(at, request)?;
+            match (what, completion.result) {
+                (What::Receive(receive), Ok(status)) => {
+                    let message = self.delivered(at, None, &status, completion.buffer)?;
+                    received.push((receive, message));
+                }
+                (what, result) => others.push((what, result, completion.buffer)),
+            }
+        }
+        self.counts.received += received.len() as u64;
+        self.oracle.received(&received, now)?;
+        for &(receive, message) in &received {
+            self.history.fact(u64::from(receive), 6 << 40 | u64::from(message));
+            self.history.line(|| format!("    r{receive} got m{message} at {now}"));
+        }
+        for (what, result, buffer) in others {
+            self.history.line(|| format!("    {what:?}: {result:?} at {now}"));
+            match what {
+                What::Receive(receive) => {
+                    let fault = result.err().unwrap_or(Fault::Closed);
+                    self.receive_failed(at, receive, fault, &buffer, now)?;
+                    self.buffers.recycle(buffer);
+                }
+                What::Message(message) => self.message_ended(at, message, result, buffer)?,
+                What::Send(message) => self.send_ended(at, message, result, buffer, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn result(&mut self, at: usize, request: RequestId) -> Result<(What, Completion), Violation> {
+        let worker = &mut self.workers[at];
+        let node = worker.node;
+        let unknown = || Violation::new(Rule::Twice, format!("n{node}: {request:?} is over again"));
+        let what = worker.requests.remove(request).ok_or_else(unknown)?;
+        let lost =
+            || Violation::new(Rule::Lost, format!("n{node}: {what:?} is over, has no result"));
+        let engine = worker.engine.as_mut().ok_or_else(lost)?;
+        let completion = engine.take(request).ok_or_else(lost)?;
+        ensure!(!engine.exists(request), Twice, "n{node}: {what:?} is there after its end");
+        self.counts.calls += 1;
+        self.counts.completions += 1;
+        Ok((what, completion))
+    }
+
+    /// A message is in a buffer: the facts and the bytes.
+    fn delivered(
+        &mut self,
+        at: usize,
+        expected: Option<u32>,
+        status: &Status,
+        buffer: Buffer,
+    ) -> Result<u32, Violation> {
+        let from = self.node_of(at, status.source)?;
+        // The message of a matched probe is known, and isn't among those to be found any more.
+        let message = match expected {
+            Some(message) => {
+                self.oracle.is_told(message, from, status)?;
+                message
+            }
+            None => self.oracle.identify(self.workers[at].node, from, status)?,
+        };
+        let length = self.oracle.message(message).length;
+        let truncated = length as usize > buffer.len();
+        ensure!(status.truncated == truncated, Status, "m{message}: {status:?} in {buffer:?}");
+        let is_right = self.buffers.holds(&buffer, message, length);
+        ensure!(is_right, Payload, "m{message} of {length} bytes is wrong in {buffer:?}");
+        self.buffers.recycle(buffer);
+        Ok(message)
+    }
+
+    fn receive_failed(
+        &mut self,
+        at: usize,
+        receive: u32,
+        fault: Fault,
+        buffer: &Buffer,
+        now: u64,
+    ) -> Verdict {
+        self.history.fact(u64::from(receive), 7 << 40);
+        let untouched = self.buffers.is_untouched(buffer);
+        match fault {
+            Fault::Cancelled => {
+                ensure!(untouched, Payload, "r{receive} was cancelled, its buffer written");
+                self.oracle.cancelled(receive)
+            }
+            Fault::Closed => {
+                let is_closing = self.ended.contains(&self.workers[at].node);
+                ensure!(is_closing, Fault, "r{receive} ended with a worker that is open");
+                self.oracle.closed(receive)
+            }
+            Fault::ReadFailed { errno, .. } => self.oracle.read_failed(receive, errno, now),
+            Fault::PeerDown { peer, fault } => {
+                Self::is_honest(fault)?;
+                let from = self.node_of(at, peer)?;
+                let is_down = self.may_be_down(at, from);
+                self.oracle.receive_down(receive, from, is_down)
+            }
+            other => Err(Violation::new(Rule::Fault, format!("r{receive} ended with: {other}"))),
+        }
+    }
+
+    /// Whether one of the two has ended, or broken with the other.
+    fn may_be_down(&self, at: usize, other: u32) -> bool {
+        let node = self.workers[at].node;
+        [node, other].iter().any(|node| self.ended.contains(node))
+            || self.broken.contains(&(node, other))
+            || self.broken.contains(&(other, node))
+    }
+
+    fn message_ended(
+        &mut self,
+        at: usize,
+        message: u32,
+        result: Result<Status, Fault>,
+        buffer: Buffer,
+    ) -> Verdict {
+        self.history.fact(u64::from(message), 8 << 40);
+        match result {
+            Ok(status) => self.delivered(at, Some(message), &status, buffer).map(|_| ()),
+            Err(Fault::ReadFailed { errno, .. }) => self.oracle.message_failed(message, errno),
+            Err(Fault::PeerDown { peer, fault }) => {
+                Self::is_honest(fault)?;
+                let from = self.node_of(at, peer)?;
+                let is_down = self.may_be_down(at, from);
+                ensure!(is_down, Fault, "m{message} was lost with n{from}, which is up");
+                Ok(())
+            }
+            Err(other) => {
+                Err(Violation::new(Rule::Fault, format!("m{message} ended with: {other}")))
+            }
+        }
+    }
+
+    fn send_ended(
+        &mut self,
+        at: usize,
+        message: u32,
+        result: Result<Status, Fault>,
+        buffer: Buffer,
+        now: u64,
+    ) -> Verdict {
+        self.history.fact(u64::from(message), 9 << 40);
+        let length = self.oracle.message(message).length;
+        self.returned(message, length, &buffer)?;
+        self.buffers.recycle(buffer);
+        match result {
+            Ok(status) => {
+                let to = self.node_of(at, status.source)?;
+                self.oracle.is_sent(message, to, &status)?;
+                self.oracle.send_done(message, now)
+            }
+            Err(Fault::NotRead { errno, .. }) => self.oracle.message_failed(message, errno),
+            Err(Fault::PeerDown { peer, fault }) => {
+                Self::is_honest(fault)?;
+                let to = self.node_of(at, peer)?;
+                let is_down = self.may_be_down(at, to);
+                ensure!(is_down, Fault, "the send of m{message} ended with n{to}, which is up");
+                Ok(())
+            }
+            Err(other) => Err(Violation::new(
+                Rule::Fault,
+                format!("the send of m{message} ended with: {other}"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Runs a program: makes its calls, takes what comes of them, and shows all of it to the oracle.
+
+mod calls;
+mod ends;
+mod rest;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::rc::Rc;
+
+use tagmatch_fallback::{Engine, PeerFault, RequestId};
+use tagmatch_hw::PeerId;
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+use crate::adapter::Adapter;
+use crate::history::History;
+use crate::oracle::{ANY, Oracle, Wanted};
+use crate::payload::Buffers;
+use crate::profile::Setup;
+use crate::program::{Ask, Op};
+use crate::rng::{Rng, mix};
+use crate::violation::{Rule, Verdict, Violation, ensure};
+use crate::wire::{Net, Note, Sabotage, Wire};
+use crate::worker::Worker;
+
+/// How much a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of the API; looks for events that found none are not counted.
+    pub calls: u64,
+    /// Messages, ends of READs, and news of peers that workers were told.
+    pub events: u64,
+    /// Requests that ended, as their owners saw it.
+    pub completions: u64,
+    /// Of those, receives that got a message.
+    pub received: u64,
+}
+
+impl Counts {
+    /// Operations: all of them together.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.calls + self.events + self.completions
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Counts) {
+        self.calls += other.calls;
+        self.events += other.events;
+        self.completions += other.completions;
+        self.received += other.received;
+    }
+}
+
+/// Everything of one run.
+pub(crate) struct World<'a, A: Adapter> {
+    setup: &'a Setup,
+    adapter: &'a A,
+    seed: u64,
+    net: Rc<RefCell<Net>>,
+    never: Rc<File>,
+    workers: Vec<Worker<A::Device>>,
+    oracle: Oracle,
+    pub(crate) history: History,
+    pub(crate) counts: Counts,
+    buffers: Buffers,
+    /// Decides what owners do: look at once, or later.
+    rng: Rng,
+    /// Workers that may be down for others: they ended, or one of the two broke with the other.
+    ended: Vec<u32>,
+    broken: Vec<(u32, u32)>,
+    notes: Vec<Note>,
+    step: u32,
+}
+
+impl<'a, A: Adapter> World<'a, A> {
+    pub(crate) fn new(
+        setup: &'a Setup,
+        adapter: &'a A,
+        seed: u64,
+        sabotage: Option<Sabotage>,
+        keeps_lines: bool,
+    ) -> Result<Self, Violation> {
+        let never = File::open("/dev/null")
+            .map_err(|error| Violation::new(Rule::Fault, format!("/dev/null: {error}")))?;
+        let mut world = World {
+            setup,
+            adapter,
+            seed,
+            net: Rc::new(RefCell::new(Net::new(setup.wire.clone(), sabotage))),
+            never: Rc::new(never),
+            workers: vec![],
+            oracle: Oracle::new(adapter.software_decides()),
+            history: History::new(keeps_lines),
+            counts: Counts::default(),
+            buffers: Buffers::default(),
+            rng: Rng::new(seed, 4),
+            ended: vec![],
+            broken: vec![],
+            notes: vec![],
+            step: 0,
+        };
+        for _ in 0..setup.workers {
+            let worker = world.new_worker()?;
+            world.workers.push(worker);
+        }
+        Ok(world)
+    }
+
+    pub(crate) fn be_thorough(&mut self) {
+        self.buffers.thorough = true;
+    }
+
+    fn new_worker(&mut self) -> Result<Worker<A::Device>, Violation> {
+        let (wire, node) = Wire::new(&self.net, &self.never);
+        let seed = mix(self.seed ^ u64::from(node));
+        let device = self
+            .adapter
+            .device(wire, seed)
+            .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no device: {error}")))?;
+        let config = tagmatch_fallback::EngineConfig { seed, ..self.setup.engine };
+        Ok(Worker::new(Engine::new(device, &config), node))
+    }
+
+    /// Makes one step of a program.
+    pub(crate) fn step(&mut self, op: &Op) -> Verdict {
+        self.step += 1;
+        let place = op.actor().map(usize::from);
+        match place {
+            Some(at) if at >= self.workers.len() => return Ok(()),
+            Some(at) if self.workers[at].engine.is_none() => {
+                if let Op::Revive { .. } = op {
+                    return self.revive(at);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        let (step, count) = (self.step, self.history.lines.is_some());
+        if count {
+            self.history.line(|| format!("{step}: {op:?}"));
+        }
+        let at = place.unwrap_or(0);
+        match *op {
+            Op::Send { to, tag, length, mode, immediate, .. } => {
+                self.send(at, to.into(), tag, length, mode, immediate)?;
+            }
+            Op::Receive { ask, room, .. } => self.receive(at, &ask, room)?,
+            Op::Probe { ask, .. } => self.probe(at, &ask)?,
+            Op::MatchedProbe { ask, .. } => self.matched_probe(at, &ask)?,
+            Op::ReceiveMessage { which, room, .. } => self.receive_message(at, which, room)?,
+            Op::Discard { which, .. } => self.discard(at, which)?,
+            Op::Cancel { which, .. } => self.cancel(at, which),
+            Op::Detach { which, .. } => self.detach(at, which),
+            Op::Work { events, until, .. } => self.work(at, events, until)?,
+            Op::FailRead { .. } => self.net.borrow_mut().fail_read(self.workers[at].node),
+            Op::Stall { steps, .. } => self.workers[at].stalled = self.step + u32::from(steps),
+            Op::Kill { orderly, .. } => return self.kill(at, orderly),
+            Op::Revive { .. } => {}
+            Op::Disconnect { with, .. } => self.disconnect(at, with.into()),
+            Op::Rest => return self.rest(),
+        }
+        self.observe(at, false)
+    }
+
+    fn work(&mut self, at: usize, events: u8, until: Option<u8>) -> Verdict {
+        let worker = &mut self.workers[at];
+        if worker.stalled > self.step {
+            return Ok(());
+        }
+        self.net.borrow_mut().allow(worker.node, events.into());
+        let request = until.and_then(|which| worker.requests.pick(which));
+        let Some(engine) = &mut worker.engine else { return Ok(()) };
+        let events = match request {
+            Some(request) => engine.progress_until(request).0,
+            None => engine.progress(),
+        };
+        self.counts.calls += u64::from(events > 0);
+        self.counts.events += events as u64;
+        self.memory(at)
+    }
+
+    /// Unexpected memory is within its bound.
+    fn memory(&self, at: usize) -> Verdict {
+        let worker = &self.workers[at];
+        let Some(engine) = &worker.engine else { return Ok(()) };
+        let counters = engine.counters();
+        let pool = self.setup.engine.credit.pool;
+        let bytes = counters.unexpected_bytes_now;
+        ensure!(bytes <= pool.bytes, Memory, "n{}: {bytes} unexpected bytes", worker.node);
+        let messages = counters.unexpected_now + worker.held.len() as u64;
+        let peers = self.net.borrow().peers(worker.node);
+        let bound = pool.messages + tagmatch_fallback::FLOOR_MESSAGES * peers;
+        ensure!(messages <= bound, Memory, "n{}: {messages} unexpected messages", worker.node);
+        Ok(())
+    }
+
+    /// Takes what the wires noted.
+    fn hear(&mut self) -> Verdict {
+        let mut notes = std::mem::take(&mut self.notes);
+        self.net.borrow_mut().take_notes(&mut notes);
+        for note in &notes {
+            self.oracle.note(note);
+            match *note {
+                Note::Arrived { at, from, ordinal, .. } => {
+                    self.history.fact(u64::from(at) << 32 | u64::from(from), ordinal.into());
+                }
+                Note::Down { at, from, .. } => {
+                    self.history.fact(u64::from(at) << 32 | u64::from(from), 1 << 40);
+                    let is_known = [at, from].iter().any(|node| self.ended.contains(node))
+                        || self.broken.contains(&(at, from))
+                        || self.broken.contains(&(from, at));
+                    ensure!(
+                        is_known,
+                        Fault,
+                        "n{at} was told that n{from} is down, which it is not"
+                    );
+                }
+                Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
+            }
+            self.history.line(|| format!("    {note:?}"));
+        }
+        notes.clear();
+        self.notes = notes;
+        Ok(())
+    }
+
+    /// Sees what has ended at a worker. `all`: also what its owner would look at later.
+    fn observe(&mut self, at: usize, all: bool) -> Verdict {
+        self.hear()?;
+        let worker = &mut self.workers[at];
+        let Some(engine) = &mut worker.engine else { return Ok(()) };
+        let mut over: Vec<RequestId> = vec![];
+        if all || !worker.late.is_empty() && self.rng.per_mille(200) {
+            over.append(&mut worker.late);
+        }
+        if !worker.unwatched.is_empty() {
+            worker.unwatched.retain(|&request| {
+                let is_over = engine.is_done(request);
+                if is_over {
+                    over.push(request);
+                }
+                !is_over
+            });
+        }
+        if engine.has_woken() {
+            for request in engine.take_woken() {
+                if !all && self.rng.per_mille(40) {
+                    worker.late.push(request);
+                } else {
+                    over.push(request);
+                }
+            }
+        }
+        if over.is_empty() { Ok(()) } else { self.take(at, &over) }
+    }
+
+    /// The source as a worker of the network and as a peer, which is connected to if it wasn't.
+    fn resolve(&mut self, at: usize, ask: &Ask) -> Option<(Wanted, Pattern)> {
+        let mut pattern = Pattern::new(Tag(ask.tag), TagMask(ask.mask));
+        let mut wanted = Wanted { tag: ask.tag & ask.mask, mask: ask.mask, source: ANY };
+        if let Some(source) = ask.source {
+            let node = self.workers.get(usize::from(source))?.node;
+            let peer = self.connect(at, node)?;
+            pattern = pattern.from_source(SourceId(peer.0));
+            wanted.source = node;
+        }
+        Some((wanted, pattern))
+    }
+
+    fn connect(&mut self, at: usize, node: u32) -> Option<PeerId> {
+        let worker = &mut self.workers[at];
+        if let Some(&(_, peer)) = worker.met.iter().find(|&&(met, _)| met == node) {
+            return Some(peer);
+        }
+        self.counts.calls += 1;
+        let peer = worker.engine.as_mut()?.connect(&crate::wire::address(node)).ok()?;
+        worker.met.push((node, peer));
+        Some(peer)
+    }
+
+    fn node_of(&self, at: usize, peer: PeerId) -> Result<u32, Violation> {
+        let node = self.workers[at].node;
+        let found = self.net.borrow().node_of(node, peer.0);
+        found.ok_or_else(|| Violation::new(Rule::Fault, format!("n{node}: there is no {peer}")))
+    }
+
+    /// Whether the fault is one that runs make.
+    fn is_honest(fault: PeerFault) -> Verdict {
+        let is_honest = matches!(
+            fault,
+            PeerFault::Gone | PeerFault::Unreachable { .. } | PeerFault::Disconnected
+        );
+        ensure!(is_honest, Fault, "a peer was broken with: {fault}");
+        Ok(())
+    }
+}

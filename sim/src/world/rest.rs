@@ -1,0 +1,164 @@
+//! Workers that come and go, and points at which all comes to rest.
+
+use tagmatch_fallback::RequestId;
+use tagmatch_soft::{Pattern, Tag, TagMask};
+
+use super::World;
+use crate::adapter::Adapter;
+use crate::program::Ask;
+use crate::violation::{Verdict, ensure};
+
+/// Rounds after which a run that never comes to rest is given up.
+const ROUNDS_MAX: u32 = 100_000;
+const ANYTHING: Ask = Ask { tag: 0, mask: 0, source: None };
+
+impl<A: Adapter> World<'_, A> {
+    pub(super) fn kill(&mut self, at: usize, orderly: bool) -> Verdict {
+        let node = self.workers[at].node;
+        self.ended.push(node);
+        if orderly {
+            self.close(at)?;
+        }
+        self.counts.calls += 1;
+        self.workers[at].engine = None;
+        self.workers[at].forget();
+        self.net.borrow_mut().kill(node, !orderly);
+        self.hear()?;
+        self.oracle.gone(node);
+        Ok(())
+    }
+
+    /// After an orderly end every request is over.
+    fn close(&mut self, at: usize) -> Verdict {
+        let node = self.workers[at].node;
+        self.net.borrow_mut().allow(node, u32::MAX);
+        self.net.borrow_mut().hurry = true;
+        if let Some(engine) = &mut self.workers[at].engine {
+            engine.close();
+        }
+        self.net.borrow_mut().hurry = false;
+        self.observe(at, true)?;
+        self.all_over(at)
+    }
+
+    fn all_over(&self, at: usize) -> Verdict {
+        let worker = &self.workers[at];
+        let Some(engine) = &worker.engine else { return Ok(()) };
+        let (node, left) = (worker.node, worker.requests.len());
+        ensure!(left == 0, Lost, "n{node}: {left} requests never ended");
+        let (requests, operations) = (engine.requests(), engine.operations());
+        let is_empty = (requests, operations) == (0, 0);
+        ensure!(
+            is_empty,
+            Leak,
+            "n{node}: {requests} requests and {operations} operations are left"
+        );
+        Ok(())
+    }
+
+    pub(super) fn revive(&mut self, at: usize) -> Verdict {
+        self.workers[at] = self.new_worker()?;
+        let (step, node) = (self.step, self.workers[at].node);
+        self.history.line(|| format!("{step}: w{at} comes back as n{node}"));
+        Ok(())
+    }
+
+    /// Everything that can happen by itself happens.
+    fn settle(&mut self) -> Verdict {
+        self.net.borrow_mut().hurry = true;
+        let mut quiet = 0;
+        let mut rounds = 0;
+        while quiet < 2 {
+            let mut events = 0;
+            for at in 0..self.workers.len() {
+                events += self.turn(at)?;
+            }
+            quiet = if events == 0 { quiet + 1 } else { 0 };
+            rounds += 1;
+            ensure!(rounds < ROUNDS_MAX, Lost, "nothing comes to rest");
+        }
+        self.net.borrow_mut().hurry = false;
+        Ok(())
+    }
+
+    fn turn(&mut self, at: usize) -> Result<usize, crate::Violation> {
+        let node = self.workers[at].node;
+        self.net.borrow_mut().allow(node, 16);
+        let Some(engine) = &mut self.workers[at].engine else { return Ok(0) };
+        let events = engine.progress();
+        self.counts.calls += u64::from(events > 0);
+        self.counts.events += events as u64;
+        self.memory(at)?;
+        self.observe(at, true)?;
+        Ok(events)
+    }
+
+    pub(super) fn rest(&mut self) -> Verdict {
+        self.settle()?;
+        self.oracle.at_rest()
+    }
+
+    /// Receives all that can be received, ends all that can be ended, and looks at what is left.
+    pub(crate) fn finish(&mut self, thorough: bool) -> Verdict {
+        self.step += 1;
+        self.rest()?;
+        let mut found = true;
+        while found {
+            found = false;
+            for at in 0..self.workers.len() {
+                found |= self.drain(at)?;
+            }
+            self.settle()?;
+        }
+        self.oracle.at_rest()?;
+        for at in 0..self.workers.len() {
+            let all: Vec<RequestId> = self.workers[at].requests.all();
+            for request in all {
+                self.cancel_request(at, request);
+            }
+            self.observe(at, true)?;
+        }
+        self.settle()?;
+        for at in 0..self.workers.len() {
+            self.all_over(at)?;
+            self.gives_memory_back(at)?;
+        }
+        self.oracle.at_end()?;
+        if thorough { self.oracle.whole() } else { Ok(()) }
+    }
+
+    /// Receives what waits at a worker; whether there was anything.
+    fn drain(&mut self, at: usize) -> Result<bool, crate::Violation> {
+        let mut found = false;
+        while !self.workers[at].held.is_empty() {
+            found = true;
+            self.discard(at, 0)?;
+        }
+        let anything = Pattern::new(Tag(0), TagMask::ANY);
+        loop {
+            let Some(engine) = &mut self.workers[at].engine else { return Ok(found) };
+            if engine.probe(&anything).is_none() {
+                return Ok(found);
+            }
+            found = true;
+            let room = self.setup.length_max;
+            self.receive_any(at, room)?;
+            self.observe(at, true)?;
+        }
+    }
+
+    fn receive_any(&mut self, at: usize, room: u32) -> Verdict {
+        // Through a matched probe, which receives that are posted can't be in the way of.
+        self.matched_probe(at, &ANYTHING)?;
+        self.receive_message(at, 0, room)
+    }
+
+    fn gives_memory_back(&self, at: usize) -> Verdict {
+        let Some(engine) = &self.workers[at].engine else { return Ok(()) };
+        let counters = engine.counters();
+        let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
+        let node = self.workers[at].node;
+        ensure!(left == (0, 0, 0), Memory, "n{node}: messages, bytes, receives left: {left:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Every profile finds nothing in a few hundred seeds, and the same seed is the same history.
+
+use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile};
+
+const STEPS: u32 = 250;
+
+#[test]
+fn nothing_is_found() {
+    for profile in &PROFILES {
+        let mut counts = Counts::default();
+        for seed in 0..200 {
+            let report = Plan::new(profile, seed, STEPS, None).run(&Bare, false);
+            assert_eq!(report.violation, None, "{} seed {seed}", profile.name);
+            counts.add(&report.counts);
+        }
+        // A profile that does nothing finds nothing.
+        assert!(counts.received > 200 * 20, "{}: {counts:?}", profile.name);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for profile in &PROFILES {
+        for seed in [1, 1000, u64::MAX] {
+            let plan = Plan::new(profile, seed, STEPS, None);
+            let first = plan.run(&Bare, true);
+            let again = Plan::new(profile, seed, STEPS, None).run(&Bare, true);
+            assert_eq!(first.digest, again.digest, "{} seed {seed}", profile.name);
+            assert_eq!(first.counts, again.counts);
+            assert!(first.lines == again.lines && !first.lines.is_empty());
+            // Whether anybody reads it changes nothing.
+            assert_eq!(plan.run(&Bare, false).digest, first.digest);
+        }
+    }
+}
+
+#[test]
+fn other_seeds_are_other_histories() {
+    let profile = Profile::named("mixed").unwrap();
+    let digest = |seed| Plan::new(profile, seed, STEPS, None).run(&Bare, false).digest;
+    assert!((0..20).map(digest).collect::<std::collections::BTreeSet<_>>().len() == 20);
+}
+
+#[test]
+fn as_many_workers_as_asked_for() {
+    for profile in &PROFILES {
+        for workers in [1, 2, 9] {
+            let plan = Plan::new(profile, 5, STEPS, Some(workers));
+            assert_eq!(plan.setup.workers, workers);
+            assert_eq!(plan.run(&Bare, false).violation, None, "{} {workers}", profile.name);
+        }
+    }
+}
