@@ -61,7 +61,7 @@ impl Report {
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
         files::apart(&[], &outputs)?;
         let form = match replaced {
-            Some("--csv") => Form::Csv(csv::Csv::default()),
+            Some("--csv") => Form::Csv(csv::Csv::new(common.hw_tags)),
             Some("--osu") => Form::Osu(osu::Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
@@ -111,7 +111,7 @@ impl Report {
     ) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table => Ok(()),
-            Form::Csv(_) => self.out.print(&csv::row(document, row)),
+            Form::Csv(csv) => self.out.print(&csv.row(document, row)),
             Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }

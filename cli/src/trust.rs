@@ -123,7 +123,7 @@ pub(crate) fn heading(title: &str, facts: &[(&str, String)]) -> String {
     format!("# {title}\n{}", lines(facts))
 }
 
-fn lines(facts: &[(&str, String)]) -> String {
+pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
 }
 

@@ -94,7 +94,8 @@ fn run_with<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
-    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room());
+    let [ours, _] = leg.matchers();
+    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
@@ -135,7 +136,7 @@ fn alone<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(leg.unexpected_room())?.oneself();
+    let link = UnlinkedOf::<A>::new(leg.unexpected_room(), leg.hw_tags)?.oneself();
     let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }

@@ -144,7 +144,8 @@ fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<(), String> {
 }
 
 fn measure<A: Handle>(control: &mut Control, leg: &Leg) -> Result<Answer, ControlError> {
-    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room()) {
+    let [_, ours] = leg.matchers();
+    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room(), ours) {
         Ok(unlinked) => unlinked,
         Err(error) => return Ok(Answer::Refused { why: one_line(error) }),
     };

@@ -9,7 +9,8 @@ use super::interrupt::Interrupt;
 use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
-use super::row::{row, where_matched};
+use super::row::row;
+use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
 use crate::failure::Failure;
@@ -18,6 +19,7 @@ use crate::json::{Document, Matching};
 use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::reasons::{list_fault, model_nic, where_matched};
 use crate::report::Report;
 use crate::style::Style;
 use crate::trust::{self, Trust};
@@ -52,6 +54,7 @@ pub(crate) struct Config {
     /// Whether there was one process only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     oneself: bool,
+    hw_tags: HwTagsArg,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -216,9 +219,14 @@ impl Series {
             report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);
             document.add(row, &measured.matching);
+            if let Some(fault) = list_fault(measured.matching.list_faults) {
+                self.failed = Some(Failure::Measurement(fault));
+                complete = false;
+                break;
+            }
         }
         drop(progress);
-        people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
+        people.print(&style.block(&trust::lines(&where_matched(&matched))))?;
         if !complete {
             document.interrupt();
             let (how, short) = match self.failed {
@@ -248,6 +256,7 @@ impl Series {
             idle_peers: plan.idle_peers,
             single_buffer: plan.single_buffer,
             oneself: plan.oneself,
+            hw_tags: plan.common.hw_tags,
         }
     }
 
@@ -293,6 +302,11 @@ impl Series {
         {
             facts.push(("matching", describe(depth)));
         }
+        if let HwTagsArg::Model { slots } = plan.common.hw_tags {
+            let at = receivers(plan.legs().first().map_or([true; 2], Leg::receivers));
+            let times = "its times are a program's, not a NIC's";
+            facts.push(("NIC", format!("{}; {at}; {times}", model_nic(slots))));
+        }
         if plan.test == Test::Drain {
             let way = "posted: from the word to send until all are received; unexpected: from the \
                        first receive, all messages being here, until all are received";
@@ -315,6 +329,14 @@ impl Series {
         ];
         facts.splice(0..0, device);
         trust::heading(&title, &facts) + &self.trust.facts()
+    }
+}
+
+fn receivers([client, other]: [bool; 2]) -> &'static str {
+    match (client, other) {
+        (true, true) => "on both sides",
+        (true, false) => "on this side, which receives",
+        (false, _) => "on the other side, which receives",
     }
 }
 
