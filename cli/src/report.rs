@@ -38,6 +38,7 @@ pub(crate) struct Report {
     plot: Option<Output>,
     baseline: Option<(String, Run)>,
     fail_if_slower: Option<f64>,
+    table_is_seen: bool,
 }
 
 impl Report {
@@ -79,6 +80,7 @@ impl Report {
             plot: options.plot.as_deref().map(plot::create).transpose()?,
             baseline,
             fail_if_slower: options.fail_if_slower,
+            table_is_seen: replaced.is_none() && !to_stdout(common.json.as_ref()),
         })
     }
 
@@ -165,7 +167,12 @@ impl Report {
         let names = [name.clone(), "this run".into()];
         let limit = self.fail_if_slower.unwrap_or(0.0);
         let comparison = Comparison::new(names, baseline, &run, limit)?;
-        people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+        if self.table_is_seen {
+            people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+        } else {
+            // Standard output has rows of another form, or JSON, for a program to read.
+            Output::stderr().optional().print(&comparison.text(Style::stderr()))?;
+        }
         if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }
     }
 }

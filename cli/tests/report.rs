@@ -332,12 +332,20 @@ fn a_baseline_of_its_own_kind() {
     assert_eq!(text(&output.stderr).lines().count(), 1);
     assert!(text(&output.stderr).contains("1 of 1 results are slower"));
 
-    // Without a limit it is only shown; other forms say it in one line.
-    let shown = tagperf(&format!("lat --sizes 8 --iters 3000 --baseline {}", fast.name()));
+    // Without a limit it is only shown.
+    let shown = tagperf(&format!("lat --sizes 8 --iters 300 --baseline {}", fast.name()));
     assert_eq!(shown.status.code(), Some(0));
     assert!(text(&shown.stdout).contains("SLOWER"));
     let csv = tagperf(&format!("{args} {} --csv", fast.name()));
     assert_eq!((csv.status.code(), text(&csv.stdout).lines().count()), (Some(1), 2));
+    // Where rows or JSON go to a program, the comparison goes past it.
+    for form in ["--csv", "--osu", "--json-stream", "--json -"] {
+        let lat = format!("lat --sizes 8 --iters 300 --baseline {} {form}", fast.name());
+        let shown = tagperf(&lat);
+        assert_eq!(shown.status.code(), Some(0), "{form}");
+        assert!(text(&shown.stderr).contains("SLOWER"), "{form}: {}", text(&shown.stderr));
+        assert!(!text(&shown.stdout).contains("SLOWER"), "{form}");
+    }
 
     // The same by `compare`, which measures nothing.
     let compare = |old: &Scratch, new: &Scratch, more: &str| {
