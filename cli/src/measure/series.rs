@@ -97,8 +97,10 @@ impl Series {
         common: &Common,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
-        let trust = Trust::gather(common.pin);
-        let trust = if matches!(place, Where::Oneself) { trust.alone() } else { trust };
+        let trust = match place {
+            Where::Oneself => Trust::gather_alone(common.pin),
+            Where::Here | Where::At(_) => Trust::gather(common.pin),
+        };
         let other = match place {
             Where::Here => Some(Other::find(None)),
             Where::At(host) => Some(Other::find(Some(host))),
