@@ -5,6 +5,9 @@
 //!    answers [`Answer::Ready`] with its own, or refuses.
 //! 3. The measurement itself runs over tagmatch; its last message ends it.
 //! 4. The other side answers [`Answer::Done`], or [`Answer::Failed`] at any time before.
+//!
+//! A client that is interrupted while a measurement is set up says [`Ask::Bye`], and the other side
+//! hangs up.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +61,8 @@ impl Hello {
 pub(crate) enum Ask {
     Hello(Hello),
     Leg(Leg),
+    /// No more, and not what was asked for last either, which is still being set up.
+    Bye,
 }
 
 /// What the other side answers.

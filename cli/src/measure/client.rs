@@ -19,6 +19,8 @@ use crate::samples::Samples;
 const READY_TIME: Duration = Duration::from_secs(30);
 /// How long it may take to say how it ended.
 const DONE_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to hang up when it is told good-bye.
+const BYE_TIME: Duration = Duration::from_secs(2);
 /// When the link breaks, the reason may be on its way over the control channel.
 const REASON_TIME: Duration = Duration::from_millis(300);
 
@@ -142,7 +144,7 @@ fn alone<A: Handle>(
 }
 
 fn measure<A: Handle>(
-    control: &Control,
+    control: &mut Control,
     leg: &Leg,
     unlinked: UnlinkedOf<A>,
     address: &str,
@@ -150,7 +152,15 @@ fn measure<A: Handle>(
     tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
     let link = unlinked.connect(address, control.attention())?;
-    let mut side = Side::new(link, leg, Role::Client, tick)?;
+    let mut go_on = || {
+        let goes_on = tick();
+        if !goes_on {
+            // Before the link goes, which would look like a failure from there.
+            let _ = control.send(&Ask::Bye).and_then(|()| control.receive::<Answer>(BYE_TIME));
+        }
+        goes_on
+    };
+    let mut side = Side::new(link, leg, Role::Client, &mut go_on)?;
     let measured = phases(&mut side, limits, tick)?;
     side.end()?;
     Ok(measured)
