@@ -132,6 +132,11 @@ impl Report {
         }
     }
 
+    /// Whether nobody reads the rows any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.replaces_table() && self.out.is_abandoned()
+    }
+
     /// A measurement goes on, as a line of the stream.
     pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
         self.out.print(line)

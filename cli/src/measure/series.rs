@@ -1,6 +1,6 @@
 //! A table's worth of measurements: the block of facts, a row as each is done, and the JSON.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -27,6 +27,9 @@ use crate::units::{show_count, show_size};
 
 /// Large enough to be read out of the sender's memory, which shows how that is done here.
 const FIRST_LOOK_BYTES: u64 = 64 << 10;
+
+/// Between two looks at whether anybody reads.
+const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Everything that made the figures what they are.
 #[derive(Serialize)]
@@ -60,6 +63,20 @@ pub(crate) struct Config {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// When to look next whether anybody reads what is measured.
+struct Looks(Instant);
+
+impl Looks {
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = now >= self.0;
+        if due {
+            self.0 = now + LOOK_TIME;
+        }
+        due
+    }
 }
 
 /// Where the other side is.
@@ -175,7 +192,7 @@ impl Series {
         let streams = plan.common.report.json_stream;
         let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
-        let interrupt = self.interrupt.clone();
+        let (interrupt, mut looks) = (self.interrupt.clone(), Looks(Instant::now()));
         let mut complete = true;
         for (at, mut leg) in legs.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
@@ -183,7 +200,8 @@ impl Series {
             // Where progress can't be written, the row can't either, and says so.
             let go_on = || {
                 let told = progress.at(|| what.clone(), |line| report.progress(line));
-                told.is_ok() && !interrupt.came()
+                let read = !looks.is_due() || !(people.is_abandoned() || report.is_abandoned());
+                told.is_ok() && read && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
