@@ -65,7 +65,8 @@ const REPLAY_EXAMPLES: &str = "\
 Examples:
   tagperf replay app.trace
   tagperf replay app.trace --matches app.matches
-  tagperf replay - --matches - < app.trace 2> report.txt";
+  tagperf replay - --matches - < app.trace 2> report.txt
+  tagperf replay app.trace --hw-tags model        how much of it would a NIC match?";
 
 const COMPARE_EXAMPLES: &str = "\
 Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
@@ -243,6 +244,13 @@ pub(crate) struct Replay {
     /// A chart of both lists' depths (entries) over the trace (operations)
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+    /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
+    #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
+    #[arg(hide_default_value = true)]
+    pub(crate) hw_tags: HwTagsArg,
+    /// Let N draw the NIC's delays and how far it lags, any number [no delays, no lag]
+    #[arg(long, value_name = "N", requires = "hw_tags")]
+    pub(crate) seed: Option<u64>,
 }
 
 impl Cli {
@@ -378,6 +386,8 @@ mod tests {
             "depth --drain --wildcard-recv",
             "depth --depths 0..2M",
             "depth --seed 1",
+            "replay x --seed 1",
+            "replay x --hw-tags model:0",
             "lat --hw-tags on",
             "lat --hw-tags model:0",
             "serve --hw-tags model",
@@ -417,9 +427,10 @@ mod tests {
             "PERCENT" => &["percent"],
             "R" => &["a second"],
             "LIST" => &["Entries", "in percent", "Orders"],
-            "N" | "N[,N]" => {
-                &["messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles"]
-            }
+            "N" | "N[,N]" => &[
+                "messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles",
+                "delays",
+            ],
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" => &["entries"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],

@@ -1,6 +1,7 @@
 //! The measurement as JSON, schema 1: compact, keys in this order, absent what a test has not.
 
 use serde::{Deserialize, Serialize};
+use tagmatch::Counters;
 
 use crate::blocks;
 use crate::histogram::Histogram;
@@ -155,6 +156,23 @@ impl NotOffloaded {
     pub(crate) fn total(&self) -> u64 {
         let Self { too_small, list_full, order, source, memory, phase, off } = self;
         too_small + list_full + order + source + memory + phase + off
+    }
+}
+
+impl From<Counters> for Matching {
+    fn from(counters: Counters) -> Self {
+        let Counters { hardware, posted, unexpected, not_offloaded: why, list_faults, .. } =
+            counters;
+        let not_offloaded = NotOffloaded {
+            too_small: why.too_small,
+            list_full: why.list_full,
+            order: why.order,
+            source: why.source,
+            memory: why.memory,
+            phase: why.phase,
+            off: why.off,
+        };
+        Self { hardware, posted, unexpected, not_offloaded, list_faults }
     }
 }
 

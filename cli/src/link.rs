@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag,
-    TagLayout, TagMask, Worker, WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag, TagLayout,
+    TagMask, Worker, WorkerOf,
 };
 
 use crate::args::hw_tags::HwTagsArg;
 use crate::control::Attention;
-use crate::json::{Matching, NotOffloaded};
+use crate::json::Matching;
 use crate::units::{show_count, show_size};
 
 /// The one device of this version, and why it is taken.
@@ -302,18 +302,7 @@ impl<A: Access> Link<A> {
 
     /// How receives were matched so far.
     pub(crate) fn matching(&self) -> Matching {
-        let Counters { hardware, posted, unexpected, not_offloaded: why, list_faults, .. } =
-            self.worker.counters();
-        let not_offloaded = NotOffloaded {
-            too_small: why.too_small,
-            list_full: why.list_full,
-            order: why.order,
-            source: why.source,
-            memory: why.memory,
-            phase: why.phase,
-            off: why.off,
-        };
-        Matching { hardware, posted, unexpected, not_offloaded, list_faults }
+        self.worker.counters().into()
     }
 
     /// Receives posted and messages unexpected now.
@@ -341,7 +330,7 @@ mod tests {
         let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
         let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
-        let heard = |counters: Counters| counters.posted + counters.unexpected;
+        let heard = |counters: tagmatch::Counters| counters.posted + counters.unexpected;
         assert_eq!(heard(link.worker.counters()), 3, "one message from each");
         for idle in &idle {
             assert_eq!(heard(idle.counters()), 1, "and one back");

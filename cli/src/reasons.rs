@@ -14,7 +14,8 @@ pub(crate) struct Reason {
     pub(crate) meaning: String,
     /// What a user can do about it.
     pub(crate) remedy: String,
-    count: fn(&NotOffloaded) -> u64,
+    /// How many those are.
+    pub(crate) count: fn(&NotOffloaded) -> u64,
 }
 
 /// All there are, in the order of the counters.
