@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::units::{self, Sizes};
 pub(crate) use depth::{Depth, Threads};
 pub(crate) use host::Host;
+use hw_tags::HwTagsArg;
 pub(crate) use pin::{Pin, PinChoice};
 
 /// Where `serve` listens and a client knocks, unless told.
@@ -49,7 +50,8 @@ Examples:
   tagperf rate --posted-depth 1024 --wildcard-recv
   tagperf lat 127.0.0.1:13338 --unexpected-depth 256
   tagperf lat --sizes 8 --rate 100k --duration 5s
-  tagperf rate --self --threads 1,2";
+  tagperf rate --self --threads 1,2
+  tagperf lat --sizes 4K --hw-tags model          a NIC matches: a model of one, here";
 
 const DEPTH_EXAMPLES: &str = "\
 N may end in K, M or G, binary as sizes: 4K is 4096
@@ -63,7 +65,8 @@ const REPLAY_EXAMPLES: &str = "\
 Examples:
   tagperf replay app.trace
   tagperf replay app.trace --matches app.matches
-  tagperf replay - --matches - < app.trace 2> report.txt";
+  tagperf replay - --matches - < app.trace 2> report.txt
+  tagperf replay app.trace --hw-tags model        how much of it would a NIC match?";
 
 const COMPARE_EXAMPLES: &str = "\
 Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
@@ -130,6 +133,10 @@ pub(crate) struct Common {
     /// Device to use, by its name in `tagperf info` [the best]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+    /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
+    #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
+    #[arg(hide_default_value = true)]
+    pub(crate) hw_tags: HwTagsArg,
     /// Do not check the bytes received
     #[arg(long)]
     pub(crate) no_validate: bool,
@@ -237,6 +244,13 @@ pub(crate) struct Replay {
     /// A chart of both lists' depths (entries) over the trace (operations)
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+    /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
+    #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
+    #[arg(hide_default_value = true)]
+    pub(crate) hw_tags: HwTagsArg,
+    /// Let N draw the NIC's delays and how far it lags, any number [no delays, no lag]
+    #[arg(long, value_name = "N", requires = "hw_tags")]
+    pub(crate) seed: Option<u64>,
 }
 
 impl Cli {
@@ -323,7 +337,7 @@ mod tests {
         let m = measure(
             "lat node7:99 --sizes 0..8 --iters 10 --duration 500ms --warmup 0 --window 4 \
              --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
-             --device shm --no-validate --json - --idle-peers 9 --threads 1,2 --single-buffer",
+             --device shm --no-validate --json - --hw-tags model:9 --idle-peers 9 --threads 1,2 --single-buffer",
         );
         assert_eq!(
             (m.idle_peers, m.threads, m.single_buffer),
@@ -336,6 +350,7 @@ mod tests {
         assert_eq!(m.effort.duration, Some(Duration::from_millis(500)));
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
+        assert_eq!(m.common.hw_tags, HwTagsArg::Model { slots: 9 });
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
         assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
         assert!(measure("rate --self").oneself);
@@ -371,6 +386,11 @@ mod tests {
             "depth --drain --wildcard-recv",
             "depth --depths 0..2M",
             "depth --seed 1",
+            "replay x --seed 1",
+            "replay x --hw-tags model:0",
+            "lat --hw-tags on",
+            "lat --hw-tags model:0",
+            "serve --hw-tags model",
         ] {
             let error = read(line).unwrap_err();
             assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
@@ -407,10 +427,12 @@ mod tests {
             "PERCENT" => &["percent"],
             "R" => &["a second"],
             "LIST" => &["Entries", "in percent", "Orders"],
-            "N" | "N[,N]" => {
-                &["messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles"]
-            }
+            "N" | "N[,N]" => &[
+                "messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles",
+                "delays",
+            ],
             "CPU,CPU" => &["CPU numbers"],
+            "off|model[:SLOTS]" => &["entries"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),
         }

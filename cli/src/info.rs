@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use crate::args::hw_tags::{HwTagsArg, SLOTS, SLOTS_MAX};
 use crate::failure::{Failure, one_line};
 use crate::link::{DEVICE, Unlinked, settings};
 use crate::measure;
 use crate::output::Output;
+use crate::reasons::{reasons, threshold};
 use crate::style::Style;
 use crate::trust::Trust;
+use crate::units::show_size;
 
 /// Where the kernel lists RDMA devices, and what keeps one process from reading another.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
@@ -18,6 +21,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     let style = Style::stdout();
     let mut out = style.heading(format!("tagperf {}", env!("CARGO_PKG_VERSION"))) + "\n\n";
     out += &shm(style);
+    out += &model(style);
     out += &missing(style, "verbs", &rdma_devices(), "rdma link show");
     out += &missing(style, "ucx", "", "ucx_info -d");
     out += "\n";
@@ -27,7 +31,7 @@ pub(crate) fn command() -> Result<(), Failure> {
 
 /// Not only that it is there: a second process is started and a message exchanged.
 fn shm(style: Style) -> String {
-    if let Err(error) = Unlinked::new(0) {
+    if let Err(error) = Unlinked::new(0, HwTagsArg::Off) {
         return entry(
             style,
             DEVICE,
@@ -55,6 +59,31 @@ fn shm(style: Style) -> String {
         }
     }
     entry(style, DEVICE, usable, &lines)
+}
+
+/// The NIC that everyone has, and what keeps receives out of any.
+fn model(style: Style) -> String {
+    let nic = HwTagsArg::Model { slots: SLOTS };
+    if let Err(error) = Unlinked::new(0, nic) {
+        let lines = [
+            format!("no worker with a model NIC can be made: {}", one_line(error)),
+            "next: tagperf lat --sizes 4K --hw-tags model".into(),
+        ];
+        return entry(style, "model", false, &lines);
+    }
+    let mut lines = vec![
+        "a tag-matching NIC in software, on shm, to see offload without the hardware".to_owned(),
+        format!("entries: {SLOTS}, or 1 to {SLOTS_MAX} by model:SLOTS"),
+        format!("receives: offered from {} on", show_size(threshold())),
+    ];
+    lines.extend(settings().into_iter().take(1));
+    lines.push("next: tagperf lat --sizes 4K --hw-tags model".into());
+    lines.push("a receive stays in software, counted in matching.not_offloaded, because".into());
+    for reason in reasons() {
+        lines.push(format!("  {:<10} {}", reason.name, reason.meaning));
+        lines.push(format!("  {:<10} -> {}", "", reason.remedy));
+    }
+    entry(style, "model", true, &lines)
 }
 
 fn copied_because() -> String {

@@ -1,6 +1,7 @@
 //! The measurement as JSON, schema 1: compact, keys in this order, absent what a test has not.
 
 use serde::{Deserialize, Serialize};
+use tagmatch::Counters;
 
 use crate::blocks;
 use crate::histogram::Histogram;
@@ -119,6 +120,9 @@ pub(crate) struct Matching {
     pub(crate) posted: u64,
     pub(crate) unexpected: u64,
     pub(crate) not_offloaded: NotOffloaded,
+    /// Events of a NIC's list that its rules don't allow; absent where there was none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) list_faults: u64,
 }
 
 /// Those of `posted` that no NIC matched, by reason; reasons that did not occur are absent.
@@ -146,6 +150,32 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+#[cfg(test)]
+impl NotOffloaded {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        let Self { too_small, list_full, order, source, memory, phase, off } = self;
+        too_small + list_full + order + source + memory + phase + off
+    }
+}
+
+impl From<Counters> for Matching {
+    fn from(counters: Counters) -> Self {
+        let Counters { hardware, posted, unexpected, not_offloaded: why, list_faults, .. } =
+            counters;
+        let not_offloaded = NotOffloaded {
+            too_small: why.too_small,
+            list_full: why.list_full,
+            order: why.order,
+            source: why.source,
+            memory: why.memory,
+            phase: why.phase,
+            off: why.off,
+        };
+        Self { hardware, posted, unexpected, not_offloaded, list_faults }
+    }
+}
+
 impl Matching {
     /// Takes in another side's, or another size's.
     pub(crate) fn add(&mut self, more: &Self) {
@@ -159,7 +189,7 @@ impl Matching {
     }
 
     fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
-        let Self { hardware, posted, unexpected, not_offloaded } = self;
+        let Self { hardware, posted, unexpected, not_offloaded, list_faults } = self;
         let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
             not_offloaded;
         let reasons = &other.not_offloaded;
@@ -174,6 +204,7 @@ impl Matching {
             (memory, reasons.memory),
             (phase, reasons.phase),
             (off, reasons.off),
+            (list_faults, other.list_faults),
         ] {
             *to = with(*to, from);
         }
@@ -216,7 +247,7 @@ pub(crate) mod tests {
 
     fn matching() -> Matching {
         let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
-        Matching { hardware: 0, posted: 19, unexpected: 1, not_offloaded }
+        Matching { hardware: 0, posted: 19, unexpected: 1, not_offloaded, list_faults: 0 }
     }
 
     #[test]
@@ -262,6 +293,10 @@ pub(crate) mod tests {
         sum.add(&matching());
         assert_eq!((sum.posted, sum.unexpected, sum.not_offloaded.off), (38, 2, 38));
         assert_eq!(sum.since(&matching()), matching());
+        let faulty = Matching { list_faults: 2, ..matching() };
+        assert!(!serde_json::to_string(&sum).unwrap().contains("list_faults"));
+        assert!(serde_json::to_string(&faulty).unwrap().ends_with(",\"list_faults\":2}"));
+        assert_eq!(faulty.since(&matching()).list_faults, 2);
         assert_eq!(
             serde_json::from_str::<Matching>(&serde_json::to_string(&sum).unwrap()).unwrap(),
             sum

@@ -16,6 +16,7 @@ mod output;
 mod payload;
 mod plot;
 mod progress;
+mod reasons;
 pub mod replay;
 mod report;
 mod runs;

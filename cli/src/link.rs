@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Counters, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag,
-    Worker, WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag, TagLayout,
+    TagMask, Worker, WorkerOf,
 };
 
+use crate::args::hw_tags::HwTagsArg;
 use crate::control::Attention;
-use crate::json::{Matching, NotOffloaded};
+use crate::json::Matching;
 use crate::units::{show_count, show_size};
 
 /// The one device of this version, and why it is taken.
@@ -24,6 +25,13 @@ const POLLS_PER_LOOK: u32 = 64;
 const POLLS_BEFORE_YIELD: u32 = 1000;
 /// The same where there are more threads than cores: whoever is waited for may want this one.
 const POLLS_WHEN_CROWDED: u32 = 16;
+
+/// Where tags have their source when a NIC matches, whose list knows nothing but tags. There is one
+/// peer, number 0. Above it is the kind of message, below it a number; both leave these bits alone.
+const LAYOUT: TagLayout = match TagLayout::new(8, 6, 50) {
+    Ok(layout) => layout,
+    Err(_) => panic!("64 bits"),
+};
 
 /// A receive under way.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
@@ -80,23 +88,27 @@ pub(crate) fn settings() -> Vec<String> {
 /// A worker that is not connected yet.
 pub(crate) struct UnlinkedOf<A: Access> {
     worker: WorkerOf<A>,
+    source_in_tag: bool,
 }
 
 /// One for one thread.
 pub(crate) type Unlinked = UnlinkedOf<Local>;
 
 impl<A: Access> UnlinkedOf<A> {
-    /// A worker that has room for `unexpected` messages that nobody receives.
-    pub(crate) fn new(unexpected: u64) -> Result<Self, LinkError> {
+    /// A worker that has room for `unexpected` messages that nobody receives, and whose receives
+    /// `hw_tags` matches.
+    pub(crate) fn new(unexpected: u64, hw_tags: HwTagsArg) -> Result<Self, LinkError> {
         let default = Config::default();
         let worker = WorkerOf::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
             unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
             unexpected_peer_percent: 100,
+            hw_tags: hw_tags.config(None),
+            layout: LAYOUT,
             ..default
         })?;
-        Ok(Self { worker })
+        Ok(Self { worker, source_in_tag: hw_tags != HwTagsArg::Off })
     }
 
     /// Where the other side reaches this worker.
@@ -108,13 +120,13 @@ impl<A: Access> UnlinkedOf<A> {
     pub(crate) fn connect(self, address: &str, attention: Attention) -> Result<Link<A>, LinkError> {
         let address = Address::from_str(address).map_err(|e| LinkError::Tagmatch(e.to_string()))?;
         let peer = self.worker.connect(&address)?;
-        Ok(Link::new(self.worker, peer, attention))
+        Ok(Link::new(self, peer, attention))
     }
 
     /// This worker is its own peer.
     pub(crate) fn oneself(self) -> Link<A> {
         let peer = self.worker.oneself();
-        Link::new(self.worker, peer, Attention::default())
+        Link::new(self, peer, Attention::default())
     }
 }
 
@@ -124,11 +136,14 @@ pub(crate) struct Link<A: Access> {
     peer: Peer,
     attention: Attention,
     polls_before_yield: u32,
+    /// Whether receives name their source in the tag, and not apart from it.
+    source_in_tag: bool,
 }
 
 impl<A: Access> Link<A> {
-    fn new(worker: WorkerOf<A>, peer: Peer, attention: Attention) -> Self {
-        Self { worker, peer, attention, polls_before_yield: POLLS_BEFORE_YIELD }
+    fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
+        let UnlinkedOf { worker, source_in_tag } = unlinked;
+        Self { worker, peer, attention, polls_before_yield: POLLS_BEFORE_YIELD, source_in_tag }
     }
 
     /// There are more threads than cores.
@@ -169,13 +184,15 @@ impl<A: Access> Link<A> {
     /// Receives from the peer.
     #[inline]
     pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        self.worker.recv(Match::tag(Tag(tag)).from(self.peer), buffer)
+        let exact = Match::tag(Tag(tag));
+        self.worker.recv(if self.source_in_tag { exact } else { exact.from(self.peer) }, buffer)
     }
 
     /// Receives from any source.
     #[inline]
     pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        self.worker.recv(Match::tag(Tag(tag)), buffer)
+        let source = if self.source_in_tag { LAYOUT.source_mask() } else { TagMask::ANY };
+        self.worker.recv(Match::masked(Tag(tag), TagMask(!source.0)), buffer)
     }
 
     #[inline]
@@ -285,18 +302,7 @@ impl<A: Access> Link<A> {
 
     /// How receives were matched so far.
     pub(crate) fn matching(&self) -> Matching {
-        let Counters { hardware, posted, unexpected, not_offloaded: why, .. } =
-            self.worker.counters();
-        let not_offloaded = NotOffloaded {
-            too_small: why.too_small,
-            list_full: why.list_full,
-            order: why.order,
-            source: why.source,
-            memory: why.memory,
-            phase: why.phase,
-            off: why.off,
-        };
-        Matching { hardware, posted, unexpected, not_offloaded }
+        self.worker.counters().into()
     }
 
     /// Receives posted and messages unexpected now.
@@ -321,10 +327,10 @@ mod tests {
 
     #[test]
     fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
-        let link = Unlinked::new(0).unwrap().oneself();
+        let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
         let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
-        let heard = |counters: Counters| counters.posted + counters.unexpected;
+        let heard = |counters: tagmatch::Counters| counters.posted + counters.unexpected;
         assert_eq!(heard(link.worker.counters()), 3, "one message from each");
         for idle in &idle {
             assert_eq!(heard(idle.counters()), 1, "and one back");
@@ -334,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_receive_is_taken_back_unless_it_was_faster() {
-        let link = Unlinked::new(0).unwrap().oneself();
+        let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
         let buffer = link.take_back(link.receive(1, Buffer::zeroed(8))).unwrap();
         assert_eq!(buffer.unwrap().len(), 8);
         let receiving = link.receive(1, Buffer::default());

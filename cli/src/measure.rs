@@ -85,6 +85,7 @@ pub(crate) fn large_messages() -> Result<&'static str, Failure> {
     let common = args::Common {
         pin: None,
         device: None,
+        hw_tags: args::hw_tags::HwTagsArg::Off,
         no_validate: false,
         json: None,
         report: args::report::Report::default(),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::failure::{Failure, one_line};
@@ -15,6 +16,7 @@ pub(crate) struct Output {
     to: Box<dyn Write>,
     /// Whether its reader may go without the rest being given up.
     is_optional: bool,
+    is_stdout: bool,
 }
 
 /// A file whose old contents stay until there is something new to write.
@@ -43,16 +45,19 @@ impl Write for Fresh {
 impl Output {
     pub(crate) fn stdout() -> Self {
         // Whole lines as they come: a table's rows are watched while it is measured.
-        Self { name: "standard output".into(), to: Box::new(io::stdout()), is_optional: false }
+        let to = Box::new(io::stdout());
+        Self { name: "standard output".into(), to, is_optional: false, is_stdout: true }
     }
 
     pub(crate) fn stderr() -> Self {
-        Self { name: "standard error".into(), to: Box::new(io::stderr()), is_optional: false }
+        let to = Box::new(io::stderr());
+        Self { name: "standard error".into(), to, is_optional: false, is_stdout: false }
     }
 
     /// Takes everything and writes nothing.
     pub(crate) fn nowhere() -> Self {
-        Self { name: "nowhere".into(), to: Box::new(io::sink()), is_optional: false }
+        let to = Box::new(io::sink());
+        Self { name: "nowhere".into(), to, is_optional: false, is_stdout: false }
     }
 
     /// Goes on without a reader once that has gone: for when something else is to be written too.
@@ -60,11 +65,17 @@ impl Output {
         Self { is_optional: true, ..self }
     }
 
+    /// Whether its reader has gone, so that the next write will fail. Costs a system call.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_stdout && !self.is_optional && stdout_has_no_reader()
+    }
+
     /// Makes the file at `path`, or takes standard output for `-`.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Self, Failure> {
         if is_dash(path) {
             let to = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
-            return Ok(Self { name: "standard output".into(), to, is_optional: false });
+            let name = "standard output".into();
+            return Ok(Self { name, to, is_optional: false, is_stdout: true });
         }
         let name = one_line(path.display());
         let file = File::options().write(true).create(true).truncate(false).open(path);
@@ -73,7 +84,7 @@ impl Output {
             Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
         })?;
         let to = BufWriter::with_capacity(1 << 16, Fresh { file, is_begun: false });
-        Ok(Self { name, to: Box::new(to), is_optional: false })
+        Ok(Self { name, to: Box::new(to), is_optional: false, is_stdout: false })
     }
 
     /// Writes `text` at once.
@@ -111,6 +122,14 @@ impl Output {
             written => written.map_err(|error| Failure::write(&self.name, &error)),
         }
     }
+}
+
+/// The kernel says so of a pipe's writing end.
+fn stdout_has_no_reader() -> bool {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default())).is_ok()
+        && polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Whether a path stands for standard input or output.

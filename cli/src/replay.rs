@@ -6,17 +6,27 @@
 //!    `census` counts what needs no run.
 //! 3. `cost` runs a short trace again, and a trace of any length, up to a bound, through `plain` lists.
 //! 4. `timeline` has the depths over the trace, `verdict` says what to make of it.
-//! 5. `report` says it all.
+//! 5. With `--hw-tags model`, `stack` has run it through two workers before all that, a NIC in one of
+//!    them: what is written is what came of that, and it must be what comes of 2. `lengths` makes a
+//!    trace's lengths small enough for it, `requests` and `dice` serve it; `offload` says how much the
+//!    NIC has matched.
+//! 6. `report` says it all.
 
+mod agreement;
 mod census;
 mod cost;
 mod depth;
+mod dice;
 mod engine;
+mod lengths;
 mod matcher;
 mod matches;
+mod offload;
 mod plain;
 mod rank;
 mod report;
+mod requests;
+mod stack;
 mod timeline;
 mod verdict;
 mod walks;
@@ -25,11 +35,12 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 
-pub use matches::write_matches;
+pub use matches::{write_matches, write_matches_by_nic};
 
 use matcher::Matcher as _;
 
 use crate::args;
+use crate::args::hw_tags::HwTagsArg;
 use crate::failure::{Failure, one_line};
 use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
@@ -51,36 +62,57 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     };
     let mut chart = chart.map(|path| plot::create(path)).transpose()?;
     let script = engine::Script::new(&trace);
+    let by_nic = match args.hw_tags {
+        HwTagsArg::Off => None,
+        nic @ HwTagsArg::Model { slots } => {
+            let outcome = stack::run(&trace, &script, nic.config(args.seed), args.seed)?;
+            Some((outcome, slots))
+        }
+    };
+    let mut agreement = by_nic.as_ref().map(|(outcome, _)| agreement::Agreement::new(outcome));
     let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
     let mut record = |step: &engine::Step, event: Option<engine::Event>| {
         count.see(step, event);
         walker.see(step, event);
+        let event = agreement.as_mut().map_or(event, |agreement| agreement.see(event));
         match (&mut out, event) {
             (Some(out), Some(event)) => out.write(|to| matches::write_event(&trace, event, to)),
             _ => Ok(()),
         }
     };
     let pass = engine::pass(&script, matcher::Indexed::new(), u64::MAX, &mut record)?;
+    let left = pass.lists.left();
     if let Some(mut out) = out {
-        out.with(|to| matches::write_left(&trace, &pass.lists, to))?;
+        let left = by_nic.as_ref().map_or(&left, |(outcome, _)| &outcome.left);
+        out.with(|to| matches::write_left(&trace, left, to))?;
+    }
+    if let Some(agreement) = agreement {
+        agreement.end(&left)?;
     }
     let walks = walker.walks;
     let cost = cost::measure(&script, &pass, &walks);
-    let report = report::Report::new(name, &census::Census::new(&trace), &count, &walks, cost);
+    let census = census::Census::new(&trace);
+    let offload =
+        by_nic.map(|(outcome, slots)| offload::Offload::new(slots, args.seed, &outcome.counters));
+    let report = report::Report::new(name, &census, &count, &walks, cost, offload);
     if let Some(json) = &mut json {
         json.json(&report)?;
     }
     if let Some(chart) = &mut chart {
         chart.print(&report.plot()?)?;
     }
-    let mut people = if to_stdout(matches) {
+    for_people(args).print(&report.text())
+}
+
+/// Where the report goes.
+fn for_people(args: &args::Replay) -> Output {
+    if to_stdout(args.matches.as_ref()) {
         Output::stderr()
     } else if to_stdout(args.json.as_ref()) {
         Output::nowhere()
     } else {
         Output::stdout()
-    };
-    people.print(&report.text())
+    }
 }
 
 /// Runs a trace through tagmatch's lists and through plain ones; for tests and fuzzers.

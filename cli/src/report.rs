@@ -38,6 +38,7 @@ pub(crate) struct Report {
     plot: Option<Output>,
     baseline: Option<(String, Run)>,
     fail_if_slower: Option<f64>,
+    table_is_seen: bool,
 }
 
 impl Report {
@@ -61,7 +62,7 @@ impl Report {
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
         files::apart(&[], &outputs)?;
         let form = match replaced {
-            Some("--csv") => Form::Csv(csv::Csv::default()),
+            Some("--csv") => Form::Csv(csv::Csv::new(common.hw_tags)),
             Some("--osu") => Form::Osu(osu::Osu::default()),
             Some(_) => Form::Stream,
             None => Form::Table,
@@ -79,6 +80,7 @@ impl Report {
             plot: options.plot.as_deref().map(plot::create).transpose()?,
             baseline,
             fail_if_slower: options.fail_if_slower,
+            table_is_seen: replaced.is_none() && !to_stdout(common.json.as_ref()),
         })
     }
 
@@ -111,7 +113,7 @@ impl Report {
     ) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table => Ok(()),
-            Form::Csv(_) => self.out.print(&csv::row(document, row)),
+            Form::Csv(csv) => self.out.print(&csv.row(document, row)),
             Form::Osu(osu) => self.out.print(&osu.row(document.test(), row)),
             Form::Stream => self.out.json(&stream::result(document, row, matching)),
         }
@@ -128,6 +130,11 @@ impl Report {
             Form::Stream => self.out.json(&stream::end(document)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether nobody reads the rows any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.replaces_table() && self.out.is_abandoned()
     }
 
     /// A measurement goes on, as a line of the stream.
@@ -165,7 +172,12 @@ impl Report {
         let names = [name.clone(), "this run".into()];
         let limit = self.fail_if_slower.unwrap_or(0.0);
         let comparison = Comparison::new(names, baseline, &run, limit)?;
-        people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+        if self.table_is_seen {
+            people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
+        } else {
+            // Standard output has rows of another form, or JSON, for a program to read.
+            Output::stderr().optional().print(&comparison.text(Style::stderr()))?;
+        }
         if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }
     }
 }

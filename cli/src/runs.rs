@@ -321,7 +321,7 @@ fn is_default(name: &str, value: &Value, size: u64) -> bool {
             };
             number.as_u64().is_some_and(|number| number == 0 || number == default)
         }
-        Value::String(text) => text.is_empty(),
+        Value::String(text) => text.is_empty() || (name == "hw_tags" && text == "off"),
         _ => false,
     }
 }
@@ -408,6 +408,10 @@ mod tests {
         assert_ne!(key("\"wildcard_percent\":0", "\"threads\":2"), same);
         assert_ne!(key(config, "\"wildcard_recv\":true"), same);
         assert_ne!(key(config, "\"window\":4"), same);
+        assert_eq!(key(config, "\"hw_tags\":\"off\""), same);
+        assert_ne!(key(config, "\"hw_tags\":\"model:127\""), same);
+        let nic = |slots| key(config, &format!("\"hw_tags\":\"model:{slots}\""));
+        assert_ne!(nic(1), nic(127));
         // As the row has it, whether it was asked for or not.
         let percent = "\"wildcard_percent\":0";
         assert_ne!(key(percent, "\"window\":4"), same);

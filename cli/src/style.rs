@@ -13,9 +13,18 @@ impl Style {
     /// For what is printed on standard output. Colour only on a terminal that can, and never where
     /// `NO_COLOR` is set and not empty (no-color.org).
     pub(crate) fn stdout() -> Self {
+        Self::on(&std::io::stdout())
+    }
+
+    /// The same for standard error.
+    pub(crate) fn stderr() -> Self {
+        Self::on(&std::io::stderr())
+    }
+
+    fn on(output: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-        Self { colour: std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb }
+        Self { colour: output.is_terminal() && !set("NO_COLOR") && !dumb }
     }
 
     /// None at all.

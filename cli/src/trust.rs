@@ -31,6 +31,15 @@ pub(crate) struct Trust {
 impl Trust {
     /// Looks around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
     pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
+        Self::gather_for(2, choice)
+    }
+
+    /// The same for a process that sends to itself: nothing is said of another side.
+    pub(crate) fn gather_alone(choice: Option<PinChoice>) -> Self {
+        Self::gather_for(1, choice)
+    }
+
+    fn gather_for(processes: usize, choice: Option<PinChoice>) -> Self {
         let pin = choice.and_then(PinChoice::pin);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
@@ -43,36 +52,32 @@ impl Trust {
             clock_ns: clock_cost_ns(),
             clock_source,
             governor,
-            pin: pin.map(|pin| vec![pin.here, pin.there]),
+            pin: pin.map(|pin| [pin.here, pin.there].into_iter().take(processes).collect()),
             pin_is_ours: matches!(choice, Some(PinChoice::Ours(_))),
             warnings: Vec::new(),
         };
-        trust.warnings = trust.warn(pin, load_average());
+        trust.warnings = trust.warn(processes, pin, load_average());
         trust
     }
 
-    /// There is no other side: nothing is said of it.
-    pub(crate) fn alone(mut self) -> Self {
-        if let Some(pin) = &mut self.pin {
-            pin.truncate(1);
-        }
-        self
-    }
-
-    fn warn(&self, pin: Option<Pin>, load: Option<f64>) -> Vec<String> {
+    /// `processes` measure: one that sends to itself, or two.
+    fn warn(&self, processes: usize, pin: Option<Pin>, load: Option<f64>) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.cores < 2 {
+        if self.cores < processes {
             warnings.push("1 core for 2 processes: figures are the scheduler's".into());
         }
         match pin {
-            None => warnings.push("not pinned: --pin CPU,CPU steadies the tail".into()),
-            Some(pin) if pin.here == pin.there => {
+            None if self.cores > 1 => {
+                warnings.push("not pinned: --pin CPU,CPU steadies the tail".into())
+            }
+            Some(pin) if pin.here == pin.there && processes > 1 => {
                 warnings.push(format!("both sides on CPU {}: each waits for the other", pin.here));
             }
-            Some(_) => {}
+            None | Some(_) => {}
         }
         // Half a core's worth of others is enough to spoil a tail.
-        if let Some(load) = load.filter(|load| *load > self.cores as f64 - 1.5) {
+        if let Some(load) = load.filter(|load| *load > self.cores as f64 - (processes as f64 - 0.5))
+        {
             warnings.push(format!("load average {load:.1} on {} cores: others run", self.cores));
         }
         if let Some(governor) = self.governor.as_deref().filter(|name| *name != "performance") {
@@ -123,7 +128,7 @@ pub(crate) fn heading(title: &str, facts: &[(&str, String)]) -> String {
     format!("# {title}\n{}", lines(facts))
 }
 
-fn lines(facts: &[(&str, String)]) -> String {
+pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
 }
 
@@ -229,12 +234,17 @@ mod tests {
     fn warnings() {
         let pinned = Some(Pin { here: 0, there: 1 });
         let debug = usize::from(cfg!(debug_assertions));
-        assert_eq!(trust().warn(pinned, Some(1.0)).len(), debug);
-        assert!(trust().warn(None, None)[0].starts_with("not pinned"));
-        assert!(trust().warn(Some(Pin { here: 1, there: 1 }), None)[0].contains("CPU 1"));
-        assert!(trust().warn(pinned, Some(3.0))[0].starts_with("load average"));
+        assert_eq!(trust().warn(2, pinned, Some(1.0)).len(), debug);
+        assert!(trust().warn(2, None, None)[0].starts_with("not pinned"));
+        assert!(trust().warn(2, Some(Pin { here: 1, there: 1 }), None)[0].contains("CPU 1"));
+        let one_cpu = Trust { cores: 1, ..trust() };
+        let both_on_it = Some(Pin { here: 0, there: 0 });
+        assert_eq!(one_cpu.warn(1, both_on_it, Some(0.0)).len(), debug, "nobody to wait for");
+        assert_eq!(one_cpu.warn(1, None, None).len(), debug, "nor anywhere else to run");
+        assert_eq!(one_cpu.warn(2, both_on_it, None).len(), 2 + debug);
+        assert!(trust().warn(2, pinned, Some(3.0))[0].starts_with("load average"));
         let one = Trust { cores: 1, governor: Some("powersave".into()), ..trust() };
-        assert_eq!(one.warn(pinned, Some(0.0)).len(), 3 + debug);
+        assert_eq!(one.warn(2, pinned, Some(0.0)).len(), 3 + debug);
     }
 
     #[test]

@@ -121,6 +121,24 @@ fn a_server_goes_on() {
 }
 
 #[test]
+fn a_server_is_told_good_bye_in_a_set_up_too() {
+    let mut server = Server::start("--once");
+    // A million messages are on their way for seconds before anything is measured.
+    let deep = "--sizes 8 --unexpected-depth 1M --posted-depth 1M";
+    let mut child = start(&format!("lat 127.0.0.1:{} {deep}", server.port));
+    let out = child.stdout.take().unwrap();
+    assert!(eventually(|| children(server.child.id()).len() == 1));
+    std::thread::sleep(Duration::from_millis(700));
+    interrupt(&child);
+    let (status, said, errors) = end(child, out);
+    assert_eq!(status, Some(130), "{errors}");
+    assert!(said.contains("# interrupted "), "{said}");
+    let line = server.logged();
+    assert!(line.contains("served, "), "{line}");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_second_one_ends_at_once() {
     let mut child = start("lat --sizes 8 --duration 60s");
     let out = child.stdout.take().unwrap();

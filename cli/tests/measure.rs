@@ -4,6 +4,7 @@ mod common;
 
 use common::{command, eventually, json, kill, lives, refused, tagperf, text};
 use serde_json::Value;
+use std::io::Read;
 use std::process::Stdio;
 use std::time::Instant;
 
@@ -155,7 +156,7 @@ fn the_second_process_killed() {
     assert_eq!(output.0, Some(1));
     assert!(output.1.as_secs() < 5, "{:?}", output.1);
     let mut said = String::new();
-    std::io::Read::read_to_string(&mut first.stderr.take().unwrap(), &mut said).unwrap();
+    first.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "tagperf: the second process was killed by signal 9\n");
     assert!(!lives(second));
 }
@@ -182,6 +183,21 @@ fn a_reader_that_has_seen_enough() {
     let mut first = command("lat --sizes 0..1K --iters 10").stdout(Stdio::piped()).spawn().unwrap();
     drop(first.stdout.take());
     assert_eq!(first.wait().unwrap().code(), Some(0));
+    // Long before the row is done; standard error is where a failure would be told.
+    for form in ["", "--csv", "--osu"] {
+        let mut first = command(&format!("lat --sizes 8 --duration 600s {form}"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut heading = [0; 16];
+        first.stdout.take().unwrap().read_exact(&mut heading).unwrap();
+        let mut status = None;
+        assert!(eventually(|| {
+            status = first.try_wait().unwrap();
+            status.is_some()
+        }));
+        assert_eq!(status.unwrap().code(), Some(0), "{form}");
+    }
     let full = std::fs::File::create("/dev/full").unwrap();
     let status = command("lat --sizes 8 --iters 10").stdout(full).stderr(Stdio::null()).status();
     assert_eq!(status.unwrap().code(), Some(1));

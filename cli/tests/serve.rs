@@ -71,7 +71,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
     let mut server = Server::start("");
     let deep = "[".repeat(50_000) + "\n";
     let long = "x".repeat(200_000);
-    let hello = "{\"hello\":{\"tagperf\":3,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":4,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
     let leg = |what: &str| {
         let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\

@@ -1,19 +1,20 @@
 //! `--hw-tags`: who matches posted receives.
 
-#![expect(dead_code, reason = "the commands take it up next")]
-
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use tagmatch::HwTags;
 use tagmatch::model::{Knobs, ModelConfig};
 
 /// Entries of the model's list, unless said otherwise: what ConnectX-5 and 6 have.
-const SLOTS: u32 = 127;
+pub(crate) const SLOTS: u32 = 127;
 /// The longest list of the model.
-const SLOTS_MAX: u32 = 65535;
+pub(crate) const SLOTS_MAX: u32 = 65535;
 
-/// What was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was asked for. On the control channel and in JSON it is what a user would type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(crate) enum HwTagsArg {
     /// Software.
     #[default]
@@ -40,6 +41,29 @@ impl FromStr for HwTagsArg {
     }
 }
 
+impl Display for HwTagsArg {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            HwTagsArg::Off => f.write_str("off"),
+            HwTagsArg::Model { slots } => write!(f, "model:{slots}"),
+        }
+    }
+}
+
+impl From<HwTagsArg> for String {
+    fn from(hw_tags: HwTagsArg) -> String {
+        hw_tags.to_string()
+    }
+}
+
+impl TryFrom<String> for HwTagsArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 impl HwTagsArg {
     /// For a worker. With a seed the NIC is of its own mind, else at its kindest.
     pub(crate) fn config(self, seed: Option<u64>) -> HwTags {
@@ -63,6 +87,9 @@ mod tests {
         assert_eq!("model".parse(), model(127));
         assert_eq!("model:1".parse(), model(1));
         assert_eq!("model:65535".parse(), model(65535));
+        assert_eq!(serde_json::to_string(&model(127).unwrap()).unwrap(), "\"model:127\"");
+        assert_eq!(serde_json::from_str::<HwTagsArg>("\"off\"").unwrap(), HwTagsArg::Off);
+        assert!(serde_json::from_str::<HwTagsArg>("\"model:0\"").is_err());
         for wrong in ["", "on", "model:", "model:0", "model:65536", "model:-1", "off:1", "Model"] {
             assert!(wrong.parse::<HwTagsArg>().is_err(), "{wrong}");
         }

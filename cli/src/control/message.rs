@@ -5,15 +5,19 @@
 //!    answers [`Answer::Ready`] with its own, or refuses.
 //! 3. The measurement itself runs over tagmatch; its last message ends it.
 //! 4. The other side answers [`Answer::Done`], or [`Answer::Failed`] at any time before.
+//!
+//! A client that is interrupted while a measurement is set up says [`Ask::Bye`], and the other side
+//! hangs up.
 
 use serde::{Deserialize, Serialize};
 
+use crate::args::hw_tags::HwTagsArg;
 use crate::args::{DEPTH_MAX, IDLE_MAX, THREADS_MAX, WINDOW_MAX};
 use crate::json::Matching;
 use crate::units::{SIZE_MAX, show_size};
 
 /// Version of these messages; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Most messages between two looks at the payloads.
 pub(crate) const BATCH_MAX: u64 = 1 << 14;
 /// Bounds of the time between two planned messages: a thousand million and one a second.
@@ -57,6 +61,8 @@ impl Hello {
 pub(crate) enum Ask {
     Hello(Hello),
     Leg(Leg),
+    /// No more, and not what was asked for last either, which is still being set up.
+    Bye,
 }
 
 /// What the other side answers.
@@ -150,6 +156,9 @@ pub(crate) struct Leg {
     /// Whether every message goes out of the same buffer.
     #[serde(default)]
     pub(crate) single_buffer: bool,
+    /// Who matches the receives that are measured.
+    #[serde(default)]
+    pub(crate) hw_tags: HwTagsArg,
     /// Where the client's worker is.
     pub(crate) address: String,
 }
@@ -158,6 +167,21 @@ impl Leg {
     /// Threads on each side.
     pub(crate) fn lanes(&self) -> u64 {
         self.threads.unwrap_or(1)
+    }
+
+    /// Whether measured messages come to the client, and whether they come to the other side.
+    pub(crate) fn receivers(&self) -> [bool; 2] {
+        match self.traffic {
+            Traffic::PingPong | Traffic::Both => [true, true],
+            Traffic::Stream | Traffic::Paced { .. } => [false, true],
+            Traffic::Drain { .. } => [true, false],
+        }
+    }
+
+    /// Who matches the receives of the client, and those of the other side. A NIC sits where measured
+    /// messages come to.
+    pub(crate) fn matchers(&self) -> [HwTagsArg; 2] {
+        self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
     }
 
     /// Messages that wait unexpected for long: what a worker must have room for.
@@ -246,6 +270,7 @@ impl Leg {
             threads: None,
             idle_peers: 0,
             single_buffer: false,
+            hw_tags: HwTagsArg::Off,
             address: "00".into(),
         }
     }

@@ -19,6 +19,8 @@ use crate::samples::Samples;
 const READY_TIME: Duration = Duration::from_secs(30);
 /// How long it may take to say how it ended.
 const DONE_TIME: Duration = Duration::from_secs(10);
+/// How long it may take to hang up when it is told good-bye.
+const BYE_TIME: Duration = Duration::from_secs(2);
 /// When the link breaks, the reason may be on its way over the control channel.
 const REASON_TIME: Duration = Duration::from_millis(300);
 
@@ -94,7 +96,8 @@ fn run_with<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
-    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room());
+    let [ours, _] = leg.matchers();
+    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
@@ -135,13 +138,13 @@ fn alone<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(leg.unexpected_room())?.oneself();
+    let link = UnlinkedOf::<A>::new(leg.unexpected_room(), leg.hw_tags)?.oneself();
     let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }
 
 fn measure<A: Handle>(
-    control: &Control,
+    control: &mut Control,
     leg: &Leg,
     unlinked: UnlinkedOf<A>,
     address: &str,
@@ -149,7 +152,15 @@ fn measure<A: Handle>(
     tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
     let link = unlinked.connect(address, control.attention())?;
-    let mut side = Side::new(link, leg, Role::Client, tick)?;
+    let mut go_on = || {
+        let goes_on = tick();
+        if !goes_on {
+            // Before the link goes, which would look like a failure from there.
+            let _ = control.send(&Ask::Bye).and_then(|()| control.receive::<Answer>(BYE_TIME));
+        }
+        goes_on
+    };
+    let mut side = Side::new(link, leg, Role::Client, &mut go_on)?;
     let measured = phases(&mut side, limits, tick)?;
     side.end()?;
     Ok(measured)

@@ -28,6 +28,9 @@ const HELLO_TIME: Duration = Duration::from_secs(2);
 /// Between measurements it may think for long.
 const LEG_TIME: Duration = Duration::from_secs(3600);
 
+/// Attention is asked for a moment before what was said can be taken.
+const LAST_WORD_TIME: Duration = Duration::from_millis(100);
+
 /// Exit statuses, by which `serve` tells what became of a client.
 pub(super) const SERVED: u8 = 0;
 pub(super) const FAILED: u8 = 1;
@@ -104,19 +107,25 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
                 return Err(ControlError::Garbage(why));
             }
         }
+        Ask::Bye => return Ok(()),
         Ask::Leg(_) => return Err(ControlError::Garbage("no hello first".into())),
     }
     let mut pinned = None;
     loop {
         let leg = match control.receive(LEG_TIME)? {
             Ask::Leg(leg) => leg,
+            Ask::Bye => return Ok(()),
             Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
         };
         session.measuring.store(true, Ordering::SeqCst);
         let answer = match (prepare(&leg, &mut pinned), leg.threads) {
-            (Err(why), _) => Answer::Refused { why },
+            (Err(why), _) => Some(Answer::Refused { why }),
             (Ok(()), None) => measure::<Local>(control, &leg)?,
             (Ok(()), Some(_)) => measure::<Shared>(control, &leg)?,
+        };
+        let Some(answer) = answer else {
+            session.measuring.store(false, Ordering::SeqCst);
+            return Ok(());
         };
         if let Answer::Failed { why } = &answer {
             let _ = session.broken.set(why.clone());
@@ -143,17 +152,24 @@ fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<(), String> {
     Ok(())
 }
 
-fn measure<A: Handle>(control: &mut Control, leg: &Leg) -> Result<Answer, ControlError> {
-    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room()) {
+/// The answer at the end of a measurement; `None` if the client has said good-bye instead.
+fn measure<A: Handle>(control: &mut Control, leg: &Leg) -> Result<Option<Answer>, ControlError> {
+    let [_, ours] = leg.matchers();
+    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room(), ours) {
         Ok(unlinked) => unlinked,
-        Err(error) => return Ok(Answer::Refused { why: one_line(error) }),
+        Err(error) => return Ok(Some(Answer::Refused { why: one_line(error) })),
     };
     control.send(&Answer::Ready { address: unlinked.address() })?;
     match run(control, leg, unlinked) {
-        Ok(matching) => Ok(Answer::Done { matching }),
-        // The client is gone, or talks where it should not: either way there is nobody to answer.
-        Err(MeasureError::Link(LinkError::Attention)) => Err(ControlError::Closed),
-        Err(error) => Ok(Answer::Failed { why: one_line(error) }),
+        Ok(matching) => Ok(Some(Answer::Done { matching })),
+        Err(MeasureError::Link(LinkError::Attention | LinkError::Interrupted)) => {
+            match control.receive(LAST_WORD_TIME) {
+                Ok(Ask::Bye) => Ok(None),
+                // It is gone, or talks where it should not: either way there is nobody to answer.
+                Ok(Ask::Hello(_) | Ask::Leg(_)) | Err(_) => Err(ControlError::Closed),
+            }
+        }
+        Err(error) => Ok(Some(Answer::Failed { why: one_line(error) })),
     }
 }
 
@@ -163,7 +179,7 @@ pub(super) fn run<A: Handle>(
     unlinked: UnlinkedOf<A>,
 ) -> Result<Matching, MeasureError> {
     let link = unlinked.connect(&leg.address, control.attention())?;
-    let mut side = Side::new(link, leg, Role::Peer, &mut || true)?;
+    let mut side = Side::new(link, leg, Role::Peer, &mut || !control.wants_attention())?;
     let mut drain = Drain::new(leg);
     let mut paced = matches!(leg.traffic, Traffic::Paced { .. }).then(|| In::new(leg));
     while let Some(batch) = side.await_batch()? {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::client::Limits;
+use crate::args::hw_tags::HwTagsArg;
 use crate::args::{self, Common, ITERS_MAX, Measure};
 use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
 use crate::failure::Failure;
@@ -120,6 +121,9 @@ impl Plan {
                 "lat --window: one message is under way at a time; {right}"
             )));
         }
+        if args.oneself && args.common.hw_tags != HwTagsArg::Off {
+            return Err(usage("--self --hw-tags: messages to oneself pass no NIC; either alone"));
+        }
         if args.oneself && test == Test::Bibw {
             return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
         }
@@ -161,7 +165,14 @@ impl Plan {
         if args.drain && depths.contains(&0) {
             return Err(usage("--drain: there is nothing to drain at depth 0; --depths 16..16K"));
         }
-        if args.wildcard.is_some() && args.queue == Some(Queue::Unexpected) && !args.drain {
+        let only_unexpected = args.queue == Some(Queue::Unexpected);
+        if args.drain && only_unexpected && args.common.hw_tags != HwTagsArg::Off {
+            return Err(usage(
+                "--drain --queue unexpected --hw-tags: its messages all come before their receives, \
+                 a NIC would match none; --queue posted",
+            ));
+        }
+        if args.wildcard.is_some() && only_unexpected && !args.drain {
             let right = "--queue posted, --drain or --wildcard-recv";
             return Err(usage(&format!(
                 "--wildcard with --queue unexpected: it is a share of the posted ones; {right}"
@@ -349,6 +360,7 @@ impl Plan {
             threads,
             idle_peers: self.idle_peers,
             single_buffer: self.single_buffer,
+            hw_tags: self.common.hw_tags,
             address: String::new(),
         }
     }
@@ -427,6 +439,8 @@ mod tests {
             "lat --wildcard 50",
             "bw --rate 100",
             "bibw --self",
+            "lat --self --hw-tags model",
+            "depth --drain --queue unexpected --hw-tags model",
             "lat --window 4",
             "depth --queue unexpected --wildcard 100",
             "depth --drain --seed 5",

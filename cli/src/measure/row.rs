@@ -5,9 +5,8 @@ use serde::Serialize;
 use super::client::Measured;
 use super::pace::Pace;
 use crate::control::message::{Leg, Order, Queue, Traffic};
-use crate::json::{Matching, Row};
+use crate::json::Row;
 use crate::samples::Latency;
-use crate::units::show_count;
 
 /// What a row has in some tests only: absent in the others.
 #[derive(Clone, Default, Serialize)]
@@ -131,31 +130,4 @@ fn drained(leg: &Leg, measured: &Measured) -> Option<Drained> {
     let (min, max) = (tenths(rounds.least_ns), tenths(rounds.most_ns));
     let ns_per_message = PerMessage { min, mean: tenths(mean), max };
     Some(Drained { queue, order, seed, rounds: rounds.count, ns_per_message })
-}
-
-/// Where receives were matched, for people.
-pub(super) fn where_matched(matching: &Matching) -> String {
-    let Matching { hardware, posted, unexpected, not_offloaded: why } = *matching;
-    let mut said = format!(
-        "{} receives: {} in hardware, {} posted, {} unexpected",
-        show_count(hardware + posted + unexpected),
-        show_count(hardware),
-        show_count(posted),
-        show_count(unexpected),
-    );
-    let reasons = [
-        ("too small", why.too_small),
-        ("list full", why.list_full),
-        ("order", why.order),
-        ("source", why.source),
-        ("memory", why.memory),
-        ("phase", why.phase),
-        ("no NIC that matches", why.off),
-    ];
-    let reasons = reasons.iter().filter(|(_, count)| *count > 0);
-    let reasons: Vec<_> = reasons.map(|(why, n)| format!("{why} {}", show_count(*n))).collect();
-    if !reasons.is_empty() {
-        said += &format!("; not in hardware because: {}", reasons.join(", "));
-    }
-    said
 }

@@ -1,6 +1,6 @@
 //! A table's worth of measurements: the block of facts, a row as each is done, and the JSON.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -9,7 +9,8 @@ use super::interrupt::Interrupt;
 use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
-use super::row::{row, where_matched};
+use super::row::row;
+use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
 use crate::failure::Failure;
@@ -18,6 +19,7 @@ use crate::json::{Document, Matching};
 use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::reasons::{list_fault, model_nic, where_matched};
 use crate::report::Report;
 use crate::style::Style;
 use crate::trust::{self, Trust};
@@ -25,6 +27,9 @@ use crate::units::{show_count, show_size};
 
 /// Large enough to be read out of the sender's memory, which shows how that is done here.
 const FIRST_LOOK_BYTES: u64 = 64 << 10;
+
+/// Between two looks at whether anybody reads.
+const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Everything that made the figures what they are.
 #[derive(Serialize)]
@@ -52,11 +57,26 @@ pub(crate) struct Config {
     /// Whether there was one process only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     oneself: bool,
+    hw_tags: HwTagsArg,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// When to look next whether anybody reads what is measured.
+struct Looks(Instant);
+
+impl Looks {
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = now >= self.0;
+        if due {
+            self.0 = now + LOOK_TIME;
+        }
+        due
+    }
 }
 
 /// Where the other side is.
@@ -94,8 +114,10 @@ impl Series {
         common: &Common,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
-        let trust = Trust::gather(common.pin);
-        let trust = if matches!(place, Where::Oneself) { trust.alone() } else { trust };
+        let trust = match place {
+            Where::Oneself => Trust::gather_alone(common.pin),
+            Where::Here | Where::At(_) => Trust::gather(common.pin),
+        };
         let other = match place {
             Where::Here => Some(Other::find(None)),
             Where::At(host) => Some(Other::find(Some(host))),
@@ -170,7 +192,7 @@ impl Series {
         let streams = plan.common.report.json_stream;
         let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
-        let interrupt = self.interrupt.clone();
+        let (interrupt, mut looks) = (self.interrupt.clone(), Looks(Instant::now()));
         let mut complete = true;
         for (at, mut leg) in legs.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(leg.size));
@@ -178,7 +200,8 @@ impl Series {
             // Where progress can't be written, the row can't either, and says so.
             let go_on = || {
                 let told = progress.at(|| what.clone(), |line| report.progress(line));
-                told.is_ok() && !interrupt.came()
+                let read = !looks.is_due() || !(people.is_abandoned() || report.is_abandoned());
+                told.is_ok() && read && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
@@ -216,9 +239,14 @@ impl Series {
             report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);
             document.add(row, &measured.matching);
+            if let Some(fault) = list_fault(measured.matching.list_faults) {
+                self.failed = Some(Failure::Measurement(fault));
+                complete = false;
+                break;
+            }
         }
         drop(progress);
-        people.print(&style.block(&format!("# matched     {}\n", where_matched(&matched))))?;
+        people.print(&style.block(&trust::lines(&where_matched(&matched))))?;
         if !complete {
             document.interrupt();
             let (how, short) = match self.failed {
@@ -248,6 +276,7 @@ impl Series {
             idle_peers: plan.idle_peers,
             single_buffer: plan.single_buffer,
             oneself: plan.oneself,
+            hw_tags: plan.common.hw_tags,
         }
     }
 
@@ -293,6 +322,11 @@ impl Series {
         {
             facts.push(("matching", describe(depth)));
         }
+        if let HwTagsArg::Model { slots } = plan.common.hw_tags {
+            let at = receivers(plan.legs().first().map_or([true; 2], Leg::receivers));
+            let times = "its times are a program's, not a NIC's";
+            facts.push(("NIC", format!("{}; {at}; {times}", model_nic(slots))));
+        }
         if plan.test == Test::Drain {
             let way = "posted: from the word to send until all are received; unexpected: from the \
                        first receive, all messages being here, until all are received";
@@ -315,6 +349,14 @@ impl Series {
         ];
         facts.splice(0..0, device);
         trust::heading(&title, &facts) + &self.trust.facts()
+    }
+}
+
+fn receivers([client, other]: [bool; 2]) -> &'static str {
+    match (client, other) {
+        (true, true) => "on both sides",
+        (true, false) => "on this side, which receives",
+        (false, _) => "on the other side, which receives",
     }
 }
 

@@ -313,7 +313,8 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// How the receives of all batches that count were matched.
     pub(crate) fn matched(&self) -> Matching {
-        self.matched
+        // A list that broke its rules at any other time is no better.
+        Matching { list_faults: self.link.matching().list_faults, ..self.matched }
     }
 
     pub(crate) fn large_messages(&self) -> &'static str {

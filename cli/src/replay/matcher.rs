@@ -30,6 +30,9 @@ pub(super) trait Matcher {
     }
 }
 
+/// What is left in both, oldest first: receives posted, messages unexpected.
+pub(super) type Left = (Vec<Index>, Vec<Index>);
+
 /// tagmatch's lists, as they ship.
 pub(super) struct Indexed {
     posted: PostedList<Index>,
@@ -43,8 +46,7 @@ impl Indexed {
         Self { posted: PostedList::new(seed()), unexpected: UnexpectedList::new(seed()) }
     }
 
-    /// What is left, oldest first.
-    pub(super) fn left(&self) -> (Vec<Index>, Vec<Index>) {
+    pub(super) fn left(&self) -> Left {
         let posted = self.posted.iter_in_order().map(|(_, _, recv)| recv).collect();
         let unexpected = self.unexpected.iter_in_order().map(|(.., msg)| msg).collect();
         (posted, unexpected)

@@ -2,8 +2,12 @@
 
 use std::io::{self, Write};
 
+use tagmatch::Counters;
+
 use super::engine::{Event, Script, pass};
-use super::matcher::Indexed;
+use super::matcher::{Indexed, Left};
+use super::stack;
+use crate::args::hw_tags::HwTagsArg;
 use crate::trace::{Index, Trace};
 
 /// Writes what `--matches` promises for `trace`.
@@ -17,8 +21,30 @@ pub fn write_matches(trace: &Trace, mut out: impl Write) -> io::Result<()> {
         Some(event) => write_event(trace, event, &mut out),
         None => Ok(()),
     })?;
-    write_left(trace, &pass.lists, &mut out)?;
+    write_left(trace, &pass.lists.left(), &mut out)?;
     out.flush()
+}
+
+/// Writes the same as it comes of the whole stack, with a model NIC of `slots` entries in the
+/// receiving worker; gives that worker's counters. A seed decides the NIC's delays and how far it lags.
+///
+/// # Errors
+///
+/// What `out` says, and whatever went wrong in the stack.
+pub fn write_matches_by_nic(
+    trace: &Trace,
+    slots: u32,
+    seed: Option<u64>,
+    mut out: impl Write,
+) -> io::Result<Counters> {
+    let nic = HwTagsArg::Model { slots }.config(seed);
+    let outcome = stack::run(trace, &Script::new(trace), nic, seed).map_err(io::Error::other)?;
+    for event in outcome.events.iter().flatten() {
+        write_event(trace, *event, &mut out)?;
+    }
+    write_left(trace, &outcome.left, &mut out)?;
+    out.flush()?;
+    Ok(outcome.counters)
 }
 
 /// The line of one event.
@@ -42,13 +68,13 @@ pub(super) fn write_event(trace: &Trace, event: Event, out: &mut impl Write) -> 
 }
 
 /// What is left at the end; a message that a matched probe holds is in neither list.
-pub(super) fn write_left(trace: &Trace, lists: &Indexed, out: &mut impl Write) -> io::Result<()> {
-    let (posted, unexpected) = lists.left();
+pub(super) fn write_left(trace: &Trace, left: &Left, out: &mut impl Write) -> io::Result<()> {
+    let (posted, unexpected) = left;
     for recv in posted {
-        writeln!(out, "posted {}", trace.name(recv))?;
+        writeln!(out, "posted {}", trace.name(*recv))?;
     }
     for msg in unexpected {
-        writeln!(out, "unexpected {}", trace.name(msg))?;
+        writeln!(out, "unexpected {}", trace.name(*msg))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::census::{Census, Classes, Operations};
 use super::cost::Cost;
 use super::depth::{Count, Depth, Outcome};
+use super::offload::Offload;
 use super::timeline::{Peak, Timeline};
 use super::verdict::{Evidence, Verdict};
 use super::walks::Walks;
@@ -45,6 +46,8 @@ pub(super) struct Report {
     depth_over_time: Timeline,
     #[serde(flatten)]
     verdict: Verdict,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nic: Option<Offload>,
 }
 
 impl Report {
@@ -54,6 +57,7 @@ impl Report {
         count: &Count<'_>,
         walks: &Walks,
         cost: Option<Cost>,
+        nic: Option<Offload>,
     ) -> Self {
         let (posted_depth, unexpected_depth) = count.summaries();
         let matches = count.outcome;
@@ -100,6 +104,7 @@ impl Report {
             plain_walks: *walks,
             depth_over_time: count.timeline.clone(),
             verdict,
+            nic,
         }
     }
 
@@ -156,6 +161,7 @@ impl Report {
         for advice in &self.verdict.advice {
             writeln!(out, "{:<10} {advice}", "advice").expect("a String takes all");
         }
+        out += &self.nic.as_ref().map_or_else(String::new, Offload::text);
         out
     }
 

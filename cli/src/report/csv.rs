@@ -2,28 +2,39 @@
 
 use serde::Serialize;
 
+use crate::args::hw_tags::HwTagsArg;
 use crate::json::{Document, Row};
 use crate::units::name;
 
 const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
                        samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
                        bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
-                       planned_per_s,interrupted,window\n";
+                       planned_per_s,interrupted,window,hw_tags\n";
 
 /// Remembers whether the heading is out: a tour has one for all its tests.
-#[derive(Default)]
 pub(super) struct Csv {
     headed: bool,
+    hw_tags: HwTagsArg,
 }
 
 impl Csv {
+    pub(super) fn new(hw_tags: HwTagsArg) -> Self {
+        Self { headed: false, hw_tags }
+    }
+
     pub(super) fn heading(&mut self) -> String {
         if std::mem::replace(&mut self.headed, true) { String::new() } else { HEADING.to_owned() }
+    }
+
+    pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
+        let mut cells = cells(document, row);
+        cells.push(self.hw_tags.to_string());
+        cells.join(",") + "\n"
     }
 }
 
 /// Nothing in it has to be quoted: names of ours, and numbers. What a test has not is empty.
-pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
+fn cells(document: &Document<impl Serialize>, row: &Row) -> Vec<String> {
     let or_empty = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
     let mut cells = vec![document.test().to_owned(), document.device().to_owned()];
     cells.extend([row.size, row.posted_depth, row.unexpected_depth].map(|n| n.to_string()));
@@ -44,7 +55,7 @@ pub(super) fn row(document: &Document<impl Serialize>, row: &Row) -> String {
     cells.push(row.more.pace.map_or(String::new(), |pace| pace.planned_per_s.to_string()));
     cells.push(row.more.interrupted.to_string());
     cells.push(or_empty(row.more.window));
-    cells.join(",") + "\n"
+    cells
 }
 
 #[cfg(test)]
@@ -55,12 +66,13 @@ mod tests {
     #[test]
     fn each_figure_stands_under_its_name() {
         let document = Document::new("lat", "shm".into(), (), false);
-        let line = row(&document, &some_row());
-        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,\n");
+        let mut csv = Csv::new(HwTagsArg::Model { slots: 5 });
+        let line = csv.row(&document, &some_row());
+        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5\n");
         assert_eq!(line.split(',').count(), HEADING.split(',').count());
         let stream = Row { latency_ns: None, samples: 0, ..some_row() };
-        assert_eq!(row(&document, &stream), "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,\n");
-        let mut csv = Csv::default();
+        let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
+        assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off\n");
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
     }
 }

@@ -111,19 +111,24 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
     }
 
-    fn index(&mut self, len: usize) -> usize {
+    pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).expect("below a usize")
     }
 }
 
 /// A well-formed trace of about `ops` operations: few envelopes, so that much matches; ids in no
 /// order; a bias towards messages or receives, so that lists get long; odd blanks and comments.
+#[allow(dead_code, reason = "some tests want lengths of their own")]
 pub(crate) fn random_trace(seed: u64, ops: u64) -> String {
+    random_trace_with(seed, ops, &[0, 1, 7, 8, 4096, u64::MAX])
+}
+
+/// The same, of messages and receives of these lengths.
+pub(crate) fn random_trace_with(seed: u64, ops: u64, lens: &[u64]) -> String {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let labels = 1 + random.below(4);
     let wild = random.below(60);
     let bias = 20 + random.below(60);
-    let lens = [0, 1, 7, 8, 4096, u64::MAX];
     let end = if random.below(4) == 0 { "\r\n" } else { "\n" };
     let top = [0xff_ffffu64, 0xff_ffff];
     let (mut recvs, mut probes): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());

@@ -2,6 +2,7 @@
 
 use super::super::peer;
 use super::*;
+use crate::args::hw_tags::HwTagsArg;
 use crate::control::message::{Order, Queue};
 use crate::link::Unlinked;
 use crate::payload::Corrupt;
@@ -47,7 +48,8 @@ fn other<A: Handle>(
     let other = std::thread::spawn(move || {
         let mut control = control(theirs);
         let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
-        let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
+        let [_, theirs] = leg.matchers();
+        let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), theirs).unwrap();
         control.send(&Answer::Ready { address: unlinked.address() }).unwrap();
         let answer = play(&control, &leg, unlinked);
         // Whoever has found something wrong may have gone already.
@@ -98,7 +100,7 @@ fn legs_from_both_ends() {
         };
         let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
-        let Matching { hardware, posted, unexpected, not_offloaded } = measured.matching;
+        let Matching { hardware, posted, unexpected, not_offloaded, .. } = measured.matching;
         assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
         assert_eq!(not_offloaded.off, posted, "{leg:?}");
         assert_eq!((measured.iters, measured.samples.count()), (iters, samples), "{leg:?}");
@@ -112,6 +114,42 @@ fn legs_from_both_ends() {
         }
         assert_eq!(measured.pace.is_some(), leg.traffic == PACED);
     }
+}
+
+#[test]
+fn a_nic_matches_where_messages_come_to() {
+    let nic =
+        |traffic, slots| Leg { size: 4096, hw_tags: HwTagsArg::Model { slots }, ..leg(traffic) };
+    let posted = |order| Traffic::Drain { queue: Queue::Posted, order, seed: 3 };
+    for (leg, receives) in [
+        (nic(Traffic::PingPong, 127), 200),
+        (nic(Traffic::Stream, 127), 100),
+        (nic(Traffic::Both, 3), 200),
+        (nic(PACED, 127), 100),
+        (nic(posted(Order::Random), 127), 128),
+        (nic(posted(Order::Adversarial), 5), 128),
+        (Leg { size: 20_000, ..nic(Traffic::Both, 1) }, 200),
+        (Leg { wildcard_recv: true, ..nic(Traffic::PingPong, 127) }, 200),
+        (Leg { idle_peers: 2, ..nic(Traffic::Stream, 127) }, 100),
+        (Leg { single_buffer: true, ..nic(Traffic::Stream, 127) }, 100),
+    ] {
+        let (mut control, other) = other::<Local>(by_the_book);
+        let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
+        other.join().unwrap();
+        let Matching { hardware, posted, unexpected, not_offloaded, list_faults } =
+            measured.matching;
+        assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
+        assert!(hardware > 0, "{leg:?}: {:?}", measured.matching);
+        assert_eq!((not_offloaded.total(), not_offloaded.off), (posted, 0), "{leg:?}");
+        assert_eq!(list_faults, 0);
+    }
+    // Three threads a side.
+    let leg = Leg { threads: Some(3), ..nic(Traffic::Both, 127) };
+    let (mut control, other) = other::<Shared>(by_the_book);
+    let matching = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap().matching;
+    other.join().unwrap();
+    assert_eq!(matching.hardware + matching.posted + matching.unexpected, 600);
+    assert_eq!(matching.not_offloaded.total(), matching.posted);
 }
 
 #[test]
@@ -231,7 +269,8 @@ fn measure_with<A: Handle>(
     mut leg: Leg,
     ours: impl FnOnce(Leg) -> Leg,
 ) -> MeasureError {
-    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room()).unwrap();
+    let [matcher, _] = leg.matchers();
+    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), matcher).unwrap();
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).unwrap();
     let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };

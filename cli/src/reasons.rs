@@ -1,0 +1,154 @@
+//! Where receives were matched, in words; and for those that stayed in software, why, and what to do.
+
+use tagmatch::Config;
+
+use crate::args::hw_tags::SLOTS_MAX;
+use crate::json::{Matching, NotOffloaded};
+use crate::units::{show_count, show_size};
+
+/// Why a receive stays in software although there is a NIC that matches.
+pub(crate) struct Reason {
+    /// As JSON and the library's counters have it.
+    pub(crate) name: &'static str,
+    /// What it means, to be read after "because".
+    pub(crate) meaning: String,
+    /// What a user can do about it.
+    pub(crate) remedy: String,
+    /// How many those are.
+    pub(crate) count: fn(&NotOffloaded) -> u64,
+}
+
+/// All there are, in the order of the counters.
+pub(crate) fn reasons() -> [Reason; 7] {
+    let threshold = show_size(threshold());
+    let reason = |name, meaning: &str, remedy: &str, count| Reason {
+        name,
+        meaning: meaning.to_owned(),
+        remedy: remedy.to_owned(),
+        count,
+    };
+    [
+        reason(
+            "too_small",
+            &format!("its buffer is below {threshold}: not worth a NIC"),
+            "longer receives; in a program Config::hw_tags_threshold",
+            |why| why.too_small,
+        ),
+        reason(
+            "list_full",
+            "the NIC's list was full",
+            &format!("fewer receives posted at a time, or model:SLOTS, up to {SLOTS_MAX}"),
+            |why| why.list_full,
+        ),
+        reason(
+            "order",
+            "an earlier receive that takes the same messages was in software",
+            "small and any-source receives on other tags than large ones",
+            |why| why.order,
+        ),
+        reason(
+            "source",
+            "it names a source apart from its tag, or the NIC may miss its source's messages",
+            "the source in the tag, as Config::layout has it, and named",
+            |why| why.source,
+        ),
+        reason(
+            "memory",
+            "its buffer is longer than the NIC can fill, or the NIC refused it",
+            "receives of at most 1 GiB, which is what the model can fill",
+            |why| why.memory,
+        ),
+        reason(
+            "phase",
+            "the NIC did not have it yet, or not active, when its message came",
+            "receives posted earlier, fewer unexpected messages",
+            |why| why.phase,
+        ),
+        reason(
+            "off",
+            "there is no NIC that matches, or its list is out of use",
+            "--hw-tags model; in a program Config::hw_tags",
+            |why| why.off,
+        ),
+    ]
+}
+
+/// Bytes from which a receive is worth a NIC's list.
+pub(crate) fn threshold() -> u64 {
+    Config::default().hw_tags_threshold
+}
+
+/// The NIC of `--hw-tags model`, for people.
+pub(crate) fn model_nic(slots: u32) -> String {
+    format!(
+        "a model of one, {} entries; receives of {} and more are offered",
+        show_count(slots.into()),
+        show_size(threshold())
+    )
+}
+
+/// Where receives were matched; a line, and one for each reason that kept some from a NIC.
+pub(crate) fn where_matched(matching: &Matching) -> Vec<(&'static str, String)> {
+    let Matching { hardware, posted, unexpected, not_offloaded, list_faults } = matching;
+    let all = format!(
+        "{} receives: {} in hardware, {} posted, {} unexpected",
+        show_count(hardware + posted + unexpected),
+        show_count(*hardware),
+        show_count(*posted),
+        show_count(*unexpected),
+    );
+    let mut lines = vec![("matched", all)];
+    for Reason { name, meaning, count, .. } in reasons() {
+        let count = count(not_offloaded);
+        if count > 0 {
+            let count = show_count(count);
+            lines.push(("in software", format!("{count} because {meaning} ({name})")));
+        }
+    }
+    lines.extend(list_fault(*list_faults).map(|fault| ("FAULT", fault)));
+    lines
+}
+
+/// What is wrong where a NIC's list has broken its rules.
+pub(crate) fn list_fault(list_faults: u64) -> Option<String> {
+    (list_faults > 0).then(|| {
+        format!(
+            "a NIC's list broke its rules: list_faults {}; it is out of use since, and the figures \
+             are no NIC's",
+            show_count(list_faults)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_its_reason() {
+        let counts =
+            r#"{"too_small":1,"list_full":2,"order":3,"source":4,"memory":5,"phase":6,"off":7}"#;
+        let not_offloaded: NotOffloaded = serde_json::from_str(counts).unwrap();
+        for (reason, want) in reasons().iter().zip(1..) {
+            let name = reason.name;
+            assert_eq!((reason.count)(&not_offloaded), want, "{name}");
+            assert!(counts.contains(&format!("\"{name}\":{want}")), "{name}");
+            assert!(!reason.meaning.is_empty() && !reason.remedy.is_empty());
+        }
+        let matching =
+            Matching { hardware: 2, posted: 28, unexpected: 5, not_offloaded, list_faults: 0 };
+        let lines = where_matched(&matching);
+        assert_eq!(lines[0].1, "35 receives: 2 in hardware, 28 posted, 5 unexpected");
+        assert_eq!(lines.len(), 8);
+        assert!(lines.iter().all(|(name, _)| *name != "FAULT"));
+    }
+
+    #[test]
+    fn a_list_that_broke_its_rules_is_told() {
+        let matching = Matching { hardware: 2, list_faults: 3, ..Matching::default() };
+        let (name, line) = where_matched(&matching).pop().unwrap();
+        assert_eq!(name, "FAULT");
+        assert!(line.contains("list_faults 3"), "{line}");
+        assert_eq!(list_fault(0), None);
+    }
+}
