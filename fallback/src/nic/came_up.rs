@@ -2,7 +2,7 @@
 
 use tagmatch_hw::tm::TMH_BYTES;
 use tagmatch_hw::{Buffer, PeerId};
-use tagmatch_shadow::Take;
+use tagmatch_shadow::{Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag};
 
 use super::{Kept, Payload, Reclaim};
@@ -21,7 +21,7 @@ enum Place {
     /// This receive, now.
     Receive(Key),
     /// This receive, once its buffer is reclaimed.
-    Reclaim { slot: u32, handle: u32 },
+    Reclaim { slot: u32, handle: u32, why: Why },
     /// The receive with this index, if the NIC did not match it.
     Wait(u32),
     /// It waits behind an earlier message of its sender.
@@ -103,10 +103,7 @@ impl Core {
                 self.counters.not_offloaded.count(why);
                 self.requests.matched(index).map(|(key, _)| Place::Receive(key))
             }
-            Take::Reclaim { slot, handle, why } => {
-                self.counters.not_offloaded.count(why);
-                Some(Place::Reclaim { slot, handle })
-            }
+            Take::Reclaim { slot, handle, why } => Some(Place::Reclaim { slot, handle, why }),
         };
         let _ = self.posted.cancel(handle);
         place.unwrap_or(Place::Nobody)
@@ -128,8 +125,8 @@ impl Core {
     fn hold(&mut self, place: Place, kept: Kept, peer: PeerId) {
         let Some(nic) = &mut self.nic else { return };
         match place {
-            Place::Reclaim { slot, handle } => {
-                nic.reclaims.push_back(Reclaim { handle, slot, message: kept.message });
+            Place::Reclaim { slot, handle, why } => {
+                nic.reclaims.push_back(Reclaim { handle, slot, why, message: kept.message });
                 self.searched(kept.through_list);
             }
             Place::Wait(index) => {
@@ -189,6 +186,7 @@ impl Core {
         match buffer {
             Some(buffer) => {
                 if let Some(key) = self.nic_gives_back(reclaim.slot, buffer, 0) {
+                    self.counters.not_offloaded.count(reclaim.why);
                     self.deliver_kept(key, reclaim.message);
                 }
             }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_hw::tm::TMH_BYTES;
 use tagmatch_hw::{Buffer, Bytes, Limits, PeerId, RemoteSpan, TagCaps};
-use tagmatch_shadow::{Shadow, ShadowConfig};
+use tagmatch_shadow::{Shadow, ShadowConfig, Why};
 use tagmatch_soft::Pattern;
 
 use crate::EngineConfig;
@@ -98,6 +98,7 @@ struct Kept {
 pub(crate) struct Reclaim {
     pub(crate) handle: u32,
     slot: u32,
+    why: Why,
     message: Key,
 }
 
