@@ -129,7 +129,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 8] = [
+pub const PROFILES: [Profile; 9] = [
     MIXED,
     Profile {
         name: "wild",
@@ -202,6 +202,15 @@ pub const PROFILES: [Profile; 8] = [
         tags: (1, 2),
         masks: (4, 12),
         exotic_per_mille: 200,
+        ..MIXED
+    },
+    Profile {
+        name: "nic-deaths",
+        about: "NICs that match, workers that come and go, failing READs",
+        nic: true,
+        workers: (3, 6),
+        weights: Weights { kill: 3, revive: 25, disconnect: 2, fail_read: 4, ..WEIGHTS },
+        long_per_mille: 200,
         ..MIXED
     },
 ];

@@ -264,6 +264,12 @@ impl Core {
             lost.extend(queue.iter().filter(|kept| is_lost(kept)));
             queue.retain(|kept| !is_lost(kept));
         }
+        nic.waiting.retain(|&index, queue| {
+            if queue.is_empty() {
+                nic.shadow.give_up(index);
+            }
+            !queue.is_empty()
+        });
         let of_peer = |kept: &Kept| {
             messages.get(kept.message).is_some_and(|message| message.status.source == id)
         };

@@ -152,21 +152,4 @@ impl Oracle {
         }
         self.receives[receive as usize].state = State::Ended;
     }
-
-    /// A receive failed together with a peer. Whether it had been matched to a message of that one, whose
-    /// READ was given back; that message is taken then.
-    pub(super) fn taken_with_its_sender(&mut self, receive: u32, from: u32) -> bool {
-        let Receive { node, wanted, .. } = self.receives[receive as usize];
-        let Oracle { sides, messages, reference, .. } = self;
-        let untaken = sides[node as usize].pairs.get(from as usize).map(|pair| &pair.untaken);
-        let lost = untaken.into_iter().flatten().map(|&(_, id)| id).find(|&id| {
-            let message = &messages[id as usize];
-            let is_expected = reference.as_ref().is_none_or(|r| r.takes(receive) == id);
-            message.read_down && wanted.accepts(message.tag, from) && is_expected
-        });
-        let Some(id) = lost else { return false };
-        self.messages[id as usize].taker = Taker::Unknown;
-        self.take_off(id);
-        true
-    }
 }

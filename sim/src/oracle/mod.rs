@@ -25,7 +25,8 @@
 //! 6. *Facts*: source, tag, full length, truncation, immediate data, bytes; nothing behind them.
 //!
 //! A receive that its owner dropped may have taken a message silently; a message that is missing must then
-//! match one of those, each at most once.
+//! match one of those, each at most once. So it is with a receive that failed together with a peer, of which
+//! a NIC had matched a message: each such receive must then match a message of that peer that is missing.
 //!
 //! Where software alone decides, at arrival and at post, [`reference`] says besides which message each
 //! receive must get.
@@ -34,6 +35,7 @@ mod decide;
 mod ends;
 pub(crate) mod reference;
 mod rest;
+mod victims;
 mod whole;
 
 use tagmatch_fallback::Status;
@@ -139,11 +141,20 @@ struct Pair {
     down: u64,
     /// The receiver broke with the sender while its NIC may have held messages: they are lost.
     is_cut: bool,
+    /// Receives without a named source that failed together with the sender: a NIC had matched them.
+    victims: Vec<u32>,
 }
 
 impl Default for Pair {
     fn default() -> Self {
-        Pair { sent: vec![], untaken: vec![], plain: [NONE; PLAIN], down: NEVER, is_cut: false }
+        Pair {
+            sent: vec![],
+            untaken: vec![],
+            plain: [NONE; PLAIN],
+            down: NEVER,
+            is_cut: false,
+            victims: vec![],
+        }
     }
 }
 

@@ -57,6 +57,9 @@ impl Oracle {
             let missing: Vec<u32> =
                 untaken.map(|&(_, id)| id).filter(|&id| !self.may_be_missing(id)).collect();
             self.are_dropped(side, &missing)?;
+            for from in 0..side.pairs.len() {
+                self.victims_have_messages(super::number(node), super::number(from))?;
+            }
         }
         Ok(())
     }

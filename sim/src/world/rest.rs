@@ -35,13 +35,6 @@ impl<A: Adapter> World<'_, A> {
         self.net.borrow_mut().hurry = true;
         if let Some(engine) = &mut self.workers[at].engine {
             engine.close();
-            // What a NIC still holds comes with later polls.
-            let mut polls = 0;
-            while !self.adapter.is_idle(engine.device()) && polls < ROUNDS_MAX {
-                engine.progress();
-                polls += 1;
-            }
-            engine.close();
         }
         self.net.borrow_mut().hurry = false;
         self.observe(at, true)?;
