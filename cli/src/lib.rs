@@ -1,39 +1,67 @@
 //! tagperf: latency, bandwidth, message rate and matching depth of `tagmatch`.
 #![forbid(unsafe_code)]
+// What replay counts is for the command to say.
+#![cfg_attr(not(feature = "command"), allow(dead_code))]
 
+#[cfg(feature = "command")]
 mod args;
+#[cfg(feature = "command")]
 mod blocks;
+#[cfg(feature = "command")]
 mod compare;
+#[cfg(feature = "command")]
 mod control;
+#[cfg(feature = "command")]
 mod failure;
+#[cfg(feature = "command")]
 mod files;
+#[cfg(feature = "command")]
 mod histogram;
+#[cfg(feature = "command")]
 mod info;
+#[cfg(feature = "command")]
 mod json;
+#[cfg(feature = "command")]
 mod link;
+#[cfg(feature = "command")]
 mod measure;
+#[cfg(feature = "command")]
 mod output;
+#[cfg(feature = "command")]
 mod payload;
+#[cfg(feature = "command")]
 mod plot;
+#[cfg(feature = "command")]
 mod progress;
+#[cfg(feature = "command")]
 mod reasons;
 pub mod replay;
+#[cfg(feature = "command")]
 mod report;
+#[cfg(feature = "command")]
 mod runs;
+#[cfg(feature = "command")]
 mod samples;
+#[cfg(feature = "command")]
 mod style;
+#[cfg(feature = "command")]
 mod table;
 pub mod trace;
+#[cfg(feature = "command")]
 mod trust;
+#[cfg(feature = "command")]
 mod units;
 
-use std::process::ExitCode;
-
-use args::{Cli, Command};
-use failure::Failure;
-use measure::Test;
+#[cfg(feature = "command")]
+use {
+    args::{Cli, Command},
+    failure::Failure,
+    measure::Test,
+    std::process::ExitCode,
+};
 
 /// Runs the command line of this process.
+#[cfg(feature = "command")]
 #[must_use]
 pub fn run() -> ExitCode {
     match Cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(()), dispatch)) {
@@ -42,6 +70,7 @@ pub fn run() -> ExitCode {
     }
 }
 
+#[cfg(feature = "command")]
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         None => measure::tour(&cli.common),

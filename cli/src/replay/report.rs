@@ -8,10 +8,10 @@ use super::census::{Census, Classes, Operations};
 use super::cost::Cost;
 use super::depth::{Count, Depth, Outcome};
 use super::offload::Offload;
+use super::ratio;
 use super::timeline::{Peak, Timeline};
 use super::verdict::{Evidence, Verdict};
 use super::walks::Walks;
-use super::{ratio, show_entries};
 use crate::failure::Failure;
 use crate::plot;
 use crate::units::{show_3, show_count};
@@ -232,4 +232,10 @@ fn listed(counts: &[(&str, u64)]) -> String {
     let words: Vec<_> =
         some.map(|(name, count)| format!("{} {name}", show_count(*count))).collect();
     if words.is_empty() { "none".into() } else { words.join(", ") }
+}
+
+/// A mean number of entries.
+pub(super) fn show_entries(mean: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count's mean")]
+    if mean < 1000.0 { show_3(mean) } else { show_count(mean.round() as u64) }
 }

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use super::census::Classes;
 use super::depth::{Depth, Outcome};
+use super::ratio;
+use super::report::show_entries;
 use super::timeline::Peak;
 use super::walks::Walks;
-use super::{ratio, show_entries};
 use crate::units::{show_3, show_count, show_size};
 
 /// Entries that a search may walk before it shows: a few cache lines, some ten ns.
