@@ -3,6 +3,7 @@
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
 
+use crate::adapter::ModelNic;
 use crate::rng::{Rng, mix};
 use crate::wire::WireConfig;
 
@@ -52,7 +53,7 @@ pub struct Profile {
     /// What it is for, in one line.
     pub about: &'static str,
     /// Each worker has a NIC that matches, of a mind of its own.
-    pub nic: bool,
+    pub nic: Option<ModelNic>,
     /// Workers.
     pub workers: Range,
     /// What programs do.
@@ -106,10 +107,12 @@ const WEIGHTS: Weights = Weights {
     rest: 1,
 };
 
+const STEADY: Option<ModelNic> = Some(ModelNic { fails: false });
+
 const MIXED: Profile = Profile {
     name: "mixed",
     about: "some of everything",
-    nic: false,
+    nic: None,
     workers: (2, 5),
     weights: WEIGHTS,
     tags: (1, 6),
@@ -129,7 +132,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 9] = [
+pub const PROFILES: [Profile; 10] = [
     MIXED,
     Profile {
         name: "wild",
@@ -193,11 +196,11 @@ pub const PROFILES: [Profile; 9] = [
         long_per_mille: 200,
         ..MIXED
     },
-    Profile { name: "nic", about: "NICs that match: every knob but failures", nic: true, ..MIXED },
+    Profile { name: "nic", about: "NICs that match: every knob but failures", nic: STEADY, ..MIXED },
     Profile {
         name: "nic-wild",
         about: "NICs that match, wildcards, many cancels",
-        nic: true,
+        nic: STEADY,
         weights: Weights { cancel: 60, ..WEIGHTS },
         tags: (1, 2),
         masks: (4, 12),
@@ -207,9 +210,18 @@ pub const PROFILES: [Profile; 9] = [
     Profile {
         name: "nic-deaths",
         about: "NICs that match, workers that come and go, failing READs",
-        nic: true,
+        nic: STEADY,
         workers: (3, 6),
         weights: Weights { kill: 3, revive: 25, disconnect: 2, fail_read: 4, ..WEIGHTS },
+        long_per_mille: 200,
+        ..MIXED
+    },
+    Profile {
+        name: "nic-broken",
+        about: "NICs that match, whose READs and queue pairs fail; workers that come and go",
+        nic: Some(ModelNic { fails: true }),
+        workers: (3, 6),
+        weights: Weights { kill: 3, revive: 25, disconnect: 1, ..WEIGHTS },
         long_per_mille: 200,
         ..MIXED
     },
