@@ -70,6 +70,15 @@ impl Core {
         self.nic_due();
     }
 
+    /// A message is not taken in. If the NIC has counted it, software must as well.
+    pub(crate) fn dropped(&mut self, through_list: bool) {
+        if let Some(nic) = self.nic.as_mut().filter(|_| through_list) {
+            nic.shadow.came_up();
+            nic.shadow.searched();
+            self.nic_due();
+        }
+    }
+
     /// A message has its place: if the NIC has counted it, software does now.
     pub(super) fn searched(&mut self, through_list: bool) {
         let is_early = self.planted.is(Defect::CountBeforeSearch);
