@@ -211,14 +211,8 @@ impl Core {
     }
 
     fn deliver_first_waiting(&mut self, index: u32, key: Key) {
-        let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.remove(&index));
-        let mut waiting = waiting.unwrap_or_default();
-        // One whose sender is gone ends the receive only if there is no other.
-        let first = waiting.iter().position(|kept| !self.is_lost(kept)).unwrap_or(0);
-        let first = waiting.remove(first);
-        if let Some(nic) = &mut self.nic {
-            nic.waiting.insert(index, waiting);
-        }
+        let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.get_mut(&index));
+        let first = waiting.and_then(|waiting| waiting.pop_front());
         if let Some(first) = first {
             let source = self.source_of(first);
             self.deliver_kept(key, first.message);
