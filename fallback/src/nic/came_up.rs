@@ -21,7 +21,7 @@ enum Place {
     /// This receive, now.
     Receive(Key),
     /// This receive, once its buffer is reclaimed.
-    Reclaim { slot: u32, handle: u32, why: Why },
+    Reclaim { index: u32, slot: u32, handle: u32, why: Why },
     /// The receive with this index, if the NIC did not match it.
     Wait(u32),
     /// It waits behind an earlier message of its sender.
@@ -112,7 +112,9 @@ impl Core {
                 self.counters.not_offloaded.count(why);
                 self.requests.matched(index).map(|(key, _)| Place::Receive(key))
             }
-            Take::Reclaim { slot, handle, why } => Some(Place::Reclaim { slot, handle, why }),
+            Take::Reclaim { slot, handle, why } => {
+                Some(Place::Reclaim { index, slot, handle, why })
+            }
         };
         let _ = self.posted.cancel(handle);
         place.unwrap_or(Place::Nobody)
@@ -134,9 +136,11 @@ impl Core {
     fn hold(&mut self, place: Place, kept: Kept, peer: PeerId) {
         let Some(nic) = &mut self.nic else { return };
         match place {
-            Place::Reclaim { slot, handle, why } => {
+            Place::Reclaim { index, slot, handle, why } => {
                 nic.reclaims.push_back(Reclaim { handle, slot, why, message: kept.message });
                 self.searched(kept.through_list);
+                // Others may wait for a delete that was not sent yet.
+                self.search_on(index);
             }
             Place::Wait(index) => {
                 nic.waiting.entry(index).or_default().push_back(kept);
