@@ -196,7 +196,12 @@ pub const PROFILES: [Profile; 10] = [
         long_per_mille: 200,
         ..MIXED
     },
-    Profile { name: "nic", about: "NICs that match: every knob but failures", nic: STEADY, ..MIXED },
+    Profile {
+        name: "nic",
+        about: "NICs that match: every knob but failures",
+        nic: STEADY,
+        ..MIXED
+    },
     Profile {
         name: "nic-wild",
         about: "NICs that match, wildcards, many cancels",
