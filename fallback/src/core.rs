@@ -127,9 +127,10 @@ impl Core {
     fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
         let Incoming { peer, immediate, through_list, bytes } = incoming;
         if matches!(self.peer_mut(*peer).state, PeerState::Down(_)) {
+            self.dropped(*through_list);
             return Ok(());
         }
-        match wire::Message::parse(bytes)? {
+        match wire::Message::parse(bytes).inspect_err(|_| self.dropped(*through_list))? {
             wire::Message::Eager(tmh) => {
                 self.other_eager(*peer, &tmh, *immediate, *through_list, bytes)
             }
@@ -213,6 +214,7 @@ impl Core {
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
         if !self.peer_mut(peer).grant.arrived(cost) {
+            self.dropped(through_list);
             return Err(WireError::Credit { bytes: cost.bytes });
         }
         let length = length as u64;
@@ -235,6 +237,7 @@ impl Core {
         through_list: bool,
     ) -> Result<(), WireError> {
         if !self.peer_mut(peer).grant.arrived(Amount::RENDEZVOUS) {
+            self.dropped(through_list);
             return Err(WireError::Credit { bytes: 0 });
         }
         let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;

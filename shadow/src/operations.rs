@@ -135,7 +135,7 @@ impl Shadow {
         self.free.retain(|free| *free != slot);
         let count = self.searched;
         self.entries[slot as usize] =
-            Entry { state: State::Free, id, handle, count, removal: None, is_unwanted: false };
+            Entry { state: State::Free, id, handle, count, removal: None };
         self.move_to(slot, State::Adding);
         self.queue.push(Sent::Add(slot));
         self.recent.push(slot);

@@ -84,8 +84,6 @@ pub(crate) struct Entry {
     pub(crate) count: u64,
     /// Why it is being deleted.
     pub(crate) removal: Option<Removal>,
-    /// The user wants the receive back, whoever else wants it.
-    pub(crate) is_unwanted: bool,
 }
 
 /// What a message that software found a receive for may do.
@@ -116,7 +114,7 @@ pub enum Cancel {
     Software,
     /// The NIC was asked: the receive ends as cancelled, or by a match.
     Asked,
-    /// The receive has, or will get, a message; if that [gives up](Shadow::give_up), it is cancelled.
+    /// The receive has, or will get, a message.
     TooLate,
 }
 
@@ -125,14 +123,7 @@ impl Shadow {
     #[must_use]
     pub fn new(config: &ShadowConfig) -> Self {
         let slots = if config.operations < 2 { 0 } else { config.slots };
-        let entry = Entry {
-            state: State::Free,
-            id: 0,
-            handle: 0,
-            count: 0,
-            removal: None,
-            is_unwanted: false,
-        };
+        let entry = Entry { state: State::Free, id: 0, handle: 0, count: 0, removal: None };
         let first = u64::from(config.first_count);
         Shadow {
             policy: Policy::new(config),
@@ -266,9 +257,7 @@ impl Shadow {
         match self.place(id) {
             None => Cancel::TooLate,
             Some(Place::Entry(slot)) => {
-                let entry = &mut self.entries[slot as usize];
-                entry.is_unwanted = true;
-                if entry.removal == Some(Removal::Message) {
+                if self.entries[slot as usize].removal == Some(Removal::Message) {
                     return Cancel::TooLate;
                 }
                 self.ask(slot, Removal::Cancel);
@@ -278,18 +267,6 @@ impl Shadow {
                 self.forget(id);
                 Cancel::Software
             }
-        }
-    }
-
-    /// No message [waits](Take::Wait) for the receive any more, since their senders are gone. If it is being
-    /// deleted for one, it is posted again, or cancelled if that was asked for.
-    pub fn give_up(&mut self, id: u32) {
-        self.event();
-        let Some(Place::Entry(slot)) = self.place(id) else { return };
-        let entry = &mut self.entries[slot as usize];
-        if entry.removal == Some(Removal::Message) {
-            let removal = if entry.is_unwanted { Removal::Cancel } else { Removal::Again };
-            entry.removal = Some(removal);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What stands between a wire and an engine.
 
-use tagmatch_hw::model::{Knobs, Model, ModelConfig};
+use tagmatch_hw::model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_hw::{Device, DeviceError, PeerId};
 
 use crate::rng::Rng;
@@ -24,6 +24,12 @@ pub trait Adapter {
     /// Whether the device holds nothing back that a later poll would tell. Until all say so, a run is
     /// not at rest.
     fn is_idle(&self, device: &Self::Device) -> bool;
+
+    /// Whether the device may break with a peer by itself.
+    fn may_break(&self) -> bool;
+
+    /// A rule of the device that its host has broken.
+    fn fault(&self, device: &Self::Device) -> Option<String>;
 }
 
 /// Engines on bare wires.
@@ -44,23 +50,57 @@ impl Adapter for Bare {
     fn is_idle(&self, _: &Wire) -> bool {
         true
     }
+
+    fn may_break(&self) -> bool {
+        false
+    }
+
+    fn fault(&self, _: &Wire) -> Option<String> {
+        None
+    }
 }
 
 /// Engines whose wires end in a NIC that matches. Slots, knobs and the peers that the list carries come
 /// from the seed; messages of the others come up past it, as if from another device.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ModelNic;
+pub struct ModelNic {
+    /// The NIC's own READs fail, and so do queue pairs.
+    pub fails: bool,
+}
+
+impl ModelNic {
+    fn config(self, seed: u64) -> ModelConfig {
+        let mut rng = Rng::new(seed, 5);
+        let slots = rng.pick(&[1, 2, 3, 8, 127]);
+        let mut config = ModelConfig {
+            slots,
+            operations: rng.pick(&[2 * slots + 2, 2 * slots + 2, 2, 3, 5]),
+            seed,
+            knobs: Knobs { deletes_in_order: rng.per_mille(300), ..Knobs::random(seed) },
+            ..ModelConfig::default()
+        };
+        if rng.per_mille(200) {
+            // A NIC that can't run far ahead of its host is told its count that often.
+            let knobs = config.knobs;
+            let (operation, answer) = (Delay::NONE, Delay::NONE);
+            config.knobs = Knobs { sync_limit: 16, floor: 1, operation, answer, ..knobs };
+            config.buffers = 2;
+            config.operations = 2 * slots + 2;
+        }
+        if self.fails {
+            config.knobs.read_failure = Chance(rng.pick(&[0, 3_000, 30_000]));
+            config.knobs.queue_pair_error = Chance(rng.pick(&[0, 1_000, 10_000]));
+        }
+        config
+    }
+}
 
 impl Adapter for ModelNic {
     type Device = Model<Wire>;
 
     fn device(&self, wire: Wire, seed: u64) -> Result<Model<Wire>, DeviceError> {
-        let mut rng = Rng::new(seed, 5);
-        let slots = rng.pick(&[1, 2, 3, 8, 127]);
-        let operations = 2 * slots + 2;
-        let knobs = Knobs::random(seed);
-        let config = ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() };
-        let mut device = Model::new(wire, &config)?;
+        let mut device = Model::new(wire, &self.config(seed))?;
+        let mut rng = Rng::new(seed, 6);
         if rng.per_mille(400) {
             device.set_carried(|peer: PeerId| peer.0 % 2 == 1);
         }
@@ -73,5 +113,13 @@ impl Adapter for ModelNic {
 
     fn is_idle(&self, device: &Model<Wire>) -> bool {
         !device.has_work()
+    }
+
+    fn may_break(&self) -> bool {
+        self.fails
+    }
+
+    fn fault(&self, device: &Model<Wire>) -> Option<String> {
+        device.nic().faults().first().map(ToString::to_string)
     }
 }

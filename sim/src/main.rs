@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use tagmatch_sim::{Adapter, Bare, Counts, ModelNic, PROFILES, Plan, Profile, Sabotage, shrink};
+use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, Sabotage, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///
@@ -64,10 +64,9 @@ fn main() -> ExitCode {
     }
     let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
     for profile in profiles {
-        let is_clean = if profile.nic {
-            run_profile(&args, profile, &ModelNic)
-        } else {
-            run_profile(&args, profile, &Bare)
+        let is_clean = match &profile.nic {
+            Some(nic) => run_profile(&args, profile, nic),
+            None => run_profile(&args, profile, &Bare),
         };
         if !is_clean {
             return ExitCode::from(1);

@@ -3,6 +3,7 @@
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
 
+use crate::adapter::ModelNic;
 use crate::rng::{Rng, mix};
 use crate::wire::WireConfig;
 
@@ -52,7 +53,7 @@ pub struct Profile {
     /// What it is for, in one line.
     pub about: &'static str,
     /// Each worker has a NIC that matches, of a mind of its own.
-    pub nic: bool,
+    pub nic: Option<ModelNic>,
     /// Workers.
     pub workers: Range,
     /// What programs do.
@@ -106,10 +107,12 @@ const WEIGHTS: Weights = Weights {
     rest: 1,
 };
 
+const STEADY: Option<ModelNic> = Some(ModelNic { fails: false });
+
 const MIXED: Profile = Profile {
     name: "mixed",
     about: "some of everything",
-    nic: false,
+    nic: None,
     workers: (2, 5),
     weights: WEIGHTS,
     tags: (1, 6),
@@ -129,7 +132,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 9] = [
+pub const PROFILES: [Profile; 10] = [
     MIXED,
     Profile {
         name: "wild",
@@ -193,11 +196,16 @@ pub const PROFILES: [Profile; 9] = [
         long_per_mille: 200,
         ..MIXED
     },
-    Profile { name: "nic", about: "NICs that match: every knob but failures", nic: true, ..MIXED },
+    Profile {
+        name: "nic",
+        about: "NICs that match: every knob but failures",
+        nic: STEADY,
+        ..MIXED
+    },
     Profile {
         name: "nic-wild",
         about: "NICs that match, wildcards, many cancels",
-        nic: true,
+        nic: STEADY,
         weights: Weights { cancel: 60, ..WEIGHTS },
         tags: (1, 2),
         masks: (4, 12),
@@ -207,9 +215,18 @@ pub const PROFILES: [Profile; 9] = [
     Profile {
         name: "nic-deaths",
         about: "NICs that match, workers that come and go, failing READs",
-        nic: true,
+        nic: STEADY,
         workers: (3, 6),
         weights: Weights { kill: 3, revive: 25, disconnect: 2, fail_read: 4, ..WEIGHTS },
+        long_per_mille: 200,
+        ..MIXED
+    },
+    Profile {
+        name: "nic-broken",
+        about: "NICs that match, whose READs and queue pairs fail; workers that come and go",
+        nic: Some(ModelNic { fails: true }),
+        workers: (3, 6),
+        weights: Weights { kill: 3, revive: 25, disconnect: 1, ..WEIGHTS },
         long_per_mille: 200,
         ..MIXED
     },
@@ -240,6 +257,9 @@ pub struct Setup {
     pub engine: EngineConfig,
     /// Settings of the wires.
     pub wire: WireConfig,
+    /// Bugs of the engine, and of the shadow, that all workers have.
+    #[cfg(feature = "defects")]
+    pub planted: (Option<tagmatch_fallback::Defect>, Option<tagmatch_shadow::Defect>),
 }
 
 /// Bits of a tag that exotic masks look at: contexts, senders and tags as programs use them.
@@ -281,6 +301,8 @@ impl Setup {
                 exposures_max: rng.between(profile.exposures_max),
                 seed: mix(seed ^ 0x77),
             },
+            #[cfg(feature = "defects")]
+            planted: (None, None),
         }
     }
 }

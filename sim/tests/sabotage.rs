@@ -21,6 +21,14 @@ impl Adapter for Unpredicted {
     fn is_idle(&self, _: &Wire) -> bool {
         true
     }
+
+    fn may_break(&self) -> bool {
+        false
+    }
+
+    fn fault(&self, _: &Wire) -> Option<String> {
+        None
+    }
 }
 
 const SEEDS: u64 = 60;

@@ -1,11 +1,14 @@
 //! Every profile finds nothing in a few hundred seeds, and the same seed is the same history.
 
-use tagmatch_sim::{Bare, Counts, ModelNic, PROFILES, Plan, Profile, Report};
+use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile, Report};
 
 const STEPS: u32 = 120;
 
 fn run(profile: &Profile, plan: &Plan, keeps_lines: bool) -> Report {
-    if profile.nic { plan.run(&ModelNic, keeps_lines) } else { plan.run(&Bare, keeps_lines) }
+    match &profile.nic {
+        Some(nic) => plan.run(nic, keeps_lines),
+        None => plan.run(&Bare, keeps_lines),
+    }
 }
 
 #[test]

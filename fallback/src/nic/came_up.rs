@@ -21,7 +21,7 @@ enum Place {
     /// This receive, now.
     Receive(Key),
     /// This receive, once its buffer is reclaimed.
-    Reclaim { slot: u32, handle: u32, why: Why },
+    Reclaim { index: u32, slot: u32, handle: u32, why: Why },
     /// The receive with this index, if the NIC did not match it.
     Wait(u32),
     /// It waits behind an earlier message of its sender.
@@ -70,6 +70,15 @@ impl Core {
         self.nic_due();
     }
 
+    /// A message is not taken in. If the NIC has counted it, software must as well.
+    pub(crate) fn dropped(&mut self, through_list: bool) {
+        if let Some(nic) = self.nic.as_mut().filter(|_| through_list) {
+            nic.shadow.came_up();
+            nic.shadow.searched();
+            self.nic_due();
+        }
+    }
+
     /// A message has its place: if the NIC has counted it, software does now.
     pub(super) fn searched(&mut self, through_list: bool) {
         let is_early = self.planted.is(Defect::CountBeforeSearch);
@@ -103,7 +112,9 @@ impl Core {
                 self.counters.not_offloaded.count(why);
                 self.requests.matched(index).map(|(key, _)| Place::Receive(key))
             }
-            Take::Reclaim { slot, handle, why } => Some(Place::Reclaim { slot, handle, why }),
+            Take::Reclaim { slot, handle, why } => {
+                Some(Place::Reclaim { index, slot, handle, why })
+            }
         };
         let _ = self.posted.cancel(handle);
         place.unwrap_or(Place::Nobody)
@@ -125,9 +136,11 @@ impl Core {
     fn hold(&mut self, place: Place, kept: Kept, peer: PeerId) {
         let Some(nic) = &mut self.nic else { return };
         match place {
-            Place::Reclaim { slot, handle, why } => {
+            Place::Reclaim { index, slot, handle, why } => {
                 nic.reclaims.push_back(Reclaim { handle, slot, why, message: kept.message });
                 self.searched(kept.through_list);
+                // Others may wait for a delete that was not sent yet.
+                self.search_on(index);
             }
             Place::Wait(index) => {
                 nic.waiting.entry(index).or_default().push_back(kept);
@@ -167,9 +180,16 @@ impl Core {
         }
     }
 
+    pub(super) fn is_lost(&self, kept: &Kept) -> bool {
+        matches!(self.messages.get(kept.message), Some(m) if matches!(m.body, Body::Lost))
+    }
+
     /// Puts a message that has waited into a receive's buffer.
     pub(super) fn deliver_kept(&mut self, key: Key, message: Key) {
         let Some(message) = self.messages.remove(message) else { return };
+        if matches!(message.body, Body::Lost) {
+            return self.fail_now(key, self.down(message.status.source));
+        }
         let Some(request) = self.requests.get_mut(key) else { return };
         let buffer = std::mem::take(&mut request.buffer);
         self.counters.posted += 1;
@@ -201,6 +221,11 @@ impl Core {
     fn resume(&mut self, kept: Kept) -> bool {
         let Some(message) = self.messages.get(kept.message) else { return true };
         let Status { tag, source, .. } = message.status;
+        if self.is_lost(&kept) {
+            self.messages.remove(kept.message);
+            self.searched(kept.through_list);
+            return true;
+        }
         let lane = self.nic.as_mut().and_then(|nic| nic.lanes.remove(&source));
         let place = self.place(tag, source, kept.through_list);
         if let (Some(nic), Some(lane)) = (&mut self.nic, lane) {
@@ -250,38 +275,20 @@ impl Core {
         self.nic_due();
     }
 
-    /// Rendezvous requests of a dead peer that wait can't be answered.
+    /// Rendezvous requests of a dead peer that wait in its lane can't be answered. One that waits for a
+    /// delete stays: if that finds its entry, the NIC may have passed the receive by for younger ones, and
+    /// nobody else can have it.
     pub(crate) fn nic_lose_rendezvous(&mut self, id: PeerId) {
-        let Some(nic) = &mut self.nic else { return };
+        let Some(lane) = self.nic.as_mut().and_then(|nic| nic.lanes.get_mut(&id)) else { return };
         let messages = &self.messages;
-        let is_lost = |kept: &Kept| {
-            messages.get(kept.message).is_some_and(|message| {
-                message.status.source == id && matches!(message.body, Body::Remote { .. })
-            })
-        };
-        let mut lost: Vec<Kept> = Vec::new();
-        for queue in nic.waiting.values_mut().chain(nic.lanes.values_mut()) {
-            lost.extend(queue.iter().filter(|kept| is_lost(kept)));
-            queue.retain(|kept| !is_lost(kept));
-        }
-        nic.waiting.retain(|&index, queue| {
-            if queue.is_empty() {
-                nic.shadow.give_up(index);
-            }
-            !queue.is_empty()
-        });
-        let of_peer = |kept: &Kept| {
-            messages.get(kept.message).is_some_and(|message| message.status.source == id)
-        };
-        let is_led = nic.waiting.values().flatten().any(of_peer);
+        let is_lost = |kept: &Kept| matches!(messages.get(kept.message), Some(m) if matches!(m.body, Body::Remote { .. }));
+        let lost: Vec<Kept> = lane.iter().filter(|kept| is_lost(kept)).copied().collect();
+        lane.retain(|kept| !is_lost(kept));
         for kept in lost {
             self.messages.remove(kept.message);
             self.counters.lost_rendezvous += 1;
             self.freed(id, Amount::RENDEZVOUS);
             self.searched(kept.through_list);
-        }
-        if !is_led {
-            self.open_lane(id);
         }
         self.nic_due();
     }

@@ -2,7 +2,7 @@
 
 use tagmatch_hw::PeerId;
 
-use super::Data;
+use super::{Data, Landing};
 use crate::core::{Core, Todo};
 use crate::request::Status;
 use crate::slab::Key;
@@ -49,14 +49,16 @@ impl Core {
         Ok(())
     }
 
-    /// A peer is down: of what the NIC matched, nothing more will be known.
+    /// A peer is down: of what the NIC matched, nothing more will be known. There may be several: companions
+    /// of a peer that was broken with are not taken in any more.
     pub(crate) fn lose_companion(&mut self, peer: PeerId) {
-        let awaited = self.peer_mut(peer).awaited.take();
-        if let Some((_, Some(key))) = awaited {
-            let is_here = self.nic.as_ref().and_then(|nic| nic.landings.get(key));
-            if is_here.is_some_and(|landing| landing.data != Data::Due) {
-                self.fail_landing(key);
-            }
+        self.peer_mut(peer).awaited = None;
+        let Some(nic) = &self.nic else { return };
+        let is_lost = |landing: &Landing| {
+            landing.status.source == peer && landing.lacks_companion && landing.data != Data::Due
+        };
+        for key in nic.landings.keys_where(is_lost) {
+            self.fail_landing(key);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What the NIC reports of its list.
 
-use std::collections::VecDeque;
-
 use tagmatch_hw::tm::{RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_hw::{Buffer, PeerId, RemoteSpan, TagEvent};
 use tagmatch_shadow::{Deleted, Removal, Shadow, ShadowError, Why};
@@ -214,7 +212,7 @@ impl Core {
 
     fn deliver_first_waiting(&mut self, index: u32, key: Key) {
         let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.get_mut(&index));
-        let first = waiting.and_then(VecDeque::pop_front);
+        let first = waiting.and_then(|waiting| waiting.pop_front());
         if let Some(first) = first {
             let source = self.source_of(first);
             self.deliver_kept(key, first.message);

@@ -305,6 +305,7 @@ impl Oracle {
                     }
                 }
             }
+            Note::Broke { .. } => {}
             Note::Down { at, from, tick } => {
                 self.pair(at, from).down = tick;
                 let Oracle { reference, messages, .. } = self;

@@ -114,6 +114,8 @@ pub(crate) enum Note {
     ReadBegan { at: u32, from: u32, ordinal: u32, tick: u64 },
     /// A READ was given back.
     ReadEnded { at: u32, from: u32, ordinal: u32, outcome: ReadOutcome },
+    /// `at` broke with `with`: it, or its device.
+    Broke { at: u32, with: u32 },
     /// `at` was told that `from` is gone.
     Down { at: u32, from: u32, tick: u64 },
 }
@@ -273,6 +275,7 @@ impl Net {
         let (node, back) = (end.node, end.back);
         end.ends = Some(DownReason::Disconnected);
         end.inbox.clear();
+        self.notes.push(Note::Broke { at, with: node });
         let peers = &mut self.nodes[node as usize].peers;
         if let Some(end) = peers.get_mut(back as usize).filter(|end| end.node == at) {
             end.ends.get_or_insert(DownReason::Gone);

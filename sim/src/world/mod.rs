@@ -119,7 +119,11 @@ impl<'a, A: Adapter> World<'a, A> {
             .device(wire, seed)
             .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no device: {error}")))?;
         let config = tagmatch_fallback::EngineConfig { seed, ..self.setup.engine };
-        Ok(Worker::new(Engine::new(device, &config), node))
+        #[cfg_attr(not(feature = "defects"), expect(unused_mut))]
+        let mut engine = Engine::new(device, &config);
+        #[cfg(feature = "defects")]
+        engine.plant(self.setup.planted.0, self.setup.planted.1);
+        Ok(Worker::new(engine, node))
     }
 
     /// Makes one step of a program.
@@ -177,14 +181,23 @@ impl<'a, A: Adapter> World<'a, A> {
         };
         self.counts.calls += u64::from(events > 0);
         self.counts.events += events as u64;
-        self.memory(at)
+        self.in_bounds(at)
     }
 
-    /// Unexpected memory is within its bound.
-    fn memory(&self, at: usize) -> Verdict {
+    /// Unexpected memory is within its bound, and the NIC's rules are kept.
+    fn in_bounds(&self, at: usize) -> Verdict {
         let worker = &self.workers[at];
         let Some(engine) = &worker.engine else { return Ok(()) };
         let counters = engine.counters();
+        let fault = self.adapter.fault(engine.device());
+        ensure!(
+            fault.is_none() && counters.list_faults == 0,
+            List,
+            "n{}: {} impossible events of its list; {}",
+            worker.node,
+            counters.list_faults,
+            fault.unwrap_or_default()
+        );
         let pool = self.setup.engine.credit.pool;
         let bytes = counters.unexpected_bytes_now;
         ensure!(bytes <= pool.bytes, Memory, "n{}: {bytes} unexpected bytes", worker.node);
@@ -223,7 +236,11 @@ impl<'a, A: Adapter> World<'a, A> {
                         self.oracle.broke(at, from);
                     }
                 }
-                Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
+                Note::Broke { at, with } if self.adapter.may_break() => {
+                    self.broken.push((at, with));
+                    self.oracle.broke(at, with);
+                }
+                Note::Broke { .. } | Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
             }
             self.history.line(|| format!("    {note:?}"));
         }
@@ -296,7 +313,10 @@ impl<'a, A: Adapter> World<'a, A> {
     fn is_honest(&self, fault: PeerFault) -> Verdict {
         let is_honest = match fault {
             PeerFault::Gone | PeerFault::Unreachable { .. } | PeerFault::Disconnected => true,
-            PeerFault::Device { .. } => !self.adapter.software_decides(),
+            PeerFault::Device { what: "a READ of its memory failed" } => {
+                !self.adapter.software_decides()
+            }
+            PeerFault::Device { what: "its queue pair failed" } => self.adapter.may_break(),
             _ => false,
         };
         ensure!(is_honest, Fault, "a peer was broken with: {fault}");

@@ -93,7 +93,7 @@ impl<A: Adapter> World<'_, A> {
         let events = engine.progress();
         self.counts.calls += u64::from(events > 0);
         self.counts.events += events as u64;
-        self.memory(at)?;
+        self.in_bounds(at)?;
         self.observe(at, true)?;
         Ok(events)
     }
@@ -165,6 +165,9 @@ impl<A: Adapter> World<'_, A> {
 
     fn gives_memory_back(&self, at: usize) -> Verdict {
         let Some(engine) = &self.workers[at].engine else { return Ok(()) };
+        for &(_, peer) in &self.workers[at].met {
+            engine.peer_fault(peer).map_or(Ok(()), |fault| self.is_honest(fault))?;
+        }
         let counters = engine.counters();
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
         let node = self.workers[at].node;
