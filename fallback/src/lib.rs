@@ -40,6 +40,7 @@
 mod core;
 mod counters;
 mod credit;
+mod digest;
 mod engine;
 mod error;
 mod message;

@@ -1,0 +1,296 @@
+//! The engine on a NIC that is driven by hand: what can be done next, and doing it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use tagmatch_fallback::{
+    Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId, Started,
+};
+use tagmatch_hw::model::{Handle, Knobs, Model, ModelConfig, NicStep};
+use tagmatch_hw::tm::{Opcode, Tmh};
+use tagmatch_hw::{Buffer, DeviceError, PeerId};
+use tagmatch_soft::{Pattern, Tag, TagMask};
+
+use super::Scope;
+use super::spec::{End, Kind, Message, SENDERS, Spec};
+use super::wire::{Frame, HandWire};
+use crate::violation::{Rule, Verdict, Violation};
+
+/// Bytes of payload: what a NIC takes at least, and more than fits into one packet with its header, so
+/// that a match and its data are told apart.
+const PAYLOAD_BYTES: usize = 64;
+const MESSAGE_BYTES: usize = 16 + PAYLOAD_BYTES;
+/// Where a tag has its sender, plus one.
+const SOURCE_SHIFT: u32 = 8;
+const SOURCE_BITS: u64 = 0xff << SOURCE_SHIFT;
+const TAG_BITS: u64 = 0xff;
+
+/// One thing that may happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Choice {
+    Post(Kind),
+    Cancel(usize),
+    /// The next message of a sender reaches the NIC, or, past its list, the engine.
+    Send { sender: u8, tag: u8 },
+    Nic(NicStep),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Post(kind) => write!(f, "post {kind:?}"),
+            Choice::Cancel(index) => write!(f, "cancel receive {index}"),
+            Choice::Send { sender, tag } => write!(f, "message of sender {sender}, tag {tag}"),
+            Choice::Nic(step) => write!(f, "NIC: {step:?}"),
+        }
+    }
+}
+
+/// All of one run.
+pub(super) struct World {
+    scope: Scope,
+    engine: Engine<Model<HandWire>>,
+    spec: Spec,
+    /// Receives that have not ended, by the order of posting.
+    requests: Vec<Option<RequestId>>,
+    /// Messages sent, by sender.
+    sent: [u8; SENDERS],
+    cancels: u32,
+    /// Tags and senders that were named: others are all alike, so that only the first is tried.
+    tags_named: u8,
+    senders_named: u8,
+}
+
+impl World {
+    pub(super) fn new(scope: &Scope, never: &Rc<File>) -> Result<Self, DeviceError> {
+        let wire = HandWire::new(SENDERS as u32, MESSAGE_BYTES, never);
+        let knobs = Knobs {
+            floor: 1,
+            packet_bytes: 64,
+            // The counts wrap at the second message, and are told at every one.
+            first_count: u16::MAX - 1,
+            sync_limit: 3,
+            ..Knobs::default()
+        };
+        let (slots, operations) = (scope.slots, 2 * scope.slots + 2);
+        let mut model =
+            Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
+        model.nic_mut().by_hand();
+        model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
+        let mut engine = Engine::new(model, &engine_config());
+        engine.progress();
+        Ok(World {
+            scope: *scope,
+            engine,
+            spec: Spec::new(),
+            requests: Vec::new(),
+            sent: [0; SENDERS],
+            cancels: 0,
+            tags_named: 0,
+            // With another way in than the first's, the second is not alike.
+            senders_named: if scope.second_passes { SENDERS as u8 } else { 0 },
+        })
+    }
+
+    fn sent_all(&self) -> u32 {
+        self.sent.iter().map(|sent| u32::from(*sent)).sum()
+    }
+
+    /// What may happen next; in the same state, always the same in the same order.
+    pub(super) fn choices(&self) -> Vec<Choice> {
+        let steps = self.engine.device().nic().steps();
+        let may_send = self.sent_all() < self.scope.messages;
+        if !may_send && let Some(step @ NicStep::TakeUp { .. }) = steps.first() {
+            // Without a message to come, what the NIC takes up when makes no difference: it is neither
+            // hindered by nor hinders anything else, so that its being first stands for all orders.
+            return vec![Choice::Nic(*step)];
+        }
+        let mut choices: Vec<Choice> = steps.into_iter().map(Choice::Nic).collect();
+        let tags = 0..self.scope.tags.min(self.tags_named + 1);
+        let senders = 0..(SENDERS as u8).min(self.senders_named + 1);
+        let pairs = senders.flat_map(|sender| tags.clone().map(move |tag| (sender, tag)));
+        if may_send {
+            choices.extend(pairs.clone().map(|(sender, tag)| Choice::Send { sender, tag }));
+        }
+        if self.requests.len() < self.scope.receives {
+            let exact = pairs.map(|(sender, tag)| Kind::Exact { sender, tag });
+            let any_source = tags.clone().map(|tag| Kind::AnySource { tag });
+            let senders = 0..(SENDERS as u8).min(self.senders_named + 1);
+            let any_tag = senders.map(|sender| Kind::AnyTag { sender });
+            choices.extend(exact.chain(any_source).chain(any_tag).map(Choice::Post));
+        }
+        if self.cancels < self.scope.cancels {
+            let pending = (0..self.requests.len()).filter(|index| self.requests[*index].is_some());
+            choices.extend(pending.map(Choice::Cancel));
+        }
+        choices
+    }
+
+    /// Does it, lets the engine do what follows, and looks at what can be seen.
+    pub(super) fn step(&mut self, choice: Choice) -> Verdict {
+        match choice {
+            Choice::Post(kind) => self.post(kind)?,
+            Choice::Cancel(index) => {
+                self.cancels += 1;
+                self.spec.cancel(index);
+                if let Some(request) = self.requests[index] {
+                    self.engine.cancel(request);
+                }
+            }
+            Choice::Send { sender, tag } => self.send(sender, tag),
+            Choice::Nic(step) => {
+                if !self.engine.device_mut().nic_mut().step(step) {
+                    return Err(Violation::new(Rule::Fault, format!("the NIC can't do {step:?}")));
+                }
+            }
+        }
+        self.engine.progress();
+        self.look()
+    }
+
+    fn name(&mut self, sender: Option<u8>, tag: Option<u8>) {
+        self.senders_named = self.senders_named.max(sender.map_or(0, |sender| sender + 1));
+        self.tags_named = self.tags_named.max(tag.map_or(0, |tag| tag + 1));
+    }
+
+    fn post(&mut self, kind: Kind) -> Verdict {
+        let (sender, tag) = match kind {
+            Kind::Exact { sender, tag } => (Some(sender), Some(tag)),
+            Kind::AnySource { tag } => (None, Some(tag)),
+            Kind::AnyTag { sender } => (Some(sender), None),
+        };
+        self.name(sender, tag);
+        self.spec.post(kind);
+        let mask = sender.map_or(0, |_| SOURCE_BITS) | tag.map_or(0, |_| TAG_BITS);
+        let bits = sender.map_or(0, |sender| u64::from(sender + 1) << SOURCE_SHIFT)
+            | tag.map_or(0, u64::from);
+        let buffer = Buffer::zeroed(PAYLOAD_BYTES);
+        match self.engine.receive(Pattern::new(Tag(bits), TagMask(mask)), buffer) {
+            Started::Pending(request) => self.requests.push(Some(request)),
+            other => return Err(Violation::new(Rule::Fault, format!("a receive is {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, sender: u8, tag: u8) {
+        self.name(Some(sender), Some(tag));
+        let sent = &mut self.sent[usize::from(sender)];
+        let message = Message::new(sender, *sent, tag);
+        *sent += 1;
+        self.spec.send(message);
+        let tag = u64::from(sender + 1) << SOURCE_SHIFT | u64::from(tag);
+        let mut bytes = Tmh { opcode: Opcode::Eager, app_ctx: 0, tag }.emit().to_vec();
+        bytes.resize(MESSAGE_BYTES, message.number + 1);
+        let peer = PeerId(u32::from(sender) + 1);
+        let frame = Frame { peer, immediate: message.number.into(), bytes };
+        self.engine.device_mut().inner_mut().put(frame);
+    }
+
+    fn look(&mut self) -> Verdict {
+        for index in 0..self.requests.len() {
+            let done = self.requests[index].filter(|request| self.engine.is_done(*request));
+            if let Some(completion) = done.and_then(|request| self.engine.take(request)) {
+                self.requests[index] = None;
+                let end = end_of(&completion)?;
+                if !self.spec.ended(index, end) {
+                    let what = format!("receive {index} can't have ended with {end:?}");
+                    return Err(Violation::new(Rule::PostedOrder, what));
+                }
+            }
+        }
+        let nic = self.engine.device().nic();
+        if let Some(fault) = nic.faults().first() {
+            return Err(Violation::new(Rule::Fault, format!("the NIC says: {fault}")));
+        }
+        let faults = self.engine.counters().list_faults;
+        if faults > 0 {
+            return Err(Violation::new(Rule::Fault, "the shadow says that the NIC has erred"));
+        }
+        if let Some(fault) = (1..=SENDERS as u32).find_map(|p| self.engine.peer_fault(PeerId(p))) {
+            return Err(Violation::new(Rule::Fault, format!("a sender is taken for bad: {fault:?}")));
+        }
+        if nic.steps().is_empty() { self.rest() } else { Ok(()) }
+    }
+
+    /// Nothing happens any more by itself.
+    fn rest(&self) -> Verdict {
+        let pending = self.requests.iter().flatten().count();
+        let counters = self.engine.counters();
+        if counters.posted_now != pending as u64 {
+            let what = format!("{pending} receives are pending, {} posted", counters.posted_now);
+            return Err(Violation::new(Rule::Lost, what));
+        }
+        let waiting = usize::try_from(counters.unexpected_now).unwrap_or(usize::MAX);
+        if !self.spec.may_rest(pending, waiting) {
+            let what = format!(
+                "at rest with {pending} receives pending and {waiting} messages waiting, which can't be: \
+                 a message or a cancel is lost, or a pair that matches is left"
+            );
+            return Err(Violation::new(Rule::Rest, what));
+        }
+        let slots = self.engine.device().nic().slots_taken();
+        // Past the list came a message, or can't: which receives may be there depends on that.
+        let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;
+        if slots > pending || !is_full {
+            let what = format!("at rest the NIC has {slots} entries for {pending} receives");
+            return Err(Violation::new(Rule::Leak, what));
+        }
+        Ok(())
+    }
+
+    /// What tells this state from others.
+    pub(super) fn digest(&self) -> u64 {
+        let state = &mut DefaultHasher::new();
+        (self.requests.len(), self.sent, self.cancels).hash(state);
+        (self.tags_named, self.senders_named, &self.requests_by_index()).hash(state);
+        self.spec.hash_state(state);
+        self.engine.hash_state(state, |handle| Handle(handle).slot() as u32);
+        self.engine.device().nic().hash_state(state);
+        state.finish()
+    }
+
+    /// The engine's requests of the receives, in the order of posting.
+    fn requests_by_index(&self) -> Vec<Option<u32>> {
+        self.requests.iter().map(|request| Some(request.as_ref()?.index())).collect()
+    }
+}
+
+fn engine_config() -> EngineConfig {
+    let plenty = Amount { messages: 64, bytes: 1 << 16 };
+    let pool = Amount { messages: 1024, bytes: 1 << 20 };
+    EngineConfig {
+        eager_max: PAYLOAD_BYTES,
+        operations_max: 1,
+        credit: CreditConfig { pool, first: plenty, peer_max: plenty },
+        nic_threshold: 0,
+        source_bits: TagMask(SOURCE_BITS),
+        seed: 0,
+    }
+}
+
+/// How a receive ended, and whether all that it says is right.
+fn end_of(completion: &Completion) -> Result<End, Violation> {
+    let status = match &completion.result {
+        Err(Fault::Cancelled) => return Ok(End::Cancelled),
+        Err(fault) => return Err(Violation::new(Rule::Fault, format!("a receive failed: {fault}"))),
+        Ok(status) => status,
+    };
+    let number = status.immediate.and_then(|number| u8::try_from(number).ok());
+    let Some(number) = number else {
+        return Err(Violation::new(Rule::Status, format!("no such immediate data: {status:?}")));
+    };
+    let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
+    let from = u32::from(message.sender()) + 1;
+    let source = status.tag.0 >> SOURCE_SHIFT;
+    if status.source != PeerId(from) || source != u64::from(from) || status.truncated {
+        return Err(Violation::new(Rule::Status, format!("{status:?} of message {number}")));
+    }
+    let is_whole = status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
+    if !is_whole || completion.buffer.iter().any(|byte| *byte != number + 1) {
+        return Err(Violation::new(Rule::Payload, format!("wrong bytes of message {number}")));
+    }
+    Ok(End::Got(number))
+}
