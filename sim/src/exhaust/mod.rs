@@ -29,11 +29,16 @@ mod spec;
 mod wire;
 mod world;
 
-use std::collections::HashMap;
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use crate::violation::{Rule, Violation};
 use world::{Choice, World};
@@ -73,6 +78,16 @@ pub struct Explored {
     pub longest: usize,
 }
 
+impl Explored {
+    /// Adds what another thread explored.
+    fn add(&mut self, other: &Explored) {
+        self.states += other.states;
+        self.steps += other.steps;
+        self.ends += other.ends;
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
 /// A broken rule, and the way there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -84,68 +99,145 @@ pub struct Failure {
     pub explored: Explored,
 }
 
-impl Scope {
-    /// Visits every state.
-    ///
-    /// # Errors
-    /// The first rule that is broken.
-    pub fn explore(&self) -> Result<Explored, Box<Failure>> {
-        let mut search = Search {
-            scope: *self,
-            never: None,
-            path: Vec::new(),
-            seen: HashMap::new(),
-            explored: Explored::default(),
-        };
-        search.run().map(|()| search.explored).map_err(|violation| {
-            let path = search.path.iter().map(ToString::to_string).collect();
-            Box::new(Failure { violation, path, explored: search.explored })
-        })
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scope { receives, messages, cancels, tags, slots, .. } = self;
+        let way = if self.second_passes { "one sender's past the list" } else { "all through the list" };
+        write!(
+            f,
+            "{receives} receives, {messages} messages of 2 senders ({way}), {cancels} cancels, {tags} tags, \
+             {slots} slots, delays without bound"
+        )
     }
 }
 
-struct Search {
+impl fmt::Display for Explored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explored { states, steps, ends, longest } = self;
+        write!(f, "{states} states, {steps} steps, {ends} ends, longest path {longest}")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { violation, path, explored } = self;
+        write!(f, "{violation}\n  after {explored}; on the way")?;
+        path.iter().enumerate().try_for_each(|(at, step)| write!(f, "\n  {:3} {step}", at + 1))
+    }
+}
+
+impl Scope {
+    /// Visits every state, with so many threads.
+    ///
+    /// # Errors
+    /// The first rule that is broken, and how.
+    pub fn explore(&self, threads: usize) -> Result<Explored, Box<Failure>> {
+        let shared = Shared::new();
+        let found: Vec<_> = thread::scope(|scope| {
+            let shared = &shared;
+            let search = |turn| scope.spawn(move || Search::run(*self, turn, shared));
+            let threads: Vec<_> = (0..threads.max(1)).map(search).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        let mut explored = Explored::default();
+        for found in found {
+            explored.add(&found?);
+        }
+        Ok(explored)
+    }
+}
+
+/// What all threads know.
+struct Shared {
+    /// Digests of states that were come to, in parts with locks of their own.
+    seen: [Mutex<HashSet<u64>>; 64],
+    /// By digest, what can follow: only if that is compared.
+    follow: Mutex<HashMap<u64, u64>>,
+    has_failed: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Shared {
+            seen: std::array::from_fn(|_| Mutex::default()),
+            follow: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a state is come to for the first time.
+    fn is_new(&self, digest: u64) -> bool {
+        let part = &self.seen[digest as usize % self.seen.len()];
+        part.lock().unwrap_or_else(PoisonError::into_inner).insert(digest)
+    }
+
+    /// Whether this is what could follow the last time.
+    fn agrees(&self, digest: u64, next: u64) -> bool {
+        let mut follow = self.follow.lock().unwrap_or_else(PoisonError::into_inner);
+        *follow.entry(digest).or_insert(next) == next
+    }
+}
+
+/// One thread of a search.
+struct Search<'a> {
     scope: Scope,
-    never: Option<Rc<File>>,
+    /// Turns the order of choices, so that threads go different ways.
+    turn: usize,
+    shared: &'a Shared,
+    never: Rc<File>,
     path: Vec<Choice>,
-    /// Digests of states, and of what follows them.
-    seen: HashMap<u64, u64>,
     explored: Explored,
 }
 
-impl Search {
-    fn run(&mut self) -> Result<(), Violation> {
-        let world = self.world()?;
-        self.visit(world)
+impl<'a> Search<'a> {
+    fn run(scope: Scope, turn: usize, shared: &'a Shared) -> Result<Explored, Box<Failure>> {
+        let fails = |violation, path: &[Choice], explored| {
+            shared.has_failed.store(true, Ordering::Relaxed);
+            let path = path.iter().map(ToString::to_string).collect();
+            Box::new(Failure { violation, path, explored })
+        };
+        let never = File::open("/dev/null")
+            .map_err(|error| fails(fault(&error), &[], Explored::default()))?;
+        let (never, path, explored) = (Rc::new(never), Vec::new(), Explored::default());
+        let mut search = Search { scope, turn, shared, never, path, explored };
+        // A panic is one of the things that can be found, too.
+        let found = catch_unwind(AssertUnwindSafe(|| search.world().and_then(|w| search.visit(w))));
+        let panicked = |_| Err(Violation::new(Rule::Panic, "the code under test panicked"));
+        match found.unwrap_or_else(panicked) {
+            Ok(()) => Ok(search.explored),
+            Err(violation) => Err(fails(violation, &search.path, search.explored)),
+        }
     }
 
     /// The state that the path leads to.
-    fn world(&mut self) -> Result<World, Violation> {
-        let system = |error: &dyn ToString| Violation::new(Rule::Fault, error.to_string());
-        let never = match &self.never {
-            Some(never) => Rc::clone(never),
-            None => Rc::new(File::open("/dev/null").map_err(|error| system(&error))?),
-        };
-        let mut world = World::new(&self.scope, &never).map_err(|error| system(&error))?;
-        self.never = Some(never);
-        self.path.iter().try_for_each(|choice| world.step(*choice))?;
+    fn world(&self) -> Result<World, Violation> {
+        let mut world = World::new(&self.scope, &self.never).map_err(|error| fault(&error))?;
+        self.path.iter().try_for_each(|choice| world.act(*choice))?;
         Ok(world)
     }
 
     fn visit(&mut self, world: World) -> Result<(), Violation> {
         let digest = world.digest();
-        let choices = world.choices();
-        if self.seen.contains_key(&digest) {
-            return self.compare(digest, &choices);
+        let is_new = self.shared.is_new(digest);
+        if !is_new && !self.scope.is_thorough {
+            return Ok(());
         }
-        let next = self.next(&choices)?;
-        self.seen.insert(digest, next);
+        let mut choices = world.choices();
+        if self.scope.is_thorough && !self.shared.agrees(digest, self.next(&choices)?) {
+            let what = "the digest of a state leaves something out";
+            return Err(Violation::new(Rule::Reference, what));
+        }
+        if !is_new || self.shared.has_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.explored.states += 1;
         self.explored.longest = self.explored.longest.max(self.path.len());
         self.explored.ends += u64::from(choices.is_empty());
         if self.path.len() > STEPS_MAX {
             return Err(Violation::new(Rule::Lost, "this never ends"));
         }
+        let turns = self.turn.checked_rem(choices.len()).unwrap_or(0);
+        choices.rotate_left(turns);
         let mut world = Some(world);
         for choice in choices {
             let mut world = world.take().map_or_else(|| self.world(), Ok)?;
@@ -158,28 +250,18 @@ impl Search {
         Ok(())
     }
 
-    /// A digest of what can follow, if that is asked for.
-    fn next(&mut self, choices: &[Choice]) -> Result<u64, Violation> {
+    /// A digest of what can follow.
+    fn next(&self, choices: &[Choice]) -> Result<u64, Violation> {
         let state = &mut DefaultHasher::new();
-        if self.scope.is_thorough {
-            for choice in choices {
-                let mut world = self.world()?;
-                self.path.push(*choice);
-                world.step(*choice)?;
-                self.path.pop();
-                (choice, world.digest()).hash(state);
-            }
+        for choice in choices {
+            let mut world = self.world()?;
+            world.act(*choice)?;
+            (choice, world.digest()).hash(state);
         }
         Ok(state.finish())
     }
+}
 
-    fn compare(&mut self, digest: u64, choices: &[Choice]) -> Result<(), Violation> {
-        let next = self.next(choices)?;
-        match self.seen.entry(digest) {
-            Entry::Occupied(seen) if *seen.get() != next => {
-                Err(Violation::new(Rule::Reference, "the digest of a state leaves something out"))
-            }
-            _ => Ok(()),
-        }
-    }
+fn fault(error: &dyn ToString) -> Violation {
+    Violation::new(Rule::Fault, error.to_string())
 }

@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// A message; `number` counts those of its sender from its part of the numbers.
+/// A message; each sender has a part of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
     pub(super) number: u8,
@@ -39,9 +39,13 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The message that a sender sends after so many.
-    pub(super) fn new(sender: u8, sent: u8, tag: u8) -> Self {
-        Message { number: sender * MANY as u8 + sent, tag }
+    /// A sender's message with one of its [`MANY`] numbers.
+    pub(super) fn new(sender: u8, nth: u8, tag: u8) -> Self {
+        Message { number: sender * MANY as u8 + nth, tag }
+    }
+
+    pub(super) fn nth(self) -> u8 {
+        self.number % MANY as u8
     }
 
     pub(super) fn sender(self) -> u8 {

@@ -56,8 +56,10 @@ pub(super) struct World {
     spec: Spec,
     /// Receives that have not ended, by the order of posting.
     requests: Vec<Option<RequestId>>,
-    /// Messages sent, by sender.
-    sent: [u8; SENDERS],
+    messages: u32,
+    /// A bit for each message whose receive has not ended, by sender. The numbers of others are used
+    /// again: whose message it was that is gone makes no difference.
+    live: [u8; SENDERS],
     cancels: u32,
     /// Tags and senders that were named: others are all alike, so that only the first is tried.
     tags_named: u8,
@@ -80,14 +82,15 @@ impl World {
             Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
         model.nic_mut().by_hand();
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
-        let mut engine = Engine::new(model, &engine_config());
+        let mut engine = Engine::new(model, &engine_config(scope));
         engine.progress();
         Ok(World {
             scope: *scope,
             engine,
             spec: Spec::new(),
             requests: Vec::new(),
-            sent: [0; SENDERS],
+            messages: 0,
+            live: [0; SENDERS],
             cancels: 0,
             tags_named: 0,
             // With another way in than the first's, the second is not alike.
@@ -95,14 +98,10 @@ impl World {
         })
     }
 
-    fn sent_all(&self) -> u32 {
-        self.sent.iter().map(|sent| u32::from(*sent)).sum()
-    }
-
     /// What may happen next; in the same state, always the same in the same order.
     pub(super) fn choices(&self) -> Vec<Choice> {
         let steps = self.engine.device().nic().steps();
-        let may_send = self.sent_all() < self.scope.messages;
+        let may_send = self.messages < self.scope.messages;
         if !may_send && let Some(step @ NicStep::TakeUp { .. }) = steps.first() {
             // Without a message to come, what the NIC takes up when makes no difference: it is neither
             // hindered by nor hinders anything else, so that its being first stands for all orders.
@@ -131,6 +130,12 @@ impl World {
 
     /// Does it, lets the engine do what follows, and looks at what can be seen.
     pub(super) fn step(&mut self, choice: Choice) -> Verdict {
+        self.act(choice)?;
+        self.check()
+    }
+
+    /// The same without looking at what was looked at when it was done first.
+    pub(super) fn act(&mut self, choice: Choice) -> Verdict {
         match choice {
             Choice::Post(kind) => self.post(kind)?,
             Choice::Cancel(index) => {
@@ -148,7 +153,7 @@ impl World {
             }
         }
         self.engine.progress();
-        self.look()
+        self.take_ends()
     }
 
     fn name(&mut self, sender: Option<u8>, tag: Option<u8>) {
@@ -177,9 +182,10 @@ impl World {
 
     fn send(&mut self, sender: u8, tag: u8) {
         self.name(Some(sender), Some(tag));
-        let sent = &mut self.sent[usize::from(sender)];
-        let message = Message::new(sender, *sent, tag);
-        *sent += 1;
+        self.messages += 1;
+        let live = &mut self.live[usize::from(sender)];
+        let message = Message::new(sender, live.trailing_ones() as u8, tag);
+        *live |= 1 << message.nth();
         self.spec.send(message);
         let tag = u64::from(sender + 1) << SOURCE_SHIFT | u64::from(tag);
         let mut bytes = Tmh { opcode: Opcode::Eager, app_ctx: 0, tag }.emit().to_vec();
@@ -189,7 +195,7 @@ impl World {
         self.engine.device_mut().inner_mut().put(frame);
     }
 
-    fn look(&mut self) -> Verdict {
+    fn take_ends(&mut self) -> Verdict {
         for index in 0..self.requests.len() {
             let done = self.requests[index].filter(|request| self.engine.is_done(*request));
             if let Some(completion) = done.and_then(|request| self.engine.take(request)) {
@@ -199,8 +205,16 @@ impl World {
                     let what = format!("receive {index} can't have ended with {end:?}");
                     return Err(Violation::new(Rule::PostedOrder, what));
                 }
+                if let End::Got(number) = end {
+                    let message = Message { number, tag: 0 };
+                    self.live[usize::from(message.sender())] &= !(1 << message.nth());
+                }
             }
         }
+        Ok(())
+    }
+
+    fn check(&self) -> Verdict {
         let nic = self.engine.device().nic();
         if let Some(fault) = nic.faults().first() {
             return Err(Violation::new(Rule::Fault, format!("the NIC says: {fault}")));
@@ -244,7 +258,7 @@ impl World {
     /// What tells this state from others.
     pub(super) fn digest(&self) -> u64 {
         let state = &mut DefaultHasher::new();
-        (self.requests.len(), self.sent, self.cancels).hash(state);
+        (self.requests.len(), self.messages, self.cancels).hash(state);
         (self.tags_named, self.senders_named, &self.requests_by_index()).hash(state);
         self.spec.hash_state(state);
         self.engine.hash_state(state, |handle| Handle(handle).slot() as u32);
@@ -258,7 +272,7 @@ impl World {
     }
 }
 
-fn engine_config() -> EngineConfig {
+fn engine_config(scope: &Scope) -> EngineConfig {
     let plenty = Amount { messages: 64, bytes: 1 << 16 };
     let pool = Amount { messages: 1024, bytes: 1 << 20 };
     EngineConfig {
@@ -266,7 +280,8 @@ fn engine_config() -> EngineConfig {
         operations_max: 1,
         credit: CreditConfig { pool, first: plenty, peer_max: plenty },
         nic_threshold: 0,
-        source_bits: TagMask(SOURCE_BITS),
+        // Where all come through the list, nothing depends on who came.
+        source_bits: TagMask(if scope.second_passes { SOURCE_BITS } else { 0 }),
         seed: 0,
     }
 }
@@ -285,7 +300,7 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
     let from = u32::from(message.sender()) + 1;
     let source = status.tag.0 >> SOURCE_SHIFT;
-    if status.source != PeerId(from) || source != u64::from(from) || status.truncated {
+    if from > SENDERS as u32 || status.source != PeerId(from) || source != u64::from(from) || status.truncated {
         return Err(Violation::new(Rule::Status, format!("{status:?} of message {number}")));
     }
     let is_whole = status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
