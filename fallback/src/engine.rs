@@ -19,8 +19,9 @@ use crate::wire::AppCtx;
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
 const EVENTS_PER_PROGRESS: usize = 64;
 
-/// Times that [`Engine::close`] looks for the NIC's next answer before it leaves the NIC what it holds.
-const CLOSE_POLLS: u32 = 1 << 20;
+/// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it holds
+/// is lost then.
+const IDLE_POLLS_MAX: u32 = 1 << 20;
 
 /// Settings of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,19 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// Breaks a rule of the engine, one of the shadow, or both.
+    #[cfg(feature = "defects")]
+    pub fn plant(
+        &mut self,
+        defect: Option<crate::Defect>,
+        of_shadow: Option<tagmatch_shadow::Defect>,
+    ) {
+        self.core.planted.defect = defect;
+        if let (Some(nic), Some(defect)) = (&mut self.core.nic, of_shadow) {
+            nic.shadow.plant(defect);
+        }
+    }
+
     /// The device, for what it tells about itself.
     pub fn device(&self) -> &D {
         &self.device
@@ -118,14 +132,23 @@ impl<D: Device> Engine<D> {
                 let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
                 self.break_with(peer, PeerFault::Disconnected);
             }
-            while self.progress() > 0 {}
+            self.drain();
         }
+        // What the NIC holds comes back with its answers.
         self.core.close_posted();
         self.settle();
-        // What the NIC holds comes back with its answers.
+        self.drain();
+    }
+
+    /// Takes all events that come without anybody else's doing.
+    fn drain(&mut self) {
         let mut idle = 0;
-        while self.core.nic.as_ref().is_some_and(|nic| nic.held() > 0) && idle < CLOSE_POLLS {
-            idle = if self.progress() > 0 { 0 } else { idle + 1 };
+        while idle < IDLE_POLLS_MAX {
+            match self.progress() {
+                0 if !self.device.has_work() => return,
+                0 => idle += 1,
+                _ => idle = 0,
+            }
         }
     }
 

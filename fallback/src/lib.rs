@@ -40,6 +40,7 @@
 mod core;
 mod counters;
 mod credit;
+mod defect;
 mod digest;
 mod engine;
 mod error;
@@ -55,8 +56,13 @@ pub mod wire;
 
 pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
+#[cfg(feature = "defects")]
+pub use defect::Defect;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};
 pub use requests::Ended;
 pub use store::cost_bytes;
+/// Planted bugs of the shadow.
+#[cfg(feature = "defects")]
+pub use tagmatch_shadow::Defect as ShadowDefect;

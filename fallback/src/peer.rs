@@ -85,10 +85,9 @@ impl Core {
     /// Ends everything that depends on the peer, and nothing else:
     /// its complete eager messages stay receivable, its rendezvous requests leave the list.
     pub(crate) fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
+        self.peer_mut(id);
         let Core { peers, pool, .. } = self;
-        let Some(peer) = peers.get_mut(id.index()) else {
-            return;
-        };
+        let peer = &mut peers[id.index()];
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
             self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
@@ -110,8 +109,9 @@ impl Core {
             self.fail_posted(index, down);
         }
         self.lose_companion(id);
-        self.lose_rendezvous(id);
+        // First those that wait for the NIC: of the others, all that aren't on the list are held.
         self.nic_lose_rendezvous(id);
+        self.lose_rendezvous(id);
     }
 
     fn fail_posted(&mut self, index: u32, fault: Fault) {

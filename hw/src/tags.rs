@@ -99,6 +99,8 @@ pub enum TagEvent {
         /// Which.
         entry: u32,
     },
+    /// The NIC has the count (`TM_SYNC`).
+    Synced,
     /// A message was matched; its data comes with a later event (`TM_RECV` with `MATCH`).
     Matched {
         /// Which entry.
@@ -158,7 +160,7 @@ pub trait TagList {
     /// The reason; the entry is as it was.
     fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused>;
 
-    /// Tells the count and nothing else; has no answer.
+    /// Tells the count and nothing else; [`TagEvent::Synced`] answers.
     ///
     /// # Errors
     /// The reason; the count was not told.

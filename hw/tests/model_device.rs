@@ -24,6 +24,7 @@ fn list(seen: &[Seen]) -> Vec<String> {
             format!("deleted {entry} {}", buffer.is_some())
         }
         Seen::Tag(TagEvent::DeleteLost { entry }) => format!("lost {entry}"),
+        Seen::Tag(TagEvent::Synced) => "synced".into(),
         Seen::Tag(TagEvent::Matched { entry, peer, tag, app_ctx }) => {
             format!("matched {entry} {} {tag} {app_ctx}", peer.0)
         }

@@ -17,8 +17,6 @@ fn shadow(slots: u32) -> Shadow {
         threshold: 1024,
         read_max: u64::MAX,
         source_bits: TagMask(0),
-        #[cfg(feature = "defects")]
-        defect: None,
     })
 }
 

@@ -21,9 +21,6 @@ pub struct ShadowConfig {
     pub read_max: u64,
     /// The bits of a tag that name its source; zero if none do.
     pub source_bits: TagMask,
-    /// A planted bug.
-    #[cfg(feature = "defects")]
-    pub defect: Option<crate::Defect>,
 }
 
 /// Why a receive is in software.

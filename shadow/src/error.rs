@@ -26,6 +26,9 @@ pub enum ShadowError {
         /// The event.
         step: Step,
     },
+    /// No sync is next to be answered.
+    #[error("the NIC answered a sync that was not its turn")]
+    Unsynced,
     /// Answers must come in the order of the operations.
     #[error(
         "entry {slot} of the NIC's list ({state}) got the answer {step} before older operations"

@@ -96,6 +96,20 @@ impl Shadow {
         }
     }
 
+    /// The NIC has answered a sync.
+    ///
+    /// # Errors
+    /// The NIC has broken its contract.
+    pub fn synced(&mut self) -> Result<(), ShadowError> {
+        self.event();
+        if self.queue.due() != Some(Sent::Sync) {
+            self.counters.broken = true;
+            return Err(ShadowError::Unsynced);
+        }
+        self.queue.answered();
+        Ok(())
+    }
+
     /// The NIC gave an entry a message. Its receive, which has left the list; if it had before, by
     /// [`lost`](Self::lost), the same id again.
     ///

@@ -6,7 +6,7 @@ use crate::queue::Sent;
 use crate::shadow::{Entry, Place};
 use crate::table::{State, Step};
 use crate::waiting::Hold;
-use crate::{Removal, Shadow, Why};
+use crate::{Shadow, Why};
 
 /// Candidates that are looked at per event.
 pub const LOOKS_MAX: u32 = 16;
@@ -94,25 +94,9 @@ impl Shadow {
     fn sync_due(&mut self) -> Option<Op> {
         // The NIC is ahead of what came up here: half the distance is left to it.
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
-        if !due || self.counters.broken || self.planted.is(Defect::ForgetSync) {
-            return None;
-        }
-        // Room for an ADD and its delete must remain where nothing else would be answered, ever. An
-        // empty list need not know: the next ADD tells it.
-        let room = self.queue.room();
-        if room >= 3 || room >= 1 && self.queue.has_reserved() {
-            return Some(Op::Sync { count: self.count() });
-        }
-        // Operations without an answer count until one with an answer: an entry gives its own, the
-        // youngest, which no other in the list comes after.
-        if room == 0 && self.queue.due().is_none() {
-            let age = |slot: u32| self.receive_age(self.entries[slot as usize].id);
-            let slots = (0..).zip(&self.entries).filter(|(_, e)| e.state == State::Active);
-            let youngest = slots.map(|(slot, _)| slot).max_by_key(|slot| age(*slot))?;
-            self.ask(youngest, Removal::Again);
-            return self.delete_due();
-        }
-        None
+        let can = !self.counters.broken && self.queue.room() > 0;
+        (due && can && !self.planted.is(Defect::ForgetSync))
+            .then(|| Op::Sync { count: self.count() })
     }
 
     /// The NIC has taken the operation; of an ADD, its name for the entry.
@@ -123,7 +107,7 @@ impl Shadow {
             Op::Delete { slot, answer, .. } => self.sent_delete(slot, answer),
             Op::Sync { .. } => {
                 self.counters.synced += 1;
-                self.queue.push(Sent::Silent);
+                self.queue.push(Sent::Sync);
             }
         }
     }

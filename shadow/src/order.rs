@@ -21,7 +21,7 @@ const GROUPS_MAX: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Order {
     views: Vec<View>,
-    planted: Planted,
+    pub(crate) planted: Planted,
 }
 
 #[derive(Debug)]
@@ -49,8 +49,8 @@ pub(crate) struct Blocker {
 }
 
 impl Order {
-    pub(crate) fn new(planted: Planted) -> Self {
-        Order { views: Vec::new(), planted }
+    pub(crate) fn new() -> Self {
+        Order { views: Vec::new(), planted: Planted::default() }
     }
 
     pub(crate) fn insert(&mut self, blocker: Blocker) {
@@ -185,7 +185,7 @@ mod tests {
 
         #[test]
         fn finds_what_comparing_every_pair_finds(plan in prop::collection::vec(what(), 1..200)) {
-            let mut order = Order::new(Planted::default());
+            let mut order = Order::new();
             let mut all: Vec<Blocker> = Vec::new();
             let mut masks = vec![];
             let mut age = 0;

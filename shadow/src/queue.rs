@@ -10,6 +10,8 @@ pub(crate) enum Sent {
     Add(u32),
     /// A delete of this slot that will be answered.
     Delete(u32),
+    /// A sync.
+    Sync,
     /// One that is done when a later one is answered.
     Silent,
 }
@@ -35,10 +37,6 @@ impl Queue {
 
     pub(crate) fn release(&mut self) {
         self.reserved -= 1;
-    }
-
-    pub(crate) fn has_reserved(&self) -> bool {
-        self.reserved > 0
     }
 
     /// Operations that can go besides those kept back.

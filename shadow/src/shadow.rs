@@ -122,16 +122,12 @@ impl Shadow {
     /// An empty list.
     #[must_use]
     pub fn new(config: &ShadowConfig) -> Self {
-        let planted = Planted {
-            #[cfg(feature = "defects")]
-            defect: config.defect,
-        };
         let slots = if config.operations < 2 { 0 } else { config.slots };
         let entry = Entry { state: State::Free, id: 0, handle: 0, count: 0, removal: None };
         let first = u64::from(config.first_count);
         Shadow {
             policy: Policy::new(config),
-            order: Order::new(planted),
+            order: Order::new(),
             waiting: Waiting::default(),
             queue: Queue::new(config.operations),
             receives: Vec::new(),
@@ -149,8 +145,15 @@ impl Shadow {
             stalled: false,
             full: false,
             counters: Counters { broken: slots == 0, ..Counters::default() },
-            planted,
+            planted: Planted::default(),
         }
+    }
+
+    /// Breaks a rule.
+    #[cfg(feature = "defects")]
+    pub fn plant(&mut self, defect: Defect) {
+        self.planted.defect = Some(defect);
+        self.order.planted = self.planted;
     }
 
     /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
@@ -342,10 +345,6 @@ impl Shadow {
 
     pub(crate) fn receive(&mut self, id: u32) -> Option<&mut Receive> {
         self.receives.get_mut(id as usize)?.as_mut()
-    }
-
-    pub(crate) fn receive_age(&self, id: u32) -> Option<Age> {
-        Some(self.receives.get(id as usize)?.as_ref()?.age)
     }
 
     fn place(&self, id: u32) -> Option<Place> {

@@ -16,8 +16,6 @@ fn shadow() -> Shadow {
         threshold: 0,
         read_max: u64::MAX,
         source_bits: TagMask(0),
-        #[cfg(feature = "defects")]
-        defect: None,
     })
 }
 

@@ -18,8 +18,6 @@ fn config() -> ShadowConfig {
         threshold: 1024,
         read_max: 1 << 20,
         source_bits: TagMask(0xf0),
-        #[cfg(feature = "defects")]
-        defect: None,
     }
 }
 
@@ -294,6 +292,9 @@ fn the_nic_is_told_in_time() {
         told.extend(drain(&mut shadow));
     }
     assert_eq!(told, [Op::Sync { count: 4 }, Op::Sync { count: 8 }]);
+    shadow.synced().unwrap();
+    shadow.synced().unwrap();
+    assert_eq!(shadow.synced(), Err(ShadowError::Unsynced));
 }
 
 #[test]

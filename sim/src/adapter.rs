@@ -1,7 +1,9 @@
 //! What stands between a wire and an engine.
 
-use tagmatch_hw::{Device, DeviceError};
+use tagmatch_hw::model::{Knobs, Model, ModelConfig};
+use tagmatch_hw::{Device, DeviceError, PeerId};
 
+use crate::rng::Rng;
 use crate::wire::Wire;
 
 /// Makes the devices of a run.
@@ -18,6 +20,10 @@ pub trait Adapter {
     /// Whether each match is decided in software, at arrival or at post: then it is predicted, and
     /// held to that. Where a NIC decides, only the rules of order hold.
     fn software_decides(&self) -> bool;
+
+    /// Whether the device holds nothing back that a later poll would tell. Until all say so, a run is
+    /// not at rest.
+    fn is_idle(&self, device: &Self::Device) -> bool;
 }
 
 /// Engines on bare wires.
@@ -33,5 +39,39 @@ impl Adapter for Bare {
 
     fn software_decides(&self) -> bool {
         true
+    }
+
+    fn is_idle(&self, _: &Wire) -> bool {
+        true
+    }
+}
+
+/// Engines whose wires end in a NIC that matches. Slots, knobs and the peers that the list carries come
+/// from the seed; messages of the others come up past it, as if from another device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelNic;
+
+impl Adapter for ModelNic {
+    type Device = Model<Wire>;
+
+    fn device(&self, wire: Wire, seed: u64) -> Result<Model<Wire>, DeviceError> {
+        let mut rng = Rng::new(seed, 5);
+        let slots = rng.pick(&[1, 2, 3, 8, 127]);
+        let operations = 2 * slots + 2;
+        let knobs = Knobs::random(seed);
+        let config = ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() };
+        let mut device = Model::new(wire, &config)?;
+        if rng.per_mille(400) {
+            device.set_carried(|peer: PeerId| peer.0 % 2 == 1);
+        }
+        Ok(device)
+    }
+
+    fn software_decides(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self, device: &Model<Wire>) -> bool {
+        !device.has_work()
     }
 }

@@ -30,15 +30,8 @@ impl FromStr for Size {
 pub(crate) fn run(Size([receives, messages, cancels, tags]): Size) -> ExitCode {
     let threads = available_parallelism().map_or(1, NonZero::get);
     for second_passes in [false, true] {
-        let scope = Scope {
-            receives: receives.into(),
-            messages: messages.into(),
-            cancels: cancels.into(),
-            tags,
-            slots: 2,
-            second_passes,
-            is_thorough: false,
-        };
+        let size = Scope::new(receives.into(), messages.into(), cancels.into(), tags);
+        let scope = Scope { second_passes, ..size };
         let begin = Instant::now();
         match scope.explore(threads) {
             Ok(explored) => println!("{scope}: {explored}, {:.1} s", begin.elapsed().as_secs_f64()),

@@ -46,7 +46,7 @@ mod wire;
 mod worker;
 mod world;
 
-pub use adapter::{Adapter, Bare};
+pub use adapter::{Adapter, Bare, ModelNic};
 pub use exhaust::{Explored, Failure, Scope};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile, Sabotage, shrink};
+use tagmatch_sim::{Adapter, Bare, Counts, ModelNic, PROFILES, Plan, Profile, Sabotage, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///
@@ -73,7 +73,12 @@ fn main() -> ExitCode {
     }
     let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
     for profile in profiles {
-        if !run_profile(&args, profile) {
+        let is_clean = if profile.nic {
+            run_profile(&args, profile, &ModelNic)
+        } else {
+            run_profile(&args, profile, &Bare)
+        };
+        if !is_clean {
             return ExitCode::from(1);
         }
     }
@@ -81,8 +86,8 @@ fn main() -> ExitCode {
 }
 
 /// Runs all seeds of one profile; whether nothing was found.
-fn run_profile(args: &Args, profile: &Profile) -> bool {
-    let begin = Instant::now();
+fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool {
+    let (begin, began_cpu) = (Instant::now(), cpu_seconds());
     let mut counts = Counts::default();
     let mut digest = 0u64;
     for index in 0..args.seeds {
@@ -90,9 +95,9 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
         let mut plan = Plan::new(profile, seed, args.steps, args.workers);
         plan.sabotage = args.sabotage;
         let keeps_lines = args.seeds == 1 && args.history.is_some();
-        let report = plan.run(&Bare, keeps_lines);
+        let report = plan.run(adapter, keeps_lines);
         if report.violation.is_some() {
-            explain(args, profile, &plan);
+            explain(args, profile, &plan, adapter);
             return false;
         }
         if keeps_lines {
@@ -103,27 +108,36 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
     }
     let operations = counts.operations();
     let seconds = begin.elapsed().as_secs_f64();
+    // The clock, where the kernel doesn't tell: others may have had the processor meanwhile.
+    let on_cpu = cpu_seconds().zip(began_cpu).map_or(seconds, |(now, then)| now - then);
     println!("{} seed {} + {}: digest {digest:016x}", profile.name, args.seed, args.seeds);
     eprintln!(
         "{:10} {} seeds, {operations} operations ({} calls, {} events, {} completions, {} received), \
-         {seconds:.2} s, {:.2} million/s",
+         {seconds:.2} s, {:.2} million/s of processor",
         profile.name,
         args.seeds,
         counts.calls,
         counts.events,
         counts.completions,
         counts.received,
-        operations as f64 / seconds / 1e6
+        operations as f64 / on_cpu.max(1e-9) / 1e6
     );
     true
 }
 
+/// Time that this thread has had a processor.
+fn cpu_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: u64 = text.split(' ').next()?.parse().ok()?;
+    Some(nanoseconds as f64 / 1e9)
+}
+
 /// Makes a failing plan small and prints it.
-fn explain(args: &Args, profile: &Profile, plan: &Plan) {
+fn explain<A: Adapter>(args: &Args, profile: &Profile, plan: &Plan, adapter: &A) {
     // A panic is one of the things that can be found; its words are in the report.
     std::panic::set_hook(Box::new(|_| {}));
-    let small = shrink(plan, &Bare);
-    let report = small.run(&Bare, true);
+    let small = shrink(plan, adapter);
+    let report = small.run(adapter, true);
     let _ = std::panic::take_hook();
     let Some(violation) = report.violation else {
         eprintln!("seed {} failed once, and not again: something is not deterministic", plan.seed);
@@ -134,7 +148,7 @@ fn explain(args: &Args, profile: &Profile, plan: &Plan) {
     write_history(args, &lines);
     eprintln!(
         "FAILED: profile {} seed {}: {violation}\n  shrunk from {} to {} steps, {} workers; again with:\n  \
-         tagmatch-sim --profile {} --seed {} --steps {}{}",
+         tagmatch-sim --profile {} --seed {} --steps {}{}{}",
         profile.name,
         plan.seed,
         plan.program.len(),
@@ -143,7 +157,8 @@ fn explain(args: &Args, profile: &Profile, plan: &Plan) {
         profile.name,
         plan.seed,
         args.steps,
-        args.workers.map_or(String::new(), |workers| format!(" --workers {workers}"))
+        args.workers.map_or(String::new(), |workers| format!(" --workers {workers}")),
+        args.sabotage.map_or(String::new(), |what| format!(" --sabotage {what:?}").to_lowercase())
     );
 }
 

@@ -51,6 +51,8 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is for, in one line.
     pub about: &'static str,
+    /// Each worker has a NIC that matches, of a mind of its own.
+    pub nic: bool,
     /// Workers.
     pub workers: Range,
     /// What programs do.
@@ -107,6 +109,7 @@ const WEIGHTS: Weights = Weights {
 const MIXED: Profile = Profile {
     name: "mixed",
     about: "some of everything",
+    nic: false,
     workers: (2, 5),
     weights: WEIGHTS,
     tags: (1, 6),
@@ -126,7 +129,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 6] = [
+pub const PROFILES: [Profile; 8] = [
     MIXED,
     Profile {
         name: "wild",
@@ -190,6 +193,17 @@ pub const PROFILES: [Profile; 6] = [
         long_per_mille: 200,
         ..MIXED
     },
+    Profile { name: "nic", about: "NICs that match: every knob but failures", nic: true, ..MIXED },
+    Profile {
+        name: "nic-wild",
+        about: "NICs that match, wildcards, many cancels",
+        nic: true,
+        weights: Weights { cancel: 60, ..WEIGHTS },
+        tags: (1, 2),
+        masks: (4, 12),
+        exotic_per_mille: 200,
+        ..MIXED
+    },
 ];
 
 impl Profile {
@@ -242,10 +256,10 @@ impl Setup {
             waiting_max: rng.between(profile.waiting_max),
             length_max: rng.between(profile.length_max),
             engine: EngineConfig {
-                nic_threshold: 0,
-                source_bits: TagLayout::MPI.source_mask(),
                 eager_max: eager_max as usize,
                 operations_max: rng.between(profile.operations_max),
+                nic_threshold: rng.pick(&[0, 0, 16, 200]),
+                source_bits: TagLayout::MPI.source_mask(),
                 credit: credit(profile, rng),
                 seed: mix(seed),
             },

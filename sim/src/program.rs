@@ -12,7 +12,7 @@ use crate::profile::{Profile, Setup};
 use crate::rng::Rng;
 
 /// What a receive or a probe asks for, before peers have numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// Bits asked for.
     pub tag: u64,
@@ -102,6 +102,12 @@ impl Op {
             _ => None,
         };
         self.actor() == Some(worker) || other == Some(worker)
+    }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

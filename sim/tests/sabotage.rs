@@ -17,6 +17,10 @@ impl Adapter for Unpredicted {
     fn software_decides(&self) -> bool {
         false
     }
+
+    fn is_idle(&self, _: &Wire) -> bool {
+        true
+    }
 }
 
 const SEEDS: u64 = 60;

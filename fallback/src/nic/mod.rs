@@ -28,6 +28,7 @@ use tagmatch_soft::Pattern;
 
 use crate::EngineConfig;
 use crate::core::{Core, Todo};
+use crate::defect::Defect;
 use crate::request::Status;
 use crate::slab::{Key, Slab};
 use crate::wire::AppCtx;
@@ -169,11 +170,6 @@ impl Nic {
             lane.iter().for_each(|kept| kept.hash_state(state, &message));
         }
     }
-
-    /// Receives whose buffers the NIC has.
-    pub(crate) fn held(&self) -> usize {
-        self.entries.iter().flatten().count()
-    }
 }
 
 impl Core {
@@ -220,7 +216,10 @@ impl Core {
         if entry.is_bounced {
             let users = request.buffer.as_mut_slice().unwrap_or_default();
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let fits = length.min(users.len()).min(buffer.len());
+            let mut fits = length.min(users.len()).min(buffer.len());
+            if self.planted.is(Defect::ForgetBounce) {
+                fits = 0;
+            }
             users[..fits].copy_from_slice(&buffer[..fits]);
             nic.bounce.push(buffer);
         } else {

@@ -10,6 +10,7 @@ use tagmatch_soft::Tag;
 use super::{Data, Landing};
 use crate::core::{Core, Todo};
 use crate::credit::Amount;
+use crate::defect::Defect;
 use crate::error::Fault;
 use crate::request::Status;
 use crate::slab::Key;
@@ -20,6 +21,7 @@ impl Core {
     pub(crate) fn tag_event(&mut self, event: TagEvent) {
         match event {
             TagEvent::Added { entry } => self.nic_shadow(|shadow| shadow.added(entry)),
+            TagEvent::Synced => self.nic_shadow(Shadow::synced),
             TagEvent::Matched { entry, peer, tag, app_ctx } => {
                 self.nic_matched(entry, peer, Tag(tag), AppCtx(app_ctx))
             }
@@ -75,6 +77,11 @@ impl Core {
                 self.await_companion(peer, app_ctx.operation(), landing);
             }
         }
+        if self.planted.is(Defect::DoneAtMatch)
+            && let Some(entry) = self.nic.as_ref().and_then(|nic| nic.entries[slot as usize])
+        {
+            self.complete(entry.request, Ok(status), Buffer::default());
+        }
         self.search_on(index);
         Some(())
     }
@@ -83,7 +90,9 @@ impl Core {
     pub(super) fn leave_posted(&mut self, slot: u32) {
         let entry = self.nic.as_ref().and_then(|nic| nic.entries.get(slot as usize).copied());
         let request = entry.flatten().and_then(|entry| self.requests.get_mut(entry.request));
-        if let Some(handle) = request.and_then(|request| request.posted()) {
+        if let Some(handle) = request.and_then(|request| request.posted())
+            && !self.planted.is(Defect::StayPosted)
+        {
             let _ = self.posted.cancel(handle);
         }
     }
@@ -114,7 +123,9 @@ impl Core {
     /// Ends a receive that the NIC has matched, once everything about it is known.
     pub(super) fn conclude(&mut self, key: Key) {
         let Some(nic) = &mut self.nic else { return };
-        let is_known = |landing: &Landing| !landing.lacks_companion && landing.data != Data::Due;
+        let hasty = self.planted.is(Defect::ForgetCompanion);
+        let is_known =
+            |landing: &Landing| (hasty || !landing.lacks_companion) && landing.data != Data::Due;
         if !nic.landings.get(key).is_some_and(is_known) {
             return;
         }
@@ -129,8 +140,11 @@ impl Core {
         } else {
             Amount::of_eager(status.length)
         };
+        let keeps_credit = self.planted.is(Defect::KeepCredit);
         if self.peer_mut(peer).grant.arrived(cost) {
-            self.freed(peer, cost);
+            if !keeps_credit {
+                self.freed(peer, cost);
+            }
         } else {
             self.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
         }
@@ -185,7 +199,9 @@ impl Core {
                 let fault = if self.is_closing { Fault::Closed } else { Fault::Cancelled };
                 self.counters.cancelled += u64::from(!self.is_closing);
                 self.fail_now(key, fault);
-                self.search_on(id);
+                if !self.planted.is(Defect::ForgetWaiters) {
+                    self.search_on(id);
+                }
             }
             (Deleted::ForMessage { id }, Some(key)) => {
                 self.counters.not_offloaded.count(Why::Source);

@@ -86,7 +86,7 @@ impl<D: Device> TagList for Model<D> {
     }
 
     fn sync(&mut self, count: u16) -> Result<(), TagRefused> {
-        self.post(false, count, OperationKind::Sync).map(drop)
+        self.post(true, count, OperationKind::Sync).map(drop)
     }
 
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
@@ -100,7 +100,10 @@ impl<D: Device> TagList for Model<D> {
 
     fn next_event(&mut self) -> Option<TagEvent> {
         let completion = *self.nic.peek()?;
-        let handle = completion.handle?;
+        let Some(handle) = completion.handle else {
+            self.nic.poll();
+            return Some(TagEvent::Synced);
+        };
         let whole = WcFlags::MATCH | WcFlags::DATA_VALID;
         let is_second = std::mem::take(&mut self.is_halfway);
         // The entry hasn't ended before its last event was taken.

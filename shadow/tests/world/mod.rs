@@ -99,9 +99,9 @@ impl World {
             threshold: 1024,
             read_max: 1 << 20,
             source_bits: TagMask(0xf0),
-            #[cfg(feature = "defects")]
-            defect,
         });
+        #[cfg(feature = "defects")]
+        defect.into_iter().for_each(|defect| shadow.plant(defect));
         if has_other && rng.below(4) == 0 {
             shadow.other_device();
         }
@@ -236,6 +236,7 @@ impl World {
         let Some(answer) = self.nic.answer() else { return Ok(()) };
         self.say(|| format!("{answer:?}"));
         match answer {
+            Answer::Synced => self.shadow.synced().map_err(|e| e.to_string()),
             Answer::Added { slot } => self.shadow.added(slot).map_err(|e| e.to_string()),
             Answer::Lost { slot } => {
                 let lost = self.shadow.lost(slot).map_err(|e| e.to_string())?;

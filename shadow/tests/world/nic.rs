@@ -19,6 +19,7 @@ pub(crate) enum Answer {
     Added { slot: u32 },
     Deleted { slot: u32 },
     Lost { slot: u32 },
+    Synced,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,7 @@ impl Nic {
             return Err(Refusal::QueueFull);
         }
         let mut add = None;
-        let mut answered = false;
+        let answered;
         match op {
             Op::Add { slot, .. } => {
                 if self.held.len() >= self.slots {
@@ -129,7 +130,7 @@ impl Nic {
                 self.release();
                 answered = answer;
             }
-            Op::Sync { .. } => {}
+            Op::Sync { .. } => answered = true,
         }
         self.outstanding.push_back(answered);
         self.todo.push_back((op, add));
@@ -166,7 +167,7 @@ impl Nic {
                 }
                 return found;
             }
-            Op::Sync { .. } => {}
+            Op::Sync { .. } => self.answers.push_back((Answer::Synced, 0)),
         }
         None
     }
@@ -202,12 +203,16 @@ impl Nic {
         }
         self.answers.pop_front();
         while self.outstanding.pop_front() == Some(false) {}
-        let (Answer::Added { slot } | Answer::Deleted { slot } | Answer::Lost { slot }) = answer;
+        let (Answer::Added { slot } | Answer::Deleted { slot } | Answer::Lost { slot }) = answer
+        else {
+            return Some(answer);
+        };
         let held = self.held_mut(slot);
         match answer {
             Answer::Added { .. } => held.adding = false,
             Answer::Deleted { .. } => (held.deleting, held.ended) = (false, true),
             Answer::Lost { .. } => held.deleting = false,
+            Answer::Synced => {}
         }
         self.release();
         Some(answer)

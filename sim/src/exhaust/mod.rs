@@ -63,6 +63,9 @@ pub struct Scope {
     pub second_passes: bool,
     /// States that are come to again are looked at again: what can follow must be what followed.
     pub is_thorough: bool,
+    /// A bug that is to be found.
+    #[cfg(feature = "defects")]
+    pub defect: Option<tagmatch_fallback::ShadowDefect>,
 }
 
 /// What was explored.
@@ -102,7 +105,8 @@ pub struct Failure {
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scope { receives, messages, cancels, tags, slots, .. } = self;
-        let way = if self.second_passes { "one sender's past the list" } else { "all through the list" };
+        let way =
+            if self.second_passes { "one sender's past the list" } else { "all through the list" };
         write!(
             f,
             "{receives} receives, {messages} messages of 2 senders ({way}), {cancels} cancels, {tags} tags, \
@@ -127,6 +131,21 @@ impl fmt::Display for Failure {
 }
 
 impl Scope {
+    /// Everything with so many of each, all through the list, on a NIC of 2 slots.
+    pub fn new(receives: usize, messages: u32, cancels: u32, tags: u8) -> Self {
+        Scope {
+            receives,
+            messages,
+            cancels,
+            tags,
+            slots: 2,
+            second_passes: false,
+            is_thorough: false,
+            #[cfg(feature = "defects")]
+            defect: None,
+        }
+    }
+
     /// Visits every state, with so many threads.
     ///
     /// # Errors

@@ -122,7 +122,8 @@ impl Lists {
 
     fn post(&mut self, index: usize, kind: Kind) {
         let takes = |place: &Option<Message>| place.is_some_and(|message| kind.matches(message));
-        let found = self.waiting.iter().position(takes).and_then(|at| remove(&mut self.waiting, at));
+        let found =
+            self.waiting.iter().position(takes).and_then(|at| remove(&mut self.waiting, at));
         self.receives[index] =
             found.map_or(Receive::Pending, |message| Receive::Ended(End::Got(message.number)));
     }

@@ -34,7 +34,10 @@ pub(super) enum Choice {
     Post(Kind),
     Cancel(usize),
     /// The next message of a sender reaches the NIC, or, past its list, the engine.
-    Send { sender: u8, tag: u8 },
+    Send {
+        sender: u8,
+        tag: u8,
+    },
     Nic(NicStep),
 }
 
@@ -83,6 +86,8 @@ impl World {
         model.nic_mut().by_hand();
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
         let mut engine = Engine::new(model, &engine_config(scope));
+        #[cfg(feature = "defects")]
+        engine.plant(None, scope.defect);
         engine.progress();
         Ok(World {
             scope: *scope,
@@ -224,7 +229,10 @@ impl World {
             return Err(Violation::new(Rule::Fault, "the shadow says that the NIC has erred"));
         }
         if let Some(fault) = (1..=SENDERS as u32).find_map(|p| self.engine.peer_fault(PeerId(p))) {
-            return Err(Violation::new(Rule::Fault, format!("a sender is taken for bad: {fault:?}")));
+            return Err(Violation::new(
+                Rule::Fault,
+                format!("a sender is taken for bad: {fault:?}"),
+            ));
         }
         if nic.steps().is_empty() { self.rest() } else { Ok(()) }
     }
@@ -290,7 +298,9 @@ fn engine_config(scope: &Scope) -> EngineConfig {
 fn end_of(completion: &Completion) -> Result<End, Violation> {
     let status = match &completion.result {
         Err(Fault::Cancelled) => return Ok(End::Cancelled),
-        Err(fault) => return Err(Violation::new(Rule::Fault, format!("a receive failed: {fault}"))),
+        Err(fault) => {
+            return Err(Violation::new(Rule::Fault, format!("a receive failed: {fault}")));
+        }
         Ok(status) => status,
     };
     let number = status.immediate.and_then(|number| u8::try_from(number).ok());
@@ -300,10 +310,15 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
     let from = u32::from(message.sender()) + 1;
     let source = status.tag.0 >> SOURCE_SHIFT;
-    if from > SENDERS as u32 || status.source != PeerId(from) || source != u64::from(from) || status.truncated {
+    if from > SENDERS as u32
+        || status.source != PeerId(from)
+        || source != u64::from(from)
+        || status.truncated
+    {
         return Err(Violation::new(Rule::Status, format!("{status:?} of message {number}")));
     }
-    let is_whole = status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
+    let is_whole =
+        status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
     if !is_whole || completion.buffer.iter().any(|byte| *byte != number + 1) {
         return Err(Violation::new(Rule::Payload, format!("wrong bytes of message {number}")));
     }

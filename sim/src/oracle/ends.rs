@@ -75,6 +75,13 @@ impl Oracle {
             "r{receive} ended with n{from}, which is not down"
         );
         let was_matched = self.taken_with_its_sender(receive, from);
+        if !was_matched && self.reference.is_none() && self.may_have_eager(receive, from) {
+            // A NIC had matched it, and the data never came: which message that was stays unknown.
+            self.end_receive(receive);
+            self.receives[receive as usize].state = State::Dropped;
+            self.side(node).dropped.push(receive);
+            return Ok(());
+        }
         if wanted.source == ANY {
             ensure!(was_matched, Fault, "r{receive} names no source, and ended with n{from}");
         } else if !was_matched {
@@ -83,6 +90,15 @@ impl Oracle {
         }
         self.end_receive(receive);
         Ok(())
+    }
+
+    /// Whether a message of a peer that is down has arrived, is not known to be taken, and matches.
+    fn may_have_eager(&self, receive: u32, from: u32) -> bool {
+        let Receive { node, wanted, .. } = self.receives[receive as usize];
+        let pair = self.sides[node as usize].pairs.get(from as usize);
+        pair.into_iter().flat_map(|pair| &pair.untaken).any(|&(tag, id)| {
+            wanted.accepts(tag, from) && self.messages[id as usize].arrived != NEVER
+        })
     }
 
     /// A receive ended because its READ failed: the failure's number names the message.

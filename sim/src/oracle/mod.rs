@@ -137,11 +137,13 @@ struct Pair {
     untaken: Vec<(u64, u32)>,
     plain: [u32; PLAIN],
     down: u64,
+    /// The receiver broke with the sender while its NIC may have held messages: they are lost.
+    is_cut: bool,
 }
 
 impl Default for Pair {
     fn default() -> Self {
-        Pair { sent: vec![], untaken: vec![], plain: [NONE; PLAIN], down: NEVER }
+        Pair { sent: vec![], untaken: vec![], plain: [NONE; PLAIN], down: NEVER, is_cut: false }
     }
 }
 
@@ -281,8 +283,15 @@ impl Oracle {
                     debug_assert_eq!(errno, i32::try_from(self.failures.len()).unwrap_or(0));
                     id.into_iter().for_each(|id| self.messages[id as usize].failed = errno);
                 }
-                if outcome == ReadOutcome::PeerDown {
-                    id.into_iter().for_each(|id| self.messages[id as usize].read_down = true);
+                if let Some(message) = id.map(|id| &mut self.messages[id as usize]) {
+                    // To a NIC, a READ that fails is the end of the queue pair.
+                    let fails =
+                        matches!(outcome, ReadOutcome::Failed(_)) && self.reference.is_none();
+                    message.read_down |= fails || outcome == ReadOutcome::PeerDown;
+                    if outcome == ReadOutcome::Done {
+                        // A NIC had failed before software tried again.
+                        message.failed = 0;
+                    }
                 }
             }
             Note::Down { at, from, tick } => {
@@ -378,7 +387,16 @@ impl Oracle {
         let is_sender_gone = self.sides.get(from as usize).is_some_and(|side| side.is_gone)
             || down(from, to).is_some_and(|down| down != NEVER);
         let never_left = arrived == NEVER && is_sender_gone;
-        never_left || (down_at_receiver != NEVER && (arrived > down_at_receiver || !eager))
+        let is_cut = self.sides[to as usize].pairs[from as usize].is_cut;
+        never_left
+            || is_cut
+            || (down_at_receiver != NEVER && (arrived > down_at_receiver || !eager))
+    }
+
+    /// A worker broke with a peer, by itself or because a READ failed.
+    pub(crate) fn broke(&mut self, at: u32, with: u32) {
+        let is_cut = self.reference.is_none();
+        self.pair(at, with).is_cut = is_cut;
     }
 
     fn checks_done(&self) -> Verdict {

@@ -1,12 +1,17 @@
 //! Rule 5: what may wait when nothing moves, and what may be missing at the end.
 
-use super::{NEVER, NONE, Oracle, Side, State};
+use super::{NEVER, NONE, Oracle, Side, State, Waiting};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
     /// Nothing moves, and every answer has been seen.
     pub(crate) fn at_rest(&self) -> Verdict {
         for (node, side) in self.sides.iter().enumerate().filter(|(_, side)| !side.is_gone) {
+            for Waiting { wanted, receive } in &side.waiting {
+                let pair = side.pairs.get(wanted.source as usize);
+                let is_up = pair.is_none_or(|pair| pair.down == NEVER);
+                ensure!(is_up, Lost, "n{node}: r{receive} names n{}, which is down", wanted.source);
+            }
             for (from, pair) in side.pairs.iter().enumerate() {
                 for &(tag, id) in &pair.untaken {
                     let message = &self.messages[id as usize];

@@ -3,8 +3,12 @@
 //! [`Device`]: tagmatch_hw::Device
 
 mod device;
+mod events;
+mod ledger;
 mod net;
+mod reads;
 mod sabotage;
+mod ways;
 
 pub use device::Wire;
 pub(crate) use device::address;

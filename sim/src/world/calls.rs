@@ -75,7 +75,7 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         match fault {
             Fault::PeerDown { peer: down, fault } if down == peer => {
-                Self::is_honest(fault)?;
+                self.is_honest(fault)?;
                 self.history.fact(u64::from(node), 3 << 40 | u64::from(peer.0));
                 Ok(())
             }
@@ -260,6 +260,7 @@ impl<A: Adapter> World<'_, A> {
         }
         let Some(peer) = self.connect(at, other) else { return };
         self.broken.push((node, other));
+        self.oracle.broke(node, other);
         self.counts.calls += 1;
         if let Some(engine) = &mut self.workers[at].engine {
             engine.disconnect(peer);

@@ -20,7 +20,7 @@ use crate::profile::Setup;
 use crate::program::{Ask, Op};
 use crate::rng::{Rng, mix};
 use crate::violation::{Rule, Verdict, Violation, ensure};
-use crate::wire::{Net, Note, Sabotage, Wire};
+use crate::wire::{Net, Note, ReadOutcome, Sabotage, Wire};
 use crate::worker::Worker;
 
 /// How much a run did.
@@ -216,6 +216,13 @@ impl<'a, A: Adapter> World<'a, A> {
                         "n{at} was told that n{from} is down, which it is not"
                     );
                 }
+                // To a NIC, a READ that fails is the end of the queue pair.
+                Note::ReadEnded { at, from, outcome: ReadOutcome::Failed(_), .. } => {
+                    if !self.adapter.software_decides() {
+                        self.broken.push((at, from));
+                        self.oracle.broke(at, from);
+                    }
+                }
                 Note::ReadBegan { .. } | Note::ReadEnded { .. } => {}
             }
             self.history.line(|| format!("    {note:?}"));
@@ -286,11 +293,12 @@ impl<'a, A: Adapter> World<'a, A> {
     }
 
     /// Whether the fault is one that runs make.
-    fn is_honest(fault: PeerFault) -> Verdict {
-        let is_honest = matches!(
-            fault,
-            PeerFault::Gone | PeerFault::Unreachable { .. } | PeerFault::Disconnected
-        );
+    fn is_honest(&self, fault: PeerFault) -> Verdict {
+        let is_honest = match fault {
+            PeerFault::Gone | PeerFault::Unreachable { .. } | PeerFault::Disconnected => true,
+            PeerFault::Device { .. } => !self.adapter.software_decides(),
+            _ => false,
+        };
         ensure!(is_honest, Fault, "a peer was broken with: {fault}");
         Ok(())
     }

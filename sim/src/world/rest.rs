@@ -35,6 +35,13 @@ impl<A: Adapter> World<'_, A> {
         self.net.borrow_mut().hurry = true;
         if let Some(engine) = &mut self.workers[at].engine {
             engine.close();
+            // What a NIC still holds comes with later polls.
+            let mut polls = 0;
+            while !self.adapter.is_idle(engine.device()) && polls < ROUNDS_MAX {
+                engine.progress();
+                polls += 1;
+            }
+            engine.close();
         }
         self.net.borrow_mut().hurry = false;
         self.observe(at, true)?;
@@ -73,12 +80,17 @@ impl<A: Adapter> World<'_, A> {
             for at in 0..self.workers.len() {
                 events += self.turn(at)?;
             }
-            quiet = if events == 0 { quiet + 1 } else { 0 };
+            quiet = if events == 0 && self.is_idle() { quiet + 1 } else { 0 };
             rounds += 1;
             ensure!(rounds < ROUNDS_MAX, Lost, "nothing comes to rest");
         }
         self.net.borrow_mut().hurry = false;
         Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        let mut engines = self.workers.iter().filter_map(|worker| worker.engine.as_ref());
+        engines.all(|engine| self.adapter.is_idle(engine.device()))
     }
 
     fn turn(&mut self, at: usize) -> Result<usize, crate::Violation> {
@@ -95,6 +107,11 @@ impl<A: Adapter> World<'_, A> {
 
     pub(super) fn rest(&mut self) -> Verdict {
         self.settle()?;
+        for worker in &self.workers {
+            let Some(engine) = &worker.engine else { continue };
+            let held_bytes = engine.counters().unexpected_bytes_now;
+            self.net.borrow().audit(worker.node, held_bytes, false, &self.setup.engine.credit)?;
+        }
         self.oracle.at_rest()
     }
 
@@ -159,6 +176,6 @@ impl<A: Adapter> World<'_, A> {
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
         let node = self.workers[at].node;
         ensure!(left == (0, 0, 0), Memory, "n{node}: messages, bytes, receives left: {left:?}");
-        Ok(())
+        self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
     }
 }

@@ -1,0 +1,108 @@
+//! What a worker is told next.
+
+use tagmatch_hw::DownReason;
+
+use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
+
+/// Keys of rendezvous requests that are remembered: more than can be under way from one peer, which the
+/// receiver's waiting messages bound. Those of discarded messages are never read.
+const KEYS_MAX: usize = 512;
+
+impl Net {
+    /// What the worker is told next: any peer's next event, chosen at random.
+    pub(super) fn next(&mut self, at: u32) -> Option<Ready> {
+        let now = self.tick();
+        let count = number(self.nodes[at as usize].peers.len());
+        if self.nodes[at as usize].budget == 0 {
+            return None;
+        }
+        let start = self.rng.below(count + 1);
+        for turn in 0..=count {
+            let which = (start + turn) % (count + 1);
+            let ready =
+                if which == count { self.next_read(at) } else { self.next_of(at, which, now) };
+            if let Some(ready) = ready {
+                self.nodes[at as usize].budget -= 1;
+                self.events += 1;
+                return Some(ready);
+            }
+        }
+        None
+    }
+
+    fn next_read(&mut self, at: u32) -> Option<Ready> {
+        let me = &self.nodes[at as usize];
+        if me.reads.is_empty() {
+            return None;
+        }
+        let start = self.rng.below(number(me.reads.len())) as usize;
+        let me = &self.nodes[at as usize];
+        let (clock, hurry) = (self.clock, self.hurry);
+        let is_ready = |reading: &Reading| {
+            let end = &me.peers[reading.request.peer.index()];
+            hurry || reading.ready <= clock || end.ends.is_some()
+        };
+        let turns = (start..me.reads.len()).chain(0..start);
+        let index = turns.into_iter().find(|&index| is_ready(&me.reads[index]))?;
+        Some(self.end_read(at, index))
+    }
+
+    fn next_of(&mut self, at: u32, peer: u32, now: u64) -> Option<Ready> {
+        let hurry = self.hurry;
+        let me = &mut self.nodes[at as usize];
+        let end = &mut me.peers[peer as usize];
+        match end.link {
+            Link::Down => None,
+            Link::Connecting => {
+                if let Some(reason) = end.ends.filter(|_| end.inbox.is_empty()) {
+                    let is_asked_for = end.is_asked_for;
+                    return is_asked_for.then(|| self.end_link(at, peer, reason));
+                }
+                if !hurry && end.up_at > now {
+                    return None;
+                }
+                end.link = Link::Up;
+                Some(Ready::Up(peer))
+            }
+            Link::Up => {
+                if end.inbox.front().is_some_and(|frame| hurry || frame.ready <= now) {
+                    let frame = end.inbox.pop_front()?;
+                    let Frame { ordinal, eager, .. } = frame;
+                    let from = end.node;
+                    if let Some(key) = key_of(&frame) {
+                        end.keys.retain(|&(other, _)| other != key);
+                        if end.keys.len() == KEYS_MAX {
+                            end.keys.remove(0);
+                        }
+                        end.keys.push((key, ordinal));
+                    }
+                    if ordinal != UNTAGGED {
+                        self.notes.push(Note::Arrived { at, from, ordinal, eager, tick: now });
+                    }
+                    return Some(Ready::Message(peer, frame));
+                }
+                let reason = end.ends.filter(|_| end.inbox.is_empty())?;
+                // Reads come back first.
+                if me.reads.iter().any(|reading| reading.request.peer.0 == peer) {
+                    return None;
+                }
+                Some(self.end_link(at, peer, reason))
+            }
+        }
+    }
+
+    fn end_link(&mut self, at: u32, peer: u32, reason: DownReason) -> Ready {
+        let end = &mut self.nodes[at as usize].peers[peer as usize];
+        end.link = Link::Down;
+        let (from, tick) = (end.node, self.clock);
+        self.notes.push(Note::Down { at, from, tick });
+        Ready::Down(peer, reason)
+    }
+}
+
+/// The key in a rendezvous request.
+fn key_of(frame: &Frame) -> Option<u32> {
+    let is_request = frame.ordinal != UNTAGGED && !frame.eager && frame.bytes.len() >= 32;
+    is_request
+        .then(|| frame.bytes[24..28].iter().fold(0, |key, &byte| (key << 8) | u32::from(byte)))
+}

@@ -1,0 +1,79 @@
+//! Credits as the wires see them: what receivers granted, and what senders spent of it.
+//!
+//! Kept from the bytes that pass, so it knows nothing of what either side believes.
+
+use tagmatch_fallback::wire::{Control, Message};
+use tagmatch_fallback::{Amount, CreditConfig, FLOOR_MESSAGES};
+use tagmatch_hw::Bytes;
+use tagmatch_hw::tm::TMH_BYTES;
+
+use crate::violation::{Verdict, ensure};
+
+/// What one worker may still send to another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    first: Option<Amount>,
+    granted: Amount,
+    spent: Amount,
+}
+
+fn plus(a: Amount, b: Amount) -> Amount {
+    Amount { messages: a.messages + b.messages, bytes: a.bytes + b.bytes }
+}
+
+impl Account {
+    /// The sender sent a message with a tag.
+    pub(super) fn spend(&mut self, eager: bool, length: usize) {
+        let cost = if eager {
+            Amount::eager(length.saturating_sub(TMH_BYTES))
+        } else {
+            Amount::RENDEZVOUS
+        };
+        self.spent = plus(self.spent, cost);
+    }
+
+    /// The receiver sent a message without one, which may be a grant.
+    pub(super) fn granted_by(&mut self, bytes: &[u8]) {
+        let message = Message::parse(&Bytes::from_slice(bytes));
+        if let Ok(Message::Control(Control::Credit { messages, bytes })) = message {
+            let credit = Amount { messages: messages.into(), bytes };
+            self.first.get_or_insert(credit);
+            self.granted = plus(self.granted, credit);
+        }
+    }
+
+    /// Granted and not spent.
+    pub(super) fn outstanding(&self) -> Amount {
+        Amount {
+            messages: self.granted.messages.saturating_sub(self.spent.messages),
+            bytes: self.granted.bytes.saturating_sub(self.spent.bytes),
+        }
+    }
+
+    /// Nothing was spent that was not granted.
+    pub(super) fn is_covered(&self) -> bool {
+        self.granted.messages >= self.spent.messages && self.granted.bytes >= self.spent.bytes
+    }
+
+    /// Where nothing of a sender's waits, at least half of its first grant is out again: a receiver
+    /// that holds more back has lost it.
+    pub(super) fn has_come_back(&self) -> bool {
+        let first = self.first.unwrap_or_default();
+        let out = self.outstanding();
+        2 * out.messages >= first.messages && 2 * out.bytes >= first.bytes
+    }
+}
+
+/// All that one receiver has granted to peers that are up, and holds, is within its pool.
+pub(super) fn within(
+    at: u32,
+    accounts: &[Account],
+    held_bytes: u64,
+    config: &CreditConfig,
+) -> Verdict {
+    let sum = accounts.iter().fold(Amount::default(), |sum, a| plus(sum, a.outstanding()));
+    let messages = config.pool.messages + FLOOR_MESSAGES * accounts.len() as u64;
+    let is_within = sum.messages <= messages && sum.bytes + held_bytes <= config.pool.bytes;
+    ensure!(is_within, Memory, "n{at} has granted {sum:?} and holds {held_bytes} bytes");
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Exposed buffers, and READs of them.
+
+use tagmatch_hw::{Buffer, ReadError, ReadRequest};
+
+use super::net::{Exposed, Link, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
+use super::sabotage::Sabotage;
+
+impl Net {
+    /// The key of the exposed buffer, or the buffer, if there are too many.
+    pub(super) fn expose(&mut self, at: u32, buffer: Buffer) -> Result<u32, Buffer> {
+        let limit = (self.config.exposures_max as usize).min(0xffff);
+        let me = &mut self.nodes[at as usize];
+        let slot = match me.free.pop() {
+            Some(slot) => slot as usize,
+            None if me.exposed.len() >= limit => return Err(buffer),
+            None => {
+                me.exposed.push(Exposed::default());
+                me.exposed.len() - 1
+            }
+        };
+        let exposed = &mut me.exposed[slot];
+        exposed.buffer = Some(buffer);
+        Ok(number(slot) | (exposed.generation << 16))
+    }
+
+    fn exposure(&mut self, of: u32, key: u32) -> Option<&mut Exposed> {
+        let exposed = self.nodes[of as usize].exposed.get_mut(slot_of(key))?;
+        let is_it = exposed.generation & 0xffff == key >> 16 && exposed.buffer.is_some();
+        is_it.then_some(exposed)
+    }
+
+    pub(super) fn withdraw(&mut self, at: u32, key: u32) -> Option<Buffer> {
+        let exposed = self.exposure(at, key)?;
+        exposed.generation += 1;
+        let buffer = exposed.buffer.take();
+        self.nodes[at as usize].free.push(number(slot_of(key)));
+        buffer
+    }
+
+    pub(super) fn read(&mut self, at: u32, request: ReadRequest) {
+        let tick = self.tick();
+        let ready = self.clock + self.delay();
+        let me = &mut self.nodes[at as usize];
+        let end = &mut me.peers[request.peer.index()];
+        let known = end.keys.iter().rfind(|&&(key, _)| key == request.remote.key);
+        let ordinal = known.map_or(UNTAGGED, |&(_, ordinal)| ordinal);
+        self.notes.push(Note::ReadBegan { at, from: end.node, ordinal, tick });
+        me.reads.push(Reading { request, ordinal, ready });
+    }
+
+    /// Ends a READ.
+    pub(super) fn end_read(&mut self, at: u32, index: usize) -> Ready {
+        let me = &mut self.nodes[at as usize];
+        let Reading { mut request, ordinal, .. } = me.reads.swap_remove(index);
+        let end = &me.peers[request.peer.index()];
+        let (from, is_down) = (end.node, end.ends.is_some() || end.link == Link::Down);
+        let fails = !is_down && me.fail_reads > 0;
+        me.fail_reads -= u32::from(fails);
+        let outcome = if is_down {
+            ReadOutcome::PeerDown
+        } else if fails {
+            // Each failure has a number of its own, by which both sides' reports are told apart.
+            self.reads_failed += 1;
+            ReadOutcome::Failed(self.reads_failed)
+        } else if self.copy(from, &mut request) {
+            ReadOutcome::Done
+        } else {
+            ReadOutcome::BadSpan
+        };
+        self.notes.push(Note::ReadEnded { at, from, ordinal, outcome });
+        let result = match outcome {
+            ReadOutcome::Done => Ok(()),
+            ReadOutcome::Failed(_) if self.sabotage == Some(Sabotage::SilentRead) => Ok(()),
+            ReadOutcome::Failed(errno) => Err(ReadError::Failed { errno }),
+            ReadOutcome::PeerDown => Err(ReadError::PeerDown),
+            ReadOutcome::BadSpan => Err(ReadError::BadSpan),
+        };
+        Ready::Read(request, result)
+    }
+
+    fn copy(&mut self, from: u32, request: &mut ReadRequest) -> bool {
+        let sabotage = self.sabotage;
+        let Some(exposed) = self.exposure(from, request.remote.key) else { return false };
+        let bytes: &[u8] = exposed.buffer.as_deref().unwrap_or_default();
+        let length = usize::try_from(request.remote.length).unwrap_or(usize::MAX);
+        let into = request.into.as_mut_slice().unwrap_or_default();
+        if length > bytes.len() || length > into.len() {
+            return false;
+        }
+        let copied = match sabotage {
+            Some(Sabotage::ShortRead) => length.saturating_sub(1),
+            Some(Sabotage::LongRead) => {
+                into.iter_mut().skip(length).take(1).for_each(|byte| *byte = 0);
+                length
+            }
+            _ => length,
+        };
+        into[..copied].copy_from_slice(&bytes[..copied]);
+        true
+    }
+}
+
+fn slot_of(key: u32) -> usize {
+    (key & 0xffff) as usize
+}

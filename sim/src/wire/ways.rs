@@ -1,0 +1,97 @@
+//! Messages on their way, and the credits that pay for them.
+
+use tagmatch_fallback::CreditConfig;
+
+use super::ledger::{self, Account};
+use super::net::{Frame, Link, Net, UNTAGGED, number};
+use super::sabotage::Sabotage;
+use crate::violation::{Verdict, ensure};
+
+impl Net {
+    /// Whether the way is full, or says so.
+    pub(super) fn is_full(&mut self, to: u32, back: u32) -> bool {
+        let waiting = self.nodes[to as usize].peers[back as usize].inbox.len();
+        waiting >= self.config.capacity as usize
+            || (!self.hurry && self.rng.per_mille(self.config.refused_per_mille))
+    }
+
+    /// Puts a message on its way. `tagged`: eager or not, if it has a tag.
+    pub(super) fn put(
+        &mut self,
+        from: u32,
+        peer: u32,
+        parts: [&[u8]; 2],
+        immediate: Option<u32>,
+        tagged: Option<bool>,
+    ) {
+        let delay = self.delay();
+        let ready = self.clock + delay;
+        let end = &mut self.nodes[from as usize].peers[peer as usize];
+        let (to, back) = (end.node, end.back);
+        let mut ordinal = UNTAGGED;
+        if tagged.is_some() {
+            ordinal = end.tagged_sent;
+            end.tagged_sent += 1;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        let eager = tagged == Some(true);
+        if tagged.is_some() {
+            let theirs = &mut self.nodes[to as usize].peers[back as usize];
+            theirs.account.spend(eager, bytes.len());
+        } else {
+            self.nodes[from as usize].peers[peer as usize].account.granted_by(&bytes);
+        }
+        let frame = Frame { bytes, immediate, ready, ordinal, eager };
+        match self.sabotage {
+            Some(sabotage) if tagged.is_some() && self.rng.per_mille(30) => {
+                self.put_broken(to, back, frame, sabotage);
+            }
+            _ => self.nodes[to as usize].peers[back as usize].inbox.push_back(frame),
+        }
+    }
+
+    fn put_broken(&mut self, to: u32, back: u32, mut frame: Frame, sabotage: Sabotage) {
+        let at = self.rng.below(number(frame.bytes.len()).saturating_sub(16)) as usize + 16;
+        let inbox = &mut self.nodes[to as usize].peers[back as usize].inbox;
+        match sabotage {
+            Sabotage::Drop => return,
+            Sabotage::Duplicate => inbox.push_back(Frame { bytes: frame.bytes.clone(), ..frame }),
+            Sabotage::Reorder => {
+                let before = inbox.back().is_some_and(|last| last.ordinal != UNTAGGED);
+                inbox.insert(inbox.len() - usize::from(before), frame);
+                return;
+            }
+            Sabotage::Corrupt if frame.eager && frame.bytes.len() > 16 => frame.bytes[at] ^= 0x10,
+            Sabotage::Immediate if frame.eager => {
+                frame.immediate = frame.immediate.map(|immediate| immediate ^ 1);
+            }
+            Sabotage::Tag => frame.bytes[15] ^= 1,
+            _ => {}
+        }
+        inbox.push_back(frame);
+    }
+}
+
+/// Credits.
+impl Net {
+    /// All grants of a worker are within its pool. `held_bytes` wait at it; `is_idle`: nothing does.
+    pub(crate) fn audit(
+        &self,
+        at: u32,
+        held_bytes: u64,
+        is_idle: bool,
+        config: &CreditConfig,
+    ) -> Verdict {
+        let peers = self.nodes[at as usize].peers.iter();
+        let up = peers.filter(|end| end.link == Link::Up && end.ends.is_none());
+        let accounts: Vec<Account> = up.map(|end| end.account).collect();
+        for account in &accounts {
+            ensure!(account.is_covered(), Memory, "n{at}: a peer spent beyond {account:?}");
+            let is_back = !is_idle || account.has_come_back();
+            ensure!(is_back, Memory, "n{at}: credit of a peer is lost: {account:?}");
+        }
+        ledger::within(at, &accounts, held_bytes, config)
+    }
+}
