@@ -298,6 +298,11 @@ impl Nic {
         self.slots.taken()
     }
 
+    /// Slots of entries for which a delete was posted.
+    pub fn slots_deleting(&self) -> usize {
+        self.slots.deleting()
+    }
+
     /// Operations that take a place in the command queue.
     pub fn operations_outstanding(&self) -> u64 {
         self.commands.outstanding()

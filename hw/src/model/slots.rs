@@ -93,6 +93,11 @@ impl Slots {
         }
     }
 
+    /// How many are being deleted.
+    pub(super) fn deleting(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.owed > 0 && slot.is_deleting).count()
+    }
+
     /// See [`Nic::hash_state`](super::Nic::hash_state).
     pub(super) fn hash_state(&self, state: &mut impl Hasher) {
         for slot in &self.slots {

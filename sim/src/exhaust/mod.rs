@@ -25,15 +25,15 @@
 //! as MPI allows ([`spec`]). Whenever nothing moves any more: nothing lost, no pair that
 //! matches is left, no slot is lost, and the NIC holds what it has room for.
 
+mod fold;
 mod spec;
 mod wire;
 mod world;
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::violation::{Rule, Violation};
+use fold::Fold;
 use world::{Choice, World};
+
+type Plain = BuildHasherDefault<Fold>;
 
 /// Steps of one path; a program that ends has fewer.
 const STEPS_MAX: usize = 200;
@@ -75,7 +78,7 @@ pub struct Explored {
     pub states: u64,
     /// Steps from one to another.
     pub steps: u64,
-    /// States in which nothing is left to be done.
+    /// Different outcomes: lists of engine and NIC where nothing is left to be done.
     pub ends: u64,
     /// Steps of the longest path.
     pub longest: usize,
@@ -86,7 +89,6 @@ impl Explored {
     fn add(&mut self, other: &Explored) {
         self.states += other.states;
         self.steps += other.steps;
-        self.ends += other.ends;
         self.longest = self.longest.max(other.longest);
     }
 }
@@ -162,6 +164,8 @@ impl Scope {
         for found in found {
             explored.add(&found?);
         }
+        let ends = shared.ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+        explored.ends = ends.len() as u64;
         Ok(explored)
     }
 }
@@ -169,7 +173,9 @@ impl Scope {
 /// What all threads know.
 struct Shared {
     /// Digests of states that were come to, in parts with locks of their own.
-    seen: [Mutex<HashSet<u64>>; 64],
+    seen: [Mutex<HashSet<u64, Plain>>; 64],
+    /// Digests of the lists where everything ends.
+    ends: Mutex<HashSet<u64>>,
     /// By digest, what can follow: only if that is compared.
     follow: Mutex<HashMap<u64, u64>>,
     has_failed: AtomicBool,
@@ -179,6 +185,7 @@ impl Shared {
     fn new() -> Self {
         Shared {
             seen: std::array::from_fn(|_| Mutex::default()),
+            ends: Mutex::default(),
             follow: Mutex::default(),
             has_failed: AtomicBool::new(false),
         }
@@ -251,7 +258,10 @@ impl<'a> Search<'a> {
         }
         self.explored.states += 1;
         self.explored.longest = self.explored.longest.max(self.path.len());
-        self.explored.ends += u64::from(choices.is_empty());
+        if world.is_over() {
+            let mut ends = self.shared.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            ends.insert(world.digest_of_lists());
+        }
         if self.path.len() > STEPS_MAX {
             return Err(Violation::new(Rule::Lost, "this never ends"));
         }
@@ -271,7 +281,7 @@ impl<'a> Search<'a> {
 
     /// A digest of what can follow.
     fn next(&self, choices: &[Choice]) -> Result<u64, Violation> {
-        let state = &mut DefaultHasher::new();
+        let state = &mut Fold::default();
         for choice in choices {
             let mut world = self.world()?;
             world.act(*choice)?;

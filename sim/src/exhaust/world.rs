@@ -1,9 +1,9 @@
 //! The engine on a NIC that is driven by hand: what can be done next, and doing it.
 
-use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::rc::Rc;
 
 use tagmatch_fallback::{
@@ -15,6 +15,7 @@ use tagmatch_hw::{Buffer, DeviceError, PeerId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::Scope;
+use super::fold::Fold;
 use super::spec::{End, Kind, Message, SENDERS, Spec};
 use super::wire::{Frame, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
@@ -64,6 +65,8 @@ pub(super) struct World {
     /// again: whose message it was that is gone makes no difference.
     live: [u8; SENDERS],
     cancels: u32,
+    /// The NIC has moved, and software has not seen that yet.
+    is_nic_ahead: bool,
     /// Tags and senders that were named: others are all alike, so that only the first is tried.
     tags_named: u8,
     senders_named: u8,
@@ -97,6 +100,7 @@ impl World {
             messages: 0,
             live: [0; SENDERS],
             cancels: 0,
+            is_nic_ahead: false,
             tags_named: 0,
             // With another way in than the first's, the second is not alike.
             senders_named: if scope.second_passes { SENDERS as u8 } else { 0 },
@@ -104,33 +108,90 @@ impl World {
     }
 
     /// What may happen next; in the same state, always the same in the same order.
+    ///
+    /// Unless all orders are [asked for](Scope::is_thorough), some that come to the same are left out:
+    ///
+    /// - The NIC takes up operations, and messages reach it, independently of all that software does, but
+    ///   for what was posted before. So it moves only for software to see it next: whatever else software
+    ///   does has been done before.
+    /// - Once all messages were sent, it makes no difference when operations are taken up: at once.
+    /// - Data that frees no slot that anybody could want meanwhile is there at once.
     pub(super) fn choices(&self) -> Vec<Choice> {
         let steps = self.engine.device().nic().steps();
+        let is_whole = self.scope.is_thorough;
         let may_send = self.messages < self.scope.messages;
-        if !may_send && let Some(step @ NicStep::TakeUp { .. }) = steps.first() {
-            // Without a message to come, what the NIC takes up when makes no difference: it is neither
-            // hindered by nor hinders anything else, so that its being first stands for all orders.
-            return vec![Choice::Nic(*step)];
+        if !is_whole {
+            let is_first = |step: &&NicStep| match step {
+                NicStep::TakeUp { .. } => !may_send,
+                NicStep::Data(_) => self.has_slots_for_all(),
+                NicStep::Answer | NicStep::Receive => false,
+            };
+            if let Some(step) = steps.iter().find(is_first) {
+                return vec![Choice::Nic(*step)];
+            }
         }
-        let mut choices: Vec<Choice> = steps.into_iter().map(Choice::Nic).collect();
-        let tags = 0..self.scope.tags.min(self.tags_named + 1);
-        let senders = 0..(SENDERS as u8).min(self.senders_named + 1);
-        let pairs = senders.flat_map(|sender| tags.clone().map(move |tag| (sender, tag)));
+        let must_see = self.is_nic_ahead && !is_whole;
+        let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
+        let mut choices: Vec<Choice> =
+            steps.into_iter().filter(is_next).map(Choice::Nic).collect();
         if may_send {
-            choices.extend(pairs.clone().map(|(sender, tag)| Choice::Send { sender, tag }));
+            let sends = self.pairs().map(|(sender, tag)| Choice::Send { sender, tag });
+            choices.extend(sends.filter(|send| !must_see || self.is_of_nic(*send)));
+        }
+        if must_see {
+            return choices;
         }
         if self.requests.len() < self.scope.receives {
-            let exact = pairs.map(|(sender, tag)| Kind::Exact { sender, tag });
-            let any_source = tags.clone().map(|tag| Kind::AnySource { tag });
-            let senders = 0..(SENDERS as u8).min(self.senders_named + 1);
-            let any_tag = senders.map(|sender| Kind::AnyTag { sender });
-            choices.extend(exact.chain(any_source).chain(any_tag).map(Choice::Post));
+            choices.extend(self.kinds().map(Choice::Post));
         }
         if self.cancels < self.scope.cancels {
             let pending = (0..self.requests.len()).filter(|index| self.requests[*index].is_some());
             choices.extend(pending.map(Choice::Cancel));
         }
         choices
+    }
+
+    /// Whether the NIC does it, and software doesn't see it.
+    fn is_of_nic(&self, choice: Choice) -> bool {
+        match choice {
+            Choice::Nic(step) => matches!(step, NicStep::TakeUp { .. }),
+            Choice::Send { sender, .. } => sender == 0 || !self.scope.second_passes,
+            Choice::Post(_) | Choice::Cancel(_) => false,
+        }
+    }
+
+    /// Whether no receive has to wait for a slot from now on, even if no data comes.
+    fn has_slots_for_all(&self) -> bool {
+        let unposted = self.scope.receives - self.requests.len();
+        let pending = self.requests.iter().flatten().count();
+        unposted + pending + self.engine.device().nic().slots_deleting() <= self.scope.slots as usize
+    }
+
+    /// Senders and tags that may be named.
+    fn pairs(&self) -> impl Iterator<Item = (u8, u8)> + use<> {
+        let tags = self.tags();
+        self.senders().flat_map(move |sender| tags.clone().map(move |tag| (sender, tag)))
+    }
+
+    fn senders(&self) -> Range<u8> {
+        0..(SENDERS as u8).min(self.senders_named + 1)
+    }
+
+    fn tags(&self) -> Range<u8> {
+        0..self.scope.tags.min(self.tags_named + 1)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        let exact = self.pairs().map(|(sender, tag)| Kind::Exact { sender, tag });
+        let any_source = self.tags().map(|tag| Kind::AnySource { tag });
+        exact.chain(any_source).chain(self.senders().map(|sender| Kind::AnyTag { sender }))
+    }
+
+    /// Whether the program has ended and nothing moves any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.messages == self.scope.messages
+            && self.requests.len() == self.scope.receives
+            && self.engine.device().nic().steps().is_empty()
     }
 
     /// Does it, lets the engine do what follows, and looks at what can be seen.
@@ -141,6 +202,7 @@ impl World {
 
     /// The same without looking at what was looked at when it was done first.
     pub(super) fn act(&mut self, choice: Choice) -> Verdict {
+        self.is_nic_ahead = self.is_of_nic(choice) && self.messages < self.scope.messages;
         match choice {
             Choice::Post(kind) => self.post(kind)?,
             Choice::Cancel(index) => {
@@ -265,13 +327,25 @@ impl World {
 
     /// What tells this state from others.
     pub(super) fn digest(&self) -> u64 {
-        let state = &mut DefaultHasher::new();
-        (self.requests.len(), self.messages, self.cancels).hash(state);
-        (self.tags_named, self.senders_named, &self.requests_by_index()).hash(state);
+        let state = &mut Fold::default();
+        self.hash_lists(state);
+        (self.messages, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
+            .hash(state);
         self.spec.hash_state(state);
+        state.finish()
+    }
+
+    /// What tells the lists of engine and NIC from others.
+    pub(super) fn digest_of_lists(&self) -> u64 {
+        let state = &mut Fold::default();
+        self.hash_lists(state);
+        state.finish()
+    }
+
+    fn hash_lists(&self, state: &mut Fold) {
+        self.requests_by_index().hash(state);
         self.engine.hash_state(state, |handle| Handle(handle).slot() as u32);
         self.engine.device().nic().hash_state(state);
-        state.finish()
     }
 
     /// The engine's requests of the receives, in the order of posting.
