@@ -1,7 +1,7 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
-//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft` and moves
-//! bytes by a [`tagmatch_hw::Device`], and knows nothing about either's insides. It never blocks, never
+//! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a NIC match by
+//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_hw::Device`], and knows nothing about either's insides. It never blocks, never
 //! reads a clock, never spawns, and takes its randomness (the seed of the hashes) from outside: with a
 //! simulated device the very code that ships is deterministic.
 //!
@@ -12,6 +12,7 @@
 //! | `store` | where unexpected bytes wait | whose they are |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `message`, `peer` | its parts: matched probes; a peer's life and death | the device |
+//! | `nic` | receives that a NIC may match, with the shadow; `nic::tending` alone knows the device | what the shadow decides by |
 //! | `engine`, `sending` | the state machine and the device, joined | tags beyond handing them on |
 //!
 //! # A message comes

@@ -5,7 +5,7 @@
 //! | EAGER | [`Tmh`], payload |
 //! | RNDV | [`Tmh`], [`Rvh`], [`Particulars`] (16 bytes of ours) |
 //! | FIN | [`Tmh`]; up to 16 more bytes are accepted and ignored (hardware may echo the RVH) |
-//! | NO_TAG | [`Control`]: credits and aborts |
+//! | NO_TAG | [`Control`]: credits, aborts, and what goes with a rendezvous request |
 //!
 //! All numbers are big-endian. TMH and RVH are those that a tag-matching NIC reads and writes
 //! (rdma-core, `libibverbs/tm_types.h`), so that a peer with such a NIC and a peer without one talk
