@@ -55,6 +55,8 @@ pub struct Engine<D: Device> {
     /// Peers whose backlogs wait for an operation to end.
     pub(crate) waiting_for_place: Vec<PeerId>,
     pub(crate) operations_max: u32,
+    /// Buffers that the device exposes, those of operations that are over and not yet finished included.
+    pub(crate) exposed: usize,
 }
 
 impl<D: Device> Engine<D> {
@@ -70,6 +72,7 @@ impl<D: Device> Engine<D> {
             waiting_for_room: Vec::new(),
             waiting_for_place: Vec::new(),
             operations_max: config.operations_max.clamp(1, AppCtx::OPERATIONS_MAX),
+            exposed: 0,
         }
     }
 
@@ -451,7 +454,7 @@ impl<D: Device> Engine<D> {
     fn finish(&mut self, operation: Operation, result: Result<(), Fault>) {
         let Operation { request, status, memory } = operation;
         let buffer = match memory {
-            SendMemory::Exposed(id) => self.device.withdraw(id).unwrap_or_default(),
+            SendMemory::Exposed(id) => self.take_back(id),
             SendMemory::Sent(buffer) => buffer,
         };
         self.core.complete(request, result.map(|()| status), buffer);

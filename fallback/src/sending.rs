@@ -208,7 +208,7 @@ impl<D: Device> Engine<D> {
         let status = Status { source: id, tag, length, truncated: false, immediate };
         let exposure = match self.device.expose(buffer) {
             Ok(exposure) => exposure,
-            Err((buffer, DeviceError::Exhausted { .. })) if self.core.operations.len() > 0 => {
+            Err((buffer, DeviceError::Exhausted { .. })) if self.exposed > 0 => {
                 return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
             }
             Err((buffer, _)) => {
@@ -216,6 +216,7 @@ impl<D: Device> Engine<D> {
                 return Ok(());
             }
         };
+        self.exposed += 1;
         let memory = SendMemory::Exposed(exposure.id);
         let Some(key) = self.begin(Operation { request, status, memory }) else {
             let buffer = self.take_back(exposure.id);
@@ -242,7 +243,8 @@ impl<D: Device> Engine<D> {
         self.core.operations.insert(operation, self.operations_max).ok()
     }
 
-    fn take_back(&mut self, id: ExposureId) -> Buffer {
+    pub(crate) fn take_back(&mut self, id: ExposureId) -> Buffer {
+        self.exposed -= 1;
         self.device.withdraw(id).unwrap_or_default()
     }
 }

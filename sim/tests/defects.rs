@@ -7,6 +7,16 @@ const SEEDS: u64 = 3000;
 const STEPS: u32 = 600;
 const PROFILES: [&str; 3] = ["nic-wild", "nic-deaths", "nic"];
 
+/// Bugs that cost speed alone, or need states that an engine doesn't reach which hands over each operation
+/// at once. `shadow/tests/defects.rs` finds them.
+const FOUND_BY_SHADOW: [tagmatch_shadow::Defect; 5] = [
+    tagmatch_shadow::Defect::CountBeforeWithdraw,
+    tagmatch_shadow::Defect::AddBeforeWithdraw,
+    tagmatch_shadow::Defect::NoReserve,
+    tagmatch_shadow::Defect::AgainOldestFirst,
+    tagmatch_shadow::Defect::ForgetToPromote,
+];
+
 type Planted = (Option<tagmatch_fallback::Defect>, Option<tagmatch_shadow::Defect>);
 
 /// The profile, the number of seeds and the broken rule by which a bug was found.
@@ -29,7 +39,9 @@ fn every_planted_bug_is_found() {
     // A bug may end in a panic, which is a way to be found.
     std::panic::set_hook(Box::new(|_| {}));
     let of_engine = tagmatch_fallback::Defect::ALL.map(|defect| (Some(defect), None));
-    let of_shadow = tagmatch_shadow::Defect::ALL.map(|defect| (None, Some(defect)));
+    let of_shadow = tagmatch_shadow::Defect::ALL.into_iter();
+    let of_shadow = of_shadow.filter(|defect| !FOUND_BY_SHADOW.contains(defect));
+    let of_shadow = of_shadow.map(|defect| (None, Some(defect)));
     let mut missed = Vec::new();
     for planted in of_engine.into_iter().chain(of_shadow) {
         match find(planted) {
