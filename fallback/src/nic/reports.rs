@@ -202,7 +202,6 @@ impl Core {
                 }
             }
             (Deleted::ForMessage { id }, Some(key)) => {
-                self.counters.not_offloaded.count(Why::Source);
                 self.deliver_first_waiting(id, key);
             }
             _ => {}
@@ -215,6 +214,9 @@ impl Core {
         let first = waiting.and_then(|waiting| waiting.pop_front());
         if let Some(first) = first {
             let source = self.source_of(first);
+            if !self.is_lost(&first) {
+                self.counters.not_offloaded.count(Why::Source);
+            }
             self.deliver_kept(key, first.message);
             self.searched(first.through_list);
             source.into_iter().for_each(|source| self.open_lane(source));
