@@ -38,9 +38,9 @@ mod config;
 mod device;
 mod envelope;
 mod error;
-mod message;
 #[cfg(all(loom, test))]
-mod model;
+mod loom_model;
+mod message;
 pub mod raw;
 mod request;
 mod sync;

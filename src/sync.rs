@@ -3,7 +3,7 @@
 //! checked is the code that ships.
 
 #[cfg(all(loom, test))]
-pub(crate) use crate::model::device::{Nudge, Shm, sleep_until_readable};
+pub(crate) use crate::loom_model::device::{Nudge, Shm, sleep_until_readable};
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     sync::atomic::AtomicBool,
