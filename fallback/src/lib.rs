@@ -42,6 +42,7 @@ mod core;
 mod counters;
 mod credit;
 mod defect;
+mod digest;
 mod engine;
 mod error;
 mod message;
@@ -63,3 +64,6 @@ pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};
 pub use requests::Ended;
 pub use store::cost_bytes;
+/// Planted bugs of the shadow.
+#[cfg(feature = "defects")]
+pub use tagmatch_shadow::Defect as ShadowDefect;

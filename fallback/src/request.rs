@@ -13,6 +13,11 @@ pub struct RequestId(pub(crate) Key);
 impl RequestId {
     /// Names no request, ever.
     pub const NONE: RequestId = RequestId(Key { index: u32::MAX, generation: 0 });
+
+    /// Its place in the engine's table, which is used again when the request is gone.
+    pub fn index(&self) -> u32 {
+        self.0.index
+    }
 }
 
 /// Names a message that a matched probe took.

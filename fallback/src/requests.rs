@@ -4,6 +4,7 @@
 //! the way of a message.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::{PostedHandle, Tag};
@@ -208,6 +209,28 @@ impl Requests {
             length: 0,
             word: NONE.into(),
         });
+    }
+
+    /// How many lines there are, free ones included.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The request in a line.
+    pub(crate) fn at(&self, index: usize) -> Option<&Request> {
+        self.lines.get(index).filter(|line| line.phase != Phase::Free)
+    }
+
+    /// Which lines are free, in the order in which they will be used.
+    pub(crate) fn hash_free(&self, state: &mut impl Hasher) {
+        let mut free = self.free;
+        while let Some(line) = self.lines.get(free as usize) {
+            free.hash(state);
+            #[expect(clippy::cast_possible_truncation, reason = "as it was put in")]
+            {
+                free = line.word as u32;
+            }
+        }
     }
 
     #[inline]

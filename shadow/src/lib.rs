@@ -51,6 +51,7 @@
 //! | `waiting` | who is to be looked at | what for |
 //! | `policy` | what is worth it; sources (C2) | other receives |
 //! | `queue` | operations without answers | what they are for |
+//! | `digest` | what later behaviour depends on | |
 //! | `shadow`, `events`, `operations` | all of these: calls, events in, operations out | the NIC |
 //!
 //! Everything is O(log n) in the receives posted and the masks in use, amortised; there is no I/O, no clock
@@ -60,6 +61,7 @@
 mod config;
 mod counters;
 mod defect;
+mod digest;
 mod error;
 mod events;
 mod operations;

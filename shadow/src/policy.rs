@@ -1,6 +1,7 @@
 //! Which receives are worth giving to a NIC, and may be: all that doesn't depend on other receives.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
@@ -76,6 +77,11 @@ impl Policy {
 
     pub(crate) fn other_device(&mut self) {
         self.others = true;
+    }
+
+    /// See [`Shadow::hash_state`](crate::Shadow::hash_state).
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
+        (self.others, &self.listed).hash(state);
     }
 
     /// Learns where a message of this tag came up. The source, if it is now known to be listed.

@@ -1,9 +1,10 @@
 //! Operations that the NIC has and hasn't answered, in their order.
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// An operation without an answer yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sent {
     /// An ADD of this slot.
     Add(u32),
@@ -60,6 +61,11 @@ impl Queue {
     /// The one that was due has been answered.
     pub(crate) fn answered(&mut self) {
         while self.sent.pop_front() == Some(Sent::Silent) {}
+    }
+
+    /// See [`Shadow::hash_state`](crate::Shadow::hash_state).
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
+        (&self.sent, self.reserved).hash(state);
     }
 
     /// Slots whose ADD has no answer yet, youngest first.

@@ -65,7 +65,7 @@ pub(crate) struct Receive {
     pub(crate) blocks: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Place {
     /// In software for good.
     Software(Why),

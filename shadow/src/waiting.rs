@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::order::Age;
 
 /// What must happen before another look is worth it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Hold {
     /// This receive leaves, or stops being in the way.
     Receive(u32),

@@ -9,6 +9,7 @@
 //! | `adapter` | what stands between wire and engine: nothing, or a model NIC | the rest |
 //! | `world` | makes the calls of a program, takes their results | what is right |
 //! | `oracle` | what is right, from what is seen outside | the code under test |
+//! | `exhaust` | every interleaving of a small scope, on a NIC driven by hand | seeds |
 //! | `run`, `shrink` | a run from plan to report; a smaller plan | |
 //!
 //! # A run
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod exhaust;
 mod history;
 mod oracle;
 mod payload;
@@ -45,6 +47,7 @@ mod worker;
 mod world;
 
 pub use adapter::{Adapter, Bare, ModelNic};
+pub use exhaust::{Explored, Failure, Scope};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op};
 pub use run::{Plan, Report, THOROUGH_EVERY};

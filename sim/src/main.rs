@@ -1,5 +1,7 @@
 //! `tagmatch-sim`: runs seeds, and makes those that fail small.
 
+mod exhausting;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +43,10 @@ struct Args {
     /// Let wires break a promise: the run must fail.
     #[arg(long, value_parser = sabotage)]
     sabotage: Option<Sabotage>,
+    /// No seeds: every interleaving of so many receives, messages and cancels, with so many tags, on a NIC
+    /// of 2 slots.
+    #[arg(long, value_name = "R,M,C,T", num_args = 0..=1, default_missing_value = "3,3,1,2")]
+    exhaust: Option<exhausting::Size>,
 }
 
 fn profile(name: &str) -> Result<&'static Profile, String> {
@@ -56,6 +62,9 @@ fn sabotage(name: &str) -> Result<Sabotage, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(size) = args.exhaust {
+        return exhausting::run(size);
+    }
     if args.profiles {
         for profile in &PROFILES {
             println!("{:10} {}", profile.name, profile.about);

@@ -19,6 +19,7 @@ mod reports;
 mod tending;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use tagmatch_hw::tm::TMH_BYTES;
 use tagmatch_hw::{Buffer, Bytes, Limits, PeerId, RemoteSpan, TagCaps};
@@ -93,6 +94,13 @@ struct Kept {
     through_list: bool,
 }
 
+impl Kept {
+    fn hash_state<H: Hasher>(self, state: &mut H, message: &impl Fn(Key, &mut H)) {
+        self.through_list.hash(state);
+        message(self.message, state);
+    }
+}
+
 /// A message for a receive whose buffer the NIC still has, though it can't use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reclaim {
@@ -140,6 +148,27 @@ impl Nic {
             bounce: Vec::new(),
             bounce_length: limits.message_max.saturating_sub(TMH_BYTES).max(BUFFER_MIN),
             is_due: false,
+        }
+    }
+
+    /// See [`Engine::hash_state`](crate::Engine::hash_state).
+    pub(crate) fn hash_state<H: Hasher>(&self, state: &mut H, message: impl Fn(Key, &mut H)) {
+        for entry in &self.entries {
+            entry.map(|entry| (entry.request.index, entry.is_bounced)).hash(state);
+            let landing = entry.and_then(|entry| self.landings.get(entry.landing?));
+            let facts = |landing: &Landing| {
+                let Landing { status, app_ctx, lacks_companion, .. } = *landing;
+                (status.source, status.tag, app_ctx.0, lacks_companion)
+            };
+            landing.map(facts).hash(state);
+        }
+        for (index, queue) in &self.waiting {
+            (index, queue.len()).hash(state);
+            queue.iter().for_each(|kept| kept.hash_state(state, &message));
+        }
+        for (peer, lane) in &self.lanes {
+            (peer, lane.len()).hash(state);
+            lane.iter().for_each(|kept| kept.hash_state(state, &message));
         }
     }
 }

@@ -154,7 +154,7 @@ impl Nic {
             queue_pair: Some(message.queue_pair),
             handle: None,
         };
-        let due = self.after(self.knobs.receive);
+        let due = self.held_until(self.knobs.receive);
         self.queues.push_receive(due, completion);
         Verdict::Ordinary { wr_id }
     }
@@ -181,7 +181,7 @@ impl Nic {
     }
 
     fn push_match(&mut self, completion: Completion) -> u64 {
-        let due = self.after(self.knobs.receive);
+        let due = self.held_until(self.knobs.receive);
         self.queues.push_receive(due, completion)
     }
 
@@ -200,7 +200,7 @@ impl Nic {
         } else {
             let (first, second) = in_two(whole);
             let after = self.push_match(first);
-            let due = self.after(self.knobs.data);
+            let due = self.held_until(self.knobs.data);
             self.queues.push_data(due, second, after, true);
         }
         Verdict::Payload { handle: entry.handle, recv_wr_id: entry.recv_wr_id }
@@ -236,7 +236,7 @@ impl Nic {
         if self.knobs.incomplete_in_two.draw(&mut self.random) {
             let (first, second) = in_two(whole);
             let after = self.push_match(first);
-            let due = self.after(self.knobs.data);
+            let due = self.held_until(self.knobs.data);
             self.queues.push_data(due, second, after, false);
         } else {
             self.push_match(whole);

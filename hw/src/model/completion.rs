@@ -2,6 +2,7 @@
 //!
 //! Numbers are those of `infiniband/verbs.h`, so that an emulator of verbs hands them on as they are.
 
+use std::hash::{Hash, Hasher};
 use std::ops::BitOr;
 
 use super::Handle;
@@ -118,6 +119,14 @@ impl Completion {
         self.opcode == WcOpcode::TmRecv
             && self.handle.is_some()
             && (self.flags.contains(WcFlags::DATA_VALID) || self.status == WcStatus::FlushError)
+    }
+
+    /// See [`Nic::hash_state`](super::Nic::hash_state).
+    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+        (self.opcode as u32, self.status as u32, self.flags.0, self.length).hash(state);
+        (self.tm_info.tag, self.tm_info.app_ctx, self.immediate, self.queue_pair).hash(state);
+        let entry = self.handle.map(|handle| (handle.slot(), self.wr_id));
+        entry.hash(state);
     }
 
     /// The same, of data that will never come.

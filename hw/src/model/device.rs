@@ -109,6 +109,11 @@ impl<D: Device> Model<D> {
         &self.nic
     }
 
+    /// The NIC, to be driven [by hand](Nic::by_hand).
+    pub fn nic_mut(&mut self) -> &mut Nic {
+        &mut self.nic
+    }
+
     /// The device below.
     pub fn inner(&self) -> &D {
         &self.inner

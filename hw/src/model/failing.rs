@@ -9,7 +9,7 @@ use crate::tm::{Opcode, TMH_BYTES};
 
 impl Nic {
     pub(super) fn flush(&mut self, completion: Completion, after: u64) {
-        let due = self.after(self.knobs.data);
+        let due = self.held_until(self.knobs.data);
         self.queues.push_data(due, completion.flushed(), after, false);
     }
 
@@ -32,7 +32,7 @@ impl Nic {
             return self.faults.record(Fault::NotUnderWay(handle));
         };
         if is_ok {
-            let due = self.after(self.knobs.data);
+            let due = self.held_until(self.knobs.data);
             self.queues.push_data(due, transfer.completion, transfer.after, false);
         } else {
             self.step_done(transfer, false, "a FIN could not be sent");

@@ -1,5 +1,7 @@
 //! The list as the NIC sees it: entries in the order of their adds, and the two counts.
 
+use std::hash::{Hash, Hasher};
+
 use super::Handle;
 use super::knobs::Wake;
 use super::random::Random;
@@ -52,9 +54,26 @@ impl List {
         self.counted
     }
 
+    /// See [`Nic::hash_state`](super::Nic::hash_state).
+    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+        (self.distance(), self.entries.len()).hash(state);
+        for Entry { handle, recv_wr_id, tag, mask, length, is_active } in &self.entries {
+            (handle.slot(), recv_wr_id, tag, mask, length, is_active).hash(state);
+        }
+    }
+
     /// An unexpected message.
     pub(super) fn count(&mut self) {
         self.counted = self.counted.wrapping_add(1);
+    }
+
+    pub(super) fn set_wake(&mut self, wake: Wake) {
+        self.wake = wake;
+    }
+
+    /// Whether an operation with this count may wake inactive entries.
+    pub(super) fn may_wake(&self, count: u16) -> bool {
+        self.inactive > 0 && self.counted == count
     }
 
     /// An operation brings a count. If it agrees, entries that missed their phase may be woken, all or

@@ -11,6 +11,7 @@
 //! | `list` | the NIC's list of entries, and the two counts |
 //! | `queues` | completions on their way to the host |
 //! | `completion` | what they say |
+//! | `steps` | all of that by hand, for who explores every choice |
 //! | `transfers` | READ and FIN of a matched rendezvous |
 //! | `fault` | rules that the host has broken |
 //! | `device` | [`Model`]: the NIC on a device |
@@ -80,6 +81,7 @@ mod progress;
 mod queues;
 mod random;
 mod slots;
+mod steps;
 mod transfers;
 
 pub use arrive::{Arrival, Verdict};
@@ -90,4 +92,5 @@ pub use knobs::{Chance, Delay, FLOOR, Knobs, ModelConfig, SYNC_LIMIT, Wake};
 pub use nic::Nic;
 pub use operation::{Operation, OperationKind, PostError};
 pub use slots::Handle;
+pub use steps::NicStep;
 pub use transfers::{HEADERS_BYTES, Work};

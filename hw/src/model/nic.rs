@@ -24,7 +24,7 @@ pub struct Nic {
     /// Ticks so far.
     pub(super) now: u64,
     pub(super) slots: Slots,
-    commands: Commands,
+    pub(super) commands: Commands,
     pub(super) list: List,
     pub(super) queues: Queues,
     pub(super) transfers: Transfers,
@@ -34,11 +34,13 @@ pub struct Nic {
     /// The floor of ordinary buffers was reached once.
     is_open: bool,
     /// Unexpected messages whose completions were taken, counted as the NIC counts.
-    taken: u16,
+    pub(super) taken: u16,
     /// The count of the last operation that was posted with one.
-    given: u16,
+    pub(super) given: u16,
     pub(super) in_error: BTreeSet<QueuePair>,
     pub(super) faults: Faults,
+    /// [`Nic::by_hand`].
+    pub(super) is_by_hand: bool,
 }
 
 impl Nic {
@@ -64,6 +66,7 @@ impl Nic {
             given: knobs.first_count,
             in_error: BTreeSet::new(),
             faults: Faults::default(),
+            is_by_hand: false,
             knobs,
         })
     }
@@ -103,7 +106,7 @@ impl Nic {
             OperationKind::Sync => None,
         };
         self.check_count(operation.unexpected_count);
-        let due = self.after(self.knobs.operation);
+        let due = self.held_until(self.knobs.operation);
         self.commands.push(operation, handle, due);
         self.settle();
         Ok(handle)
@@ -159,6 +162,11 @@ impl Nic {
         self.now + delay.draw(&mut self.random)
     }
 
+    /// The same, of what [`NicStep`](super::NicStep) can do by hand.
+    pub(super) fn held_until(&mut self, delay: Delay) -> u64 {
+        if self.is_by_hand { u64::MAX } else { self.after(delay) }
+    }
+
     /// Whether nothing of this queue pair is to come any more, and all completions of it were taken.
     pub fn is_quiet(&self, queue_pair: QueuePair) -> bool {
         !self.queues.holds(queue_pair) && !self.transfers.has(queue_pair)
@@ -187,7 +195,7 @@ impl Nic {
     }
 
     /// The NIC looks at an operation.
-    fn take_up(&mut self, command: Command) {
+    pub(super) fn take_up(&mut self, command: Command) {
         let Command { operation, handle, number, .. } = command;
         if let Some(count) = operation.unexpected_count {
             self.list.tell(count, &mut self.random);
@@ -241,7 +249,7 @@ impl Nic {
             queue_pair: None,
             handle,
         };
-        let due = self.after(self.knobs.answer);
+        let due = self.held_until(self.knobs.answer);
         self.queues.push_answer(due, completion, number);
     }
 
@@ -288,6 +296,11 @@ impl Nic {
     /// Slots that are taken.
     pub fn slots_taken(&self) -> usize {
         self.slots.taken()
+    }
+
+    /// Slots of entries for which a delete was posted.
+    pub fn slots_deleting(&self) -> usize {
+        self.slots.deleting()
     }
 
     /// Operations that take a place in the command queue.

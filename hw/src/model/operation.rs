@@ -1,6 +1,7 @@
 //! Operations on the list, and the queue in which they wait to be taken up.
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 use super::Handle;
 
@@ -111,9 +112,35 @@ impl Commands {
         self.posted += 1;
     }
 
+    /// The next to be taken up.
+    pub(super) fn front(&self) -> Option<&Operation> {
+        self.waiting.front().map(|command| &command.operation)
+    }
+
     pub(super) fn pop(&mut self, now: u64) -> Option<Command> {
         let is_due = self.waiting.front()?.due <= now;
         if is_due { self.waiting.pop_front() } else { None }
+    }
+
+    /// Operations whose places are free again.
+    pub(super) fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// See [`Nic::hash_state`](super::Nic::hash_state).
+    pub(super) fn hash_state(&self, state: &mut impl Hasher, counted: u16) {
+        self.outstanding().hash(state);
+        for Command { operation, handle, .. } in &self.waiting {
+            let count = operation.unexpected_count.map(|count| counted.wrapping_sub(count));
+            (operation.signalled, count, handle.map(Handle::slot)).hash(state);
+            match operation.kind {
+                OperationKind::Add { recv_wr_id, tag, mask, elements, length } => {
+                    (recv_wr_id, tag, mask, elements, length).hash(state);
+                }
+                OperationKind::Delete { .. } => 1.hash(state),
+                OperationKind::Sync => 2.hash(state),
+            }
+        }
     }
 
     /// The completion of this operation was taken: mlx5 frees its place and those before it.

@@ -1,8 +1,10 @@
 //! Completions on their way to the host: what must keep its order, and what need not.
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 use super::completion::{Completion, QueuePair, WcOpcode};
+use super::steps::NicStep;
 
 /// A completion that is held back.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,59 @@ impl Queues {
             let may_show = |held: &mut Held| held.due <= now && held.after <= shown;
             self.ready.extend(self.data.extract_if(.., may_show));
         }
+    }
+
+    /// Names what may be shown.
+    pub(super) fn steps(&self, steps: &mut Vec<NicStep>) {
+        let may_show = |held: Option<&Held>, shown| held.is_some_and(|held| held.after <= shown);
+        if may_show(self.answers.front(), self.shown) {
+            steps.push(NicStep::Answer);
+        }
+        if may_show(self.receives.front(), self.answers_shown) {
+            steps.push(NicStep::Receive);
+        }
+        let data = (0..self.data.len()).filter(|&index| self.data[index].after <= self.shown);
+        steps.extend(data.map(NicStep::Data));
+    }
+
+    /// Shows one completion, whenever it is due; `false` if it may not be shown.
+    pub(super) fn show(&mut self, step: NicStep) -> bool {
+        let held = match step {
+            NicStep::Answer => {
+                let held = pop_due(&mut self.answers, u64::MAX, self.shown);
+                self.answers_shown += u64::from(held.is_some());
+                held
+            }
+            NicStep::Receive => {
+                let held = pop_due(&mut self.receives, u64::MAX, self.answers_shown);
+                self.shown += u64::from(held.is_some());
+                held
+            }
+            NicStep::Data(index) => {
+                let may_show = self.data.get(index).is_some_and(|held| held.after <= self.shown);
+                may_show.then(|| self.data.remove(index))
+            }
+            NicStep::TakeUp { .. } => None,
+        };
+        let is_shown = held.is_some();
+        self.ready.extend(held);
+        is_shown
+    }
+
+    /// See [`Nic::hash_state`](super::Nic::hash_state). `freed`: operations whose places are free again.
+    pub(super) fn hash_state(&self, state: &mut impl Hasher, freed: u64) {
+        let mut hash = |held: &Held, shown: u64| {
+            held.after.saturating_sub(shown).hash(state);
+            held.operation.map(|number| number - freed).hash(state);
+            held.completion.hash_state(state);
+        };
+        self.receives.iter().for_each(|held| hash(held, self.answers_shown));
+        self.answers.iter().for_each(|held| hash(held, self.shown));
+        self.data.iter().for_each(|held| hash(held, self.shown));
+        self.ready.iter().for_each(|held| hash(held, 0));
+        let after = self.last_unexpected.saturating_sub(self.shown);
+        (self.receives.len(), self.answers.len(), self.data.len(), after).hash(state);
+        self.last_delete.saturating_sub(self.answers_shown).hash(state);
     }
 
     pub(super) fn front(&self) -> Option<&Completion> {

@@ -1,6 +1,7 @@
 //! The driver's table of entries: which slots are taken, and what completions each still waits for.
 
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// The NIC's name for an entry: its slot in the lower 16 bits, above them how often that was used.
 ///
@@ -90,6 +91,22 @@ impl Slots {
         if slot.owed == 0 {
             self.free.push_back(handle.slot());
         }
+    }
+
+    /// How many are being deleted.
+    pub(super) fn deleting(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.owed > 0 && slot.is_deleting).count()
+    }
+
+    /// See [`Nic::hash_state`](super::Nic::hash_state).
+    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+        for slot in &self.slots {
+            slot.owed.hash(state);
+            if slot.owed > 0 {
+                (slot.is_deleting, slot.is_matched).hash(state);
+            }
+        }
+        self.free.hash(state);
     }
 
     /// How many are taken.

@@ -1,0 +1,39 @@
+//! The engine's state for who explores all states: what later matching depends on, and no more.
+
+use std::hash::{Hash, Hasher};
+
+use tagmatch_hw::Device;
+use tagmatch_soft::{Pattern, Tag, TagMask};
+
+use crate::engine::Engine;
+use crate::slab::Key;
+
+impl<D: Device> Engine<D> {
+    /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing else
+    /// are the same: the lists in their order, requests, and what is known of the NIC's list. Not in it:
+    /// the device, counters, credit (which says who may send, not who matches), and sends. `name`
+    /// makes of a NIC's handle what stays the same when it is used again.
+    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> u32) {
+        let core = &self.core;
+        core.requests.hash_free(state);
+        for index in 0..core.requests.lines() {
+            let Some(request) = core.requests.at(index) else { continue };
+            (index, request.phase() as u8, request.owner as u8).hash(state);
+            let posted = request.posted().and_then(|handle| core.posted.get(handle));
+            posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(state);
+        }
+        let any = Pattern::new(Tag(0), TagMask::ANY);
+        let mut unexpected = core.unexpected.clone();
+        while let Some(index) = unexpected.take(&any) {
+            self.hash_message(core.messages.key_at(index), state);
+        }
+        let Some(nic) = &core.nic else { return };
+        nic.shadow.hash_state(state, name);
+        nic.hash_state(state, |message, state| self.hash_message(Some(message), state));
+    }
+
+    fn hash_message(&self, key: Option<Key>, state: &mut impl Hasher) {
+        let status = key.and_then(|key| self.core.messages.get(key)).map(|message| message.status);
+        status.map(|s| (s.source, s.tag, s.length, s.immediate)).hash(state);
+    }
+}

@@ -1,0 +1,37 @@
+//! The shadow's state for who explores all states: what later behaviour depends on, and no more.
+
+use std::hash::{Hash, Hasher};
+
+use crate::Shadow;
+use crate::shadow::Receive;
+use crate::table::State;
+
+impl Shadow {
+    /// Feeds all that later behaviour depends on to a hasher, so that states which differ in nothing else
+    /// are the same. Counts that only grow go in as differences, ages as an order, and counters not
+    /// at all. `name` makes of a handle what stays the same when it is used again.
+    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> u32) {
+        let mut receives: Vec<(&Receive, u32)> =
+            self.receives.iter().zip(0..).filter_map(|(r, id)| Some((r.as_ref()?, id))).collect();
+        receives.sort_unstable_by_key(|(receive, _)| receive.age);
+        for (Receive { pattern, place, blocks, .. }, id) in receives {
+            (id, pattern.tag(), pattern.mask(), pattern.source(), place, blocks).hash(state);
+        }
+        for entry in &self.entries {
+            entry.state.hash(state);
+            if entry.state != State::Free {
+                let age = self.arrived - entry.count;
+                (entry.id, name(entry.handle), age, entry.removal).hash(state);
+            }
+        }
+        let adding = |slot: &u32| self.entries[*slot as usize].state == State::Adding;
+        let mut recent: Vec<u32> = self.recent.iter().copied().filter(adding).collect();
+        recent.sort_unstable();
+        recent.dedup();
+        (recent, &self.free, &self.removals, self.full, self.counters.broken).hash(state);
+        let unfrozen = self.frozen.map(|count| self.searched - count);
+        (self.arrived - self.searched, self.searched - self.told, unfrozen).hash(state);
+        self.policy.hash_state(state);
+        self.queue.hash_state(state);
+    }
+}

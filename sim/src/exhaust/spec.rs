@@ -1,0 +1,272 @@
+//! What MPI allows: every order in which what was begun can have taken effect.
+//!
+//! A message takes effect, that is, it is given to the first posted receive that it matches, or waits,
+//! at one moment between its sending and the end of its receive; those of one sender in their order. A
+//! cancel does between its call and its end, a post at its call. The [`Spec`] keeps every state of the
+//! plain two lists that can be reached so. What is seen of the code under test picks those that agree
+//! with it; none left is a violation. (Linearizability, checked on the fly.)
+
+use std::hash::{Hash, Hasher};
+
+/// Receives, and messages of one sender, of a scope at most.
+pub(super) const MANY: usize = 4;
+/// Senders of a scope.
+pub(super) const SENDERS: usize = 2;
+
+/// What a receive asks for. Senders and tags are numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Exact { sender: u8, tag: u8 },
+    AnySource { tag: u8 },
+    AnyTag { sender: u8 },
+}
+
+impl Kind {
+    fn matches(self, message: Message) -> bool {
+        match self {
+            Kind::Exact { sender, tag } => sender == message.sender() && tag == message.tag,
+            Kind::AnySource { tag } => tag == message.tag,
+            Kind::AnyTag { sender } => sender == message.sender(),
+        }
+    }
+}
+
+/// A message; each sender has a part of the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Message {
+    pub(super) number: u8,
+    pub(super) tag: u8,
+}
+
+impl Message {
+    /// A sender's message with one of its [`MANY`] numbers.
+    pub(super) fn new(sender: u8, nth: u8, tag: u8) -> Self {
+        Message { number: sender * MANY as u8 + nth, tag }
+    }
+
+    pub(super) fn nth(self) -> u8 {
+        self.number % MANY as u8
+    }
+
+    pub(super) fn sender(self) -> u8 {
+        self.number / MANY as u8
+    }
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum End {
+    Got(u8),
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Receive {
+    #[default]
+    Unposted,
+    Pending,
+    Ended(End),
+    /// The end was seen.
+    Gone,
+}
+
+/// One state of the plain lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Lists {
+    receives: [Receive; MANY],
+    /// Messages that wait, oldest first.
+    waiting: [Option<Message>; MANY],
+    /// Messages that were sent and have not taken effect, by sender, oldest first.
+    flying: [[Option<Message>; MANY]; SENDERS],
+    /// A bit for each receive whose cancel has not taken effect.
+    cancels: u8,
+}
+
+fn push(queue: &mut [Option<Message>; MANY], message: Message) {
+    if let Some(place) = queue.iter_mut().find(|place| place.is_none()) {
+        *place = Some(message);
+    }
+}
+
+fn remove(queue: &mut [Option<Message>; MANY], at: usize) -> Option<Message> {
+    let message = queue[at].take();
+    queue[at..].rotate_left(1);
+    message
+}
+
+impl Lists {
+    /// The oldest message of a sender takes effect.
+    fn land(mut self, sender: usize, kinds: &[Kind]) -> Option<Lists> {
+        let message = remove(&mut self.flying[sender], 0)?;
+        let takes = |(receive, kind): (&Receive, &Kind)| {
+            *receive == Receive::Pending && kind.matches(message)
+        };
+        match self.receives.iter().zip(kinds).position(takes) {
+            Some(index) => self.receives[index] = Receive::Ended(End::Got(message.number)),
+            None => push(&mut self.waiting, message),
+        }
+        Some(self)
+    }
+
+    /// The cancel of a receive takes effect.
+    fn cancel(mut self, index: usize) -> Option<Lists> {
+        if self.cancels & 1 << index == 0 {
+            return None;
+        }
+        self.cancels &= !(1 << index);
+        if self.receives[index] == Receive::Pending {
+            self.receives[index] = Receive::Ended(End::Cancelled);
+        }
+        Some(self)
+    }
+
+    fn post(&mut self, index: usize, kind: Kind) {
+        let takes = |place: &Option<Message>| place.is_some_and(|message| kind.matches(message));
+        let found =
+            self.waiting.iter().position(takes).and_then(|at| remove(&mut self.waiting, at));
+        self.receives[index] =
+            found.map_or(Receive::Pending, |message| Receive::Ended(End::Got(message.number)));
+    }
+
+    /// Whether all has taken effect and all that ended was seen; with so many left on the lists.
+    fn is_at_rest(&self, pending: usize, waiting: usize) -> bool {
+        let count = |of| self.receives.iter().filter(|receive| **receive == of).count();
+        self.flying.iter().all(|queue| queue[0].is_none())
+            && self.cancels == 0
+            && self.receives.iter().all(|receive| !matches!(receive, Receive::Ended(_)))
+            && count(Receive::Pending) == pending
+            && self.waiting.iter().flatten().count() == waiting
+    }
+}
+
+/// All states that the lists may be in.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    kinds: Vec<Kind>,
+    states: Vec<Lists>,
+}
+
+impl Spec {
+    pub(super) fn new() -> Self {
+        Spec { kinds: Vec::new(), states: vec![Lists::default()] }
+    }
+
+    /// A receive is posted.
+    pub(super) fn post(&mut self, kind: Kind) {
+        self.spread();
+        let index = self.kinds.len();
+        self.kinds.push(kind);
+        self.each(|lists| lists.post(index, kind));
+    }
+
+    /// A message is sent.
+    pub(super) fn send(&mut self, message: Message) {
+        self.each(|lists| push(&mut lists.flying[usize::from(message.sender())], message));
+    }
+
+    /// A receive is to be cancelled.
+    pub(super) fn cancel(&mut self, index: usize) {
+        self.each(|lists| lists.cancels |= 1 << index);
+    }
+
+    /// A receive is seen to have ended; `false`: it can't have, not so.
+    pub(super) fn ended(&mut self, index: usize, end: End) -> bool {
+        self.spread();
+        self.states.retain(|lists| lists.receives[index] == Receive::Ended(end));
+        self.each(|lists| {
+            lists.receives[index] = Receive::Gone;
+            lists.cancels &= !(1 << index);
+        });
+        !self.states.is_empty()
+    }
+
+    /// Whether nothing more may happen by itself, with so many receives pending and messages waiting.
+    pub(super) fn may_rest(&self, pending: usize, waiting: usize) -> bool {
+        let mut all = self.clone();
+        all.spread();
+        all.states.iter().any(|lists| lists.is_at_rest(pending, waiting))
+    }
+
+    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+        // What ended receives asked for is of no consequence.
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let is_gone = self.states.iter().all(|lists| lists.receives[index] == Receive::Gone);
+            (!is_gone).then_some(kind).hash(state);
+        }
+        self.states.hash(state);
+    }
+
+    fn each(&mut self, change: impl FnMut(&mut Lists)) {
+        self.states.iter_mut().for_each(change);
+        self.states.sort_unstable();
+        self.states.dedup();
+    }
+
+    /// Adds all that comes of what may take effect.
+    fn spread(&mut self) {
+        let mut next = 0;
+        while let Some(&lists) = self.states.get(next) {
+            next += 1;
+            let landed = (0..SENDERS).filter_map(|sender| lists.land(sender, &self.kinds));
+            let cancelled = (0..self.kinds.len()).filter_map(|index| lists.cancel(index));
+            let new: Vec<Lists> = landed.chain(cancelled).collect();
+            for lists in new {
+                if !self.states.contains(&lists) {
+                    self.states.push(lists);
+                }
+            }
+        }
+        self.states.sort_unstable();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: u8 = 0;
+    const B: u8 = 1;
+
+    fn any() -> Kind {
+        Kind::AnySource { tag: 0 }
+    }
+
+    fn sent(sender: u8, nth: u8) -> Message {
+        Message::new(sender, nth, 0)
+    }
+
+    #[test]
+    fn messages_of_one_sender_never_overtake() {
+        let mut spec = Spec::new();
+        (0..2).for_each(|_| spec.post(any()));
+        (0..2).for_each(|nth| spec.send(sent(A, nth)));
+        assert!(!spec.clone().ended(0, End::Got(sent(A, 1).number)));
+        assert!(!spec.clone().ended(1, End::Got(sent(A, 0).number)));
+        assert!(spec.ended(1, End::Got(sent(A, 1).number)), "the first has ended, too");
+        assert!(!spec.clone().ended(0, End::Cancelled));
+        assert!(spec.ended(0, End::Got(sent(A, 0).number)) && spec.may_rest(0, 0));
+    }
+
+    #[test]
+    fn messages_of_two_senders_come_in_any_order_but_one() {
+        let mut spec = Spec::new();
+        (0..2).for_each(|_| spec.post(any()));
+        spec.send(sent(A, 0));
+        spec.send(sent(B, 0));
+        assert!(spec.ended(0, End::Got(sent(B, 0).number)));
+        assert!(!spec.may_rest(1, 1), "a pair that matches can't be left");
+        assert!(spec.ended(1, End::Got(sent(A, 0).number)));
+    }
+
+    #[test]
+    fn a_receive_is_passed_over_only_if_its_cancel_can_have_come_first() {
+        let mut spec = Spec::new();
+        (0..2).for_each(|_| spec.post(any()));
+        spec.send(sent(A, 0));
+        let mut late = spec.clone();
+        assert!(!late.ended(1, End::Got(0)));
+        spec.cancel(0);
+        assert!(spec.ended(1, End::Got(0)) && spec.ended(0, End::Cancelled));
+        assert!(spec.may_rest(0, 0) && !spec.may_rest(0, 1) && !spec.may_rest(1, 0));
+    }
+}

@@ -1,0 +1,108 @@
+//! A wire without a network: what arrives is put there by hand, what is sent is dropped.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use tagmatch_hw::{
+    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
+    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+};
+
+/// A message on its way in.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) peer: PeerId,
+    pub(super) immediate: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct HandWire {
+    limits: Limits,
+    up: VecDeque<PeerId>,
+    arriving: VecDeque<Frame>,
+    current: Vec<u8>,
+    /// Nobody sleeps here.
+    never: Rc<File>,
+}
+
+impl HandWire {
+    /// A wire to so many peers, numbered from 1, that are about to be up.
+    pub(super) fn new(peers: u32, message_max: usize, never: &Rc<File>) -> Self {
+        HandWire {
+            limits: Limits { message_max },
+            up: (1..=peers).map(PeerId).collect(),
+            arriving: VecDeque::new(),
+            current: Vec::new(),
+            never: Rc::clone(never),
+        }
+    }
+
+    pub(super) fn put(&mut self, frame: Frame) {
+        self.arriving.push_back(frame);
+    }
+}
+
+impl Device for HandWire {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn address(&self) -> Address {
+        crate::wire::address(0)
+    }
+
+    fn connect(&mut self, _: &Address) -> Result<PeerId, DeviceError> {
+        Err(DeviceError::BadAddress { why: "nobody connects here" })
+    }
+
+    fn peer_address(&self, _: PeerId) -> Option<Address> {
+        None
+    }
+
+    fn read_mode(&self, _: PeerId) -> ReadMode {
+        ReadMode::Direct
+    }
+
+    fn send(&mut self, _: PeerId, _: Outgoing<'_>) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit: 0 }))
+    }
+
+    fn withdraw(&mut self, _: ExposureId) -> Option<Buffer> {
+        None
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        Err((request.into, ReadError::BadSpan))
+    }
+
+    fn poll(&mut self) -> Option<Event<'_>> {
+        if let Some(peer) = self.up.pop_front() {
+            return Some(Event::PeerUp { peer, limits: self.limits });
+        }
+        let Frame { peer, immediate, bytes } = self.arriving.pop_front()?;
+        self.current = bytes;
+        let (immediate, bytes) = (Some(immediate), Bytes::from_slice(&self.current));
+        Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }))
+    }
+
+    fn disconnect(&mut self, _: PeerId) {}
+
+    fn close(&mut self) {}
+
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.never.as_fd()
+    }
+
+    fn arm(&mut self, _: &[PeerId]) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+}

@@ -1,0 +1,400 @@
+//! The engine on a NIC that is driven by hand: what can be done next, and doing it.
+
+use std::fmt;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::rc::Rc;
+
+use tagmatch_fallback::{
+    Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId, Started,
+};
+use tagmatch_hw::model::{Handle, Knobs, Model, ModelConfig, NicStep};
+use tagmatch_hw::tm::{Opcode, Tmh};
+use tagmatch_hw::{Buffer, DeviceError, PeerId};
+use tagmatch_soft::{Pattern, Tag, TagMask};
+
+use super::Scope;
+use super::fold::Fold;
+use super::spec::{End, Kind, Message, SENDERS, Spec};
+use super::wire::{Frame, HandWire};
+use crate::violation::{Rule, Verdict, Violation};
+
+/// Bytes of payload: what a NIC takes at least, and more than fits into one packet with its header, so
+/// that a match and its data are told apart.
+const PAYLOAD_BYTES: usize = 64;
+const MESSAGE_BYTES: usize = 16 + PAYLOAD_BYTES;
+/// Where a tag has its sender, plus one.
+const SOURCE_SHIFT: u32 = 8;
+const SOURCE_BITS: u64 = 0xff << SOURCE_SHIFT;
+const TAG_BITS: u64 = 0xff;
+
+/// One thing that may happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Choice {
+    Post(Kind),
+    Cancel(usize),
+    /// The next message of a sender reaches the NIC, or, past its list, the engine.
+    Send {
+        sender: u8,
+        tag: u8,
+    },
+    Nic(NicStep),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Post(kind) => write!(f, "post {kind:?}"),
+            Choice::Cancel(index) => write!(f, "cancel receive {index}"),
+            Choice::Send { sender, tag } => write!(f, "message of sender {sender}, tag {tag}"),
+            Choice::Nic(step) => write!(f, "NIC: {step:?}"),
+        }
+    }
+}
+
+/// All of one run.
+pub(super) struct World {
+    scope: Scope,
+    engine: Engine<Model<HandWire>>,
+    spec: Spec,
+    /// Receives that have not ended, by the order of posting.
+    requests: Vec<Option<RequestId>>,
+    messages: u32,
+    /// A bit for each message whose receive has not ended, by sender. The numbers of others are used
+    /// again: whose message it was that is gone makes no difference.
+    live: [u8; SENDERS],
+    cancels: u32,
+    /// The NIC has moved, and software has not seen that yet.
+    is_nic_ahead: bool,
+    /// Tags and senders that were named: others are all alike, so that only the first is tried.
+    tags_named: u8,
+    senders_named: u8,
+}
+
+impl World {
+    pub(super) fn new(scope: &Scope, never: &Rc<File>) -> Result<Self, DeviceError> {
+        let wire = HandWire::new(SENDERS as u32, MESSAGE_BYTES, never);
+        let knobs = Knobs {
+            floor: 1,
+            packet_bytes: 64,
+            // The counts wrap at the second message, and are told at every one.
+            first_count: u16::MAX - 1,
+            sync_limit: 3,
+            ..Knobs::default()
+        };
+        let (slots, operations) = (scope.slots, 2 * scope.slots + 2);
+        let mut model =
+            Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
+        model.nic_mut().by_hand();
+        model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
+        let mut engine = Engine::new(model, &engine_config(scope));
+        #[cfg(feature = "defects")]
+        engine.plant(None, scope.defect);
+        engine.progress();
+        Ok(World {
+            scope: *scope,
+            engine,
+            spec: Spec::new(),
+            requests: Vec::new(),
+            messages: 0,
+            live: [0; SENDERS],
+            cancels: 0,
+            is_nic_ahead: false,
+            tags_named: 0,
+            // With another way in than the first's, the second is not alike.
+            senders_named: if scope.second_passes { SENDERS as u8 } else { 0 },
+        })
+    }
+
+    /// What may happen next; in the same state, always the same in the same order.
+    ///
+    /// Unless all orders are [asked for](Scope::is_thorough), some that come to the same are left out:
+    ///
+    /// - The NIC takes up operations, and messages reach it, independently of all that software does, but
+    ///   for what was posted before. So it moves only for software to see it next: whatever else software
+    ///   does has been done before.
+    /// - Once all messages were sent, it makes no difference when operations are taken up: at once.
+    /// - Data that frees no slot that anybody could want meanwhile is there at once.
+    pub(super) fn choices(&self) -> Vec<Choice> {
+        let steps = self.engine.device().nic().steps();
+        let is_whole = self.scope.is_thorough;
+        let may_send = self.messages < self.scope.messages;
+        if !is_whole {
+            let is_first = |step: &&NicStep| match step {
+                NicStep::TakeUp { .. } => !may_send,
+                NicStep::Data(_) => self.has_slots_for_all(),
+                NicStep::Answer | NicStep::Receive => false,
+            };
+            if let Some(step) = steps.iter().find(is_first) {
+                return vec![Choice::Nic(*step)];
+            }
+        }
+        let must_see = self.is_nic_ahead && !is_whole;
+        let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
+        let mut choices: Vec<Choice> = steps.into_iter().filter(is_next).map(Choice::Nic).collect();
+        if may_send {
+            let sends = self.pairs().map(|(sender, tag)| Choice::Send { sender, tag });
+            choices.extend(sends.filter(|send| !must_see || self.is_of_nic(*send)));
+        }
+        if must_see {
+            return choices;
+        }
+        if self.requests.len() < self.scope.receives {
+            choices.extend(self.kinds().map(Choice::Post));
+        }
+        if self.cancels < self.scope.cancels {
+            let pending = (0..self.requests.len()).filter(|index| self.requests[*index].is_some());
+            choices.extend(pending.map(Choice::Cancel));
+        }
+        choices
+    }
+
+    /// Whether the NIC does it, and software doesn't see it.
+    fn is_of_nic(&self, choice: Choice) -> bool {
+        match choice {
+            Choice::Nic(step) => matches!(step, NicStep::TakeUp { .. }),
+            Choice::Send { sender, .. } => sender == 0 || !self.scope.second_passes,
+            Choice::Post(_) | Choice::Cancel(_) => false,
+        }
+    }
+
+    /// Whether no receive has to wait for a slot from now on, even if no data comes.
+    fn has_slots_for_all(&self) -> bool {
+        let unposted = self.scope.receives - self.requests.len();
+        let pending = self.requests.iter().flatten().count();
+        unposted + pending + self.engine.device().nic().slots_deleting()
+            <= self.scope.slots as usize
+    }
+
+    /// Senders and tags that may be named.
+    fn pairs(&self) -> impl Iterator<Item = (u8, u8)> + use<> {
+        let tags = self.tags();
+        self.senders().flat_map(move |sender| tags.clone().map(move |tag| (sender, tag)))
+    }
+
+    fn senders(&self) -> Range<u8> {
+        0..(SENDERS as u8).min(self.senders_named + 1)
+    }
+
+    fn tags(&self) -> Range<u8> {
+        0..self.scope.tags.min(self.tags_named + 1)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        let exact = self.pairs().map(|(sender, tag)| Kind::Exact { sender, tag });
+        let any_source = self.tags().map(|tag| Kind::AnySource { tag });
+        exact.chain(any_source).chain(self.senders().map(|sender| Kind::AnyTag { sender }))
+    }
+
+    /// Whether the program has ended and nothing moves any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.messages == self.scope.messages
+            && self.requests.len() == self.scope.receives
+            && self.engine.device().nic().steps().is_empty()
+    }
+
+    /// Does it, lets the engine do what follows, and looks at what can be seen.
+    pub(super) fn step(&mut self, choice: Choice) -> Verdict {
+        self.act(choice)?;
+        self.check()
+    }
+
+    /// The same without looking at what was looked at when it was done first.
+    pub(super) fn act(&mut self, choice: Choice) -> Verdict {
+        self.is_nic_ahead = self.is_of_nic(choice) && self.messages < self.scope.messages;
+        match choice {
+            Choice::Post(kind) => self.post(kind)?,
+            Choice::Cancel(index) => {
+                self.cancels += 1;
+                self.spec.cancel(index);
+                if let Some(request) = self.requests[index] {
+                    self.engine.cancel(request);
+                }
+            }
+            Choice::Send { sender, tag } => self.send(sender, tag),
+            Choice::Nic(step) => {
+                if !self.engine.device_mut().nic_mut().step(step) {
+                    return Err(Violation::new(Rule::Fault, format!("the NIC can't do {step:?}")));
+                }
+            }
+        }
+        self.engine.progress();
+        self.take_ends()
+    }
+
+    fn name(&mut self, sender: Option<u8>, tag: Option<u8>) {
+        self.senders_named = self.senders_named.max(sender.map_or(0, |sender| sender + 1));
+        self.tags_named = self.tags_named.max(tag.map_or(0, |tag| tag + 1));
+    }
+
+    fn post(&mut self, kind: Kind) -> Verdict {
+        let (sender, tag) = match kind {
+            Kind::Exact { sender, tag } => (Some(sender), Some(tag)),
+            Kind::AnySource { tag } => (None, Some(tag)),
+            Kind::AnyTag { sender } => (Some(sender), None),
+        };
+        self.name(sender, tag);
+        self.spec.post(kind);
+        let mask = sender.map_or(0, |_| SOURCE_BITS) | tag.map_or(0, |_| TAG_BITS);
+        let bits = sender.map_or(0, |sender| u64::from(sender + 1) << SOURCE_SHIFT)
+            | tag.map_or(0, u64::from);
+        let buffer = Buffer::zeroed(PAYLOAD_BYTES);
+        match self.engine.receive(Pattern::new(Tag(bits), TagMask(mask)), buffer) {
+            Started::Pending(request) => self.requests.push(Some(request)),
+            other => return Err(Violation::new(Rule::Fault, format!("a receive is {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, sender: u8, tag: u8) {
+        self.name(Some(sender), Some(tag));
+        self.messages += 1;
+        let live = &mut self.live[usize::from(sender)];
+        let message = Message::new(sender, live.trailing_ones() as u8, tag);
+        *live |= 1 << message.nth();
+        self.spec.send(message);
+        let tag = u64::from(sender + 1) << SOURCE_SHIFT | u64::from(tag);
+        let mut bytes = Tmh { opcode: Opcode::Eager, app_ctx: 0, tag }.emit().to_vec();
+        bytes.resize(MESSAGE_BYTES, message.number + 1);
+        let peer = PeerId(u32::from(sender) + 1);
+        let frame = Frame { peer, immediate: message.number.into(), bytes };
+        self.engine.device_mut().inner_mut().put(frame);
+    }
+
+    fn take_ends(&mut self) -> Verdict {
+        for index in 0..self.requests.len() {
+            let done = self.requests[index].filter(|request| self.engine.is_done(*request));
+            if let Some(completion) = done.and_then(|request| self.engine.take(request)) {
+                self.requests[index] = None;
+                let end = end_of(&completion)?;
+                if !self.spec.ended(index, end) {
+                    let what = format!("receive {index} can't have ended with {end:?}");
+                    return Err(Violation::new(Rule::PostedOrder, what));
+                }
+                if let End::Got(number) = end {
+                    let message = Message { number, tag: 0 };
+                    self.live[usize::from(message.sender())] &= !(1 << message.nth());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Verdict {
+        let nic = self.engine.device().nic();
+        if let Some(fault) = nic.faults().first() {
+            return Err(Violation::new(Rule::Fault, format!("the NIC says: {fault}")));
+        }
+        let faults = self.engine.counters().list_faults;
+        if faults > 0 {
+            return Err(Violation::new(Rule::Fault, "the shadow says that the NIC has erred"));
+        }
+        if let Some(fault) = (1..=SENDERS as u32).find_map(|p| self.engine.peer_fault(PeerId(p))) {
+            return Err(Violation::new(
+                Rule::Fault,
+                format!("a sender is taken for bad: {fault:?}"),
+            ));
+        }
+        if nic.steps().is_empty() { self.rest() } else { Ok(()) }
+    }
+
+    /// Nothing happens any more by itself.
+    fn rest(&self) -> Verdict {
+        let pending = self.requests.iter().flatten().count();
+        let counters = self.engine.counters();
+        if counters.posted_now != pending as u64 {
+            let what = format!("{pending} receives are pending, {} posted", counters.posted_now);
+            return Err(Violation::new(Rule::Lost, what));
+        }
+        let waiting = usize::try_from(counters.unexpected_now).unwrap_or(usize::MAX);
+        if !self.spec.may_rest(pending, waiting) {
+            let what = format!(
+                "at rest with {pending} receives pending and {waiting} messages waiting, which can't be: \
+                 a message or a cancel is lost, or a pair that matches is left"
+            );
+            return Err(Violation::new(Rule::Rest, what));
+        }
+        let slots = self.engine.device().nic().slots_taken();
+        // Past the list came a message, or can't: which receives may be there depends on that.
+        let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;
+        if slots > pending || !is_full {
+            let what = format!("at rest the NIC has {slots} entries for {pending} receives");
+            return Err(Violation::new(Rule::Leak, what));
+        }
+        Ok(())
+    }
+
+    /// What tells this state from others.
+    pub(super) fn digest(&self) -> u64 {
+        let state = &mut Fold::default();
+        self.hash_lists(state);
+        (self.messages, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
+            .hash(state);
+        self.spec.hash_state(state);
+        state.finish()
+    }
+
+    /// What tells the lists of engine and NIC from others.
+    pub(super) fn digest_of_lists(&self) -> u64 {
+        let state = &mut Fold::default();
+        self.hash_lists(state);
+        state.finish()
+    }
+
+    fn hash_lists(&self, state: &mut Fold) {
+        self.requests_by_index().hash(state);
+        self.engine.hash_state(state, |handle| Handle(handle).slot() as u32);
+        self.engine.device().nic().hash_state(state);
+    }
+
+    /// The engine's requests of the receives, in the order of posting.
+    fn requests_by_index(&self) -> Vec<Option<u32>> {
+        self.requests.iter().map(|request| Some(request.as_ref()?.index())).collect()
+    }
+}
+
+fn engine_config(scope: &Scope) -> EngineConfig {
+    let plenty = Amount { messages: 64, bytes: 1 << 16 };
+    let pool = Amount { messages: 1024, bytes: 1 << 20 };
+    EngineConfig {
+        eager_max: PAYLOAD_BYTES,
+        operations_max: 1,
+        credit: CreditConfig { pool, first: plenty, peer_max: plenty },
+        nic_threshold: 0,
+        // Where all come through the list, nothing depends on who came.
+        source_bits: TagMask(if scope.second_passes { SOURCE_BITS } else { 0 }),
+        seed: 0,
+    }
+}
+
+/// How a receive ended, and whether all that it says is right.
+fn end_of(completion: &Completion) -> Result<End, Violation> {
+    let status = match &completion.result {
+        Err(Fault::Cancelled) => return Ok(End::Cancelled),
+        Err(fault) => {
+            return Err(Violation::new(Rule::Fault, format!("a receive failed: {fault}")));
+        }
+        Ok(status) => status,
+    };
+    let number = status.immediate.and_then(|number| u8::try_from(number).ok());
+    let Some(number) = number else {
+        return Err(Violation::new(Rule::Status, format!("no such immediate data: {status:?}")));
+    };
+    let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
+    let from = u32::from(message.sender()) + 1;
+    let source = status.tag.0 >> SOURCE_SHIFT;
+    if from > SENDERS as u32
+        || status.source != PeerId(from)
+        || source != u64::from(from)
+        || status.truncated
+    {
+        return Err(Violation::new(Rule::Status, format!("{status:?} of message {number}")));
+    }
+    let is_whole =
+        status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
+    if !is_whole || completion.buffer.iter().any(|byte| *byte != number + 1) {
+        return Err(Violation::new(Rule::Payload, format!("wrong bytes of message {number}")));
+    }
+    Ok(End::Got(number))
+}
