@@ -62,6 +62,9 @@ pub struct Scope {
     pub tags: u8,
     /// Slots of the NIC's list.
     pub slots: u32,
+    /// With so many completions outstanding, nothing new is begun: a delay ends when that many others have
+    /// begun after it. No bound where a scope can't have as many.
+    pub held_max: usize,
     /// The second sender's messages come past the list.
     pub second_passes: bool,
     /// States that are come to again are looked at again: what can follow must be what followed.
@@ -141,6 +144,7 @@ impl Scope {
             cancels,
             tags,
             slots: 2,
+            held_max: usize::MAX,
             second_passes: false,
             is_thorough: false,
             #[cfg(feature = "defects")]

@@ -134,6 +134,9 @@ impl World {
         let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
         let mut choices: Vec<Choice> =
             steps.into_iter().filter(is_next).map(Choice::Nic).collect();
+        if self.engine.device().nic().held_back() >= self.scope.held_max {
+            return choices;
+        }
         if may_send {
             let sends = self.pairs().map(|(sender, tag)| Choice::Send { sender, tag });
             choices.extend(sends.filter(|send| !must_see || self.is_of_nic(*send)));
