@@ -42,8 +42,6 @@ fn nothing_is_found_in_small_scopes() {
     }
 }
 
-/// Bugs that need what a small scope doesn't have: counts that differ by more than three, or a NIC whose
-/// queue of operations is full.
 #[cfg(feature = "defects")]
 mod planted {
     use super::both;
@@ -53,13 +51,33 @@ mod planted {
     #[test]
     fn adhoc() {
         use ShadowDefect::*;
-        for (r, m, c, t) in [(2, 2, 1, 2), (3, 2, 0, 2), (2, 3, 0, 2), (3, 2, 1, 1), (3, 3, 0, 1)] {
-            for defect in [C1BlindToInactive, CountBeforeWithdraw, AddBeforeWithdraw, StaleCountInAdd, PhaseBySearched, NoReserve] {
-                for scope in both(Scope::new(r, m, c, t)) {
+        for (r, m, c, t, held_max) in [
+            (3, 2, 0, 2, 3),
+            (3, 3, 0, 1, 3),
+            (2, 3, 0, 2, 3),
+            (3, 2, 1, 1, 4),
+            (3, 3, 1, 1, 2),
+            (3, 3, 1, 2, 2),
+        ] {
+            for defect in [
+                C1BlindToInactive,
+                CountBeforeWithdraw,
+                AddBeforeWithdraw,
+                StaleCountInAdd,
+                PhaseBySearched,
+                NoReserve,
+            ] {
+                for scope in both(Scope { held_max, ..Scope::new(r, m, c, t) }) {
                     let begin = std::time::Instant::now();
                     match (Scope { defect: Some(defect), ..scope }).explore(2) {
-                        Ok(explored) => eprintln!("{defect:?} {scope} not {} {:?}", explored.states, begin.elapsed()),
-                        Err(failure) => eprintln!("FOUND {defect:?} {scope} {failure} {:?}", begin.elapsed()),
+                        Ok(explored) => eprintln!(
+                            "{defect:?} {scope} not {} {:?}",
+                            explored.states,
+                            begin.elapsed()
+                        ),
+                        Err(failure) => {
+                            eprintln!("FOUND {defect:?} {scope} {failure} {:?}", begin.elapsed())
+                        }
                     }
                 }
             }
