@@ -13,7 +13,7 @@ impl<D: Device> Engine<D> {
     /// are the same: the lists in their order, requests, and what is known of the NIC's list. Not in it:
     /// the device, counters, credit (which says who may send, not who matches), and sends. `name`
     /// makes of a NIC's handle what stays the same when it is used again.
-    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> u32) {
+    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let core = &self.core;
         core.requests.hash_free(state);
         for index in 0..core.requests.lines() {

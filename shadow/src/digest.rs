@@ -10,7 +10,7 @@ impl Shadow {
     /// Feeds all that later behaviour depends on to a hasher, so that states which differ in nothing else
     /// are the same. Counts that only grow go in as differences, ages as an order, and counters not
     /// at all. `name` makes of a handle what stays the same when it is used again.
-    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> u32) {
+    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let mut receives: Vec<(&Receive, u32)> =
             self.receives.iter().zip(0..).filter_map(|(r, id)| Some((r.as_ref()?, id))).collect();
         receives.sort_unstable_by_key(|(receive, _)| receive.age);

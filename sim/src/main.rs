@@ -44,8 +44,8 @@ struct Args {
     #[arg(long, value_parser = sabotage)]
     sabotage: Option<Sabotage>,
     /// No seeds: every interleaving of so many receives, messages and cancels, with so many tags, on a NIC
-    /// of 2 slots.
-    #[arg(long, value_name = "R,M,C,T", num_args = 0..=1, default_missing_value = "3,3,1,2")]
+    /// of 2 slots that holds back so many completions at once (0: as many as there are).
+    #[arg(long, value_name = "R,M,C,T,H", num_args = 0..=1, default_missing_value = "3,3,1,2,2")]
     exhaust: Option<exhausting::Size>,
 }
 

@@ -41,3 +41,45 @@ fn nothing_is_found_in_small_scopes() {
         }
     }
 }
+
+/// Planted bugs, the smallest scope that was found to show each, and why there is none. (Random programs
+/// find those: `planted` of the simulator and of the shadow.)
+#[cfg(feature = "defects")]
+mod planted {
+    use tagmatch_fallback::ShadowDefect;
+    use tagmatch_fallback::ShadowDefect::*;
+    use tagmatch_sim::Scope;
+
+    /// Receives, messages, cancels, tags, completions held back, one sender's past the list.
+    type Size = (usize, u32, u32, u8, usize, bool);
+
+    fn size(defect: ShadowDefect) -> Option<Size> {
+        const ANY: usize = usize::MAX;
+        Some(match defect {
+            FreeAtFirstCompletion | LostIsCancelled => (1, 1, 1, 1, ANY, false),
+            ForgetToPromote => (2, 1, 0, 1, ANY, false),
+            IgnorePhases | ActivateEarly | SkipC1 | C1ByBucket | AgainOldestFirst => {
+                (2, 2, 0, 2, ANY, false)
+            }
+            DeliverOtherDeviceAtOnce | TakeWhileCancelled => (2, 2, 0, 2, ANY, true),
+            C1BlindToInactive | CountBeforeWithdraw | AddBeforeWithdraw | ForgetSync
+            | NoReserve | StaleCountInAdd | PhaseBySearched => return None,
+        })
+    }
+
+    #[test]
+    fn planted_bugs_are_found() {
+        for defect in ShadowDefect::ALL {
+            let Some((receives, messages, cancels, tags, held_max, second_passes)) = size(defect)
+            else {
+                continue;
+            };
+            let scope = Scope::new(receives, messages, cancels, tags);
+            let scope = Scope { held_max, second_passes, defect: Some(defect), ..scope };
+            match scope.explore(1) {
+                Ok(explored) => panic!("{defect:?} is not found in {scope}: {explored}"),
+                Err(failure) => eprintln!("{defect:?}: {scope}: {failure}"),
+            }
+        }
+    }
+}

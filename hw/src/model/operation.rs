@@ -122,6 +122,11 @@ impl Commands {
         if is_due { self.waiting.pop_front() } else { None }
     }
 
+    /// Operations with a completion that wait.
+    pub(super) fn signalled(&self) -> usize {
+        self.waiting.iter().filter(|command| command.operation.signalled).count()
+    }
+
     /// Operations whose places are free again.
     pub(super) fn freed(&self) -> u64 {
         self.freed

@@ -189,6 +189,11 @@ impl Queues {
         !(self.receives.is_empty() && self.answers.is_empty() && self.data.is_empty())
     }
 
+    /// How many are held back.
+    pub(super) fn held_back(&self) -> usize {
+        self.receives.len() + self.answers.len() + self.data.len()
+    }
+
     /// Whether a completion of this queue pair is here.
     pub(super) fn holds(&self, queue_pair: QueuePair) -> bool {
         let of = |held: &Held| held.completion.queue_pair == Some(queue_pair);

@@ -44,6 +44,11 @@ impl Nic {
         steps
     }
 
+    /// Completions that are held back, and operations that have one and are not taken up.
+    pub fn held_back(&self) -> usize {
+        self.commands.signalled() + self.queues.held_back()
+    }
+
     /// Does one of the [`steps`](Self::steps); `false` if it isn't among them.
     pub fn step(&mut self, step: NicStep) -> bool {
         match step {

@@ -6,6 +6,7 @@ use std::hash::Hasher;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fold(u64);
 
+#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)

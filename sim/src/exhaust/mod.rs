@@ -11,8 +11,9 @@
 //!   that lies there unseen is one that was not shown;
 //! - in another scope, messages of one sender that come past the list.
 //!
-//! Delays have no other bound than the scope: a completion may come after everything else. A
-//! program ends, so every path does; its longest is reported.
+//! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing new is
+//! begun. Without that bound a completion may come after everything else. A program ends, so every path
+//! does; its longest is reported.
 //!
 //! # The search
 //! Depth first, each state visited once. An engine can't be copied; a state that is come back to is made
@@ -62,6 +63,9 @@ pub struct Scope {
     pub tags: u8,
     /// Slots of the NIC's list.
     pub slots: u32,
+    /// With so many completions outstanding, of matches, messages, data and operations, no post, message
+    /// or cancel begins. `usize::MAX` is no bound.
+    pub held_max: usize,
     /// The second sender's messages come past the list.
     pub second_passes: bool,
     /// States that are come to again are looked at again: what can follow must be what followed.
@@ -106,13 +110,16 @@ pub struct Failure {
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scope { receives, messages, cancels, tags, slots, .. } = self;
-        let way =
-            if self.second_passes { "one sender's past the list" } else { "all through the list" };
+        let Scope { receives, messages, cancels, tags, slots, held_max, .. } = self;
+        let way = if self.second_passes { "one's past the list" } else { "all through the list" };
+        let bound = match *held_max {
+            usize::MAX => "no bound on delays".into(),
+            held_max => format!("{held_max} completions held back at most"),
+        };
         write!(
             f,
             "{receives} receives, {messages} messages of 2 senders ({way}), {cancels} cancels, {tags} tags, \
-             {slots} slots, delays without bound"
+             {slots} slots, {bound}"
         )
     }
 }
@@ -141,6 +148,7 @@ impl Scope {
             cancels,
             tags,
             slots: 2,
+            held_max: usize::MAX,
             second_passes: false,
             is_thorough: false,
             #[cfg(feature = "defects")]
@@ -193,7 +201,7 @@ impl Shared {
 
     /// Whether a state is come to for the first time.
     fn is_new(&self, digest: u64) -> bool {
-        let part = &self.seen[digest as usize % self.seen.len()];
+        let part = &self.seen[usize::from(digest.to_le_bytes()[0]) % self.seen.len()];
         part.lock().unwrap_or_else(PoisonError::into_inner).insert(digest)
     }
 

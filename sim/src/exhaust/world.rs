@@ -60,10 +60,8 @@ pub(super) struct World {
     spec: Spec,
     /// Receives that have not ended, by the order of posting.
     requests: Vec<Option<RequestId>>,
-    messages: u32,
-    /// A bit for each message whose receive has not ended, by sender. The numbers of others are used
-    /// again: whose message it was that is gone makes no difference.
-    live: [u8; SENDERS],
+    /// Messages sent, by sender.
+    sent: [u8; SENDERS as usize],
     cancels: u32,
     /// The NIC has moved, and software has not seen that yet.
     is_nic_ahead: bool,
@@ -74,7 +72,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(scope: &Scope, never: &Rc<File>) -> Result<Self, DeviceError> {
-        let wire = HandWire::new(SENDERS as u32, MESSAGE_BYTES, never);
+        let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES, never);
         let knobs = Knobs {
             floor: 1,
             packet_bytes: 64,
@@ -97,13 +95,12 @@ impl World {
             engine,
             spec: Spec::new(),
             requests: Vec::new(),
-            messages: 0,
-            live: [0; SENDERS],
+            sent: [0; SENDERS as usize],
             cancels: 0,
             is_nic_ahead: false,
             tags_named: 0,
             // With another way in than the first's, the second is not alike.
-            senders_named: if scope.second_passes { SENDERS as u8 } else { 0 },
+            senders_named: if scope.second_passes { SENDERS } else { 0 },
         })
     }
 
@@ -119,7 +116,7 @@ impl World {
     pub(super) fn choices(&self) -> Vec<Choice> {
         let steps = self.engine.device().nic().steps();
         let is_whole = self.scope.is_thorough;
-        let may_send = self.messages < self.scope.messages;
+        let may_send = self.may_send();
         if !is_whole {
             let is_first = |step: &&NicStep| match step {
                 NicStep::TakeUp { .. } => !may_send,
@@ -133,6 +130,9 @@ impl World {
         let must_see = self.is_nic_ahead && !is_whole;
         let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
         let mut choices: Vec<Choice> = steps.into_iter().filter(is_next).map(Choice::Nic).collect();
+        if self.engine.device().nic().held_back() >= self.scope.held_max {
+            return choices;
+        }
         if may_send {
             let sends = self.pairs().map(|(sender, tag)| Choice::Send { sender, tag });
             choices.extend(sends.filter(|send| !must_see || self.is_of_nic(*send)));
@@ -148,6 +148,10 @@ impl World {
             choices.extend(pending.map(Choice::Cancel));
         }
         choices
+    }
+
+    fn may_send(&self) -> bool {
+        self.sent.iter().map(|sent| u32::from(*sent)).sum::<u32>() < self.scope.messages
     }
 
     /// Whether the NIC does it, and software doesn't see it.
@@ -174,7 +178,7 @@ impl World {
     }
 
     fn senders(&self) -> Range<u8> {
-        0..(SENDERS as u8).min(self.senders_named + 1)
+        0..SENDERS.min(self.senders_named + 1)
     }
 
     fn tags(&self) -> Range<u8> {
@@ -189,7 +193,7 @@ impl World {
 
     /// Whether the program has ended and nothing moves any more.
     pub(super) fn is_over(&self) -> bool {
-        self.messages == self.scope.messages
+        !self.may_send()
             && self.requests.len() == self.scope.receives
             && self.engine.device().nic().steps().is_empty()
     }
@@ -202,7 +206,7 @@ impl World {
 
     /// The same without looking at what was looked at when it was done first.
     pub(super) fn act(&mut self, choice: Choice) -> Verdict {
-        self.is_nic_ahead = self.is_of_nic(choice) && self.messages < self.scope.messages;
+        self.is_nic_ahead = self.is_of_nic(choice) && self.may_send();
         match choice {
             Choice::Post(kind) => self.post(kind)?,
             Choice::Cancel(index) => {
@@ -249,10 +253,9 @@ impl World {
 
     fn send(&mut self, sender: u8, tag: u8) {
         self.name(Some(sender), Some(tag));
-        self.messages += 1;
-        let live = &mut self.live[usize::from(sender)];
-        let message = Message::new(sender, live.trailing_ones() as u8, tag);
-        *live |= 1 << message.nth();
+        let sent = &mut self.sent[usize::from(sender)];
+        let message = Message::new(sender, *sent, tag);
+        *sent += 1;
         self.spec.send(message);
         let tag = u64::from(sender + 1) << SOURCE_SHIFT | u64::from(tag);
         let mut bytes = Tmh { opcode: Opcode::Eager, app_ctx: 0, tag }.emit().to_vec();
@@ -272,10 +275,6 @@ impl World {
                     let what = format!("receive {index} can't have ended with {end:?}");
                     return Err(Violation::new(Rule::PostedOrder, what));
                 }
-                if let End::Got(number) = end {
-                    let message = Message { number, tag: 0 };
-                    self.live[usize::from(message.sender())] &= !(1 << message.nth());
-                }
             }
         }
         Ok(())
@@ -290,7 +289,9 @@ impl World {
         if faults > 0 {
             return Err(Violation::new(Rule::Fault, "the shadow says that the NIC has erred"));
         }
-        if let Some(fault) = (1..=SENDERS as u32).find_map(|p| self.engine.peer_fault(PeerId(p))) {
+        if let Some(fault) =
+            (1..=u32::from(SENDERS)).find_map(|p| self.engine.peer_fault(PeerId(p)))
+        {
             return Err(Violation::new(
                 Rule::Fault,
                 format!("a sender is taken for bad: {fault:?}"),
@@ -329,7 +330,7 @@ impl World {
     pub(super) fn digest(&self) -> u64 {
         let state = &mut Fold::default();
         self.hash_lists(state);
-        (self.messages, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
+        (self.sent, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
             .hash(state);
         self.spec.hash_state(state);
         state.finish()
@@ -344,7 +345,7 @@ impl World {
 
     fn hash_lists(&self, state: &mut Fold) {
         self.requests_by_index().hash(state);
-        self.engine.hash_state(state, |handle| Handle(handle).slot() as u32);
+        self.engine.hash_state(state, |handle| Handle(handle).slot());
         self.engine.device().nic().hash_state(state);
     }
 
@@ -384,7 +385,7 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     let message = Message { number, tag: (status.tag.0 & TAG_BITS) as u8 };
     let from = u32::from(message.sender()) + 1;
     let source = status.tag.0 >> SOURCE_SHIFT;
-    if from > SENDERS as u32
+    if from > u32::from(SENDERS)
         || status.source != PeerId(from)
         || source != u64::from(from)
         || status.truncated
