@@ -21,7 +21,7 @@ use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError
 pub(crate) const MESSAGES_MAX: u32 = 1 << 30;
 
 /// Something that the device is to do, decided while an event was looked at.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Todo {
     /// Send 16 bytes: a FIN, a credit, an abort.
     Control(PeerId, [u8; 16]),
@@ -38,7 +38,7 @@ pub(crate) enum Todo {
 }
 
 /// A send that ends with a FIN or an abort.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) request: Key,
     pub(crate) status: Status,
@@ -46,7 +46,7 @@ pub(crate) struct Operation {
 }
 
 /// Where the bytes of an operation are until it ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SendMemory {
     /// The peer may read them.
     Exposed(ExposureId),
@@ -55,7 +55,7 @@ pub(crate) enum SendMemory {
 }
 
 /// All state of the protocol.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Core {
     pub(crate) peers: Vec<Peer>,
     pub(crate) requests: Requests,

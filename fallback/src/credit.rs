@@ -79,7 +79,7 @@ pub struct CreditConfig {
 pub const FLOOR_MESSAGES: u64 = 16;
 
 /// What is left to grant.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pool {
     config: CreditConfig,
     free: Amount,
@@ -104,7 +104,7 @@ impl Pool {
 }
 
 /// What one peer was granted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Grant {
     /// Of the limit, what came from the pool.
     from_pool: Amount,
@@ -261,7 +261,7 @@ impl Grant {
 }
 
 /// What we may still send to a peer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Allowance(Amount);
 
 impl Allowance {

@@ -22,14 +22,19 @@ impl<D: Device> Engine<D> {
             let posted = request.posted().and_then(|handle| core.posted.get(handle));
             posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(state);
         }
-        let any = Pattern::new(Tag(0), TagMask::ANY);
-        let mut unexpected = core.unexpected.clone();
-        while let Some(index) = unexpected.take(&any) {
-            self.hash_message(core.messages.key_at(index), state);
-        }
+        self.hash_unexpected(state);
         let Some(nic) = &core.nic else { return };
         nic.shadow.hash_state(state, name);
         nic.hash_state(state, |message, state| self.hash_message(Some(message), state));
+    }
+
+    /// The same of the messages alone that no receive was found for, oldest first.
+    pub fn hash_unexpected(&self, state: &mut impl Hasher) {
+        let any = Pattern::new(Tag(0), TagMask::ANY);
+        let mut unexpected = self.core.unexpected.clone();
+        while let Some(index) = unexpected.take(&any) {
+            self.hash_message(self.core.messages.key_at(index), state);
+        }
     }
 
     fn hash_message(&self, key: Option<Key>, state: &mut impl Hasher) {

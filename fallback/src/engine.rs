@@ -45,7 +45,7 @@ pub struct EngineConfig {
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`Engine::progress`] and
 /// [`Engine::take`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Engine<D: Device> {
     pub(crate) device: D,
     pub(crate) core: Core,

@@ -10,7 +10,7 @@ use crate::store::Stored;
 use crate::wire::AppCtx;
 
 /// A message that no receive was posted for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) status: Status,
     /// With *ack wanted*: the operation that its sender waits to see ended.
@@ -28,7 +28,7 @@ impl Message {
 }
 
 /// Where the bytes of an unexpected message are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// Here.
     Stored(Stored),

@@ -20,7 +20,7 @@ use crate::slab::Key;
 use crate::wire::{AppCtx, TMH_BYTES};
 
 /// A peer's life.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PeerState {
     #[default]
     Connecting,
@@ -29,7 +29,7 @@ pub(crate) enum PeerState {
 }
 
 /// A send that waits its turn.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub(crate) request: Key,
     pub(crate) mode: SendMode,
@@ -39,7 +39,7 @@ pub(crate) struct Queued {
 }
 
 /// One peer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) state: PeerState,
     /// The largest eager payload that it takes.

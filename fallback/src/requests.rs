@@ -46,7 +46,7 @@ pub(crate) enum Owner {
 ///
 /// Tag and length are apart from each other: they are stored one by one, and one wide load of both
 /// would have to wait until the stores have reached the cache.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Request {
     pub(crate) buffer: Buffer,
@@ -124,7 +124,7 @@ impl Request {
 }
 
 /// All requests of an engine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Requests {
     lines: Vec<Request>,
     /// The line to use next, and from there by `word`; beyond the table if none is free.

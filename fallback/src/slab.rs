@@ -7,7 +7,7 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot<T> {
     generation: u32,
     entry: Option<T>,
@@ -15,7 +15,7 @@ struct Slot<T> {
 
 /// Entries that keep their place, with O(1) insertion and removal. Free places are used again, last
 /// freed first, under a new generation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,

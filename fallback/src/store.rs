@@ -19,7 +19,7 @@ pub fn cost_bytes(length: usize) -> u64 {
 }
 
 /// Payload of an unexpected message, which knows its length.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Stored {
     /// At most [`SMALLEST_BYTES`].
     Small([u8; SMALLEST_BYTES]),
@@ -38,7 +38,7 @@ impl Stored {
 }
 
 /// Blocks by size class.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     /// Spare blocks of 2^(index) bytes.
     spare: Vec<Vec<Box<[u8]>>>,

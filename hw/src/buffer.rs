@@ -99,6 +99,16 @@ impl Buffer {
     }
 }
 
+/// The copy has memory of its own; shared bytes stay shared.
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        match &self.0 {
+            Memory::Shared(shared) => Arc::clone(shared).into(),
+            _ => self.to_vec().into(),
+        }
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 

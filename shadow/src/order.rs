@@ -18,20 +18,20 @@ const VIEWS_MAX: usize = 8;
 const GROUPS_MAX: usize = 32;
 
 /// Blockers, by what candidates need to know of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Order {
     views: Vec<View>,
     pub(crate) planted: Planted,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct View {
     mask: u64,
     groups: Vec<Group>,
 }
 
 /// Blockers that share a mask with the view.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     mask: u64,
     blockers: BTreeMap<(u64, Age), Blocker>,

@@ -21,7 +21,7 @@ pub(crate) enum Source {
     Elsewhere,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Policy {
     threshold: u64,
     read_max: u64,

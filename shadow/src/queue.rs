@@ -18,7 +18,7 @@ pub(crate) enum Sent {
 
 /// The NIC takes so many operations without answers and no more. For each entry one is kept back for
 /// its delete, so that the NIC has no cause to refuse that.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queue {
     sent: VecDeque<Sent>,
     operations: usize,

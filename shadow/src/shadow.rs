@@ -21,7 +21,7 @@ use crate::{Counters, Removal, ShadowConfig, ShadowError, Why};
 /// **Whenever a receive that messages wait for ([`Take::Wait`]) leaves the list by another way than
 /// [`Deleted::ForMessage`](crate::Deleted::ForMessage), those messages search on**: that is at
 /// [`matched`](Self::matched), at [`lost`](Self::lost) that names it, and at [`Take::Reclaim`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shadow {
     pub(crate) policy: Policy,
     pub(crate) order: Order,
@@ -56,7 +56,7 @@ pub struct Shadow {
     pub(crate) planted: Planted,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) age: Age,
     pub(crate) pattern: Pattern,

@@ -14,7 +14,7 @@ pub(crate) enum Hold {
     Source(u64),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     ready: BTreeMap<Age, u32>,
     held: BTreeMap<(Hold, Age), u32>,

@@ -8,37 +8,79 @@ use std::time::Instant;
 
 use tagmatch_sim::Scope;
 
-/// How much is explored: `RECEIVES,MESSAGES,CANCELS,TAGS,HELD`; the last is the bound of delays, 0 for none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size([u8; 5]);
+/// A scope, and how many states there are at least: with all messages through the list, and with one
+/// sender's past it. Fewer would mean that something was left out.
+type Family = (Scope, [u64; 2]);
 
-impl FromStr for Size {
+/// What takes some seconds: all delays of small programs, all small programs with delays that are bounded,
+/// and a NIC that takes few operations and is rarely told the count.
+const CI: [Family; 4] = [
+    (Scope::new(2, 2, 1, 1), [80_000, 65_000]),
+    (Scope::new(2, 2, 0, 2), [95_000, 75_000]),
+    (Scope { operations: 3, sync_limit: 9, ..Scope::new(2, 3, 0, 1) }, [40_000, 30_000]),
+    (Scope { held_max: 2, ..Scope::new(3, 3, 1, 1) }, [390_000, 360_000]),
+];
+
+/// What takes minutes: more of each.
+const FULL: [Family; 3] = [
+    (Scope::new(2, 2, 1, 2), [550_000, 420_000]),
+    (Scope { held_max: 3, ..Scope::new(3, 3, 1, 1) }, [1_900_000, 1_400_000]),
+    (Scope { held_max: 2, ..Scope::new(3, 3, 1, 2) }, [7_900_000, 5_700_000]),
+];
+
+/// What is explored.
+#[derive(Clone, Debug)]
+pub(crate) struct Families(Vec<Family>);
+
+impl FromStr for Families {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split(',').map(str::parse).collect::<Result<Vec<u8>, _>>();
-        let size = parts.ok().and_then(|parts| <[u8; 5]>::try_from(parts).ok());
-        match size {
-            Some(size @ [0..=4, 0..=4, _, 1..=u8::MAX, _]) => Ok(Size(size)),
-            _ => Err("wanted are receives and messages up to 4, cancels, tags from 1, and completions held back".into()),
-        }
+        let families = match text {
+            "ci" => CI.to_vec(),
+            "full" => CI.into_iter().chain(FULL).collect(),
+            _ => vec![one(text)?],
+        };
+        Ok(Families(families))
     }
 }
 
-/// Explores everything of a size, with the messages of all senders through the NIC's list, and with
-/// those of one past it.
-pub(crate) fn run(Size([receives, messages, cancels, tags, held]): Size) -> ExitCode {
+/// `RECEIVES,MESSAGES,CANCELS,TAGS,HELD`; the last is the bound of delays, 0 for none.
+fn one(text: &str) -> Result<Family, String> {
+    let parts = text.split(',').map(str::parse).collect::<Result<Vec<u8>, _>>();
+    match parts.ok().as_deref() {
+        Some(&[receives @ 0..=4, messages @ 0..=4, cancels, tags @ 1..=u8::MAX, held]) => {
+            let held_max = if held == 0 { usize::MAX } else { held.into() };
+            let size = Scope::new(receives.into(), messages.into(), cancels.into(), tags);
+            Ok((Scope { held_max, ..size }, [1, 1]))
+        }
+        _ => Err(
+            "wanted are ci, full, or a size as 2,2,1,1,0: receives and messages up to 4, cancels, \
+                  tags from 1, and completions held back"
+                .into(),
+        ),
+    }
+}
+
+/// Explores families, each with the messages of all senders through the NIC's list, and with those of
+/// one past it. Fewer states than there must be are a failure, too.
+pub(crate) fn run(Families(families): &Families) -> ExitCode {
     let threads = available_parallelism().map_or(1, NonZero::get);
-    for second_passes in [false, true] {
-        let held_max = if held == 0 { usize::MAX } else { held.into() };
-        let size = Scope::new(receives.into(), messages.into(), cancels.into(), tags);
-        let scope = Scope { second_passes, held_max, ..size };
-        let begin = Instant::now();
-        match scope.explore(threads) {
-            Ok(explored) => println!("{scope}: {explored}, {:.1} s", begin.elapsed().as_secs_f64()),
-            Err(failure) => {
-                println!("{scope}: {failure}");
-                return ExitCode::from(1);
+    for &(size, least) in families {
+        for (second_passes, least) in [false, true].into_iter().zip(least) {
+            let scope = Scope { second_passes, ..size };
+            let begin = Instant::now();
+            let explored = match scope.explore(threads) {
+                Ok(explored) => explored,
+                Err(failure) => {
+                    println!("{scope}: {failure}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            println!("{scope}: {explored}, {:.1} s", begin.elapsed().as_secs_f64());
+            if explored.states < least {
+                println!("there must be {least} states at least: something was left out");
+                return ExitCode::FAILURE;
             }
         }
     }

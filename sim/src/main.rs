@@ -43,10 +43,10 @@ struct Args {
     /// Let wires break a promise: the run must fail.
     #[arg(long, value_parser = sabotage)]
     sabotage: Option<Sabotage>,
-    /// No seeds: every interleaving of so many receives, messages and cancels, with so many tags, on a NIC
-    /// of 2 slots that holds back so many completions at once (0: as many as there are).
-    #[arg(long, value_name = "R,M,C,T,H", num_args = 0..=1, default_missing_value = "3,3,1,2,2")]
-    exhaust: Option<exhausting::Size>,
+    /// No seeds: every interleaving of small scopes, on a NIC that is driven by hand. `ci`, `full`, or one size:
+    /// receives, messages, cancels, tags, and completions held back at most (0: as many as there are).
+    #[arg(long, value_name = "SCOPE")]
+    exhaust: Option<exhausting::Families>,
 }
 
 fn profile(name: &str) -> Result<&'static Profile, String> {
@@ -62,8 +62,8 @@ fn sabotage(name: &str) -> Result<Sabotage, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(size) = args.exhaust {
-        return exhausting::run(size);
+    if let Some(families) = &args.exhaust {
+        return exhausting::run(families);
     }
     if args.profiles {
         for profile in &PROFILES {

@@ -37,7 +37,7 @@ use crate::wire::AppCtx;
 const BUFFER_MIN: usize = 64;
 
 /// What the engine knows of a NIC's list, besides the shadow.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Nic {
     pub(crate) shadow: Shadow,
     /// By the shadow's slot.
@@ -65,7 +65,7 @@ struct Entry {
 }
 
 /// A receive that the NIC has matched, until everything about it is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Landing {
     request: Key,
     status: Status,

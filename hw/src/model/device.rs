@@ -24,6 +24,7 @@ const READ_MAX: u64 = 1 << 30;
 ///
 /// What the NIC puts into an ordinary buffer is copied there, so that its completion can be late. An
 /// inner device's own list is not used.
+#[derive(Clone)]
 pub struct Model<D> {
     pub(super) inner: D,
     /// What the inner device announces, in bytes.
@@ -52,7 +53,7 @@ pub struct Model<D> {
 }
 
 /// What an entry of the list holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     pub(super) handle: Option<Handle>,
     /// The caller's name for it.

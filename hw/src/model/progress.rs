@@ -16,6 +16,7 @@ use crate::{
 const OWN_READ: u64 = 1 << 63;
 
 /// A FIN that the inner device hasn't taken yet.
+#[derive(Clone)]
 pub(super) struct Fin {
     handle: Handle,
     pub(super) peer: PeerId,

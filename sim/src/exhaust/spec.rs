@@ -180,6 +180,11 @@ impl Spec {
         self.each(|_| ());
     }
 
+    /// What a receive asks for.
+    pub(super) fn kind(&self, index: usize) -> Option<Kind> {
+        self.kinds.get(index).copied()
+    }
+
     /// A message is sent.
     pub(super) fn send(&mut self, message: Message) {
         self.each(|lists| push(&mut lists.flying[usize::from(message.sender())], message));

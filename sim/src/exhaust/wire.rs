@@ -11,14 +11,14 @@ use tagmatch_hw::{
 };
 
 /// A message on its way in.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) peer: PeerId,
     pub(super) immediate: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct HandWire {
     limits: Limits,
     up: VecDeque<PeerId>,
@@ -30,13 +30,13 @@ pub(super) struct HandWire {
 
 impl HandWire {
     /// A wire to so many peers, numbered from 1, that are about to be up.
-    pub(super) fn new(peers: u32, message_max: usize, never: &Rc<File>) -> Self {
+    pub(super) fn new(peers: u32, message_max: usize, never: File) -> Self {
         HandWire {
             limits: Limits { message_max },
             up: (1..=peers).map(PeerId).collect(),
             arriving: VecDeque::new(),
             current: Vec::new(),
-            never: Rc::clone(never),
+            never: Rc::new(never),
         }
     }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::rc::Rc;
 
 use tagmatch_fallback::{
     Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId, Started,
@@ -54,6 +53,7 @@ impl fmt::Display for Choice {
 }
 
 /// All of one run.
+#[derive(Clone)]
 pub(super) struct World {
     scope: Scope,
     engine: Engine<Model<HandWire>>,
@@ -71,17 +71,17 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(scope: &Scope, never: &Rc<File>) -> Result<Self, DeviceError> {
+    pub(super) fn new(scope: &Scope, never: File) -> Result<Self, DeviceError> {
         let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES, never);
         let knobs = Knobs {
             floor: 1,
             packet_bytes: 64,
-            // The counts wrap at the second message, and are told at every one.
+            // The counts wrap at the second message.
             first_count: u16::MAX - 1,
-            sync_limit: 3,
+            sync_limit: scope.sync_limit,
             ..Knobs::default()
         };
-        let (slots, operations) = (scope.slots, 2 * scope.slots + 2);
+        let Scope { slots, operations, .. } = *scope;
         let mut model =
             Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
         model.nic_mut().by_hand();
@@ -98,9 +98,9 @@ impl World {
             sent: [0; SENDERS as usize],
             cancels: 0,
             is_nic_ahead: false,
-            tags_named: 0,
+            tags_named: if scope.all_names { scope.tags } else { 0 },
             // With another way in than the first's, the second is not alike.
-            senders_named: if scope.second_passes { SENDERS } else { 0 },
+            senders_named: if scope.second_passes || scope.all_names { SENDERS } else { 0 },
         })
     }
 
@@ -200,12 +200,6 @@ impl World {
 
     /// Does it, lets the engine do what follows, and looks at what can be seen.
     pub(super) fn step(&mut self, choice: Choice) -> Verdict {
-        self.act(choice)?;
-        self.check()
-    }
-
-    /// The same without looking at what was looked at when it was done first.
-    pub(super) fn act(&mut self, choice: Choice) -> Verdict {
         self.is_nic_ahead = self.is_of_nic(choice) && self.may_send();
         match choice {
             Choice::Post(kind) => self.post(kind)?,
@@ -224,7 +218,8 @@ impl World {
             }
         }
         self.engine.progress();
-        self.take_ends()
+        self.take_ends()?;
+        self.check()
     }
 
     fn name(&mut self, sender: Option<u8>, tag: Option<u8>) {
@@ -329,24 +324,24 @@ impl World {
     /// What tells this state from others.
     pub(super) fn digest(&self) -> u64 {
         let state = &mut Fold::default();
-        self.hash_lists(state);
+        self.requests_by_index().hash(state);
+        self.engine.hash_state(state, |handle| Handle(handle).slot());
+        self.engine.device().nic().hash_state(state);
         (self.sent, self.cancels, self.is_nic_ahead, self.tags_named, self.senders_named)
             .hash(state);
         self.spec.hash_state(state);
         state.finish()
     }
 
-    /// What tells the lists of engine and NIC from others.
-    pub(super) fn digest_of_lists(&self) -> u64 {
+    /// What tells how it ended from other ends: all that is left, and how much of it the NIC has.
+    pub(super) fn digest_of_end(&self) -> u64 {
         let state = &mut Fold::default();
-        self.hash_lists(state);
+        let requests = self.requests.iter().enumerate();
+        let pending = requests.filter(|(_, request)| request.is_some());
+        pending.for_each(|(index, _)| self.spec.kind(index).hash(state));
+        self.engine.hash_unexpected(state);
+        self.engine.device().nic().slots_taken().hash(state);
         state.finish()
-    }
-
-    fn hash_lists(&self, state: &mut Fold) {
-        self.requests_by_index().hash(state);
-        self.engine.hash_state(state, |handle| Handle(handle).slot());
-        self.engine.device().nic().hash_state(state);
     }
 
     /// The engine's requests of the receives, in the order of posting.
