@@ -12,8 +12,8 @@
 //! - in another scope, messages of one sender that come past the list.
 //!
 //! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing new is
-//! begun. Without that bound a completion may come after everything else. A program ends, so every path
-//! does; its longest is reported.
+//! begun. Without that bound a completion may come after everything else. No step does nothing, and a program
+//! ends, so every path does; the length of the longest is reported.
 //!
 //! # The search
 //! Depth first, each state visited once, from copies of engine and NIC. States are the same if a digest of
