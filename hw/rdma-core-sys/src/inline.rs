@@ -1,0 +1,319 @@
+//! The functions that exist in the header alone: each calls through a pointer of its object.
+//!
+//! Where C would call through null, these answer as for a call that the device doesn't have:
+//! `EOPNOTSUPP` as return value or in `errno`, or zero from a reader of a completion's field.
+//!
+//! # Safety
+//! Of every function here: objects are alive, and of the context that they came from; what the manual
+//! page of the same name asks for holds; work requests, and the lists that they name, live through the
+//! call; what is written to may be written to.
+
+use std::ptr::null_mut;
+
+use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
+
+use crate::attributes::{
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
+};
+use crate::completions::{
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode, ibv_wc_tm_info,
+};
+use crate::context::ibv_context;
+use crate::load::Verbs;
+use crate::queues::{
+    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_ops_wr,
+    ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_srq_init_attr_ex,
+};
+use crate::verbs_get_ctx_op;
+
+/// Null, with `errno` saying that the device has no such call.
+fn unsupported<T>() -> *mut T {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = EOPNOTSUPP };
+    null_mut()
+}
+
+/// Functions that call through `ops` of the object's context.
+macro_rules! through_ops {
+    ($($name:ident($object:ident: $type:ty $(, $argument:ident: $argument_type:ty)*) = $op:ident,
+        else $none:expr;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "(3)`.")]
+        ///
+        /// # Safety
+        /// As [the module](self) says.
+        #[inline]
+        pub unsafe fn $name($object: $type $(, $argument: $argument_type)*) -> i32 {
+            // SAFETY: the object and its context are alive; the rest is handed on.
+            unsafe {
+                match (*(*$object).context).ops.$op {
+                    Some(call) => call($object $(, $argument)*),
+                    None => $none,
+                }
+            }
+        }
+    )*};
+}
+
+through_ops! {
+    ibv_poll_cq(cq: *mut ibv_cq, num_entries: i32, wc: *mut ibv_wc) = poll_cq, else -EOPNOTSUPP;
+    ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: i32) = req_notify_cq, else EOPNOTSUPP;
+    ibv_post_srq_recv(
+        srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr
+    ) = post_srq_recv, else EOPNOTSUPP;
+    ibv_post_send(
+        qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr
+    ) = post_send, else EOPNOTSUPP;
+    ibv_post_recv(
+        qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr
+    ) = post_recv, else EOPNOTSUPP;
+}
+
+/// `ibv_query_device_ex(3)`: what a context can't tell is zero.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_query_device_ex(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+) -> i32 {
+    // SAFETY: handed on.
+    unsafe {
+        if !input.is_null() && (*input).comp_mask != 0 {
+            return EINVAL;
+        }
+        if let Some(query) = verbs_get_ctx_op!(context, query_device_ex) {
+            let result = query(context, input, attr, size_of::<ibv_device_attr_ex>());
+            if result != EOPNOTSUPP && result != ENOSYS {
+                return result;
+            }
+        }
+        attr.write(ibv_device_attr_ex::zeroed());
+        (verbs.ibv_query_device)(context, &raw mut (*attr).orig_attr)
+    }
+}
+
+/// `ibv_query_port(3)`: what a context can't tell is zero.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_query_port(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+) -> i32 {
+    // SAFETY: handed on; the exported function fills all but the last fields.
+    unsafe {
+        if let Some(query) = verbs_get_ctx_op!(context, query_port) {
+            return query(context, port_num, attr, size_of::<ibv_port_attr>());
+        }
+        attr.write(ibv_port_attr::zeroed());
+        (verbs.ibv_query_port)(context, port_num, attr)
+    }
+}
+
+/// `ibv_query_gid_ex(3)`; `EOPNOTSUPP` from libraries older than rdma-core 32.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_query_gid_ex(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+    port_num: u32,
+    gid_index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+) -> i32 {
+    // SAFETY: handed on.
+    verbs._ibv_query_gid_ex.map_or(EOPNOTSUPP, |query| unsafe {
+        query(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>())
+    })
+}
+
+/// `ibv_create_cq_ex(3)`.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: handed on.
+    unsafe {
+        match verbs_get_ctx_op!(context, create_cq_ex) {
+            Some(create) => create(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_create_srq_ex(3)`. A plain queue, asked for with nothing more than its protection domain,
+/// comes from `ibv_create_srq`; every other from the context.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_create_srq_ex(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    // SAFETY: handed on; the extended attributes begin as the plain ones do.
+    unsafe {
+        let mask = (*attr).comp_mask;
+        let is_more = mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) != 0;
+        let is_basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || (*attr).srq_type == IBV_SRQT_BASIC;
+        if !is_more && mask & IBV_SRQ_INIT_ATTR_PD != 0 && is_basic {
+            return (verbs.ibv_create_srq)((*attr).pd, attr.cast());
+        }
+        match verbs_get_ctx_op!(context, create_srq_ex) {
+            Some(create) => create(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_create_qp_ex(3)`. One asked for with nothing more than its protection domain comes from
+/// `ibv_create_qp`; every other from the context.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_create_qp_ex(
+    verbs: &Verbs,
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: handed on; the extended attributes begin as the plain ones do.
+    unsafe {
+        if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
+            return (verbs.ibv_create_qp)((*attr).pd, attr.cast());
+        }
+        match verbs_get_ctx_op!(context, create_qp_ex) {
+            Some(create) => create(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_get_srq_num(3)`.
+///
+/// # Safety
+/// As [the module](self) says.
+pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> i32 {
+    // SAFETY: handed on.
+    unsafe {
+        match verbs_get_ctx_op!((*srq).context, get_srq_num) {
+            Some(query) => query(srq, srq_num),
+            None => EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_post_srq_ops(3)`.
+///
+/// # Safety
+/// As [the module](self) says. The tagged buffers of additions stay registered and theirs until they are
+/// matched or deleted.
+#[inline]
+pub unsafe fn ibv_post_srq_ops(
+    srq: *mut ibv_srq,
+    op: *mut ibv_ops_wr,
+    bad_op: *mut *mut ibv_ops_wr,
+) -> i32 {
+    // SAFETY: handed on.
+    unsafe {
+        match verbs_get_ctx_op!((*srq).context, post_srq_ops) {
+            Some(post) => post(srq, op, bad_op),
+            None => {
+                *bad_op = op;
+                EOPNOTSUPP
+            }
+        }
+    }
+}
+
+/// The plain completion queue that an extended one is.
+pub fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
+    cq.cast()
+}
+
+/// `ibv_start_poll(3)`; `ENOENT` when there is nothing. Else [`ibv_end_poll`] must follow.
+///
+/// # Safety
+/// As [the module](self) says.
+#[inline]
+pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> i32 {
+    // SAFETY: handed on.
+    unsafe { (*cq).start_poll.map_or(EOPNOTSUPP, |start| start(cq, attr)) }
+}
+
+/// `ibv_next_poll(3)`, after [`ibv_start_poll`]; `ENOENT` when there is nothing more.
+///
+/// # Safety
+/// As [the module](self) says.
+#[inline]
+pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> i32 {
+    // SAFETY: handed on.
+    unsafe { (*cq).next_poll.map_or(EOPNOTSUPP, |next| next(cq)) }
+}
+
+/// `ibv_end_poll(3)`, after [`ibv_start_poll`] returned 0.
+///
+/// # Safety
+/// As [the module](self) says.
+#[inline]
+pub unsafe fn ibv_end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: handed on.
+    unsafe {
+        if let Some(end) = (*cq).end_poll {
+            end(cq);
+        }
+    }
+}
+
+/// Readers of the completion at which an extended completion queue stands.
+macro_rules! readers {
+    ($($name:ident -> $type:ty = $field:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "(3)`: of the completion at which polling stands.")]
+        /// Zero where the queue wasn't created to tell.
+        ///
+        /// # Safety
+        /// As [the module](self) says; polling has been started, and not ended.
+        #[inline]
+        pub unsafe fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: handed on.
+            unsafe { (*cq).$field.map_or(0, |read| read(cq)) }
+        }
+    )*};
+}
+
+readers! {
+    ibv_wc_read_opcode -> ibv_wc_opcode = read_opcode;
+    ibv_wc_read_vendor_err -> u32 = read_vendor_err;
+    ibv_wc_read_byte_len -> u32 = read_byte_len;
+    ibv_wc_read_imm_data -> u32 = read_imm_data;
+    ibv_wc_read_qp_num -> u32 = read_qp_num;
+    ibv_wc_read_src_qp -> u32 = read_src_qp;
+    ibv_wc_read_wc_flags -> u32 = read_wc_flags;
+    ibv_wc_read_slid -> u32 = read_slid;
+    ibv_wc_read_sl -> u8 = read_sl;
+    ibv_wc_read_dlid_path_bits -> u8 = read_dlid_path_bits;
+}
+
+/// `ibv_wc_read_tm_info(3)`: of the completion at which polling stands. Zero where the queue wasn't
+/// created to tell.
+///
+/// # Safety
+/// As [the module](self) says; polling has been started, and not ended.
+#[inline]
+pub unsafe fn ibv_wc_read_tm_info(cq: *mut ibv_cq_ex) -> ibv_wc_tm_info {
+    let mut info = ibv_wc_tm_info::zeroed();
+    // SAFETY: handed on.
+    unsafe {
+        if let Some(read) = (*cq).read_tm_info {
+            read(cq, &raw mut info);
+        }
+    }
+    info
+}
