@@ -45,7 +45,6 @@ fn nothing_is_found_in_small_scopes() {
 
 /// Planted bugs, and the smallest scope that was found to show each. (Random programs find the others:
 /// `sim/tests/planted.rs` and `shadow/tests/defects.rs`.)
-#[cfg(feature = "defects")]
 mod planted {
     use tagmatch_fallback::ShadowDefect;
     use tagmatch_fallback::ShadowDefect::*;
