@@ -50,7 +50,7 @@ mod planted {
     use tagmatch_fallback::ShadowDefect::*;
     use tagmatch_sim::Scope;
 
-    /// Need an engine that keeps operations back, or cost speed alone, or need larger scopes.
+    /// Did not show in any scope tried, up to 3 receives, 3 messages and a cancel.
     const NOT_FOUND: [ShadowDefect; 5] =
         [C1BlindToInactive, CountBeforeWithdraw, AddBeforeWithdraw, NoReserve, PhaseBySearched];
 
