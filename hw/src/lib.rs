@@ -21,7 +21,9 @@ pub mod buffer;
 pub mod bytes;
 mod copy;
 pub mod device;
+mod finding;
 pub mod model;
+pub(crate) mod os;
 pub mod shm;
 pub mod sleep;
 pub mod tags;
@@ -34,6 +36,7 @@ pub use device::{
     Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming, Limits, Outgoing,
     PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+pub use finding::Finding;
 pub use model::{Model, ModelConfig};
 pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};

@@ -9,11 +9,11 @@
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::os::memory::Mapping;
 use super::ring::memory::Padded;
 #[cfg(all(loom, test))]
 use super::sync::Wakes;
 use super::sync::{AtomicU32, AtomicU64};
+use crate::os::memory::Mapping;
 
 /// How many rings a bell has bits for.
 pub(crate) const BITS: usize = WORDS * 64;

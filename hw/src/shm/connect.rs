@@ -18,11 +18,11 @@ use super::copied::Copied;
 use super::hello::{Greeting, Hello, PACKET_MAX, Refusal};
 use super::lane::{Asked, Connecting, Lane, Link, Offer, Process, Stage};
 use super::name::ShmName;
-use super::os::memory::SealedMemory;
-use super::os::{process, socket};
 use super::progress::Queued;
 use super::ring::{Consumer, Producer, Ring};
 use super::{ReadPolicy, Shm, Watched};
+use crate::os::memory::SealedMemory;
+use crate::os::{process, socket};
 use crate::{Address, DeviceError, DownReason, Limits, PeerId, ReadMode};
 
 /// Time until the next attempt, after one that may succeed later.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::bell::{Announced, Bell, BellBit, Pending};
-use super::os::process;
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{Meta, Shape};
 use super::sync::fence;
 use crate::PeerId;
+use crate::os::process;
 
 /// Most rings that each poll looks at.
 const HOT_MAX: usize = 8;

@@ -5,21 +5,8 @@ use std::fs;
 use std::os::fd::AsFd;
 
 use super::config::{ReadPolicy, ShmConfig};
-use super::os::process::{self, Pid};
-use crate::ReadMode;
-
-/// One thing that the device would like to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What it is.
-    pub what: &'static str,
-    /// Whether it is there.
-    pub is_available: bool,
-    /// What was seen.
-    pub reason: String,
-    /// If it isn't there: the next command to type.
-    pub next: Option<&'static str>,
-}
+use crate::os::process::{self, Pid};
+use crate::{Finding, ReadMode};
 
 /// What this machine allows, as seen from this process. See [`Shm::probe`](super::Shm::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,11 +86,7 @@ impl ShmInfo {
 impl fmt::Display for ShmInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in self.findings() {
-            let answer = if finding.is_available { "yes" } else { "no" };
-            writeln!(f, "{:<16} {answer:<4} {}", finding.what, finding.reason)?;
-            if let Some(next) = finding.next {
-                writeln!(f, "{:<16} {:<4} try: {next}", "", "")?;
-            }
+            writeln!(f, "{finding}")?;
         }
         let yama = self.yama_scope.map_or("none".to_owned(), |scope| scope.to_string());
         let filtered = if self.is_filtered { "yes" } else { "no" };

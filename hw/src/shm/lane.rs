@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::bell::{Bell, BellBit};
 use super::copied::Copied;
-use super::os::memory::SealedMemory;
-use super::os::process::{self, Pid};
-use super::os::socket;
 use super::ring::{Producer, PushError, Ring};
+use crate::os::memory::SealedMemory;
+use crate::os::process::{self, Pid};
+use crate::os::socket;
 use crate::sleep::Nudge;
 use crate::{Address, DownReason, ReadMode};
 

@@ -64,7 +64,6 @@ mod lane;
 #[cfg(all(loom, test))]
 mod model;
 pub(crate) mod name;
-pub(crate) mod os;
 mod progress;
 mod reads;
 pub(crate) mod ring;
@@ -78,8 +77,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use config::{ReadPolicy, ShmConfig};
-pub use info::{Finding, ShmInfo};
+pub use info::ShmInfo;
 
+use crate::os::event::{Epoll, Timer};
+use crate::os::memory::{Mapping, SealedMemory};
+use crate::os::{self, process, socket, system};
 use bell::Bell;
 use connect::Stranger;
 use copied::Copied;
@@ -88,9 +90,6 @@ use hello::Nonce;
 use inboxes::Inboxes;
 use lane::{Lane, Link, Stage};
 use name::ShmName;
-use os::event::{Epoll, Timer};
-use os::memory::{Mapping, SealedMemory};
-use os::{process, socket, system};
 use progress::Queued;
 use reads::DirectRead;
 use ring::{Consumer, Geometry, Producer, PushError, Ring};

@@ -11,8 +11,8 @@ use super::bell::{self, Bell, BellBit};
 use super::copied::Copied;
 use super::inboxes::Inboxes;
 use super::lane::Link;
-use super::os::memory::Mapping;
 use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
+use crate::os::memory::Mapping;
 use crate::{PeerId, ReadMode};
 
 const SLOTS: u32 = 8;

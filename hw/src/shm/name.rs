@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::os::process::{Pid, own_uid};
-use super::os::{self};
+use crate::os;
+use crate::os::process::{Pid, own_uid};
 use crate::{Address, DeviceError};
 
 /// The contents of an [`Address`] of this device.

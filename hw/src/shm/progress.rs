@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::lane::{Link, Stage};
-use super::os::event::BATCH;
-use super::os::socket;
 use super::ring::consumer::Taken;
 use super::{Shm, Watched};
+use crate::os::event::BATCH;
+use crate::os::socket;
 use crate::{Buffer, DownReason, Event, Incoming, Limits, PeerId, ReadError};
 
 /// Each so many polls, the clock is read.

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use super::Shm;
 use super::lane::Stage;
-use super::os::{event, process};
 use super::progress::Queued;
+use crate::os::{event, process};
 use crate::{Buffer, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 
 /// So many bytes are read per poll, so that one huge read doesn't hold up messages. At 10 GB/s that

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::geometry::Geometry;
 use super::slot::Slot;
-use crate::shm::os::memory::Mapping;
+use crate::os::memory::Mapping;
 use crate::shm::sync::{AtomicU32, AtomicU64};
 
 #[cfg(all(loom, test))]

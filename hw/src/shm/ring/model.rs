@@ -5,7 +5,7 @@ use loom::cell::UnsafeCell;
 use super::geometry::Geometry;
 use super::memory::{Header, Padded};
 use super::slot::Slot;
-use crate::shm::os::memory::Mapping;
+use crate::os::memory::Mapping;
 use crate::shm::sync::{AtomicU32, AtomicU64, Body};
 
 const LINE_BYTES: usize = 64;

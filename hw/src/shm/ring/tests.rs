@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::geometry::Progress;
 use super::producer::check_progress;
 use super::{Consumer, Geometry, Producer, PushError, Ring};
-use crate::shm::os::memory::Mapping;
+use crate::os::memory::Mapping;
 
 const MESSAGE_MAX: u32 = 2048;
 

@@ -82,3 +82,11 @@ pub(crate) fn register_for_barriers() -> io::Result<()> {
 pub(crate) fn barrier_everywhere() -> io::Result<()> {
     membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).map(drop)
 }
+
+/// Bytes of memory that this process may lock; `None` for no limit.
+pub(crate) fn locked_memory_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` lives through the call, which fills it.
+    let answer = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
