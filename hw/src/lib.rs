@@ -1,6 +1,6 @@
 //! Devices: how bytes get from one worker to another.
 //!
-//! This room knows sockets, shared memory, system calls and, later, verbs and UCX. It does not know
+//! This room knows sockets, shared memory, system calls, verbs and, later, UCX. It does not know
 //! tags, credits or protocols: a [`Device`] carries ordered messages, reads registered memory of a
 //! peer, and says when a peer came or went. The room above (`tagmatch-fallback`) gives the messages
 //! their meaning.
@@ -15,6 +15,7 @@
 //! | [`tags`] | the trait of a NIC that holds posted receives |
 //! | [`model`] | a NIC that holds posted receives, in software, on any device |
 //! | [`shm`] | shared memory, for workers on one machine |
+//! | [`verbs`] | RDMA: InfiniBand, RoCE, soft-RoCE |
 
 pub mod address;
 pub mod buffer;
@@ -28,6 +29,7 @@ pub mod shm;
 pub mod sleep;
 pub mod tags;
 pub mod tm;
+pub mod verbs;
 
 pub use address::Address;
 pub use buffer::Buffer;
@@ -40,3 +42,4 @@ pub use finding::Finding;
 pub use model::{Model, ModelConfig};
 pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
+pub use verbs::{Verbs, VerbsConfig, VerbsInfo};

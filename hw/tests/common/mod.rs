@@ -26,11 +26,11 @@ pub enum Owned {
     Down(PeerId, DownReason),
 }
 
-pub fn poll(shm: &mut Shm) -> Option<Owned> {
-    Some(match shm.poll()? {
+pub fn poll<D: Device>(device: &mut D) -> Option<Owned> {
+    Some(match device.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
         Event::ReadDone { token, into, result } => Owned::ReadDone(token, into, result),
-        Event::Tags => unreachable!("shared memory has no tag list"),
+        Event::Tags => unreachable!("a device without a tag list"),
         Event::PeerUp { peer, limits } => Owned::Up(peer, limits.message_max),
         Event::PeerDown { peer, reason } => Owned::Down(peer, reason),
     })
@@ -47,15 +47,15 @@ pub fn shm(config: ShmConfig) -> Shm {
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The next event of one of the devices that is wanted; other events are dropped.
-pub fn wait_for<T>(
-    shms: &mut [&mut Shm],
+pub fn wait_for<D: Device, T>(
+    devices: &mut [&mut D],
     what: &str,
     mut wanted: impl FnMut(usize, Owned) -> Option<T>,
 ) -> T {
     let start = Instant::now();
     loop {
-        for (index, shm) in shms.iter_mut().enumerate() {
-            if let Some(event) = poll(shm)
+        for (index, device) in devices.iter_mut().enumerate() {
+            if let Some(event) = poll(*device)
                 && let Some(out) = wanted(index, event)
             {
                 return out;
@@ -66,7 +66,7 @@ pub fn wait_for<T>(
 }
 
 /// Connects two devices of this process; gives each one's number for the other.
-pub fn connect(a: &mut Shm, b: &mut Shm) -> (PeerId, PeerId) {
+pub fn connect<D: Device>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     let address = b.address();
     let to_b = a.connect(&address).unwrap();
     let (mut up, mut to_a) = (false, None);
@@ -91,7 +91,12 @@ pub fn pattern(seed: usize, length: usize) -> Vec<u8> {
 }
 
 /// Sends, polling both devices while the way is full; events are given to `seen`.
-pub fn send(from: &mut Shm, peer: PeerId, outgoing: Outgoing<'_>, mut progress: impl FnMut()) {
+pub fn send<D: Device>(
+    from: &mut D,
+    peer: PeerId,
+    outgoing: Outgoing<'_>,
+    mut progress: impl FnMut(),
+) {
     let start = Instant::now();
     loop {
         match from.send(peer, outgoing) {

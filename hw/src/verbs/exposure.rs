@@ -1,0 +1,100 @@
+//! The buffers that peers may read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::object::{Mr, Pd};
+use crate::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
+
+/// Most buffers exposed at a time.
+const EXPOSURES_MAX: usize = 1 << 20;
+
+/// What to do when memory can't be registered.
+pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => "; raise the limit on locked memory (ulimit -l unlimited)",
+        _ => "",
+    }
+}
+
+struct Exposed {
+    // Before the buffer: it is unregistered first. `None` for no bytes.
+    region: Option<Mr>,
+    buffer: Buffer,
+}
+
+/// A table of exposed buffers. A buffer is registered for exactly as long as it is exposed: what a peer
+/// has learned of it is worth nothing afterwards.
+#[derive(Default)]
+pub(super) struct Exposures {
+    entries: HashMap<u32, Exposed>,
+    by_key: HashMap<u32, u32>,
+    next: u32,
+}
+
+impl Exposures {
+    /// Registers a buffer for others to read.
+    pub(super) fn expose(
+        &mut self,
+        pd: &Arc<Pd>,
+        buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        if self.entries.len() >= EXPOSURES_MAX {
+            let limit = EXPOSURES_MAX;
+            return Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit }));
+        }
+        let region = if buffer.is_empty() {
+            None
+        } else {
+            let start = buffer.as_ptr().cast_mut();
+            let access = sys::IBV_ACCESS_REMOTE_READ;
+            // SAFETY: the buffer is kept, and nobody writes it, until the region is gone.
+            match unsafe { Mr::new(pd.clone(), start, buffer.len(), access) } {
+                Ok(region) => Some(region),
+                Err(source) => {
+                    let hint = registration_hint(&source);
+                    return Err((buffer, DeviceError::System { call: "ibv_reg_mr", source, hint }));
+                }
+            }
+        };
+        while self.entries.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        let key = region.as_ref().map_or(0, Mr::rkey);
+        let span = RemoteSpan {
+            address: buffer.as_ptr().expose_provenance() as u64,
+            key,
+            length: buffer.len() as u64,
+        };
+        if region.is_some() {
+            self.by_key.insert(key, id);
+        }
+        self.entries.insert(id, Exposed { region, buffer });
+        Ok(Exposure { id: ExposureId(id), span })
+    }
+
+    /// Gives a buffer back, registered no more.
+    pub(super) fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+        let Exposed { region, buffer } = self.entries.remove(&id.0)?;
+        if let Some(region) = region {
+            self.by_key.remove(&region.rkey());
+        }
+        Some(buffer)
+    }
+
+    /// The bytes that a span names, if they are exposed, all of them.
+    pub(super) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
+        if span.length == 0 {
+            return Some(&[]);
+        }
+        let buffer = &self.entries.get(self.by_key.get(&span.key)?)?.buffer;
+        let offset = span.address.checked_sub(buffer.as_ptr().addr() as u64)?;
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(span.length).ok()?)?;
+        buffer.get(start..end)
+    }
+}

@@ -1,0 +1,75 @@
+//! A peer, and where it is in its life.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::link::Link;
+use super::object::Ah;
+use super::wire::End;
+use crate::{Address, DownReason, ReadError};
+
+/// One peer, as long as the device lives.
+pub(super) struct Lane {
+    pub(super) address: Address,
+    pub(super) stage: Stage,
+}
+
+/// Where a peer is in its life. It goes down this list and never back.
+///
+/// ```text
+/// Connecting ──> Up ──> Ending ──> Down
+///     └────────────────────────────┘
+/// ```
+pub(super) enum Stage {
+    /// We try to reach it, or it us.
+    Connecting(Box<Connecting>),
+    /// Messages go both ways.
+    Up(Box<Link>),
+    /// It is lost, or left by us: what came before is still delivered, or what went before still sent.
+    Ending(Box<Ending>),
+    /// It is gone and was reported.
+    Down,
+    /// This worker itself, which needs no connection; down if it was left.
+    Oneself,
+}
+
+/// A connection that is being made. There is one queue pair for it, whoever began: if both did, they
+/// meet in it.
+pub(super) struct Connecting {
+    pub(super) link: Link,
+    /// Our end, as the peer is told.
+    pub(super) mine: End,
+    /// Its end, once it is known; then our queue pair receives from it.
+    pub(super) theirs: Option<End>,
+    /// Where datagrams to it go.
+    pub(super) ah: Arc<Ah>,
+    /// Whether we were asked to connect, and must report it if that fails.
+    pub(super) is_wanted: bool,
+    /// When to give up, when to greet again, and how long to wait after that.
+    pub(super) deadline: Instant,
+    pub(super) greet_at: Instant,
+    pub(super) patience: std::time::Duration,
+}
+
+/// A connection that is coming to its end.
+pub(super) struct Ending {
+    pub(super) link: Link,
+    pub(super) reason: DownReason,
+    /// Whether what comes from it is still delivered.
+    pub(super) is_heard: bool,
+    /// When not to wait any longer.
+    pub(super) until: Instant,
+    /// Whether its queue pair has failed: then each request comes back as flushed.
+    pub(super) has_failed: bool,
+    /// The last request that came back.
+    pub(super) flushed: u32,
+    /// How the first of its reads ended, if that is why it is lost.
+    pub(super) first_read: Option<ReadError>,
+}
+
+impl Ending {
+    /// Whether nothing is under way any more.
+    pub(super) fn is_done(&self) -> bool {
+        if self.has_failed { self.link.is_last(self.flushed) } else { self.link.under_way() == 0 }
+    }
+}

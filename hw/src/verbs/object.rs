@@ -1,0 +1,372 @@
+//! The objects of libibverbs, each freed when it is dropped, and after everything made from it.
+//!
+//! A forked child shares the descriptor through which the kernel is told to free them: there, nothing
+//! is freed.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::context::Context;
+
+/// The pointer, or what `errno` says.
+pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// The answer of a call that returns 0 or an error number.
+pub(super) fn check(answer: i32) -> io::Result<()> {
+    if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer.abs())) }
+}
+
+/// Makes reads of this descriptor return at once.
+pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe {
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+macro_rules! object {
+    ($(#[$doc:meta])* $name:ident($raw:ident, $parent:ident: $parent_type:ty $(, $field:ident: $type:ty)*),
+        freed by $free:ident) => {
+        $(#[$doc])*
+        pub(super) struct $name {
+            raw: NonNull<sys::$raw>,
+            $($field: $type,)*
+            $parent: Arc<$parent_type>,
+        }
+
+        // SAFETY: libibverbs' objects belong to no thread, and its calls may come from any.
+        unsafe impl Send for $name {}
+        // SAFETY: as above; what takes `&self` here is safe to call from several at once.
+        unsafe impl Sync for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                let context: &Context = self.context();
+                if context.is_own_process() {
+                    // SAFETY: made by its counterpart, freed once, before what it was made from. An
+                    // error means that the kernel keeps it until the device is closed.
+                    unsafe { (context.verbs().$free)(self.raw.as_ptr()) };
+                }
+            }
+        }
+    };
+}
+
+object! {
+    /// A protection domain.
+    Pd(ibv_pd, context: Context), freed by ibv_dealloc_pd
+}
+
+impl Pd {
+    pub(super) fn new(context: Arc<Context>) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        let raw = made(unsafe { (context.verbs().ibv_alloc_pd)(context.raw()) })?;
+        Ok(Pd { raw, context })
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+object! {
+    /// Where the completion queue says that something came.
+    Channel(ibv_comp_channel, context: Context), freed by ibv_destroy_comp_channel
+}
+
+impl Channel {
+    pub(super) fn new(context: Arc<Context>) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        let raw = made(unsafe { (context.verbs().ibv_create_comp_channel)(context.raw()) })?;
+        let channel = Channel { raw, context };
+        set_nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's descriptor is open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+object! {
+    /// A completion queue.
+    Cq(ibv_cq, channel: Channel), freed by ibv_destroy_cq
+}
+
+impl Cq {
+    /// A queue with room for at least `entries`.
+    pub(super) fn new(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
+        let entries = i32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let context = channel.context();
+        // SAFETY: context and channel are alive; the queue keeps the channel.
+        let raw = made(unsafe {
+            (context.verbs().ibv_create_cq)(
+                context.raw(),
+                entries,
+                null_mut(),
+                channel.raw.as_ptr(),
+                0,
+            )
+        })?;
+        Ok(Cq { raw, channel })
+    }
+
+    fn context(&self) -> &Context {
+        self.channel.context()
+    }
+
+    /// Takes completions, as many as there are and fit; gives how many.
+    #[inline]
+    pub(super) fn poll(&self, completions: &mut [sys::ibv_wc]) -> io::Result<usize> {
+        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is alive, and there is room for as many as said.
+        let count = unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), room, completions.as_mut_ptr()) };
+        usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    /// Asks for an event at the next completion.
+    pub(super) fn request_event(&self) -> io::Result<()> {
+        // SAFETY: the queue is alive.
+        check(unsafe { sys::ibv_req_notify_cq(self.raw.as_ptr(), 0) })
+    }
+
+    /// Takes the events that came.
+    pub(super) fn take_events(&self) {
+        let verbs = self.channel.context().verbs();
+        let (mut cq, mut context): (*mut sys::ibv_cq, *mut c_void) = (null_mut(), null_mut());
+        // SAFETY: the channel is alive and its descriptor doesn't block; each event is acknowledged to
+        // the queue that it names.
+        unsafe {
+            while (verbs.ibv_get_cq_event)(self.channel.raw.as_ptr(), &raw mut cq, &raw mut context)
+                == 0
+            {
+                (verbs.ibv_ack_cq_events)(cq, 1);
+            }
+        }
+    }
+}
+
+object! {
+    /// A shared receive queue.
+    Srq(ibv_srq, pd: Pd), freed by ibv_destroy_srq
+}
+
+impl Srq {
+    pub(super) fn new(pd: Arc<Pd>, max_wr: u32) -> io::Result<Self> {
+        let mut attr = sys::ibv_srq_init_attr::zeroed();
+        attr.attr.max_wr = max_wr;
+        attr.attr.max_sge = 1;
+        // SAFETY: the domain is alive.
+        let raw =
+            made(unsafe { (pd.context().verbs().ibv_create_srq)(pd.raw.as_ptr(), &raw mut attr) })?;
+        Ok(Srq { raw, pd })
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+
+    /// Posts one receive.
+    ///
+    /// # Safety
+    /// The memory is registered with `lkey` for local writing, and neither read nor written until its
+    /// completion, or until this queue and all queue pairs on it are gone.
+    #[inline]
+    pub(super) unsafe fn post(&self, wr_id: u64, mut sge: sys::ibv_sge) -> io::Result<()> {
+        let mut wr =
+            sys::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut bad = null_mut();
+        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        check(unsafe { sys::ibv_post_srq_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    }
+}
+
+object! {
+    /// An address handle: where datagrams go.
+    Ah(ibv_ah, pd: Pd), freed by ibv_destroy_ah
+}
+
+impl Ah {
+    /// On RoCE, the kernel asks the network for the hardware address, and may take a second for it.
+    pub(super) fn new(pd: Arc<Pd>, mut attr: sys::ibv_ah_attr) -> io::Result<Self> {
+        // SAFETY: the domain is alive.
+        let raw =
+            made(unsafe { (pd.context().verbs().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) })?;
+        Ok(Ah { raw, pd })
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_ah {
+        self.raw.as_ptr()
+    }
+}
+
+object! {
+    /// A memory region: memory that the device may reach.
+    Mr(ibv_mr, pd: Pd), freed by ibv_dereg_mr
+}
+
+impl Mr {
+    /// Registers memory.
+    ///
+    /// # Safety
+    /// The memory stays allocated until the region is dropped. What `access` allows others to do with
+    /// it happens in no conflict with what this process does.
+    pub(super) unsafe fn new(
+        pd: Arc<Pd>,
+        start: *mut u8,
+        length: usize,
+        access: sys::ibv_access_flags,
+    ) -> io::Result<Self> {
+        let access = access.cast_signed();
+        // SAFETY: the domain is alive; the memory is the caller's promise.
+        let raw = made(unsafe {
+            (pd.context().verbs().ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
+        })?;
+        Ok(Mr { raw, pd })
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: alive, and its keys don't change.
+        unsafe { (*self.raw.as_ptr()).lkey }
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: alive, and its keys don't change.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+}
+
+impl Ah {
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+}
+
+object! {
+    /// A queue pair.
+    Qp(ibv_qp, pd: Pd, inline_max: u32, _queues: (Arc<Cq>, Option<Arc<Srq>>)),
+    freed by ibv_destroy_qp
+}
+
+/// What a queue pair is to be.
+pub(super) struct QpShape {
+    pub(super) kind: sys::ibv_qp_type,
+    pub(super) max_send_wr: u32,
+    pub(super) max_recv_wr: u32,
+    pub(super) max_send_sge: u32,
+    pub(super) inline_max: u32,
+}
+
+impl Qp {
+    /// A queue pair whose completions all come to one queue. A device that can't put as much into a work
+    /// request as wished gets one that does without.
+    pub(super) fn new(
+        pd: Arc<Pd>,
+        cq: Arc<Cq>,
+        srq: Option<Arc<Srq>>,
+        shape: &QpShape,
+    ) -> io::Result<Self> {
+        let create = |inline_max| {
+            let mut attr = sys::ibv_qp_init_attr::zeroed();
+            attr.send_cq = cq.raw.as_ptr();
+            attr.recv_cq = cq.raw.as_ptr();
+            attr.srq = srq.as_ref().map_or(null_mut(), |srq| srq.raw.as_ptr());
+            attr.qp_type = shape.kind;
+            attr.cap = sys::ibv_qp_cap {
+                max_send_wr: shape.max_send_wr,
+                max_recv_wr: shape.max_recv_wr,
+                max_send_sge: shape.max_send_sge,
+                max_recv_sge: 1,
+                max_inline_data: inline_max,
+            };
+            // SAFETY: domain and queues are alive, and the pair keeps them.
+            let raw =
+                unsafe { (pd.context().verbs().ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
+            made(raw).map(|raw| (raw, attr.cap.max_inline_data))
+        };
+        let (raw, inline_max) = match create(shape.inline_max) {
+            Err(_) if shape.inline_max > 0 => create(0),
+            other => other,
+        }?;
+        Ok(Qp { raw, pd, inline_max, _queues: (cq, srq) })
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+
+    /// Most bytes that a send request can carry in itself.
+    pub(super) fn inline_max(&self) -> usize {
+        self.inline_max as usize
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: alive, and its number doesn't change.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    pub(super) fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
+        let modify = self.context().verbs().ibv_modify_qp;
+        // SAFETY: the pair is alive.
+        check(unsafe { modify(self.raw.as_ptr(), attr, mask.cast_signed()) })
+    }
+
+    /// Ends all transfers: what is under way is flushed, nothing comes any more.
+    pub(super) fn fail(&self) {
+        let mut attr = sys::ibv_qp_attr::zeroed();
+        attr.qp_state = sys::IBV_QPS_ERR;
+        // A pair that can't be modified has failed already.
+        let _ = self.modify(&mut attr, sys::IBV_QP_STATE);
+    }
+
+    /// Posts a send request with the parts of memory that it names.
+    ///
+    /// # Safety
+    /// Memory that isn't carried inline is registered with the keys given, and left alone until the
+    /// request has completed or the pair is gone: not written, nor read if the request writes it.
+    #[inline]
+    pub(super) unsafe fn post_send(
+        &self,
+        wr: &mut sys::ibv_send_wr,
+        parts: &mut [sys::ibv_sge],
+    ) -> io::Result<()> {
+        wr.next = null_mut();
+        wr.sg_list = parts.as_mut_ptr();
+        wr.num_sge = i32::try_from(parts.len()).unwrap_or(0);
+        let mut bad = null_mut();
+        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        check(unsafe { sys::ibv_post_send(self.raw.as_ptr(), wr, &raw mut bad) })
+    }
+
+    /// Posts a receive to a pair with a queue of its own.
+    ///
+    /// # Safety
+    /// As for [`Srq::post`].
+    pub(super) unsafe fn post_recv(&self, wr_id: u64, mut sge: sys::ibv_sge) -> io::Result<()> {
+        let mut wr =
+            sys::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut bad = null_mut();
+        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        check(unsafe { sys::ibv_post_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    }
+}
