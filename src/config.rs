@@ -3,6 +3,7 @@
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_hw::model::ModelConfig;
 use tagmatch_hw::shm::ShmConfig;
+use tagmatch_hw::verbs::VerbsConfig;
 use tagmatch_soft::TagLayout;
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
@@ -36,10 +37,25 @@ pub enum HwTags {
     /// Software matches all.
     #[default]
     Off,
-    /// The model of a tag-matching NIC, in this process, between the worker and its shared memory. Slower
-    /// than software: it is there to develop and test offload without the hardware. Messages to oneself
-    /// don't pass it.
+    /// The model of a tag-matching NIC, in this process, between the worker and its device. Slower than
+    /// software: it is there to develop and test offload without the hardware. Messages to oneself don't
+    /// pass it.
     Model(ModelConfig),
+}
+
+/// Which device carries a worker's messages. Workers reach those of the same kind.
+#[derive(Clone, Debug)]
+pub enum DeviceConfig {
+    /// Shared memory, between processes of one machine.
+    Shm(ShmConfig),
+    /// RDMA, by InfiniBand or RoCE, between machines or within one.
+    Verbs(VerbsConfig),
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        DeviceConfig::Shm(ShmConfig::default())
+    }
 }
 
 /// Settings of a worker. The default is right for most.
@@ -73,8 +89,8 @@ pub struct Config {
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
-    /// The shared-memory device.
-    pub shm: ShmConfig,
+    /// The device, with its settings.
+    pub device: DeviceConfig,
 }
 
 impl Default for Config {
@@ -88,7 +104,7 @@ impl Default for Config {
             hw_tags_threshold: 1024,
             layout: TagLayout::MPI,
             wait: WaitPolicy::default(),
-            shm: ShmConfig::default(),
+            device: DeviceConfig::default(),
         }
     }
 }

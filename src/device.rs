@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use tagmatch_hw::model::Model;
 use tagmatch_hw::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
-    ReadError, ReadMode, ReadRequest, Refused, TagList,
+    ReadError, ReadMode, ReadRequest, Refused, TagList, Verbs,
 };
 
-use crate::config::{Config, HwTags};
+use crate::config::{Config, DeviceConfig, HwTags};
 use crate::sync::Shm;
 
 /// A worker's device.
@@ -17,15 +17,28 @@ pub(crate) enum WorkerDevice {
     /// Shared memory; software matches.
     Shm(Shm),
     /// Shared memory under the model of a tag-matching NIC.
-    Model(Box<Model<Shm>>),
+    ShmModel(Box<Model<Shm>>),
+    /// Verbs; software matches.
+    Verbs(Box<Verbs>),
+    /// Verbs under the model of a tag-matching NIC.
+    VerbsModel(Box<Model<Verbs>>),
 }
 
 impl WorkerDevice {
     pub(crate) fn new(config: &Config) -> Result<Self, DeviceError> {
-        let shm = Shm::new(config.shm.clone())?;
-        Ok(match &config.hw_tags {
-            HwTags::Off => WorkerDevice::Shm(shm),
-            HwTags::Model(model) => WorkerDevice::Model(Box::new(Model::new(shm, model)?)),
+        Ok(match (&config.device, &config.hw_tags) {
+            (DeviceConfig::Shm(shm), HwTags::Off) => WorkerDevice::Shm(Shm::new(shm.clone())?),
+            (DeviceConfig::Shm(shm), HwTags::Model(model)) => {
+                let shm = Shm::new(shm.clone())?;
+                WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?))
+            }
+            (DeviceConfig::Verbs(verbs), HwTags::Off) => {
+                WorkerDevice::Verbs(Box::new(Verbs::new(verbs.clone())?))
+            }
+            (DeviceConfig::Verbs(verbs), HwTags::Model(model)) => {
+                let verbs = Verbs::new(verbs.clone())?;
+                WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?))
+            }
         })
     }
 }
@@ -35,7 +48,9 @@ macro_rules! on {
     ($device:expr, $each:ident => $call:expr) => {
         match $device {
             WorkerDevice::Shm($each) => $call,
-            WorkerDevice::Model($each) => $call,
+            WorkerDevice::ShmModel($each) => $call,
+            WorkerDevice::Verbs($each) => $call,
+            WorkerDevice::VerbsModel($each) => $call,
         }
     };
 }

@@ -48,14 +48,14 @@ mod wait;
 mod worker;
 
 pub use access::{Access, Local, Shared};
-pub use config::{Config, HwTags, WaitPolicy};
+pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};
 pub use message::Message;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
-pub use tagmatch_hw::{Address, Buffer, DeviceError, ReadMode, model, shm};
+pub use tagmatch_hw::{Address, Buffer, DeviceError, ReadMode, model, shm, verbs};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 pub use wait::ProgressThread;

@@ -26,7 +26,7 @@ fn worker() -> (SharedWorker, Stranger) {
     while worker.progress() > 0 {}
     let stranger = worker.access.with(|state| match state.engine.device() {
         WorkerDevice::Shm(shm) => shm.stranger(),
-        WorkerDevice::Model(_) => unreachable!("the default is shared memory alone"),
+        _ => unreachable!("the default is shared memory alone"),
     });
     (worker, stranger)
 }
