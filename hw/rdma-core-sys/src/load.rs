@@ -53,8 +53,9 @@ macro_rules! functions {
     ) => {
         /// The functions of a loaded libibverbs; each has its manual page. It is never unloaded.
         ///
-        /// A function's safety is what its page asks for.
-        #[derive(Debug)]
+        /// A function's safety is what its page asks for. Who wants other functions in some places of the
+        /// table, to stand before the library's, clones it and puts them there.
+        #[derive(Clone, Debug)]
         pub struct Verbs {
             /// The file that was loaded.
             path: String,
@@ -136,6 +137,12 @@ functions! {
         ibv_port_state_str: fn(u32) -> *const c_char,
     }
     optional {
+        "IBVERBS_1.1" ibv_rereg_mr: fn(
+            *mut ibv_mr, i32, *mut ibv_pd, *mut c_void, usize, i32
+        ) -> i32,
+        "IBVERBS_1.7" ibv_reg_mr_iova: fn(
+            *mut ibv_pd, *mut c_void, usize, u64, i32
+        ) -> *mut ibv_mr,
         "IBVERBS_1.8" ibv_reg_mr_iova2: fn(
             *mut ibv_pd, *mut c_void, usize, u64, u32
         ) -> *mut ibv_mr,

@@ -140,6 +140,11 @@ impl Nic {
         self.is_open |= self.ordinary.len() >= self.knobs.floor as usize;
     }
 
+    /// Sets [`Knobs::packet_bytes`]: the path's MTU of the queue pair whose messages come next.
+    pub fn set_packet_bytes(&mut self, bytes: u64) {
+        self.knobs.packet_bytes = bytes;
+    }
+
     /// Whether a message would be taken now.
     ///
     /// Hardware may take a message that it matches even when it is out of ordinary buffers; nothing says

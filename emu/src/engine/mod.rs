@@ -1,0 +1,319 @@
+//! The queue itself, in safe code: the model NIC, what it is told of the wire and of the program, and
+//! what it wants done.
+//!
+//! 1. The program posts ordinary buffers. For each of them, as far as there are bounce buffers, one of
+//!    ours is given to the device: so a message arrives exactly if the NIC has room for it, and otherwise
+//!    the device itself tells the sender to wait.
+//! 2. A message arrives in a bounce buffer. The NIC says where it goes; it is copied there, within the
+//!    memory that the program has registered.
+//! 3. For a matched rendezvous the device READs into the tagged buffer; when all is there, the FIN goes
+//!    to the sender.
+//! 4. What the NIC reports is what the program polls.
+
+mod pairs;
+mod receives;
+mod record;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tagmatch_hw::model::{
+    Arrival, Completion, Fault, HEADERS_BYTES, Handle, Nic, Operation, OperationKind, QueuePair,
+    Verdict, Work,
+};
+use tagmatch_hw::tm::TMH_BYTES;
+
+use pairs::Pair;
+pub(crate) use pairs::PairChange;
+use receives::Receives;
+pub(crate) use record::Record;
+use requests::InFlight;
+pub(crate) use requests::{PER_PAIR as REQUESTS_PER_PAIR, Request};
+use tagmatch_rdma_core_sys::{IBV_WC_LOC_PROT_ERR, ibv_wc_status};
+
+/// A run of the program's memory, as it named it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
+}
+
+/// Memory that may not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied;
+
+/// What comes from the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A bounce buffer comes back with a message.
+    Arrived { pair: u32, buffer: u32, length: u32, immediate: Option<u32> },
+    /// A bounce buffer comes back without: the queue pair has failed at it.
+    Failed { pair: u32, buffer: u32 },
+    /// A READ or FIN has ended.
+    Done { token: u64, is_ok: bool },
+}
+
+/// The device below, and the program's memory.
+pub(crate) trait Wire {
+    /// What the device has to tell.
+    fn poll(&mut self) -> Option<Event>;
+    /// Gives a bounce buffer to the device; `false` if it takes none.
+    fn post(&mut self, buffer: u32) -> bool;
+    /// What is in a bounce buffer that the device has given back.
+    fn bounce(&self, buffer: u32) -> &[u8];
+    /// Copies a part of a bounce buffer to where the program wants it. It fits.
+    fn scatter(
+        &self,
+        buffer: u32,
+        range: std::ops::Range<usize>,
+        to: &[Segment],
+    ) -> Result<(), Denied>;
+    /// Begins a READ or a FIN, whose end will be told with this token; `false` if it can't be begun.
+    fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool;
+    /// Puts a queue pair into error.
+    fn break_pair(&mut self, pair: u32);
+}
+
+/// Sizes of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Slots of the list.
+    pub(crate) slots: u32,
+    /// Ordinary buffers that the program may have posted.
+    pub(crate) receives: u32,
+    /// Scatter elements of each.
+    pub(crate) elements: u32,
+    /// Bounce buffers.
+    pub(crate) bounces: u32,
+    /// READs and FINs under way at once, over all queue pairs.
+    pub(crate) requests: u32,
+    /// Bytes in the longest READ.
+    pub(crate) read_max: u32,
+}
+
+/// What an entry of the list has in the program's memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    handle: Option<Handle>,
+    segment: Segment,
+    /// Its memory couldn't be written.
+    is_denied: bool,
+    /// READs that haven't ended, and whether all that did went well.
+    reads: u32,
+    are_reads_ok: bool,
+}
+
+/// A tag-matching shared receive queue.
+pub(crate) struct Engine<W> {
+    nic: Nic,
+    wire: W,
+    sizes: Sizes,
+    receives: Receives,
+    /// By slot.
+    entries: Vec<Held>,
+    pairs: BTreeMap<u32, Pair>,
+    /// Those with requests that wait.
+    waiting: BTreeSet<u32>,
+    in_flight: InFlight,
+    /// Bounce buffers that are here, and how many the device has.
+    bounces: Vec<u32>,
+    posted: u32,
+    /// Nothing is given to the device any more.
+    is_closed: bool,
+}
+
+impl<W: Wire> Engine<W> {
+    pub(crate) fn new(nic: Nic, wire: W, sizes: Sizes) -> Self {
+        Engine {
+            nic,
+            wire,
+            sizes,
+            receives: Receives::new(sizes.receives, sizes.elements),
+            entries: vec![Held::default(); sizes.slots as usize],
+            pairs: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            in_flight: InFlight::new(sizes.requests),
+            bounces: (0..sizes.bounces).rev().collect(),
+            posted: 0,
+            is_closed: false,
+        }
+    }
+
+    pub(crate) fn wire_mut(&mut self) -> &mut W {
+        &mut self.wire
+    }
+
+    /// Rules that the program has broken.
+    pub(crate) fn faults(&self) -> &[Fault] {
+        self.nic.faults()
+    }
+
+    /// Posts a list operation; gives the handle of an entry that is added, or an error number.
+    pub(crate) fn post_operation(
+        &mut self,
+        operation: Operation,
+        segment: Segment,
+    ) -> Result<Option<u32>, i32> {
+        let handle = self.nic.post(operation).map_err(|error| error.errno())?;
+        let added = handle.filter(|_| matches!(operation.kind, OperationKind::Add { .. }));
+        if let Some(handle) = added {
+            let held = Held { handle: Some(handle), segment, ..Held::default() };
+            self.entries[handle.slot()] = held;
+        }
+        Ok(added.map(|handle| handle.0))
+    }
+
+    /// Posts an ordinary buffer; or gives an error number.
+    pub(crate) fn post_receive(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), i32> {
+        let (id, length) = self.receives.post(wr_id, segments)?;
+        self.nic.post_receive(id, length);
+        Ok(())
+    }
+
+    /// Takes what the device has, lets the NIC decide, carries that out; `false` if there was nothing.
+    pub(crate) fn progress(&mut self) -> bool {
+        self.nic.tick();
+        let mut was_busy = false;
+        while let Some(event) = self.wire.poll() {
+            was_busy = true;
+            self.take(event);
+        }
+        self.carry_out();
+        self.refill();
+        was_busy
+    }
+
+    /// Whether time alone will bring more.
+    pub(crate) fn has_work(&self) -> bool {
+        self.nic.has_work()
+    }
+
+    /// Whether there is a completion for the program.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.nic.peek().is_some()
+    }
+
+    /// The next completion for the program.
+    pub(crate) fn next_completion(&mut self) -> Option<Record> {
+        let completion = self.nic.poll()?;
+        let (wr_id, is_denied) = match completion.handle {
+            None if completion.queue_pair.is_some() => self.receives.take(completion.wr_id)?,
+            _ => (completion.wr_id, self.is_denied(&completion)),
+        };
+        let status: ibv_wc_status =
+            if is_denied { IBV_WC_LOC_PROT_ERR } else { completion.status as u32 };
+        Some(Record::new(&completion, wr_id, status))
+    }
+
+    fn is_denied(&self, completion: &Completion) -> bool {
+        let Some(handle) = completion.handle.filter(|_| completion.ends_match()) else {
+            return false;
+        };
+        let held = &self.entries[handle.slot()];
+        held.handle == Some(handle) && held.is_denied
+    }
+
+    /// Stops giving anything to the device.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Arrived { pair, buffer, length, immediate } => {
+                self.posted -= 1;
+                if let Some(mtu) = self.pairs.get(&pair).map(|pair| pair.mtu) {
+                    self.nic.set_packet_bytes(mtu.into());
+                    self.arrive(pair, buffer, length, immediate);
+                }
+                self.bounces.push(buffer);
+            }
+            Event::Failed { pair, buffer } => {
+                self.posted -= 1;
+                self.bounces.push(buffer);
+                if self.pairs.contains_key(&pair) {
+                    self.nic.fail(QueuePair(pair), "the device could not receive a message");
+                }
+            }
+            Event::Done { token, is_ok } => self.request_done(token, is_ok),
+        }
+    }
+
+    /// A message is in a bounce buffer: the NIC says where it goes.
+    fn arrive(&mut self, pair: u32, buffer: u32, length: u32, immediate: Option<u32>) {
+        let queue_pair = QueuePair(pair);
+        let bytes = length as usize;
+        let mut head = [0; HEADERS_BYTES];
+        let known = bytes.min(head.len());
+        head[..known].copy_from_slice(&self.wire.bounce(buffer)[..known]);
+        let arrival = Arrival { queue_pair, length: length.into(), head, immediate };
+        match self.nic.arrive(&arrival) {
+            Verdict::Ordinary { wr_id } => {
+                let segments = self.receives.consume(wr_id);
+                if self.wire.scatter(buffer, 0..bytes, segments).is_err() {
+                    self.receives.deny(wr_id);
+                    self.nic.fail(queue_pair, DENIED);
+                }
+            }
+            Verdict::Payload { handle, .. } => {
+                self.land(queue_pair, handle, buffer, TMH_BYTES..bytes);
+            }
+            Verdict::Headers { handle, .. } => {
+                self.land(queue_pair, handle, buffer, 0..HEADERS_BYTES);
+            }
+            Verdict::Rendezvous | Verdict::Dropped => {}
+            // A bounce buffer is with the device only if the NIC has an ordinary one for it.
+            Verdict::NotReady => self.nic.fail(queue_pair, "a message without a buffer"),
+        }
+    }
+
+    /// Copies a part of a bounce buffer into a matched entry's buffer.
+    fn land(
+        &mut self,
+        queue_pair: QueuePair,
+        handle: Handle,
+        buffer: u32,
+        range: std::ops::Range<usize>,
+    ) {
+        let held = &mut self.entries[handle.slot()];
+        if self.wire.scatter(buffer, range, &[held.segment]).is_err() {
+            held.is_denied = true;
+            self.nic.fail(queue_pair, DENIED);
+        }
+    }
+
+    /// Does what the NIC wants done.
+    fn carry_out(&mut self) {
+        while let Some(work) = self.nic.next_work() {
+            match work {
+                Work::Read { handle, queue_pair, remote } => {
+                    self.read(handle, queue_pair, remote);
+                }
+                Work::Fin { handle, queue_pair, headers, length } => {
+                    self.queue(queue_pair.0, Request::Fin { handle, headers, length });
+                }
+                Work::Broken { queue_pair, .. } => self.break_pair(queue_pair.0),
+            }
+        }
+    }
+
+    /// Lets the device have as many bounce buffers as the NIC has ordinary ones.
+    pub(crate) fn refill(&mut self) {
+        if self.is_closed || !self.nic.is_ready() {
+            return;
+        }
+        let wanted = self.receives.unconsumed().min(self.sizes.bounces);
+        while self.posted < wanted {
+            let Some(buffer) = self.bounces.pop() else { return };
+            if !self.wire.post(buffer) {
+                self.bounces.push(buffer);
+                return;
+            }
+            self.posted += 1;
+        }
+    }
+}
+
+/// Why a queue pair fails whose message goes where the program may not be written.
+const DENIED: &str = "a buffer is not registered, or not for writing";

@@ -1,0 +1,87 @@
+//! The program's ordinary buffers, from their posting to the polling of their completion.
+
+use libc::{EINVAL, ENOMEM};
+
+use super::Segment;
+
+#[derive(Clone, Debug, Default)]
+struct Receive {
+    wr_id: u64,
+    segments: Vec<Segment>,
+    /// The NIC hasn't used it.
+    is_posted: bool,
+    is_denied: bool,
+}
+
+/// Ordinary buffers; the NIC knows each by its place here.
+#[derive(Debug)]
+pub(super) struct Receives {
+    places: Vec<Receive>,
+    free: Vec<usize>,
+    limit: u32,
+    elements_max: u32,
+    unconsumed: u32,
+}
+
+impl Receives {
+    pub(super) fn new(limit: u32, elements_max: u32) -> Self {
+        Receives { places: Vec::new(), free: Vec::new(), limit, elements_max, unconsumed: 0 }
+    }
+
+    /// A place for a buffer, and its length in bytes; or an error number.
+    pub(super) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(u64, u64), i32> {
+        if segments.len() > self.elements_max as usize {
+            return Err(EINVAL);
+        }
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.places.len() >= self.limit as usize => return Err(ENOMEM),
+            None => {
+                self.places.push(Receive::default());
+                self.places.len() - 1
+            }
+        };
+        let receive = &mut self.places[place];
+        receive.wr_id = wr_id;
+        receive.segments.clear();
+        receive.segments.extend_from_slice(segments);
+        receive.is_posted = true;
+        receive.is_denied = false;
+        self.unconsumed += 1;
+        let length = segments.iter().map(|segment| u64::from(segment.length)).sum();
+        Ok((place as u64, length))
+    }
+
+    /// How many the NIC hasn't used.
+    pub(super) fn unconsumed(&self) -> u32 {
+        self.unconsumed
+    }
+
+    fn at(&mut self, id: u64) -> Option<&mut Receive> {
+        usize::try_from(id).ok().and_then(|place| self.places.get_mut(place))
+    }
+
+    /// The NIC uses one: where its message goes.
+    pub(super) fn consume(&mut self, id: u64) -> &[Segment] {
+        self.unconsumed -= 1;
+        self.at(id).map_or(&[], |receive| {
+            receive.is_posted = false;
+            &receive.segments
+        })
+    }
+
+    /// Its memory couldn't be written.
+    pub(super) fn deny(&mut self, id: u64) {
+        if let Some(receive) = self.at(id) {
+            receive.is_denied = true;
+        }
+    }
+
+    /// The program has its completion: the `wr_id`, and whether its memory couldn't be written.
+    pub(super) fn take(&mut self, id: u64) -> Option<(u64, bool)> {
+        let receive = self.at(id).filter(|receive| !receive.is_posted)?;
+        let taken = (receive.wr_id, receive.is_denied);
+        self.free.extend(usize::try_from(id));
+        Some(taken)
+    }
+}

@@ -1,0 +1,323 @@
+//! What stands in the table, or in a preloaded library, where libibverbs' exported functions are called.
+//!
+//! Each has the page of its name as its contract, and passes on what isn't about emulated objects.
+
+use std::ffi::c_void;
+
+use libc::{EBUSY, EOPNOTSUPP};
+use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
+
+use crate::pairs;
+use crate::regions::Region;
+use crate::registry;
+use crate::settings::Settings;
+
+/// The library below. Whoever calls this has got an object from it, or a table that was made from it.
+fn below() -> &'static Verbs {
+    match Verbs::get() {
+        Ok(verbs) => verbs,
+        Err(error) => {
+            eprintln!("tagmatch-emu: {error}");
+            std::process::abort()
+        }
+    }
+}
+
+/// Emulates what was opened, as the environment says; what can't be is left as it is, with a word on
+/// standard error.
+///
+/// # Safety
+/// Null, or a context that was just opened.
+unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
+    if context.is_null() {
+        return context;
+    }
+    let enabled = Settings::from_environment()
+        .map_err(crate::EnableError::from)
+        // SAFETY: just opened.
+        .and_then(|settings| unsafe { crate::enable(context, settings) });
+    if let Err(error) = enabled {
+        eprintln!("tagmatch-emu: no tag matching on this device: {error}");
+    }
+    context
+}
+
+/// # Safety
+/// As `ibv_open_device(3)` says.
+pub unsafe extern "C" fn ibv_open_device(device: *mut sys::ibv_device) -> *mut ibv_context {
+    // SAFETY: handed on.
+    unsafe { opened((below().ibv_open_device)(device)) }
+}
+
+/// # Safety
+/// As `ibv_import_device(3)` says.
+pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
+    // SAFETY: handed on.
+    unsafe {
+        match below().ibv_import_device {
+            Some(import) => opened(import(cmd_fd)),
+            None => crate::inline::failed(EOPNOTSUPP),
+        }
+    }
+}
+
+/// # Safety
+/// As `ibv_close_device(3)` says.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
+    crate::forget(context);
+    // SAFETY: handed on.
+    unsafe { (below().ibv_close_device)(context) }
+}
+
+/// # Safety
+/// As `ibv_create_qp(3)` says.
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut sys::ibv_pd,
+    attr: *mut sys::ibv_qp_init_attr,
+) -> *mut sys::ibv_qp {
+    // SAFETY: handed on.
+    unsafe {
+        let make = || (below().ibv_create_qp)(pd, attr);
+        match registry::device((*pd).context) {
+            Some(device) => pairs::create(&device, attr, make),
+            None => make(),
+        }
+    }
+}
+
+/// # Safety
+/// As `ibv_modify_qp(3)` says.
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut sys::ibv_qp,
+    attr: *mut sys::ibv_qp_attr,
+    mask: i32,
+) -> i32 {
+    // SAFETY: handed on.
+    unsafe {
+        match registry::queue_pair(qp) {
+            Some(pair) => pairs::modify(&pair, qp, attr, mask),
+            None => (below().ibv_modify_qp)(qp, attr, mask),
+        }
+    }
+}
+
+/// # Safety
+/// As `ibv_destroy_qp(3)` says.
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
+    // SAFETY: handed on.
+    unsafe {
+        match registry::queue_pair(qp) {
+            Some(pair) => pairs::destroy(&pair, qp),
+            None => (below().ibv_destroy_qp)(qp),
+        }
+    }
+}
+
+/// # Safety
+/// As `ibv_destroy_cq(3)` says.
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
+    let registered = registry::completions(cq);
+    if registered.is_some_and(|completions| completions.is_used()) {
+        return EBUSY;
+    }
+    // Before it is gone, as its address may name another one right after.
+    let registered = registry::write().completions.remove(&cq.addr());
+    // SAFETY: handed on.
+    let answer = unsafe { (below().ibv_destroy_cq)(cq) };
+    if answer != 0 {
+        registry::write().completions.extend(registered.map(|queue| (cq.addr(), queue)));
+    }
+    answer
+}
+
+/// # Safety
+/// As `ibv_destroy_srq(3)` says.
+pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
+    // Before it is gone, as its address may name another one right after.
+    let Some(queue) = registry::write().tag_queues.remove(&srq.addr()) else {
+        // SAFETY: handed on.
+        return unsafe { (below().ibv_destroy_srq)(srq) };
+    };
+    match queue.destroy() {
+        Ok(()) => {
+            queue.completions.detach(&queue);
+            0
+        }
+        Err(errno) => {
+            registry::write().tag_queues.insert(srq.addr(), queue);
+            errno
+        }
+    }
+}
+
+/// The NIC has no use for a limit of its ordinary buffers, and they can't become more.
+///
+/// # Safety
+/// As `ibv_modify_srq(3)` says.
+pub unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut sys::ibv_srq,
+    attr: *mut sys::ibv_srq_attr,
+    mask: i32,
+) -> i32 {
+    if registry::tag_queue(srq).is_some() {
+        return EOPNOTSUPP;
+    }
+    // SAFETY: handed on.
+    unsafe { (below().ibv_modify_srq)(srq, attr, mask) }
+}
+
+/// # Safety
+/// As `ibv_query_srq(3)` says.
+pub unsafe extern "C" fn ibv_query_srq(
+    srq: *mut sys::ibv_srq,
+    attr: *mut sys::ibv_srq_attr,
+) -> i32 {
+    // SAFETY: there is room for it; handed on.
+    unsafe {
+        match registry::tag_queue(srq) {
+            Some(queue) => {
+                attr.write(queue.attr);
+                0
+            }
+            None => (below().ibv_query_srq)(srq, attr),
+        }
+    }
+}
+
+/// Keeps in mind what was registered.
+///
+/// # Safety
+/// Null, or a registration that was just made or changed.
+unsafe fn registered(mr: *mut sys::ibv_mr, start: u64, access: u32) -> *mut sys::ibv_mr {
+    // SAFETY: as the caller says.
+    let Some(made) = (unsafe { mr.as_ref() }) else { return mr };
+    if let Some(device) = registry::device(made.context) {
+        let region = Region {
+            start,
+            address: made.addr.expose_provenance(),
+            length: made.length,
+            domain: made.pd.addr(),
+            is_writable: access & sys::IBV_ACCESS_LOCAL_WRITE != 0,
+        };
+        device.regions.insert(made.lkey, region);
+    }
+    mr
+}
+
+/// # Safety
+/// As `ibv_reg_mr(3)` says.
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut sys::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: i32,
+) -> *mut sys::ibv_mr {
+    // SAFETY: handed on.
+    unsafe {
+        let mr = (below().ibv_reg_mr)(pd, addr, length, access);
+        registered(mr, addr.addr() as u64, access.cast_unsigned())
+    }
+}
+
+/// # Safety
+/// As `ibv_reg_mr_iova(3)` says.
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut sys::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: i32,
+) -> *mut sys::ibv_mr {
+    let Some(register) = below().ibv_reg_mr_iova else {
+        return crate::inline::failed(EOPNOTSUPP);
+    };
+    // SAFETY: handed on.
+    unsafe { registered(register(pd, addr, length, iova, access), iova, access.cast_unsigned()) }
+}
+
+/// What `ibv_reg_mr` and `ibv_reg_mr_iova` of the header come to.
+///
+/// # Safety
+/// As `ibv_reg_mr_iova(3)` says.
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut sys::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> *mut sys::ibv_mr {
+    let Some(register) = below().ibv_reg_mr_iova2 else {
+        return crate::inline::failed(EOPNOTSUPP);
+    };
+    // SAFETY: handed on.
+    unsafe { registered(register(pd, addr, length, iova, access), iova, access) }
+}
+
+/// # Safety
+/// As `ibv_rereg_mr(3)` says.
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut sys::ibv_mr,
+    flags: i32,
+    pd: *mut sys::ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: i32,
+) -> i32 {
+    let Some(change) = below().ibv_rereg_mr else { return EOPNOTSUPP };
+    // SAFETY: the registration is alive; handed on.
+    unsafe {
+        let device = registry::device((*mr).context);
+        let before = device.as_ref().and_then(|device| device.regions.remove((*mr).lkey));
+        let answer = change(mr, flags, pd, addr, length, access);
+        let Some((device, region)) = device.zip(before) else { return answer };
+        if answer == 0 {
+            let is_moved = flags & sys::IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+            let is_changed = flags & sys::IBV_REREG_MR_CHANGE_ACCESS != 0;
+            let was_writable = u32::from(region.is_writable) * sys::IBV_ACCESS_LOCAL_WRITE;
+            let start = if is_moved { (*mr).addr.addr() as u64 } else { region.start };
+            let access = if is_changed { access.cast_unsigned() } else { was_writable };
+            registered(mr, start, access);
+        } else {
+            device.regions.insert((*mr).lkey, region);
+        }
+        answer
+    }
+}
+
+/// # Safety
+/// As `ibv_dereg_mr(3)` says.
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
+    // SAFETY: the registration is alive; handed on.
+    unsafe {
+        let (lkey, device) = ((*mr).lkey, registry::device((*mr).context));
+        // Before it is gone, as its key may name another one right after.
+        let before = device.as_ref().and_then(|device| device.regions.remove(lkey));
+        let answer = (below().ibv_dereg_mr)(mr);
+        if let Some((device, region)) = device.zip(before).filter(|_| answer != 0) {
+            device.regions.insert(lkey, region);
+        }
+        answer
+    }
+}
+
+/// The library's table, with these functions in it.
+pub(crate) fn table(below: &Verbs) -> Verbs {
+    let has_import = below.ibv_import_device.is_some();
+    let mut table = below.clone();
+    table.ibv_open_device = ibv_open_device;
+    table.ibv_close_device = ibv_close_device;
+    table.ibv_create_qp = ibv_create_qp;
+    table.ibv_modify_qp = ibv_modify_qp;
+    table.ibv_destroy_qp = ibv_destroy_qp;
+    table.ibv_destroy_cq = ibv_destroy_cq;
+    table.ibv_destroy_srq = ibv_destroy_srq;
+    table.ibv_modify_srq = ibv_modify_srq;
+    table.ibv_query_srq = ibv_query_srq;
+    table.ibv_reg_mr = ibv_reg_mr;
+    table.ibv_dereg_mr = ibv_dereg_mr;
+    table.ibv_import_device = has_import.then_some(ibv_import_device);
+    table.ibv_rereg_mr = below.ibv_rereg_mr.and(Some(ibv_rereg_mr));
+    table.ibv_reg_mr_iova = below.ibv_reg_mr_iova.and(Some(ibv_reg_mr_iova));
+    table.ibv_reg_mr_iova2 = below.ibv_reg_mr_iova2.and(Some(ibv_reg_mr_iova2));
+    table
+}

@@ -1,0 +1,106 @@
+//! The engine's own thread: it does what hardware would, while the program does not poll.
+//!
+//! A program that polls is left alone, but for a look at its count of polls once a tick. While it
+//! doesn't, the thread sleeps until the device has something.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::tag_queue::TagQueue;
+
+/// Milliseconds between looks at whether the program polls.
+const TICK_MS: i32 = 1;
+
+/// The running thread; dropping this ends it.
+pub(crate) struct Helper {
+    stop: i32,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Helper {
+    pub(crate) fn start(queue: &Arc<TagQueue>) -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let stop = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if stop < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let weak = Arc::downgrade(queue);
+        let run = move || {
+            while let Some(queue) = weak.upgrade() {
+                if !turn(&queue, stop) {
+                    return;
+                }
+            }
+        };
+        let thread =
+            without_signals(|| std::thread::Builder::new().name("tagmatch-emu".into()).spawn(run));
+        match thread {
+            Ok(thread) => Ok(Helper { stop, thread: Some(thread) }),
+            Err(error) => {
+                // SAFETY: opened above.
+                unsafe { libc::close(stop) };
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let one = 1u64;
+        // SAFETY: the descriptor is open; eight bytes are written to it.
+        unsafe { libc::write(self.stop, (&raw const one).cast(), size_of::<u64>()) };
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // SAFETY: opened by `start`; nobody waits for it any more.
+        unsafe { libc::close(self.stop) };
+    }
+}
+
+/// Lets a thread begin that no signal of the program goes to.
+fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
+    // SAFETY: sets of signals of our own; the mask is put back.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let begun = begin();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        begun
+    }
+}
+
+/// Waits for the end, for the device, or for a time; `false` at the end.
+fn wait(stop: i32, device: Option<i32>, timeout_ms: i32) -> bool {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut fds = [entry(stop), entry(device.unwrap_or(-1))];
+    // SAFETY: two entries, of which a negative descriptor is ignored.
+    unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) };
+    fds[0].revents == 0
+}
+
+/// One look; `false` at the end.
+fn turn(queue: &TagQueue, stop: i32) -> bool {
+    let before = queue.polls();
+    if !wait(stop, None, TICK_MS) {
+        return false;
+    }
+    while queue.polls() == before {
+        queue.cq.take_events();
+        if !queue.arm() {
+            return wait(stop, None, -1);
+        }
+        let is_waiting = {
+            let mut engine = queue.engine();
+            engine.progress();
+            engine.has_work() && !engine.is_ready()
+        };
+        let timeout_ms = if is_waiting { TICK_MS } else { -1 };
+        if !wait(stop, Some(queue.cq.fd()), timeout_ms) {
+            return false;
+        }
+    }
+    true
+}

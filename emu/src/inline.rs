@@ -1,0 +1,223 @@
+//! What stands in an emulated context where the header's inline functions call through it.
+
+use std::mem::offset_of;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use libc::{EINVAL, ENOMEM, EOPNOTSUPP};
+use tagmatch_hw::model::{Handle, Operation, OperationKind};
+use tagmatch_rdma_core_sys::{self as sys, ibv_context};
+
+use crate::completions::{Completions, FLAGS};
+use crate::engine::Segment;
+use crate::pairs;
+use crate::registry;
+use crate::tag_queue::TagQueue;
+
+/// Null, with an error number in `errno`.
+pub(crate) fn failed<T>(errno: i32) -> *mut T {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    null_mut()
+}
+
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const sys::ibv_query_device_ex_input,
+    attr: *mut sys::ibv_device_attr_ex,
+    attr_size: usize,
+) -> i32 {
+    let Some(device) = registry::device(context) else { return EINVAL };
+    let Some(query) = device.original.query_device_ex else { return EOPNOTSUPP };
+    // SAFETY: handed on.
+    let answer = unsafe { query(context, input, attr, attr_size) };
+    let end = offset_of!(sys::ibv_device_attr_ex, tm_caps) + size_of::<sys::ibv_tm_caps>();
+    if answer == 0 && attr_size >= end {
+        // SAFETY: the attributes reach as far as this field.
+        unsafe { (*attr).tm_caps = device.tm_caps() };
+    }
+    answer
+}
+
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut sys::ibv_cq_init_attr_ex,
+) -> *mut sys::ibv_cq_ex {
+    let Some(device) = registry::device(context) else { return failed(EINVAL) };
+    // SAFETY: attributes as ibv_create_cq_ex(3) has them; they are as before when we return.
+    unsafe {
+        let flags = (*attr).wc_flags;
+        if flags & !FLAGS != 0 {
+            return failed(EOPNOTSUPP);
+        }
+        (*attr).wc_flags = flags & !sys::IBV_WC_EX_WITH_TM_INFO;
+        let cq = (device.original.create_cq_ex)(context, attr);
+        (*attr).wc_flags = flags;
+        if !cq.is_null() {
+            let completions = Arc::new(Completions::take_over(device, cq, flags));
+            registry::write().completions.insert(cq.addr(), completions);
+        }
+        cq
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut sys::ibv_srq_init_attr_ex,
+) -> *mut sys::ibv_srq {
+    let Some(device) = registry::device(context) else { return failed(EINVAL) };
+    // SAFETY: attributes as ibv_create_srq_ex(3) has them.
+    unsafe {
+        let is_typed = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_TYPE != 0;
+        if !is_typed || (*attr).srq_type != sys::IBV_SRQT_TM {
+            return match device.original.create_srq_ex {
+                Some(create) => create(context, attr),
+                None => failed(EOPNOTSUPP),
+            };
+        }
+        // A queue that isn't extended is not known here.
+        let has_cq = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_CQ != 0;
+        let completions = has_cq.then(|| registry::completions((*attr).cq)).flatten();
+        let Some(completions) = completions else { return failed(EINVAL) };
+        match TagQueue::new(device, completions.clone(), &mut *attr) {
+            Ok((queue, srq)) => {
+                completions.attach(queue.clone());
+                registry::write().tag_queues.insert(srq.addr(), queue);
+                srq
+            }
+            Err(errno) => failed(errno),
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut sys::ibv_qp_init_attr_ex,
+) -> *mut sys::ibv_qp {
+    let Some(device) = registry::device(context) else { return failed(EINVAL) };
+    let Some(create) = device.original.create_qp_ex else { return failed(EOPNOTSUPP) };
+    // SAFETY: extended attributes begin as the plain ones do.
+    unsafe { pairs::create(&device, attr.cast(), || create(context, attr)) }
+}
+
+pub(crate) unsafe extern "C" fn post_srq_ops(
+    srq: *mut sys::ibv_srq,
+    op: *mut sys::ibv_ops_wr,
+    bad_op: *mut *mut sys::ibv_ops_wr,
+) -> i32 {
+    let queue = registry::tag_queue(srq);
+    let mut engine = queue.as_ref().map(|queue| queue.engine());
+    let mut next = op;
+    // SAFETY: a list of requests, as ibv_post_srq_ops(3) has them.
+    while let Some(request) = unsafe { next.as_mut() } {
+        let posted = match (&mut engine, operation_of(request)) {
+            (Some(engine), Ok((operation, segment))) => engine.post_operation(operation, segment),
+            _ => Err(EINVAL),
+        };
+        match posted {
+            Ok(Some(handle)) => request.tm.handle = handle,
+            Ok(None) => {}
+            Err(errno) => {
+                // SAFETY: there is room for it.
+                unsafe { *bad_op = next };
+                return errno;
+            }
+        }
+        next = request.next;
+    }
+    0
+}
+
+/// What a request asks of the NIC, and the memory of an entry.
+fn operation_of(request: &sys::ibv_ops_wr) -> Result<(Operation, Segment), i32> {
+    let mut segment = Segment::default();
+    let kind = match request.opcode {
+        sys::IBV_WR_TAG_ADD => {
+            let add = &request.tm.add;
+            let elements = u32::try_from(add.num_sge).map_err(|_| EINVAL)?;
+            if elements == 1 {
+                // SAFETY: the request says that there is one.
+                segment = unsafe { segment_of(add.sg_list) };
+            }
+            OperationKind::Add {
+                recv_wr_id: add.recv_wr_id,
+                tag: add.tag,
+                mask: add.mask,
+                elements,
+                length: segment.length.into(),
+            }
+        }
+        sys::IBV_WR_TAG_DEL => OperationKind::Delete { handle: Handle(request.tm.handle) },
+        sys::IBV_WR_TAG_SYNC => OperationKind::Sync,
+        _ => return Err(EINVAL),
+    };
+    let has_count = request.flags & sys::IBV_OPS_TM_SYNC != 0;
+    let [low, high, ..] = request.tm.unexpected_cnt.to_le_bytes();
+    let operation = Operation {
+        wr_id: request.wr_id,
+        signalled: request.flags & sys::IBV_OPS_SIGNALED != 0,
+        // The NIC's count has 16 bits; mlx5 leaves out the others.
+        unexpected_count: has_count.then(|| u16::from_le_bytes([low, high])),
+        kind,
+    };
+    Ok((operation, segment))
+}
+
+/// # Safety
+/// It can be read.
+unsafe fn segment_of(sge: *const sys::ibv_sge) -> Segment {
+    // SAFETY: as the caller says.
+    let sge = unsafe { *sge };
+    Segment { address: sge.addr, length: sge.length, lkey: sge.lkey }
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut sys::ibv_srq,
+    wr: *mut sys::ibv_recv_wr,
+    bad_wr: *mut *mut sys::ibv_recv_wr,
+) -> i32 {
+    let Some(queue) = registry::tag_queue(srq) else {
+        // SAFETY: a queue of this device, which is no tag-matching one.
+        return unsafe {
+            match registry::device((*srq).context) {
+                Some(device) => (device.original.post_srq_recv)(srq, wr, bad_wr),
+                None => ENOMEM,
+            }
+        };
+    };
+    let mut engine = queue.engine();
+    let mut next = wr;
+    let mut result = 0;
+    let mut segments = Vec::new();
+    // SAFETY: a list of requests with their elements, as ibv_post_srq_recv(3) has them.
+    unsafe {
+        while let Some(request) = next.as_ref() {
+            segments.clear();
+            let elements = usize::try_from(request.num_sge).unwrap_or(usize::MAX);
+            let is_right = elements <= queue.attr.max_sge as usize;
+            if is_right {
+                segments.extend((0..elements).map(|at| segment_of(request.sg_list.add(at))));
+            }
+            let posted =
+                if is_right { engine.post_receive(request.wr_id, &segments) } else { Err(EINVAL) };
+            if let Err(errno) = posted {
+                *bad_wr = next;
+                result = errno;
+                break;
+            }
+            next = request.next;
+        }
+    }
+    engine.refill();
+    result
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) -> i32 {
+    // SAFETY: a queue of an emulated device; handed on.
+    unsafe {
+        match registry::device((*cq).context) {
+            Some(device) => (device.original.req_notify_cq)(cq, solicited_only),
+            None => EINVAL,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Queue pairs of an emulated device.
+
+use std::sync::Arc;
+
+use libc::EINVAL;
+use tagmatch_rdma_core_sys as sys;
+
+use crate::device::Device;
+use crate::engine::{PairChange, REQUESTS_PER_PAIR};
+use crate::inline::failed;
+use crate::registry::{self, QueuePair};
+
+/// Makes a queue pair with `make`, which uses the same attributes.
+///
+/// # Safety
+/// Attributes as ibv_create_qp(3) has them; `make` makes one on this device.
+pub(crate) unsafe fn create(
+    device: &Arc<Device>,
+    attr: *mut sys::ibv_qp_init_attr,
+    make: impl FnOnce() -> *mut sys::ibv_qp,
+) -> *mut sys::ibv_qp {
+    // SAFETY: as the caller says; what the program must not see changed is put back.
+    unsafe {
+        let asked = *attr;
+        let tags = registry::tag_queue(asked.srq);
+        let is_offloaded = tags.is_some() && asked.cap.max_send_wr == 0;
+        if let Some(tags) = &tags {
+            if asked.qp_type != sys::IBV_QPT_RC {
+                return failed(EINVAL);
+            }
+            (*attr).recv_cq = tags.cq.raw();
+            if is_offloaded {
+                (*attr).send_cq = tags.cq.raw();
+                (*attr).cap.max_send_wr = REQUESTS_PER_PAIR;
+                (*attr).cap.max_send_sge = 1;
+            }
+        }
+        let qp = make();
+        (*attr).send_cq = asked.send_cq;
+        (*attr).recv_cq = asked.recv_cq;
+        if is_offloaded {
+            (*attr).cap = asked.cap;
+        }
+        let Some(made) = qp.as_ref() else { return qp };
+        let number = made.qp_num;
+        if let Some(tags) = &tags {
+            let mut engine = tags.engine();
+            engine.wire_mut().pairs.insert(number, qp);
+            engine.add_pair(number, is_offloaded);
+        } else if asked.qp_type != sys::IBV_QPT_RC {
+            device.set_datagram(number, true);
+        }
+        let pair = QueuePair { device: device.clone(), number, tags };
+        registry::write().queue_pairs.insert(qp.addr(), pair);
+        qp
+    }
+}
+
+/// `ibv_modify_qp(3)` of a queue pair that is emulated.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn modify(
+    pair: &QueuePair,
+    qp: *mut sys::ibv_qp,
+    attr: *mut sys::ibv_qp_attr,
+    mask: i32,
+) -> i32 {
+    // SAFETY: handed on; fields that the mask names are set.
+    unsafe {
+        let answer = (pair.device.verbs.ibv_modify_qp)(qp, attr, mask);
+        let Some(tags) = pair.tags.as_ref().filter(|_| answer == 0) else { return answer };
+        let has = |bit: sys::ibv_qp_attr_mask| mask.cast_unsigned() & bit != 0;
+        let attr = &*attr;
+        let change = PairChange {
+            state: has(sys::IBV_QP_STATE).then_some(attr.qp_state),
+            mtu: has(sys::IBV_QP_PATH_MTU).then(|| 128 << attr.path_mtu.clamp(1, 5)),
+            reads_max: has(sys::IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic),
+        };
+        tags.engine().change_pair(pair.number, change);
+        answer
+    }
+}
+
+/// `ibv_destroy_qp(3)` of a queue pair that is emulated.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn destroy(pair: &QueuePair, qp: *mut sys::ibv_qp) -> i32 {
+    let destroy = pair.device.verbs.ibv_destroy_qp;
+    let mut engine = pair.tags.as_ref().map(|tags| tags.engine());
+    if let Some(engine) = &mut engine {
+        engine.progress();
+    }
+    // Before it is gone, as its address may name another one right after.
+    let registered = registry::write().queue_pairs.remove(&qp.addr());
+    // SAFETY: handed on.
+    let answer = unsafe { destroy(qp) };
+    if answer != 0 {
+        registry::write().queue_pairs.extend(registered.map(|pair| (qp.addr(), pair)));
+    } else if let Some(engine) = &mut engine {
+        engine.wire_mut().pairs.remove(&pair.number);
+        engine.remove_pair(pair.number);
+    } else {
+        pair.device.set_datagram(pair.number, false);
+    }
+    answer
+}

@@ -1,0 +1,141 @@
+//! The memory that the program has registered, and copies into it.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use crate::engine::{Denied, Segment};
+
+/// A registered region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// The address by which work requests name its start.
+    pub(crate) start: u64,
+    /// The address in this process.
+    pub(crate) address: usize,
+    pub(crate) length: usize,
+    /// Its protection domain.
+    pub(crate) domain: usize,
+    /// Local writes are allowed.
+    pub(crate) is_writable: bool,
+}
+
+impl Region {
+    /// Where a segment is in this process, if all of it is in this region and may be written.
+    fn find(&self, segment: &Segment, domain: usize) -> Option<usize> {
+        let offset = usize::try_from(segment.address.checked_sub(self.start)?).ok()?;
+        let end = offset.checked_add(segment.length as usize)?;
+        let is_allowed = self.is_writable && self.domain == domain && end <= self.length;
+        is_allowed.then(|| self.address.wrapping_add(offset))
+    }
+}
+
+/// All regions of a device, by `lkey`.
+#[derive(Debug, Default)]
+pub(crate) struct Regions(RwLock<BTreeMap<u32, Region>>);
+
+impl Regions {
+    /// Memory was registered.
+    pub(crate) fn insert(&self, lkey: u32, region: Region) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, region);
+    }
+
+    /// Memory is not to be written any more, which takes as long as a copy into it may.
+    pub(crate) fn remove(&self, lkey: u32) -> Option<Region> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
+    }
+
+    /// Copies bytes into segments, which are as long in all, or longer. Nothing is written unless all
+    /// that would be may be.
+    ///
+    /// # Safety
+    /// Every region is memory that stays mapped, and that Rust knows nothing of, while it is here.
+    pub(crate) unsafe fn scatter(
+        &self,
+        domain: usize,
+        to: &[Segment],
+        bytes: &[u8],
+    ) -> Result<(), Denied> {
+        let regions = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let find = |segment: &Segment| {
+            regions.get(&segment.lkey).and_then(|region| region.find(segment, domain)).ok_or(Denied)
+        };
+        let used = used_parts(to, bytes.len());
+        for (segment, _) in used.clone() {
+            find(segment)?;
+        }
+        for (segment, part) in used {
+            let address = find(segment)?;
+            let part = &bytes[part];
+            // SAFETY: within a region, which nobody takes away while we hold the lock. Others may write
+            // there as well, as they may while a device does; what they see then is theirs to mind.
+            unsafe {
+                let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
+                std::ptr::copy(part.as_ptr(), target, part.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Segments that so many bytes touch, each with the part that goes there.
+fn used_parts(
+    to: &[Segment],
+    total: usize,
+) -> impl Iterator<Item = (&Segment, std::ops::Range<usize>)> + Clone {
+    to.iter().scan(0, move |at, segment| {
+        let start = *at;
+        *at = total.min(start + segment.length as usize);
+        (start < total).then_some((segment, start..*at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> (Regions, Vec<u8>) {
+        let mut bytes = vec![0; 64];
+        let regions = Regions::default();
+        let address = bytes.as_mut_ptr().expose_provenance();
+        let region = Region { start: 0x1000, address, length: 64, domain: 7, is_writable: true };
+        regions.insert(1, region);
+        regions.insert(2, Region { is_writable: false, ..region });
+        (regions, bytes)
+    }
+
+    fn segment(address: u64, length: u32, lkey: u32) -> Segment {
+        Segment { address, length, lkey }
+    }
+
+    #[test]
+    fn bytes_go_where_segments_say() {
+        let (regions, bytes) = memory();
+        let to = [segment(0x1000, 2, 1), segment(0x1020, 8, 1), segment(0, 100, 9)];
+        // SAFETY: the region is `bytes`, which lives.
+        unsafe { regions.scatter(7, &to, b"abcdef") }.unwrap();
+        assert_eq!((&bytes[..3], &bytes[32..37]), (&b"ab\0"[..], &b"cdef\0"[..]));
+    }
+
+    #[test]
+    fn nothing_is_written_outside_of_what_is_registered() {
+        let (regions, bytes) = memory();
+        for wrong in [
+            segment(0x0fff, 8, 1),
+            segment(0x1039, 8, 1),
+            segment(u64::MAX - 2, 8, 1),
+            segment(0x1000, 8, 2),
+            segment(0x1000, 8, 3),
+        ] {
+            let to = [segment(0x1000, 4, 1), wrong];
+            // SAFETY: as above.
+            assert_eq!(unsafe { regions.scatter(7, &to, b"abcdef") }, Err(Denied), "{wrong:?}");
+        }
+        let to = [segment(0x1000, 8, 1)];
+        // SAFETY: as above.
+        assert_eq!(unsafe { regions.scatter(8, &to, b"abcdef") }, Err(Denied));
+        assert_eq!(regions.remove(1).map(|region| region.domain), Some(7));
+        // SAFETY: as above.
+        assert_eq!(unsafe { regions.scatter(7, &to, b"abcdef") }, Err(Denied));
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+}

@@ -1,0 +1,129 @@
+//! What can be set.
+
+use tagmatch_hw::model::{Knobs, ModelConfig};
+
+/// The environment variable for [`Settings::message_max`].
+pub const MESSAGE_MAX_VARIABLE: &str = "TAGMATCH_EMU_MESSAGE_MAX";
+
+/// How devices are emulated. The default is what a ConnectX-6 announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Entries that a list may have (`max_num_tags`), 1 to 65,535.
+    pub tags: u32,
+    /// Operations that may be outstanding (`max_ops`), 1 to 65,536.
+    pub operations: u32,
+    /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB. A
+    /// longer one ends its queue pair, which hardware would not do.
+    pub message_max: u32,
+    /// Bytes of memory into which messages of one queue arrive, before they are copied to where they
+    /// belong. With room for fewer messages than the program has posted buffers, more senders at once
+    /// than that are told to wait.
+    pub memory_max: u64,
+    /// How the NIC behaves where it may choose. `packet_bytes` follows from the queue pairs' paths.
+    pub knobs: Knobs,
+    /// Where its choices come from.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            tags: 127,
+            operations: 32768,
+            message_max: 1 << 16,
+            memory_max: 1 << 24,
+            knobs: Knobs::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// A setting that is out of its range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} is {value}; it must be {range}")]
+pub struct BadSetting {
+    /// Which.
+    pub setting: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be.
+    pub range: &'static str,
+}
+
+impl Settings {
+    /// The default, changed by the environment's [`MESSAGE_MAX_VARIABLE`].
+    ///
+    /// # Errors
+    /// It isn't a number, or out of its range.
+    pub fn from_environment() -> Result<Self, BadSetting> {
+        let mut settings = Settings::default();
+        if let Some(value) = std::env::var_os(MESSAGE_MAX_VARIABLE) {
+            let value = value.to_string_lossy().into_owned();
+            settings.message_max = value.trim().parse().map_err(|_| BadSetting {
+                setting: MESSAGE_MAX_VARIABLE,
+                value,
+                range: "a number of bytes, 64 to 1073741824",
+            })?;
+        }
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Checks all ranges.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), BadSetting> {
+        let bad = |setting, value: u64, range| {
+            Err(BadSetting { setting, value: value.to_string(), range })
+        };
+        if !(1..=65535).contains(&self.tags) {
+            return bad("tags", self.tags.into(), "1 to 65535");
+        }
+        if !(1..=65536).contains(&self.operations) {
+            return bad("operations", self.operations.into(), "1 to 65536");
+        }
+        if !(64..=1 << 30).contains(&self.message_max) {
+            return bad("message_max", self.message_max.into(), "64 to 1073741824");
+        }
+        if self.memory_max < self.message_max.into() {
+            return bad("memory_max", self.memory_max, "message_max or more");
+        }
+        self.model(self.tags, self.operations).check().map_err(|error| BadSetting {
+            setting: "knobs",
+            value: error.to_string(),
+            range: "as there",
+        })
+    }
+
+    /// Settings of a NIC with so many slots and operations.
+    pub(crate) fn model(&self, slots: u32, operations: u32) -> ModelConfig {
+        let knobs = self.knobs.clone();
+        let buffers = knobs.floor.max(1);
+        ModelConfig { slots, operations, buffers, seed: self.seed, knobs }
+    }
+
+    /// Messages that can arrive at a queue before it is looked at.
+    pub(crate) fn bounces(&self) -> u32 {
+        u32::try_from(self.memory_max / u64::from(self.message_max)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        let wrong = |settings: Settings| settings.check().unwrap_err().setting;
+        let good = Settings::default;
+        assert_eq!(good().check(), Ok(()));
+        assert_eq!(wrong(Settings { tags: 0, ..good() }), "tags");
+        assert_eq!(wrong(Settings { tags: 65536, ..good() }), "tags");
+        assert_eq!(wrong(Settings { operations: 65537, ..good() }), "operations");
+        assert_eq!(wrong(Settings { message_max: 63, ..good() }), "message_max");
+        assert_eq!(wrong(Settings { memory_max: 100, ..good() }), "memory_max");
+        let knobs = Knobs { sync_limit: 0, ..Knobs::default() };
+        assert_eq!(wrong(Settings { knobs, ..good() }), "knobs");
+    }
+}

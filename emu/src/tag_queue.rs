@@ -1,0 +1,170 @@
+//! A tag-matching shared receive queue, as the program's calls reach it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libc::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP};
+use tagmatch_hw::model::{Fault, Nic};
+use tagmatch_rdma_core_sys as sys;
+
+use crate::completions::Completions;
+use crate::device::Device;
+use crate::engine::{Engine, Record, Sizes};
+use crate::helper::Helper;
+use crate::hidden::{Bounce, HiddenCq};
+use crate::link::Link;
+
+/// READs and FINs of one queue that the device has at once.
+const REQUESTS: u32 = 256;
+
+/// A tag-matching shared receive queue.
+pub(crate) struct TagQueue {
+    pub(crate) device: Arc<Device>,
+    pub(crate) completions: Arc<Completions>,
+    pub(crate) cq: Arc<HiddenCq>,
+    /// What the program asked for.
+    pub(crate) attr: sys::ibv_srq_attr,
+    engine: Mutex<Engine<Link>>,
+    helper: Mutex<Option<Helper>>,
+    /// How often the program has polled.
+    polls: AtomicU64,
+}
+
+impl TagQueue {
+    /// Makes one; or an error number.
+    ///
+    /// # Safety
+    /// Attributes are those of `ibv_create_srq_ex(3)`; `completions` is of their queue.
+    pub(crate) unsafe fn new(
+        device: Arc<Device>,
+        completions: Arc<Completions>,
+        attr: &mut sys::ibv_srq_init_attr_ex,
+    ) -> Result<(Arc<Self>, *mut sys::ibv_srq), i32> {
+        check(&device, attr)?;
+        let verbs = device.verbs;
+        let bounces = device.settings.bounces().min(attr.attr.max_wr);
+        let entries = i32::try_from(bounces + REQUESTS).map_err(|_| ENOMEM)?;
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(ENOMEM);
+        // SAFETY: the context is open and the domain alive: the program must keep both.
+        let cq = unsafe { HiddenCq::new(verbs, device.context, entries) }.map_err(errno)?;
+        let size = (bounces, device.settings.message_max);
+        // SAFETY: as above.
+        let bounce = unsafe { Bounce::new(verbs, attr.pd, size, REQUESTS) }.map_err(errno)?;
+        let config = device.settings.model(attr.tm_cap.max_num_tags, attr.tm_cap.max_ops);
+        let nic = Nic::new(&config).map_err(|_| EINVAL)?;
+        let mut plain = sys::ibv_srq_init_attr {
+            srq_context: attr.srq_context,
+            attr: sys::ibv_srq_attr { max_wr: bounces, max_sge: 1, srq_limit: 0 },
+        };
+        // SAFETY: as above.
+        let srq = unsafe { (verbs.ibv_create_srq)(attr.pd, &raw mut plain) };
+        let srq = crate::hidden::made(srq).map_err(errno)?.as_ptr();
+        let sizes = Sizes {
+            slots: attr.tm_cap.max_num_tags,
+            receives: attr.attr.max_wr,
+            elements: attr.attr.max_sge,
+            bounces,
+            requests: REQUESTS,
+            read_max: device.message_max,
+        };
+        let cq = Arc::new(cq);
+        let link = Link::new(device.clone(), cq.clone(), bounce, (srq, attr.pd));
+        let queue = Arc::new(TagQueue {
+            device,
+            completions,
+            cq,
+            attr: attr.attr,
+            engine: Mutex::new(Engine::new(nic, link, sizes)),
+            helper: Mutex::new(None),
+            polls: AtomicU64::new(0),
+        });
+        match Helper::start(&queue) {
+            Ok(helper) => *queue.helper() = Some(helper),
+            Err(error) => {
+                // SAFETY: just made, and used by nobody.
+                unsafe { (verbs.ibv_destroy_srq)(srq) };
+                return Err(errno(error));
+            }
+        }
+        Ok((queue, srq))
+    }
+
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine<Link>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn helper(&self) -> MutexGuard<'_, Option<Helper>> {
+        self.helper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next completion for the program, which asks.
+    pub(crate) fn poll(&self) -> Option<Record> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        let mut engine = self.engine();
+        if !engine.is_ready() {
+            engine.progress();
+        }
+        engine.next_completion()
+    }
+
+    /// How often the program has polled.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Asks the device for an event at the next thing that it has for us.
+    pub(crate) fn arm(&self) -> bool {
+        // SAFETY: the queue is alive.
+        unsafe { (self.device.original.req_notify_cq)(self.cq.raw(), 0) == 0 }
+    }
+
+    /// Rules that the program has broken.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.engine().faults().to_vec()
+    }
+
+    /// Destroys the device's queue; or gives an error number, and all is as it was.
+    pub(crate) fn destroy(&self) -> Result<(), i32> {
+        let mut engine = self.engine();
+        if engine.has_pairs() {
+            return Err(EBUSY);
+        }
+        let srq = engine.wire_mut().srq;
+        // SAFETY: the queue is alive, and not used by anybody who doesn't hold the engine.
+        let answer = unsafe { (self.device.verbs.ibv_destroy_srq)(srq) };
+        if answer != 0 {
+            return Err(answer);
+        }
+        engine.close();
+        drop(engine);
+        self.stop();
+        Ok(())
+    }
+
+    /// Ends the helper.
+    pub(crate) fn stop(&self) {
+        let helper = self.helper().take();
+        drop(helper);
+    }
+}
+
+/// What `ibv_create_srq_ex(3)` and mlx5 ask of attributes.
+fn check(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Result<(), i32> {
+    let wanted = sys::IBV_SRQ_INIT_ATTR_TYPE
+        | sys::IBV_SRQ_INIT_ATTR_PD
+        | sys::IBV_SRQ_INIT_ATTR_CQ
+        | sys::IBV_SRQ_INIT_ATTR_TM;
+    if attr.comp_mask & !(wanted | sys::IBV_SRQ_INIT_ATTR_XRCD) != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let tags = 1..=device.settings.tags;
+    let operations = 1..=device.settings.operations;
+    let elements = 1..=device.srq_elements_max;
+    let is_right = attr.comp_mask == wanted
+        && !attr.pd.is_null()
+        && tags.contains(&attr.tm_cap.max_num_tags)
+        && operations.contains(&attr.tm_cap.max_ops)
+        && elements.contains(&attr.attr.max_sge)
+        && attr.attr.max_wr > 0;
+    if is_right { Ok(()) } else { Err(EINVAL) }
+}
