@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use libc::{EINVAL, ENOENT};
 use tagmatch_rdma_core_sys::{self as sys, ibv_cq_ex, ibv_wc_tm_info};
 
+use crate::bell::Bell;
 use crate::device::Device;
 use crate::engine::Record;
 use crate::registry;
@@ -20,6 +21,8 @@ pub(crate) struct Completions {
     pub(crate) device: Arc<Device>,
     raw: *mut ibv_cq_ex,
     tag_queues: RwLock<Vec<Arc<TagQueue>>>,
+    /// The program has asked for an event.
+    is_armed: AtomicBool,
     /// Somebody is polling: from a `start_poll` that found something to its `end_poll`.
     is_polled: AtomicBool,
     place: UnsafeCell<Place>,
@@ -55,13 +58,14 @@ impl Completions {
             cq.read_opcode = Some(read_opcode);
             cq.read_vendor_err = Some(read_vendor_err);
             cq.read_wc_flags = Some(read_wc_flags);
-            cq.read_byte_len = Some(read_byte_len);
-            cq.read_imm_data = Some(read_imm_data);
-            cq.read_qp_num = Some(read_qp_num);
-            cq.read_src_qp = Some(read_src_qp);
-            cq.read_slid = Some(read_slid);
-            cq.read_sl = Some(read_sl);
-            cq.read_dlid_path_bits = Some(read_dlid_path_bits);
+            // Null where the program hasn't asked for it.
+            cq.read_byte_len = cq.read_byte_len.and(Some(read_byte_len));
+            cq.read_imm_data = cq.read_imm_data.and(Some(read_imm_data));
+            cq.read_qp_num = cq.read_qp_num.and(Some(read_qp_num));
+            cq.read_src_qp = cq.read_src_qp.and(Some(read_src_qp));
+            cq.read_slid = cq.read_slid.and(Some(read_slid));
+            cq.read_sl = cq.read_sl.and(Some(read_sl));
+            cq.read_dlid_path_bits = cq.read_dlid_path_bits.and(Some(read_dlid_path_bits));
             if flags & sys::IBV_WC_EX_WITH_TM_INFO != 0 {
                 cq.read_tm_info = Some(read_tm_info);
             }
@@ -71,6 +75,7 @@ impl Completions {
             device,
             raw,
             tag_queues: RwLock::default(),
+            is_armed: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
             place: UnsafeCell::new(Place { current, is_devices_turn: false }),
         }
@@ -88,6 +93,27 @@ impl Completions {
     /// Whether tag-matching queues report here.
     pub(crate) fn is_used(&self) -> bool {
         !self.tag_queues.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Asks for an event at the next completion, of the device or of a tag-matching queue; gives an error
+    /// number or 0.
+    pub(crate) fn arm(&self, solicited_only: i32) -> i32 {
+        let queues = self.tag_queues.read().unwrap_or_else(PoisonError::into_inner);
+        self.is_armed.store(!queues.is_empty(), Ordering::SeqCst);
+        // The bell is no solicited message: a program that waits for those alone gets more events.
+        let solicited_only = if queues.is_empty() { solicited_only } else { 0 };
+        // SAFETY: the queue is alive.
+        let answer =
+            unsafe { (self.device.original.req_notify_cq)(self.raw.cast(), solicited_only) };
+        for queue in queues.iter() {
+            queue.arm();
+        }
+        answer
+    }
+
+    /// Whether the program is to be told of a completion; once.
+    pub(crate) fn take_armed(&self) -> bool {
+        self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::SeqCst)
     }
 
     fn lock(&self) {
@@ -133,10 +159,14 @@ impl Completions {
 
     fn of_device(&self) -> Option<Record> {
         let mut wc = sys::ibv_wc::zeroed();
-        // SAFETY: the queue is alive, and there is room for one.
-        let count = unsafe { sys::ibv_poll_cq(self.raw.cast(), 1, &raw mut wc) };
-        if count != 1 {
-            return None;
+        loop {
+            // SAFETY: the queue is alive, and there is room for one.
+            if unsafe { sys::ibv_poll_cq(self.raw.cast(), 1, &raw mut wc) } != 1 {
+                return None;
+            }
+            if !Bell::is_its(&wc) {
+                break;
+            }
         }
         // rxe says so of connected queue pairs as well, which no hardware does.
         if wc.wc_flags & sys::IBV_WC_GRH != 0 && !self.device.is_datagram(wc.qp_num) {
@@ -151,41 +181,39 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut sys::ibv_poll_cq_
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
         return EINVAL;
     }
-    let Some(queue) = registry::completions(cq) else { return EINVAL };
-    queue.lock();
-    // SAFETY: locked.
-    if unsafe { queue.advance() } {
-        return 0;
-    }
-    queue.unlock();
-    ENOENT
+    let start = |queue: &Completions| {
+        queue.lock();
+        // SAFETY: locked.
+        if unsafe { queue.advance() } {
+            return 0;
+        }
+        queue.unlock();
+        ENOENT
+    };
+    registry::with_completions(cq, start).unwrap_or(EINVAL)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> i32 {
-    let Some(queue) = registry::completions(cq) else { return EINVAL };
     // SAFETY: locked by `start_poll`, which comes before.
-    if unsafe { queue.advance() } { 0 } else { ENOENT }
+    let next = |queue: &Completions| if unsafe { queue.advance() } { 0 } else { ENOENT };
+    registry::with_completions(cq, next).unwrap_or(EINVAL)
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    if let Some(queue) = registry::completions(cq) {
-        queue.unlock();
-    }
+    let _ = registry::with_completions(cq, Completions::unlock);
 }
 
-/// The completion at which polling stands.
-fn current(cq: *mut ibv_cq_ex) -> Record {
-    match registry::completions(cq) {
-        // SAFETY: locked by `start_poll`, which comes before all reading.
-        Some(queue) => unsafe { (*queue.place.get()).current },
-        None => Record::plain(sys::ibv_wc::zeroed()),
-    }
+/// Reads from the completion at which polling stands.
+fn current<T: Default>(cq: *mut ibv_cq_ex, read: impl FnOnce(&Record) -> T) -> T {
+    // SAFETY: locked by `start_poll`, which comes before all reading.
+    let read = |queue: &Completions| read(unsafe { &(*queue.place.get()).current });
+    registry::with_completions(cq, read).unwrap_or_default()
 }
 
 macro_rules! readers {
     ($($name:ident -> $type:ty: $field:ident;)*) => {$(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            current(cq).wc.$field.into()
+            current(cq, |record| record.wc.$field.into())
         }
     )*};
 }
@@ -204,6 +232,7 @@ readers! {
 }
 
 unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    let (tag, priv_) = current(cq, |record| (record.tm_info.tag, record.tm_info.priv_));
     // SAFETY: there is room for it.
-    unsafe { info.write(current(cq).tm_info) };
+    unsafe { info.write(ibv_wc_tm_info { tag, priv_ }) };
 }

@@ -133,6 +133,7 @@ impl Device {
                 (*whole).create_qp_ex = Some(inline::create_qp_ex);
             }
             (*whole).context.ops.post_srq_recv = Some(inline::post_srq_recv);
+            (*whole).context.ops.post_send = Some(inline::post_send);
             (*whole).context.ops.req_notify_cq = Some(inline::req_notify_cq);
         }
     }

@@ -121,7 +121,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
         return EBUSY;
     }
     // Before it is gone, as its address may name another one right after.
-    let registered = registry::write().completions.remove(&cq.addr());
+    let registered = registry::take_completions(cq);
     // SAFETY: handed on.
     let answer = unsafe { (below().ibv_destroy_cq)(cq) };
     if answer != 0 {

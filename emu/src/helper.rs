@@ -73,32 +73,31 @@ fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
 }
 
 /// Waits for the end, for the device, or for a time; `false` at the end.
-fn wait(stop: i32, device: Option<i32>, timeout_ms: i32) -> bool {
+fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut fds = [entry(stop), entry(device.unwrap_or(-1))];
-    // SAFETY: two entries, of which a negative descriptor is ignored.
+    let mut fds = [entry(stop), entry(device)];
+    // SAFETY: two entries.
     unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) };
     fds[0].revents == 0
 }
 
-/// One look; `false` at the end.
+/// Goes on while the program doesn't poll; `false` at the end.
 fn turn(queue: &TagQueue, stop: i32) -> bool {
     let before = queue.polls();
-    if !wait(stop, None, TICK_MS) {
+    // The device tells us only if the program has asked for events, or we have.
+    if !wait(stop, queue.cq.fd(), TICK_MS) {
         return false;
     }
-    while queue.polls() == before {
-        queue.cq.take_events();
+    while queue.cq.take_events() || queue.polls() == before {
         if !queue.arm() {
-            return wait(stop, None, -1);
+            return wait(stop, -1, -1);
         }
-        let is_waiting = {
-            let mut engine = queue.engine();
+        let is_waiting = queue.with(|engine| {
             engine.progress();
             engine.has_work() && !engine.is_ready()
-        };
+        });
         let timeout_ms = if is_waiting { TICK_MS } else { -1 };
-        if !wait(stop, Some(queue.cq.fd()), timeout_ms) {
+        if !wait(stop, queue.cq.fd(), timeout_ms) {
             return false;
         }
     }

@@ -9,7 +9,8 @@ use tagmatch_hw::model::{Handle, Operation, OperationKind};
 use tagmatch_rdma_core_sys::{self as sys, ibv_context};
 
 use crate::completions::{Completions, FLAGS};
-use crate::engine::Segment;
+use crate::engine::{Engine, Segment};
+use crate::link::Link;
 use crate::pairs;
 use crate::registry;
 use crate::tag_queue::TagQueue;
@@ -105,27 +106,29 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     op: *mut sys::ibv_ops_wr,
     bad_op: *mut *mut sys::ibv_ops_wr,
 ) -> i32 {
-    let queue = registry::tag_queue(srq);
-    let mut engine = queue.as_ref().map(|queue| queue.engine());
-    let mut next = op;
-    // SAFETY: a list of requests, as ibv_post_srq_ops(3) has them.
-    while let Some(request) = unsafe { next.as_mut() } {
-        let posted = match (&mut engine, operation_of(request)) {
-            (Some(engine), Ok((operation, segment))) => engine.post_operation(operation, segment),
-            _ => Err(EINVAL),
-        };
-        match posted {
-            Ok(Some(handle)) => request.tm.handle = handle,
-            Ok(None) => {}
-            Err(errno) => {
-                // SAFETY: there is room for it.
-                unsafe { *bad_op = next };
-                return errno;
+    let Some(queue) = registry::tag_queue(srq) else {
+        // SAFETY: there is room for it.
+        unsafe { *bad_op = op };
+        return EINVAL;
+    };
+    // SAFETY: a list of requests, as ibv_post_srq_ops(3) has them, and room for one that is bad.
+    queue.with(|engine| unsafe {
+        let mut next = op;
+        while let Some(request) = next.as_mut() {
+            let posted = operation_of(request)
+                .and_then(|(operation, segment)| engine.post_operation(operation, segment));
+            match posted {
+                Ok(Some(handle)) => request.tm.handle = handle,
+                Ok(None) => {}
+                Err(errno) => {
+                    *bad_op = next;
+                    return errno;
+                }
             }
+            next = request.next;
         }
-        next = request.next;
-    }
-    0
+        0
+    })
 }
 
 /// What a request asks of the NIC, and the memory of an entry.
@@ -181,38 +184,61 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         return unsafe {
             match registry::device((*srq).context) {
                 Some(device) => (device.original.post_srq_recv)(srq, wr, bad_wr),
-                None => ENOMEM,
+                None => EINVAL,
             }
         };
     };
-    let mut engine = queue.engine();
-    let mut next = wr;
-    let mut result = 0;
-    let mut segments = Vec::new();
-    // SAFETY: a list of requests with their elements, as ibv_post_srq_recv(3) has them.
-    unsafe {
+    // SAFETY: a list of requests, as ibv_post_srq_recv(3) has them, and room for one that is bad.
+    queue.with(|engine| unsafe {
+        let mut next = wr;
+        let mut result = 0;
         while let Some(request) = next.as_ref() {
-            segments.clear();
-            let elements = usize::try_from(request.num_sge).unwrap_or(usize::MAX);
-            let is_right = elements <= queue.attr.max_sge as usize;
-            if is_right {
-                segments.extend((0..elements).map(|at| segment_of(request.sg_list.add(at))));
-            }
-            let posted =
-                if is_right { engine.post_receive(request.wr_id, &segments) } else { Err(EINVAL) };
-            if let Err(errno) = posted {
+            if let Err(errno) = post_one(engine, request) {
                 *bad_wr = next;
                 result = errno;
                 break;
             }
             next = request.next;
         }
+        engine.refill();
+        result
+    })
+}
+
+/// # Safety
+/// The request's elements can be read, if they are as few as may be.
+unsafe fn post_one(engine: &mut Engine<Link>, request: &sys::ibv_recv_wr) -> Result<(), i32> {
+    let elements = usize::try_from(request.num_sge).map_err(|_| EINVAL)?;
+    if elements > engine.elements_max() {
+        return Err(EINVAL);
     }
-    engine.refill();
-    result
+    // SAFETY: as the caller says.
+    let segments = (0..elements).map(|at| unsafe { segment_of(request.sg_list.add(at)) });
+    engine.post_receive(request.wr_id, segments)
+}
+
+/// The send queue of a queue pair that was made with none is the NIC's.
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut sys::ibv_qp,
+    wr: *mut sys::ibv_send_wr,
+    bad_wr: *mut *mut sys::ibv_send_wr,
+) -> i32 {
+    // SAFETY: a queue pair of this device; handed on.
+    unsafe {
+        match registry::device_to_send_on(qp) {
+            Some(device) => (device.original.post_send)(qp, wr, bad_wr),
+            None => {
+                *bad_wr = wr;
+                ENOMEM
+            }
+        }
+    }
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) -> i32 {
+    if let Some(completions) = registry::completions(cq) {
+        return completions.arm(solicited_only);
+    }
     // SAFETY: a queue of an emulated device; handed on.
     unsafe {
         match registry::device((*cq).context) {

@@ -19,6 +19,7 @@
 //! | `regions` | memory that the program has registered |
 //! | `tag_queue` | a tag-matching queue, as calls reach it |
 //! | `completions` | an extended completion queue |
+//! | `bell` | its events, where the device knows of no completion |
 //! | `helper` | the thread that goes on while the program doesn't poll |
 //! | `pairs` | queue pairs |
 //! | `device` | an open context, and its pointers |
@@ -27,6 +28,7 @@
 //! | `exported` | what the library's functions come to |
 //! | `settings` | what can be set |
 
+mod bell;
 mod completions;
 mod device;
 mod engine;
@@ -111,23 +113,7 @@ pub fn faults(srq: *mut ibv_srq) -> Vec<Fault> {
 
 /// A context is closed. What the program has left of it isn't touched any more.
 fn forget(context: *mut ibv_context) {
-    let left = {
-        let mut registry = registry::write();
-        let Some(device) = registry.devices.remove(&context.addr()) else { return };
-        let is_of = |other: &Arc<Device>| Arc::ptr_eq(other, &device);
-        registry.queue_pairs.retain(|_, pair| !is_of(&pair.device));
-        registry.completions.retain(|_, queue| !is_of(&queue.device));
-        let mut left = Vec::new();
-        registry.tag_queues.retain(|_, queue| {
-            let stays = !is_of(&queue.device);
-            if !stays {
-                left.push(queue.clone());
-            }
-            stays
-        });
-        left
-    };
-    for queue in left {
+    for queue in registry::take_device(context) {
         queue.stop();
         // Its objects on the device go with the context.
         std::mem::forget(queue);

@@ -6,7 +6,7 @@ use libc::EINVAL;
 use tagmatch_rdma_core_sys as sys;
 
 use crate::device::Device;
-use crate::engine::{PairChange, REQUESTS_PER_PAIR};
+use crate::engine::{PairChange, REQUESTS_PER_PAIR, Wire};
 use crate::inline::failed;
 use crate::registry::{self, QueuePair};
 
@@ -44,13 +44,14 @@ pub(crate) unsafe fn create(
         let Some(made) = qp.as_ref() else { return qp };
         let number = made.qp_num;
         if let Some(tags) = &tags {
-            let mut engine = tags.engine();
-            engine.wire_mut().pairs.insert(number, qp);
-            engine.add_pair(number, is_offloaded);
+            tags.with(|engine| {
+                engine.wire_mut().pairs.insert(number, qp);
+                engine.add_pair(number, is_offloaded);
+            });
         } else if asked.qp_type != sys::IBV_QPT_RC {
             device.set_datagram(number, true);
         }
-        let pair = QueuePair { device: device.clone(), number, tags };
+        let pair = QueuePair { device: device.clone(), number, is_offloaded, tags };
         registry::write().queue_pairs.insert(qp.addr(), pair);
         qp
     }
@@ -77,7 +78,7 @@ pub(crate) unsafe fn modify(
             mtu: has(sys::IBV_QP_PATH_MTU).then(|| 128 << attr.path_mtu.clamp(1, 5)),
             reads_max: has(sys::IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic),
         };
-        tags.engine().change_pair(pair.number, change);
+        tags.with(|engine| engine.change_pair(pair.number, change));
         answer
     }
 }
@@ -87,22 +88,28 @@ pub(crate) unsafe fn modify(
 /// # Safety
 /// As there.
 pub(crate) unsafe fn destroy(pair: &QueuePair, qp: *mut sys::ibv_qp) -> i32 {
-    let destroy = pair.device.verbs.ibv_destroy_qp;
-    let mut engine = pair.tags.as_ref().map(|tags| tags.engine());
-    if let Some(engine) = &mut engine {
-        engine.progress();
-    }
     // Before it is gone, as its address may name another one right after.
     let registered = registry::write().queue_pairs.remove(&qp.addr());
     // SAFETY: handed on.
-    let answer = unsafe { destroy(qp) };
-    if answer != 0 {
-        registry::write().queue_pairs.extend(registered.map(|pair| (qp.addr(), pair)));
-    } else if let Some(engine) = &mut engine {
-        engine.wire_mut().pairs.remove(&pair.number);
-        engine.remove_pair(pair.number);
-    } else {
+    let destroy = || unsafe { (pair.device.verbs.ibv_destroy_qp)(qp) };
+    let answer = match &pair.tags {
+        Some(tags) => tags.with(|engine| {
+            // In error, it gives back the bounce buffer of a message that was under way.
+            engine.wire_mut().break_pair(pair.number);
+            engine.progress();
+            let answer = destroy();
+            if answer == 0 {
+                engine.wire_mut().pairs.remove(&pair.number);
+                engine.remove_pair(pair.number);
+            }
+            answer
+        }),
+        None => destroy(),
+    };
+    if answer == 0 {
         pair.device.set_datagram(pair.number, false);
+    } else {
+        registry::write().queue_pairs.extend(registered.map(|pair| (qp.addr(), pair)));
     }
     answer
 }

@@ -1,7 +1,11 @@
 //! Which objects of libibverbs are emulated: its calls bring nothing but their pointers.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tagmatch_rdma_core_sys as sys;
 
 use crate::completions::Completions;
 use crate::device::Device;
@@ -12,6 +16,8 @@ use crate::tag_queue::TagQueue;
 pub(crate) struct QueuePair {
     pub(crate) device: Arc<Device>,
     pub(crate) number: u32,
+    /// Its send queue is the NIC's.
+    pub(crate) is_offloaded: bool,
     /// The tag-matching queue that it receives from.
     pub(crate) tags: Option<Arc<TagQueue>>,
 }
@@ -31,8 +37,18 @@ static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
     queue_pairs: BTreeMap::new(),
 });
 
-/// To look something up.
-pub(crate) fn read() -> RwLockReadGuard<'static, Registry> {
+/// How often completion queues have been taken out.
+static REMOVALS: AtomicU64 = AtomicU64::new(0);
+
+/// A completion queue by its address, as of so many removals.
+type Last = (usize, u64, Arc<Completions>);
+
+thread_local! {
+    /// What this thread has polled last.
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+fn read() -> RwLockReadGuard<'static, Registry> {
     REGISTRY.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -41,18 +57,75 @@ pub(crate) fn write() -> RwLockWriteGuard<'static, Registry> {
     REGISTRY.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn device<T>(context: *mut T) -> Option<Arc<Device>> {
+pub(crate) fn device(context: *mut sys::ibv_context) -> Option<Arc<Device>> {
     read().devices.get(&context.addr()).cloned()
 }
 
-pub(crate) fn completions<T>(cq: *mut T) -> Option<Arc<Completions>> {
-    read().completions.get(&cq.addr()).cloned()
-}
-
-pub(crate) fn tag_queue<T>(srq: *mut T) -> Option<Arc<TagQueue>> {
+pub(crate) fn tag_queue(srq: *mut sys::ibv_srq) -> Option<Arc<TagQueue>> {
     read().tag_queues.get(&srq.addr()).cloned()
 }
 
-pub(crate) fn queue_pair<T>(qp: *mut T) -> Option<QueuePair> {
+pub(crate) fn queue_pair(qp: *mut sys::ibv_qp) -> Option<QueuePair> {
     read().queue_pairs.get(&qp.addr()).cloned()
+}
+
+/// The device of a queue pair on which the program may send.
+pub(crate) fn device_to_send_on(qp: *mut sys::ibv_qp) -> Option<Arc<Device>> {
+    let registry = read();
+    match registry.queue_pairs.get(&qp.addr()) {
+        Some(pair) => (!pair.is_offloaded).then(|| pair.device.clone()),
+        None => {
+            // SAFETY: the program posts to it: it is alive.
+            let context = unsafe { (*qp).context };
+            registry.devices.get(&context.addr()).cloned()
+        }
+    }
+}
+
+pub(crate) fn completions(cq: *mut sys::ibv_cq) -> Option<Arc<Completions>> {
+    read().completions.get(&cq.addr()).cloned()
+}
+
+/// Takes a completion queue out.
+pub(crate) fn take_completions(cq: *mut sys::ibv_cq) -> Option<Arc<Completions>> {
+    let taken = write().completions.remove(&cq.addr());
+    REMOVALS.fetch_add(1, Ordering::Release);
+    taken
+}
+
+/// Does something with an extended completion queue; quickly with the one that the same thread had last.
+/// `None` if it isn't emulated.
+pub(crate) fn with_completions<T>(
+    cq: *mut sys::ibv_cq_ex,
+    act: impl FnOnce(&Completions) -> T,
+) -> Option<T> {
+    let removals = REMOVALS.load(Ordering::Acquire);
+    let last = LAST.try_with(|last| last.take()).ok().flatten();
+    let queue = match last.filter(|(of, at, _)| *of == cq.addr() && *at == removals) {
+        Some((_, _, queue)) => queue,
+        None => completions(cq.cast())?,
+    };
+    let result = act(&queue);
+    // A thread that ends has no such place any more.
+    let _ = LAST.try_with(|last| last.replace(Some((cq.addr(), removals, queue))));
+    Some(result)
+}
+
+/// Takes out a device and everything of it; gives the tag-matching queues that were left.
+pub(crate) fn take_device(context: *mut sys::ibv_context) -> Vec<Arc<TagQueue>> {
+    let mut registry = write();
+    let Some(device) = registry.devices.remove(&context.addr()) else { return Vec::new() };
+    let is_of = |other: &Arc<Device>| Arc::ptr_eq(other, &device);
+    registry.queue_pairs.retain(|_, pair| !is_of(&pair.device));
+    registry.completions.retain(|_, queue| !is_of(&queue.device));
+    REMOVALS.fetch_add(1, Ordering::Release);
+    let mut left = Vec::new();
+    registry.tag_queues.retain(|_, queue| {
+        let stays = !is_of(&queue.device);
+        if !stays {
+            left.push(queue.clone());
+        }
+        stays
+    });
+    left
 }

@@ -7,6 +7,7 @@ use libc::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP};
 use tagmatch_hw::model::{Fault, Nic};
 use tagmatch_rdma_core_sys as sys;
 
+use crate::bell::Bell;
 use crate::completions::Completions;
 use crate::device::Device;
 use crate::engine::{Engine, Record, Sizes};
@@ -25,6 +26,8 @@ pub(crate) struct TagQueue {
     /// What the program asked for.
     pub(crate) attr: sys::ibv_srq_attr,
     engine: Mutex<Engine<Link>>,
+    /// If the program's queue has a channel.
+    bell: Mutex<Option<Bell>>,
     helper: Mutex<Option<Helper>>,
     /// How often the program has polled.
     polls: AtomicU64,
@@ -52,6 +55,11 @@ impl TagQueue {
         let bounce = unsafe { Bounce::new(verbs, attr.pd, size, REQUESTS) }.map_err(errno)?;
         let config = device.settings.model(attr.tm_cap.max_num_tags, attr.tm_cap.max_ops);
         let nic = Nic::new(&config).map_err(|_| EINVAL)?;
+        // SAFETY: as above; the program must keep its queue for as long.
+        let bell = unsafe {
+            let has_channel = !(*attr.cq).channel.is_null();
+            has_channel.then(|| Bell::new(&device, attr.pd, attr.cq)).transpose().map_err(errno)?
+        };
         let mut plain = sys::ibv_srq_init_attr {
             srq_context: attr.srq_context,
             attr: sys::ibv_srq_attr { max_wr: bounces, max_sge: 1, srq_limit: 0 },
@@ -75,6 +83,7 @@ impl TagQueue {
             cq,
             attr: attr.attr,
             engine: Mutex::new(Engine::new(nic, link, sizes)),
+            bell: Mutex::new(bell),
             helper: Mutex::new(None),
             polls: AtomicU64::new(0),
         });
@@ -89,8 +98,28 @@ impl TagQueue {
         Ok((queue, srq))
     }
 
-    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine<Link>> {
+    /// Does something with the engine; tells the program, if it has asked for that, when there is a
+    /// completion for it.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Engine<Link>) -> T) -> T {
+        let mut engine = self.engine();
+        let result = act(&mut engine);
+        let is_ready = engine.is_ready();
+        drop(engine);
+        if is_ready && self.completions.take_armed() {
+            self.ring();
+        }
+        result
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine<Link>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bell) = &*bell {
+            bell.ring();
+        }
     }
 
     fn helper(&self) -> MutexGuard<'_, Option<Helper>> {
@@ -100,11 +129,12 @@ impl TagQueue {
     /// The next completion for the program, which asks.
     pub(crate) fn poll(&self) -> Option<Record> {
         self.polls.fetch_add(1, Ordering::Relaxed);
-        let mut engine = self.engine();
-        if !engine.is_ready() {
-            engine.progress();
-        }
-        engine.next_completion()
+        self.with(|engine| {
+            if !engine.is_ready() {
+                engine.progress();
+            }
+            engine.next_completion()
+        })
     }
 
     /// How often the program has polled.
@@ -138,6 +168,8 @@ impl TagQueue {
         engine.close();
         drop(engine);
         self.stop();
+        // Before its completion queue, which the program may destroy next.
+        self.bell.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(())
     }
 

@@ -129,7 +129,7 @@ impl<W: Wire> Engine<W> {
             nic,
             wire,
             sizes,
-            receives: Receives::new(sizes.receives, sizes.elements),
+            receives: Receives::new(sizes.receives),
             entries: vec![Held::default(); sizes.slots as usize],
             pairs: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -164,8 +164,17 @@ impl<W: Wire> Engine<W> {
         Ok(added.map(|handle| handle.0))
     }
 
+    /// Most scatter elements of an ordinary buffer.
+    pub(crate) fn elements_max(&self) -> usize {
+        self.sizes.elements as usize
+    }
+
     /// Posts an ordinary buffer; or gives an error number.
-    pub(crate) fn post_receive(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), i32> {
+    pub(crate) fn post_receive(
+        &mut self,
+        wr_id: u64,
+        segments: impl Iterator<Item = Segment>,
+    ) -> Result<(), i32> {
         let (id, length) = self.receives.post(wr_id, segments)?;
         self.nic.post_receive(id, length);
         Ok(())

@@ -1,6 +1,6 @@
 //! The program's ordinary buffers, from their posting to the polling of their completion.
 
-use libc::{EINVAL, ENOMEM};
+use libc::ENOMEM;
 
 use super::Segment;
 
@@ -19,20 +19,20 @@ pub(super) struct Receives {
     places: Vec<Receive>,
     free: Vec<usize>,
     limit: u32,
-    elements_max: u32,
     unconsumed: u32,
 }
 
 impl Receives {
-    pub(super) fn new(limit: u32, elements_max: u32) -> Self {
-        Receives { places: Vec::new(), free: Vec::new(), limit, elements_max, unconsumed: 0 }
+    pub(super) fn new(limit: u32) -> Self {
+        Receives { places: Vec::new(), free: Vec::new(), limit, unconsumed: 0 }
     }
 
     /// A place for a buffer, and its length in bytes; or an error number.
-    pub(super) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(u64, u64), i32> {
-        if segments.len() > self.elements_max as usize {
-            return Err(EINVAL);
-        }
+    pub(super) fn post(
+        &mut self,
+        wr_id: u64,
+        segments: impl Iterator<Item = Segment>,
+    ) -> Result<(u64, u64), i32> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.places.len() >= self.limit as usize => return Err(ENOMEM),
@@ -44,11 +44,11 @@ impl Receives {
         let receive = &mut self.places[place];
         receive.wr_id = wr_id;
         receive.segments.clear();
-        receive.segments.extend_from_slice(segments);
+        receive.segments.extend(segments);
         receive.is_posted = true;
         receive.is_denied = false;
         self.unconsumed += 1;
-        let length = segments.iter().map(|segment| u64::from(segment.length)).sum();
+        let length = receive.segments.iter().map(|segment| u64::from(segment.length)).sum();
         Ok((place as u64, length))
     }
 

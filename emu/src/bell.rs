@@ -1,0 +1,88 @@
+//! Events for completions that the device knows nothing of.
+//!
+//! A completion channel tells of what the device puts into a completion queue. The bell is a queue pair in
+//! error on the program's queue: whatever is posted to it comes back at once, flushed, and with it the
+//! event. Its completions are taken out before the program sees them.
+
+use std::io;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use tagmatch_rdma_core_sys as sys;
+
+use crate::device::Device;
+use crate::hidden::made;
+
+/// Marks its completions: "tagmbell".
+const MARK: u64 = 0x7461_676d_6265_6c6c;
+
+/// Rings at one completion queue.
+pub(crate) struct Bell {
+    device: Arc<Device>,
+    qp: *mut sys::ibv_qp,
+}
+
+// SAFETY: libibverbs' objects belong to no thread.
+unsafe impl Send for Bell {}
+// SAFETY: its calls may come from any, several at once.
+unsafe impl Sync for Bell {}
+
+impl Bell {
+    /// # Safety
+    /// Queue and domain are alive, of this device, and outlive the bell.
+    pub(crate) unsafe fn new(
+        device: &Arc<Device>,
+        pd: *mut sys::ibv_pd,
+        cq: *mut sys::ibv_cq,
+    ) -> io::Result<Self> {
+        let mut attr = sys::ibv_qp_init_attr::zeroed();
+        attr.send_cq = cq;
+        attr.recv_cq = cq;
+        attr.qp_type = sys::IBV_QPT_RC;
+        attr.sq_sig_all = 1;
+        attr.cap.max_send_wr = 4;
+        attr.cap.max_send_sge = 1;
+        // SAFETY: as the caller says.
+        let qp = made(unsafe { (device.verbs.ibv_create_qp)(pd, &raw mut attr) })?.as_ptr();
+        let bell = Bell { device: device.clone(), qp };
+        let mut attr = sys::ibv_qp_attr::zeroed();
+        attr.qp_state = sys::IBV_QPS_INIT;
+        attr.port_num = 1;
+        let ways = sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_ACCESS_FLAGS;
+        bell.modify(&mut attr, sys::IBV_QP_STATE | ways)?;
+        attr.qp_state = sys::IBV_QPS_ERR;
+        bell.modify(&mut attr, sys::IBV_QP_STATE)?;
+        Ok(bell)
+    }
+
+    fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
+        // SAFETY: the queue pair is alive.
+        match unsafe { (self.device.verbs.ibv_modify_qp)(self.qp, attr, mask.cast_signed()) } {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// An event comes, if one was asked for.
+    pub(crate) fn ring(&self) {
+        let mut wr = sys::ibv_send_wr::zeroed();
+        wr.wr_id = MARK;
+        wr.opcode = sys::IBV_WR_SEND;
+        wr.send_flags = sys::IBV_SEND_SIGNALED;
+        let mut bad = null_mut();
+        // SAFETY: the queue pair is alive; nothing is sent.
+        unsafe { (self.device.original.post_send)(self.qp, &raw mut wr, &raw mut bad) };
+    }
+
+    /// Whether a completion is a bell's.
+    pub(crate) fn is_its(wc: &sys::ibv_wc) -> bool {
+        wc.wr_id == MARK && wc.status == sys::IBV_WC_WR_FLUSH_ERR
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`.
+        unsafe { (self.device.verbs.ibv_destroy_qp)(self.qp) };
+    }
+}
