@@ -113,6 +113,8 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     };
     // SAFETY: a list of requests, as ibv_post_srq_ops(3) has them, and room for one that is bad.
     queue.with(|engine| unsafe {
+        // What has arrived came before.
+        engine.progress();
         let mut next = op;
         while let Some(request) = next.as_mut() {
             let posted = operation_of(request)
