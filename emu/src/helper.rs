@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use crate::engine::Engine;
 use crate::tag_queue::TagQueue;
 
 /// Milliseconds between looks at whether the program polls.
@@ -84,11 +85,14 @@ fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
 /// Goes on while the program doesn't poll; `false` at the end.
 fn turn(queue: &TagQueue, stop: i32) -> bool {
     let before = queue.polls();
-    // The device tells us only if the program has asked for events, or we have.
+    // The device has events for us only if the program has asked for some of its own, or we have.
     if !wait(stop, queue.cq.fd(), TICK_MS) {
         return false;
     }
-    while queue.cq.take_events() || queue.polls() == before {
+    if queue.cq.take_events() {
+        queue.with(Engine::progress);
+    }
+    while queue.polls() == before {
         if !queue.arm() {
             return wait(stop, -1, -1);
         }
@@ -99,6 +103,9 @@ fn turn(queue: &TagQueue, stop: i32) -> bool {
         let timeout_ms = if is_waiting { TICK_MS } else { -1 };
         if !wait(stop, queue.cq.fd(), timeout_ms) {
             return false;
+        }
+        if queue.cq.take_events() {
+            queue.with(Engine::progress);
         }
     }
     true

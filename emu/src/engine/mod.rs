@@ -14,6 +14,8 @@ mod pairs;
 mod receives;
 mod record;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
