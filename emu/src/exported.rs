@@ -10,7 +10,7 @@ use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
 use crate::pairs;
 use crate::regions::Region;
 use crate::registry;
-use crate::settings::Settings;
+use crate::settings::{FAULTS_VARIABLE, Settings};
 
 /// The library below. Whoever calls this has got an object from it, or a table that was made from it.
 fn below() -> &'static Verbs {
@@ -141,6 +141,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     match queue.destroy() {
         Ok(()) => {
             queue.completions.detach(&queue);
+            if std::env::var_os(FAULTS_VARIABLE).is_some() {
+                queue.faults().iter().for_each(|fault| eprintln!("tagmatch-emu: {fault}"));
+            }
             0
         }
         Err(errno) => {

@@ -11,6 +11,36 @@
 //!   device, with [`Settings`].
 //! - Under foreign programs: `LD_PRELOAD=libtagmatch_emu.so`, built from `emu/preload`.
 //!
+//! # How it works
+//! 1. The program's tag-matching queue is a plain shared receive queue of the device, which the program
+//!    can't tell. To it go bounce buffers, exactly while the NIC has ordinary buffers for what arrives in
+//!    them: so RNR is the device's own.
+//! 2. Queue pairs on it report to a completion queue that the program doesn't see. Each message is
+//!    given to the NIC, and copied to where that says, within registered memory alone.
+//! 3. Queue pairs that are made without a send queue get one, for the NIC's READs and FINs.
+//! 4. What the NIC reports comes out of the program's extended completion queue, between what the
+//!    device itself reports there; with an event on its channel, if one was asked for.
+//! 5. All that happens while the program polls; while it doesn't, a thread does it.
+//!
+//! # What differs from hardware
+//! - A message of more than [`Settings::message_max`] bytes ends its queue pair.
+//! - A queue pair that the NIC puts into error (an overflow, memory that isn't registered) gives no
+//!   asynchronous event, and its peer no NAK: requests there end when their retries do. (rxe takes a
+//!   `retry_cnt` of 7 for infinite.)
+//! - rxe reports a message before it acknowledges it: on several processors, a FIN may reach the sender
+//!   before the completion of the request that it ends.
+//! - Memory is what `ibv_reg_mr(3)` and its kin have registered in this process; not device memory,
+//!   dma-buf, or what was imported. It must stay mapped while it is registered: hardware would pin it.
+//! - The NIC's completions take no room in the completion queue, so that it never overflows by them.
+//!   `ibv_poll_cq(3)` doesn't show them: on mlx5 it would show them wrong. Asked for events of solicited
+//!   messages alone, the queue gives those of others too.
+//! - `ibv_modify_srq(3)` of the queue is refused: it has neither limit nor resizing.
+//! - RDMA WRITE with immediate data to the queue ends its queue pair.
+//! - A forked child has no thread, and must leave the queues alone.
+//!
+//! Rules that the program breaks, and that hardware would punish silently, are kept for [`faults`]; with
+//! [`FAULTS_VARIABLE`] set they are written to standard error when the queue is destroyed.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | `engine` | the queue itself, in safe code |
@@ -49,7 +79,7 @@ use tagmatch_hw::model::Fault;
 use tagmatch_rdma_core_sys::{LoadError, Verbs, ibv_context, ibv_srq};
 
 use device::Device;
-pub use settings::{BadSetting, MESSAGE_MAX_VARIABLE, Settings};
+pub use settings::{BadSetting, FAULTS_VARIABLE, MESSAGE_MAX_VARIABLE, Settings};
 
 /// Why a device can't be emulated.
 #[derive(Debug, thiserror::Error)]

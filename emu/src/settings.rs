@@ -5,6 +5,9 @@ use tagmatch_hw::model::{Knobs, ModelConfig};
 /// The environment variable for [`Settings::message_max`].
 pub const MESSAGE_MAX_VARIABLE: &str = "TAGMATCH_EMU_MESSAGE_MAX";
 
+/// The environment variable that, if set, has broken rules written to standard error.
+pub const FAULTS_VARIABLE: &str = "TAGMATCH_EMU_FAULTS";
+
 /// How devices are emulated. The default is what a ConnectX-6 announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
