@@ -233,7 +233,7 @@ impl<W: Wire> Engine<W> {
     fn take(&mut self, event: Event) {
         match event {
             Event::Arrived { pair, buffer, length, immediate } => {
-                self.posted -= 1;
+                self.posted = self.posted.saturating_sub(1);
                 if let Some(mtu) = self.pairs.get(&pair).map(|pair| pair.mtu) {
                     self.nic.set_packet_bytes(mtu.into());
                     self.arrive(pair, buffer, length, immediate);
@@ -241,7 +241,7 @@ impl<W: Wire> Engine<W> {
                 self.bounces.push(buffer);
             }
             Event::Failed { pair, buffer } => {
-                self.posted -= 1;
+                self.posted = self.posted.saturating_sub(1);
                 self.bounces.push(buffer);
                 if self.pairs.contains_key(&pair) {
                     self.nic.fail(QueuePair(pair), "the device could not receive a message");
@@ -255,9 +255,12 @@ impl<W: Wire> Engine<W> {
     fn arrive(&mut self, pair: u32, buffer: u32, length: u32, immediate: Option<u32>) {
         let queue_pair = QueuePair(pair);
         let bytes = length as usize;
+        let Some(message) = self.wire.bounce(buffer).get(..bytes) else {
+            return self.nic.fail(queue_pair, "the device reports more than there is room for");
+        };
         let mut head = [0; HEADERS_BYTES];
         let known = bytes.min(head.len());
-        head[..known].copy_from_slice(&self.wire.bounce(buffer)[..known]);
+        head[..known].copy_from_slice(&message[..known]);
         let arrival = Arrival { queue_pair, length: length.into(), head, immediate };
         match self.nic.arrive(&arrival) {
             Verdict::Ordinary { wr_id } => {
