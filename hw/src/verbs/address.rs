@@ -11,7 +11,7 @@ use crate::{Address, DeviceError};
 /// |---|---|
 /// | 0..4 | `TMvb` |
 /// | 4 | version of handshake and messages |
-/// | 5 | link layer: 1 InfiniBand, 2 Ethernet |
+/// | 5 | link layer: 1 InfiniBand, 2 Ethernet; and 0x80 if its NIC matches tags |
 /// | 6..8 | LID, on InfiniBand |
 /// | 8..24 | GID |
 /// | 24..28 | number of the queue pair for datagrams |
@@ -27,9 +27,12 @@ pub(super) struct VerbsAddress {
     pub(super) qp_num: u32,
     pub(super) qkey: u32,
     pub(super) instance: [u8; 16],
+    /// Whether its NIC matches tags: then a connection has two queue pairs on either side.
+    pub(super) matches_tags: bool,
 }
 
 const MAGIC: [u8; 4] = *b"TMvb";
+const MATCHES_TAGS: u8 = 0x80;
 /// Version of handshake and messages; goes up with every change to either.
 pub(super) const VERSION: u8 = 1;
 /// Bytes in an address.
@@ -42,7 +45,7 @@ impl VerbsAddress {
         let mut bytes = [0; LENGTH];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[5] = self.link_layer;
+        bytes[5] = self.link_layer | if self.matches_tags { MATCHES_TAGS } else { 0 };
         bytes[6..8].copy_from_slice(&self.lid.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.gid.0);
         bytes[24..28].copy_from_slice(&self.qp_num.to_le_bytes());
@@ -79,7 +82,8 @@ impl VerbsAddress {
         let mut instance = [0; 16];
         instance.copy_from_slice(&bytes[32..48]);
         let address = VerbsAddress {
-            link_layer: bytes[5],
+            link_layer: bytes[5] & !MATCHES_TAGS,
+            matches_tags: bytes[5] & MATCHES_TAGS != 0,
             lid: u16::from_le_bytes([bytes[6], bytes[7]]),
             gid: Gid(gid),
             qp_num: number(24),
@@ -110,6 +114,7 @@ mod tests {
             qp_num: 0x123456,
             qkey: 0x0bad_cafe,
             instance: *b"0123456789abcdef",
+            matches_tags: true,
         }
     }
 

@@ -2,8 +2,25 @@
 
 use std::time::Duration;
 
+use tagmatch_rdma_core_sys as sys;
+
 use super::credits::WINDOW_MAX;
 use crate::DeviceError;
+
+/// Whether the NIC matches tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TagMatching {
+    /// It doesn't.
+    #[default]
+    Off,
+    /// Where it can (`tm_caps` of ibv_query_device_ex(3)).
+    Auto,
+    /// It does; one that can't is refused.
+    Required,
+}
+
+/// Where libibverbs' functions come from.
+pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
 
 /// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of peers, of
 /// which some are busy.
@@ -48,6 +65,10 @@ pub struct VerbsConfig {
     pub rnr_retry: u8,
     /// Code of the time until then, 0 to 31 (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms.
     pub rnr_timer: u8,
+    /// Whether the NIC matches tags.
+    pub tag_matching: TagMatching,
+    /// Where libibverbs' functions come from: the installed library, or one that stands before it.
+    pub library: Library,
     /// Service level, 0 to 15.
     pub service_level: u8,
     /// Traffic class: on RoCE the byte that holds the packets' DSCP and ECN.
@@ -74,6 +95,8 @@ impl Default for VerbsConfig {
             retry_count: 7,
             rnr_retry: 7,
             rnr_timer: 12,
+            tag_matching: TagMatching::default(),
+            library: sys::Verbs::get,
             service_level: 0,
             traffic_class: 0,
         }

@@ -9,6 +9,7 @@
 //! for the time of a loss: by an accept, or by the first word on the connection itself, which everyone
 //! sends who has come so far.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,26 +65,16 @@ impl Verbs {
         now: Instant,
     ) -> Result<Connecting, DeviceError> {
         let ah = self.address_handle(to).map_err(system("ibv_create_ah", ""))?;
-        let shape = QpShape {
-            kind: sys::IBV_QPT_RC,
-            max_send_wr: self.config.queue_depth,
-            max_recv_wr: 0,
-            max_send_sge: 2,
-            inline_max: self.config.inline_max,
-        };
-        let srq = Some(self.receives.srq().clone());
-        let qp = Qp::new(self.pd.clone(), self.cq.clone(), srq, &shape)
-            .map_err(system("ibv_create_qp", ""))?;
-        self.port.initialise(&qp).map_err(system("ibv_modify_qp", ""))?;
+        let link = self.make_link(to).map_err(system("make queue pairs", ""))?;
         let psn = u32::from_le_bytes(random().map_err(system("getrandom", ""))?) & BITS_24;
         let mine = End {
-            qp_num: qp.number(),
+            qp_num: link.qp.number(),
+            catch_num: link.catch.as_ref().map_or(0, Qp::number),
             psn,
             message_max: self.config.message_max,
             reads_max: self.port.reads_served,
             mtu: u8::try_from(self.port.mtu).unwrap_or(1),
         };
-        let link = Link::new(qp, self.config.queue_depth);
         self.receives
             .need(link.receives_needed())
             .map_err(system("post receive buffers", "; raise the limit on locked memory"))?;
@@ -99,15 +90,39 @@ impl Verbs {
         })
     }
 
+    /// One queue pair; or two where a NIC matches tags, one for each direction, since such a NIC has the
+    /// send queue of the one that it receives on.
+    fn make_link(&self, to: &VerbsAddress) -> io::Result<Link> {
+        let receives = self.receives.srq().clone();
+        let depth = self.config.queue_depth;
+        let shape = QpShape {
+            kind: sys::IBV_QPT_RC,
+            max_send_wr: depth,
+            max_recv_wr: 0,
+            max_send_sge: 2,
+            inline_max: self.config.inline_max,
+        };
+        let make = |srq, shape| {
+            let qp = Qp::new(self.pd.clone(), self.cq.clone(), Some(srq), shape)?;
+            self.port.initialise(&qp).map(|()| qp)
+        };
+        if self.list.is_none() && !to.matches_tags {
+            return Ok(Link::new(make(receives, &shape)?, None, depth));
+        }
+        let qp = make(self.fins.srq().clone(), &shape)?;
+        let none = QpShape { max_send_wr: 0, max_send_sge: 0, inline_max: 0, ..shape };
+        Ok(Link::new(qp, Some(make(receives, &none)?), depth))
+    }
+
     fn enlist(&mut self, peer: PeerId) {
         if let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage {
-            self.by_qp.insert(connecting.mine.qp_num, peer);
+            self.by_qp.extend(connecting.link.numbers().map(|number| (number, peer)));
             self.connecting.push(peer);
             self.needs_look = true;
         }
     }
 
-    fn address_handle(&self, to: &VerbsAddress) -> std::io::Result<Arc<Ah>> {
+    fn address_handle(&self, to: &VerbsAddress) -> io::Result<Arc<Ah>> {
         Ok(Arc::new(Ah::new(self.pd.clone(), self.port.path(to))?))
     }
 
@@ -226,8 +241,20 @@ impl Verbs {
             return known == theirs;
         }
         let Ok(to) = VerbsAddress::parse(address.as_bytes()) else { return false };
-        let link = &mut connecting.link;
-        if let Err(error) = self.port.connect(&link.qp, &to, connecting.mine.psn, &theirs) {
+        if (theirs.catch_num != 0) != connecting.link.catch.is_some() {
+            let what = "another number of queue pairs than its address says";
+            self.give_up(peer, DownReason::Misbehaved { what });
+            return false;
+        }
+        let (link, psn) = (&mut connecting.link, connecting.mine.psn);
+        let connected = match &link.catch {
+            None => self.port.connect(&link.qp, &to, psn, theirs.qp_num, &theirs),
+            Some(catch) => self
+                .port
+                .connect(&link.qp, &to, psn, theirs.catch_num, &theirs)
+                .and_then(|()| self.port.connect(catch, &to, psn, theirs.qp_num, &theirs)),
+        };
+        if let Err(error) = connected {
             let errno = error.raw_os_error().unwrap_or(0);
             self.give_up(peer, DownReason::Unreachable { errno });
             return false;
@@ -266,7 +293,9 @@ impl Verbs {
         if let Stage::Connecting(connecting) = std::mem::replace(&mut lane.stage, Stage::Down) {
             self.connecting.retain(|other| *other != peer);
             self.receives.spare(connecting.link.receives_needed());
-            self.by_qp.remove(&connecting.mine.qp_num);
+            for number in connecting.link.numbers() {
+                self.by_qp.remove(&number);
+            }
             connecting.link.end(&mut self.outbox);
             if connecting.is_wanted {
                 self.events.push_back(Queued::Down(peer, reason));

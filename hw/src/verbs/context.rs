@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
 
+use super::config::VerbsConfig;
 use super::object::{check, made, set_nonblocking};
 use crate::DeviceError;
 use crate::os::system;
@@ -35,8 +36,8 @@ pub(super) enum Happening {
 }
 
 /// Loads libibverbs.
-pub(super) fn library() -> Result<&'static Library, DeviceError> {
-    Library::get().map_err(|error| DeviceError::System {
+pub(super) fn library(config: &VerbsConfig) -> Result<&'static Library, DeviceError> {
+    (config.library)().map_err(|error| DeviceError::System {
         call: "dlopen",
         source: io::Error::other(error),
         hint: "; install rdma-core (Debian: libibverbs1 ibverbs-providers)",
@@ -44,9 +45,10 @@ pub(super) fn library() -> Result<&'static Library, DeviceError> {
 }
 
 impl Context {
-    /// Opens the device of this name, or the first one with an active port.
-    pub(super) fn open(name: Option<&str>) -> Result<Self, DeviceError> {
-        let verbs = library()?;
+    /// Opens the device that the settings name, or the first one with an active port.
+    pub(super) fn open(config: &VerbsConfig) -> Result<Self, DeviceError> {
+        let name = config.device.as_deref();
+        let verbs = library(config)?;
         let mut count = 0;
         // SAFETY: a list that is freed below, after the device that we use was opened.
         let list = made(unsafe { (verbs.ibv_get_device_list)(&raw mut count) });

@@ -20,7 +20,7 @@ impl Verbs {
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
         let is_heard = !matches!(reason, DownReason::Misbehaved { .. });
         if let Some(ending) = self.start_ending(peer, reason, is_heard) {
-            ending.link.qp.fail();
+            ending.link.fail();
             ending.has_failed = true;
             ending.first_read = first_read;
         }
@@ -124,7 +124,7 @@ impl Verbs {
                 if said.is_err()
                     && let Stage::Ending(ending) = &mut self.lanes[peer.index()].stage
                 {
-                    ending.link.qp.fail();
+                    ending.link.fail();
                     ending.has_failed = true;
                 }
             }
@@ -159,13 +159,20 @@ impl Verbs {
         };
         let Ending { link, reason, first_read, .. } = *ending;
         self.receives.spare(link.receives_needed());
-        self.by_qp.remove(&link.qp.number());
+        for number in link.numbers() {
+            self.by_qp.remove(&number);
+        }
+        self.fins.spare(link.fins);
         // Events of the queue pair must be acknowledged before it can be destroyed.
         self.hear_kernel();
         let mut error = first_read.unwrap_or(ReadError::PeerDown);
         for read in link.end(&mut self.outbox) {
             let result = Err(std::mem::replace(&mut error, ReadError::PeerDown));
             self.events.push_back(read.end(result));
+        }
+        if let Some(list) = &mut self.list {
+            let failed = list.fail(peer);
+            self.events.extend((0..failed).map(|_| Queued::Tags));
         }
         self.events.push_back(Queued::Down(peer, reason));
     }

@@ -53,8 +53,9 @@ fn finding(what: &'static str, answer: Result<String, DeviceError>) -> Finding {
 
 impl VerbsInfo {
     pub(super) fn probe(config: &VerbsConfig) -> Self {
-        let library = finding("libibverbs", library().map(|library| library.path().to_owned()));
-        let context = Context::open(config.device.as_deref());
+        let library =
+            finding("libibverbs", library(config).map(|library| library.path().to_owned()));
+        let context = Context::open(config);
         let mut info = VerbsInfo {
             library,
             device: finding("RDMA device", Ok(String::new())),

@@ -42,8 +42,14 @@ impl Outbox {
 
 /// A queue pair, and what is under way on it.
 pub(super) struct Link {
-    // Before what the device may still reach: the pair goes first.
+    // Before what the device may still reach: the pairs go first.
+    /// What we send goes out here; and all that comes, comes in.
     pub(super) qp: Qp,
+    /// What comes comes in here instead, if either's NIC matches tags: its send queue belongs to the NIC.
+    pub(super) catch: Option<Qp>,
+    /// Rendezvous requests whose FIN may come from the peer's NIC, without a credit: each has a small buffer
+    /// standing for it.
+    pub(super) fins: usize,
     pub(super) grant: Grant,
     pub(super) allowance: Allowance,
     /// The peer's longest message; 0 until it is known.
@@ -77,10 +83,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(qp: Qp, depth: u32) -> Self {
+    pub(super) fn new(qp: Qp, catch: Option<Qp>, depth: u32) -> Self {
         Link {
             inline_max: qp.inline_max(),
             qp,
+            catch,
+            fins: 0,
             grant: Grant::new(),
             allowance: Allowance::new(),
             message_max: 0,
@@ -169,37 +177,49 @@ impl Link {
         if self.room() == 0 || !outbox.has_room() {
             return Err(Refused::Full);
         }
-        let (header, payload) = (message.header, message.payload);
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.opcode = sys::IBV_WR_SEND;
         if let Some(immediate) = message.immediate {
             wr.opcode = sys::IBV_WR_SEND_WITH_IMM;
             wr.imm_data = immediate.to_be();
         }
-        let posted = if header.len() + payload.len() <= self.inline_max {
-            wr.send_flags = sys::IBV_SEND_INLINE;
-            let mut parts = [inline_part(header), inline_part(payload)];
-            let first = usize::from(header.is_empty());
-            let end = 2 - usize::from(payload.is_empty());
-            // SAFETY: what is carried inline is copied by the call.
-            unsafe { self.post(peer, wr, &mut parts[first.min(end)..end], None, outbox) }
-        } else {
-            let Some((at, part)) = outbox.buffers.fill(header, payload) else {
-                return Err(Refused::Full);
-            };
-            // SAFETY: the buffer is registered, and not used again until the request has ended.
-            let posted =
-                unsafe { self.post(peer, wr, &mut [part], Some(Load::Buffer(at)), outbox) };
-            if posted.is_err() {
-                outbox.buffers.give_back(at);
-            }
-            posted
-        };
+        let posted = self
+            .post_bytes(peer, wr, message.header, message.payload, outbox)
+            .ok_or(Refused::Full)?;
         if posted.is_ok() {
             self.allowance.spend();
             self.has_sent = true;
         }
         Ok(posted)
+    }
+
+    /// Posts a request that sends bytes: carried in it, or out of a buffer. `None` if none is free.
+    #[inline]
+    fn post_bytes(
+        &mut self,
+        peer: PeerId,
+        mut wr: sys::ibv_send_wr,
+        header: &[u8],
+        payload: &[u8],
+        outbox: &mut Outbox,
+    ) -> Option<io::Result<()>> {
+        if header.len() + payload.len() <= self.inline_max {
+            wr.send_flags |= sys::IBV_SEND_INLINE;
+            let mut parts = [inline_part(header), inline_part(payload)];
+            let first = usize::from(header.is_empty());
+            let end = 2 - usize::from(payload.is_empty());
+            // SAFETY: what is carried inline is copied by the call.
+            return Some(unsafe {
+                self.post(peer, wr, &mut parts[first.min(end)..end], None, outbox)
+            });
+        }
+        let (at, part) = outbox.buffers.fill(header, payload)?;
+        // SAFETY: the buffer is registered, and not used again until the request has ended.
+        let posted = unsafe { self.post(peer, wr, &mut [part], Some(Load::Buffer(at)), outbox) };
+        if posted.is_err() {
+            outbox.buffers.give_back(at);
+        }
+        Some(posted)
     }
 
     /// Tells the peer's device something, at once or as soon as there is a place.
@@ -216,18 +236,40 @@ impl Link {
     /// Sends the signals for which there was no place.
     pub(super) fn send_owed(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
         while self.under_way() < self.depth
-            && let Some(signal) = self.owed.pop_front()
+            && let Some(signal) = self.owed.front().copied()
         {
             let mut wr = sys::ibv_send_wr::zeroed();
-            wr.opcode = sys::IBV_WR_RDMA_WRITE_WITH_IMM;
-            wr.imm_data = signal.emit().to_be();
             if signal == Signal::Bye {
                 wr.send_flags = sys::IBV_SEND_SIGNALED;
             }
-            // SAFETY: no memory is named.
-            unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
+            if self.catch.is_some() {
+                wr.opcode = sys::IBV_WR_SEND;
+                let Some(posted) = self.post_bytes(peer, wr, &signal.message(), &[], outbox) else {
+                    return Ok(());
+                };
+                posted?;
+            } else {
+                wr.opcode = sys::IBV_WR_RDMA_WRITE_WITH_IMM;
+                wr.imm_data = signal.emit().to_be();
+                // SAFETY: no memory is named.
+                unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
+            }
+            self.owed.pop_front();
         }
         Ok(())
+    }
+
+    /// The numbers of its queue pairs.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        [Some(self.qp.number()), self.catch.as_ref().map(Qp::number)].into_iter().flatten()
+    }
+
+    /// Ends all transfers, either way.
+    pub(super) fn fail(&self) {
+        self.qp.fail();
+        if let Some(catch) = &self.catch {
+            catch.fail();
+        }
     }
 
     /// Asks the peer's device, not its processor, whether it is there: a write of no bytes.
@@ -338,8 +380,8 @@ impl Link {
     /// was under way: the reads.
     pub(super) fn end(self, outbox: &mut Outbox) -> VecDeque<Read> {
         outbox.under_way -= self.under_way();
-        let Link { qp, loads, reads, .. } = self;
-        drop(qp);
+        let Link { qp, catch, loads, reads, .. } = self;
+        drop((qp, catch));
         for (_, load) in loads {
             if let Load::Buffer(buffer) = load {
                 outbox.buffers.give_back(buffer);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tagmatch_rdma_core_sys as sys;
 
-use super::RECEIVE;
 use super::object::{Mr, Pd, Srq};
 use crate::os::memory::Mapping;
 
@@ -55,6 +54,8 @@ pub(super) struct Receives {
     srq: Arc<Srq>,
     slabs: Vec<Slab>,
     pd: Arc<Pd>,
+    /// What its completions are known by.
+    kind: u64,
     length: usize,
     /// Buffers that are free, but not in the queue.
     idle: Vec<u32>,
@@ -67,8 +68,19 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    pub(super) fn new(pd: Arc<Pd>, srq: Arc<Srq>, length: usize, max: u32) -> Self {
-        Receives { srq, slabs: Vec::new(), pd, length, idle: Vec::new(), queued: 0, needed: 0, max }
+    /// Buffers of `length` bytes for a queue that holds `max`; `kind` is set in its `wr_id`s.
+    pub(super) fn new(pd: Arc<Pd>, srq: Arc<Srq>, kind: u64, length: usize, max: u32) -> Self {
+        Receives {
+            kind,
+            srq,
+            slabs: Vec::new(),
+            pd,
+            length,
+            idle: Vec::new(),
+            queued: 0,
+            needed: 0,
+            max,
+        }
     }
 
     pub(super) fn srq(&self) -> &Arc<Srq> {
@@ -116,7 +128,7 @@ impl Receives {
             let part = slab.part(at % CHUNK, self.length);
             // SAFETY: registered memory that nobody looks at until its completion, and that is freed
             // after the queue.
-            if let Err(error) = unsafe { self.srq.post(RECEIVE | u64::from(at), part) } {
+            if let Err(error) = unsafe { self.srq.post(self.kind | u64::from(at), part) } {
                 self.idle.push(at);
                 return Err(error);
             }
@@ -140,10 +152,15 @@ impl Receives {
     /// [`Receives::give_back`].
     #[inline]
     pub(super) fn came(&mut self, wr_id: u64) -> Option<u32> {
-        let at = u32::try_from(wr_id & !RECEIVE).ok()?;
+        let at = u32::try_from(wr_id & !self.kind).ok()?;
         self.slabs.get((at / CHUNK) as usize)?;
         self.queued = self.queued.saturating_sub(1);
         Some(at)
+    }
+
+    /// A buffer came back, but which one can't be told.
+    pub(super) fn lose_one(&mut self) {
+        self.queued = self.queued.saturating_sub(1);
     }
 
     /// The bytes of a buffer that came back.

@@ -17,6 +17,13 @@
 //! 6. A connection that was silent for [`VerbsConfig::keepalive`] is tried by a write of no bytes, which the
 //!    peer's NIC answers. A queue pair's error is the peer's end, and nobody else's.
 //!
+//! # A NIC that matches tags
+//! With [`TagMatching`] and a NIC that can, the receive queue has the NIC's list before it
+//! ([`TagList`](crate::TagList)), and messages must begin with a [header](crate::tm) that the NIC knows. Then
+//! each side has two queue pairs for the other, whoever's NIC it is: on the one that receives, the send
+//! queue belongs to the NIC, for its READs and FINs. All that software sends goes out on the other, where
+//! nothing but FINs comes in, each into a small buffer that was posted before the request that it answers.
+//!
 //! # Trust
 //! RDMA trusts the network: whoever can send to a queue pair's number with the right sequence number can
 //! write into it. What comes from a peer is checked all the same: no peer can make this one panic,
@@ -46,6 +53,7 @@ mod gid;
 mod info;
 mod lane;
 mod link;
+mod list;
 mod memory;
 mod object;
 mod oneself;
@@ -61,7 +69,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use config::VerbsConfig;
+use tagmatch_rdma_core_sys as sys;
+
+pub use config::{Library, TagMatching, VerbsConfig};
 pub use info::VerbsInfo;
 
 use address::VerbsAddress;
@@ -70,6 +80,7 @@ use datagrams::Datagrams;
 use exposure::{Exposures, registration_hint};
 use lane::{Lane, Stage};
 use link::Outbox;
+use list::List;
 use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
@@ -80,7 +91,7 @@ use sleep::Alarm;
 use crate::os::{random, system};
 use crate::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
-    ReadError, ReadMode, ReadRequest, Refused,
+    ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
 
 /// What a completion is about: the upper bits of its `wr_id`. Else it is a send of a peer's queue pair,
@@ -88,9 +99,20 @@ use crate::{
 const RECEIVE: u64 = 1 << 63;
 const GREETED: u64 = 1 << 62;
 const GREETING: u64 = 1 << 61;
+const FIN: u64 = 1 << 60;
+/// What an entry of the list has received, and answers of the list.
+const ENTRY: u64 = 1 << 59;
+const ADDED: u64 = 1 << 58;
+const DELETED: u64 = 1 << 57;
+const SYNCED: u64 = 1 << 56;
+const OPERATION: u64 = ADDED | DELETED | SYNCED;
 
-/// Buffers in the receive queue that stand for no credit: for last words.
-const SPARE: usize = 8;
+/// Buffers in the receive queue that stand for no credit: for last words. Fewer than 33 in all, and a
+/// tag-matching queue of a ConnectX doesn't receive (UCX, and rdma-core's own test, post as many).
+const SPARE: usize = 33;
+/// Rendezvous requests under way over all peers, where a NIC matches tags; and bytes in the longest FIN.
+const FINS_MAX: u32 = 4096;
+const FIN_BYTES: usize = 64;
 /// Buffers that a peer may need which is idle: for a message, an announcement and its first word.
 const PER_PEER: u32 = 3;
 /// Sends under way over all peers: what the completion queue has room for.
@@ -113,6 +135,8 @@ pub struct Verbs {
     lanes: Vec<Lane>,
     datagrams: Datagrams,
     receives: Receives,
+    fins: Receives,
+    list: Option<List>,
     outbox: Outbox,
     exposures: Exposures,
     oneself: Oneself,
@@ -148,18 +172,21 @@ struct Sizes {
     peers_max: u32,
     receives: u32,
     sends: u32,
+    completions: u32,
 }
 
 impl Sizes {
     /// What the settings ask for, within what the device has.
     fn fit(
         config: &VerbsConfig,
-        attr: &tagmatch_rdma_core_sys::ibv_device_attr,
+        attr: &sys::ibv_device_attr,
+        list: Option<&sys::ibv_tm_cap>,
     ) -> Result<Self, DeviceError> {
         let count = |limit: i32| u32::try_from(limit).unwrap_or(0);
         let spare = u32::try_from(SPARE).unwrap_or(u32::MAX);
         let queue = count(attr.max_srq_wr);
-        let completions = count(attr.max_cqe).saturating_sub(datagrams::COMPLETIONS);
+        let others = datagrams::COMPLETIONS + FINS_MAX + list.map_or(0, list::completions);
+        let completions = count(attr.max_cqe).saturating_sub(others);
         let sends = SENDS_MAX.min(completions / 2);
         let receives_max = queue.min(completions - sends);
         let shared = config.receive_buffers.saturating_add(spare);
@@ -174,8 +201,53 @@ impl Sizes {
                 range: "fewer than the device's queues hold (max_srq_wr and max_cqe)",
             });
         }
-        Ok(Sizes { peers_max, receives: peers_max * PER_PEER + shared, sends })
+        let receives = peers_max * PER_PEER + shared;
+        Ok(Sizes { peers_max, receives, sends, completions: receives + sends + others })
     }
+}
+
+/// What the NIC's list is to have, if there is to be one.
+fn wanted_list(
+    context: &Context,
+    wanted: TagMatching,
+) -> Result<Option<sys::ibv_tm_cap>, DeviceError> {
+    if wanted == TagMatching::Off {
+        return Ok(None);
+    }
+    let caps = context.tag_matching().map_err(system("ibv_query_device_ex", ""))?;
+    match list::fit(&caps) {
+        None if wanted == TagMatching::Required => Err(DeviceError::System {
+            call: "ibv_query_device_ex",
+            source: std::io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+            hint: "; the device has no tag matching for reliable connections (tm_caps)",
+        }),
+        found => Ok(found),
+    }
+}
+
+/// The completion queue, and the receive queue on it: with a list before it, or without.
+fn make_queues(
+    pd: &Arc<Pd>,
+    channel: &Arc<Channel>,
+    sizes: &Sizes,
+    list: Option<&sys::ibv_tm_cap>,
+) -> Result<(Arc<Cq>, Arc<Srq>), DeviceError> {
+    let entries = sizes.completions;
+    let (cq, srq) = match list {
+        None => {
+            let cq = Cq::new(channel.clone(), entries).map_err(system("ibv_create_cq", ""))?;
+            let srq = Srq::new(pd.clone(), sizes.receives).map_err(system("ibv_create_srq", ""))?;
+            (Arc::new(cq), srq)
+        }
+        Some(list) => {
+            let cq = Cq::extended(channel.clone(), entries);
+            let cq = Arc::new(cq.map_err(system("ibv_create_cq_ex", ""))?);
+            let srq = Srq::tag_matching(pd.clone(), cq.clone(), sizes.receives, *list)
+                .map_err(system("ibv_create_srq_ex", ""))?;
+            (cq, srq)
+        }
+    };
+    Ok((cq, Arc::new(srq)))
 }
 
 impl Verbs {
@@ -187,25 +259,26 @@ impl Verbs {
     /// allow the queues.
     pub fn new(config: VerbsConfig) -> Result<Self, DeviceError> {
         config.check()?;
-        let context = Arc::new(Context::open(config.device.as_deref())?);
+        let context = Arc::new(Context::open(&config)?);
         let attr = context.attributes().map_err(system("ibv_query_device", ""))?;
         let port = Port::open(&context, &attr, &config)?;
-        let sizes = Sizes::fit(&config, &attr)?;
+        let list = wanted_list(&context, config.tag_matching)?;
+        let sizes = Sizes::fit(&config, &attr, list.as_ref())?;
         let pd = Arc::new(Pd::new(context.clone()).map_err(system("ibv_alloc_pd", ""))?);
         let channel =
             Channel::new(context.clone()).map_err(system("ibv_create_comp_channel", ""))?;
         let channel = Arc::new(channel);
-        let entries = sizes.receives + sizes.sends + datagrams::COMPLETIONS;
-        let cq = Cq::new(channel.clone(), entries).map_err(system("ibv_create_cq", ""))?;
-        let cq = Arc::new(cq);
-        let srq = Srq::new(pd.clone(), sizes.receives).map_err(system("ibv_create_srq", ""))?;
+        let (cq, srq) = make_queues(&pd, &channel, &sizes, list.as_ref())?;
+        let list = list.map(|list| List::new(srq.clone(), pd.clone(), &list, port.read_max));
         let message_max = config.message_max as usize;
         let registered = |source| {
             let hint = registration_hint(&source);
             DeviceError::System { call: "ibv_reg_mr", source, hint }
         };
-        let mut receives = Receives::new(pd.clone(), Arc::new(srq), message_max, sizes.receives);
+        let mut receives = Receives::new(pd.clone(), srq, RECEIVE, message_max, sizes.receives);
         receives.need(SPARE).map_err(registered)?;
+        let fin_srq = Srq::new(pd.clone(), FINS_MAX).map_err(system("ibv_create_srq", ""))?;
+        let fins = Receives::new(pd.clone(), Arc::new(fin_srq), FIN, FIN_BYTES, FINS_MAX);
         let buffers =
             SendBuffers::new(&pd, message_max, config.send_buffers).map_err(registered)?;
         let qkey = u32::from_le_bytes(random().map_err(system("getrandom", ""))?) & !(1 << 31);
@@ -218,6 +291,7 @@ impl Verbs {
             qp_num: datagrams.qp_num(),
             qkey: datagrams.qkey(),
             instance: random().map_err(system("getrandom", ""))?,
+            matches_tags: list.is_some(),
         };
         let now = Instant::now();
         let mut verbs = Verbs {
@@ -228,6 +302,8 @@ impl Verbs {
             lanes: Vec::new(),
             datagrams,
             receives,
+            fins,
+            list,
             outbox: Outbox { buffers, under_way: 0, under_way_max: sizes.sends },
             exposures: Exposures::default(),
             oneself: Oneself::default(),
@@ -347,6 +423,10 @@ impl Device for Verbs {
     #[inline]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
+    }
+
+    fn tags(&mut self) -> Option<&mut dyn TagList> {
+        self.list.as_mut().map(|list| list as &mut dyn TagList)
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -104,9 +104,23 @@ impl Channel {
     }
 }
 
+/// A completion, and what the NIC's list says with it.
+#[derive(Clone, Copy)]
+pub(super) struct Completion {
+    pub(super) wc: sys::ibv_wc,
+    /// Of a message that was matched; else zero.
+    pub(super) tm: sys::ibv_wc_tm_info,
+}
+
+impl Completion {
+    pub(super) fn zeroed() -> Self {
+        Completion { wc: sys::ibv_wc::zeroed(), tm: sys::ibv_wc_tm_info::zeroed() }
+    }
+}
+
 object! {
-    /// A completion queue.
-    Cq(ibv_cq, channel: Channel), freed by ibv_destroy_cq
+    /// A completion queue, which may be extended by what a tag-matching queue has to say.
+    Cq(ibv_cq, channel: Channel, extended: Option<NonNull<sys::ibv_cq_ex>>), freed by ibv_destroy_cq
 }
 
 impl Cq {
@@ -124,7 +138,18 @@ impl Cq {
                 0,
             )
         })?;
-        Ok(Cq { raw, channel })
+        Ok(Cq { raw, channel, extended: None })
+    }
+
+    /// The same for a tag-matching queue too.
+    pub(super) fn extended(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
+        let mut attr = sys::ibv_cq_init_attr_ex::zeroed();
+        attr.cqe = entries;
+        attr.channel = channel.raw.as_ptr();
+        attr.wc_flags = u64::from(sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO);
+        // SAFETY: context and channel are alive; the queue keeps the channel.
+        let raw = made(unsafe { sys::ibv_create_cq_ex(channel.context().raw(), &raw mut attr) })?;
+        Ok(Cq { raw: raw.cast(), channel, extended: Some(raw) })
     }
 
     fn context(&self) -> &Context {
@@ -133,11 +158,60 @@ impl Cq {
 
     /// Takes completions, as many as there are and fit; gives how many.
     #[inline]
-    pub(super) fn poll(&self, completions: &mut [sys::ibv_wc]) -> io::Result<usize> {
-        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
-        // SAFETY: the queue is alive, and there is room for as many as said.
-        let count = unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), room, completions.as_mut_ptr()) };
-        usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
+    pub(super) fn poll(&self, completions: &mut [Completion]) -> io::Result<usize> {
+        let mut count = 0;
+        for room in completions {
+            let found = match self.extended {
+                None => self.poll_plain(room),
+                Some(cq) => self.poll_extended(cq, room),
+            }?;
+            if !found {
+                break;
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    #[inline]
+    fn poll_plain(&self, completion: &mut Completion) -> io::Result<bool> {
+        // SAFETY: the queue is alive, and there is room for one.
+        match unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), 1, &raw mut completion.wc) } {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(io::Error::from_raw_os_error(libc::EIO)),
+        }
+    }
+
+    /// One start and end for each: that is what all providers' versions get right.
+    fn poll_extended(
+        &self,
+        cq: NonNull<sys::ibv_cq_ex>,
+        completion: &mut Completion,
+    ) -> io::Result<bool> {
+        let cq = cq.as_ptr();
+        let mut attr = sys::ibv_poll_cq_attr::zeroed();
+        // SAFETY: the queue is alive, `self` is its only user, and what is read is of the completion at
+        // which it stands.
+        unsafe {
+            match sys::ibv_start_poll(cq, &raw mut attr) {
+                0 => {}
+                libc::ENOENT => return Ok(false),
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+            let wc = &mut completion.wc;
+            (wc.wr_id, wc.status) = ((*cq).wr_id, (*cq).status);
+            wc.opcode = sys::ibv_wc_read_opcode(cq);
+            wc.byte_len = sys::ibv_wc_read_byte_len(cq);
+            wc.imm_data = sys::ibv_wc_read_imm_data(cq);
+            wc.qp_num = sys::ibv_wc_read_qp_num(cq);
+            wc.src_qp = sys::ibv_wc_read_src_qp(cq);
+            wc.wc_flags = sys::ibv_wc_read_wc_flags(cq);
+            wc.slid = u16::try_from(sys::ibv_wc_read_slid(cq)).unwrap_or(0);
+            completion.tm = sys::ibv_wc_read_tm_info(cq);
+            sys::ibv_end_poll(cq);
+        }
+        Ok(true)
     }
 
     /// Asks for an event at the next completion.
@@ -164,7 +238,7 @@ impl Cq {
 
 object! {
     /// A shared receive queue.
-    Srq(ibv_srq, pd: Pd), freed by ibv_destroy_srq
+    Srq(ibv_srq, pd: Pd, _cq: Option<Arc<Cq>>), freed by ibv_destroy_srq
 }
 
 impl Srq {
@@ -175,7 +249,44 @@ impl Srq {
         // SAFETY: the domain is alive.
         let raw =
             made(unsafe { (pd.context().verbs().ibv_create_srq)(pd.raw.as_ptr(), &raw mut attr) })?;
-        Ok(Srq { raw, pd })
+        Ok(Srq { raw, pd, _cq: None })
+    }
+
+    /// A queue with a list of tagged buffers before it.
+    pub(super) fn tag_matching(
+        pd: Arc<Pd>,
+        cq: Arc<Cq>,
+        max_wr: u32,
+        list: sys::ibv_tm_cap,
+    ) -> io::Result<Self> {
+        let mut attr = sys::ibv_srq_init_attr_ex::zeroed();
+        attr.attr.max_wr = max_wr;
+        attr.attr.max_sge = 1;
+        attr.comp_mask = sys::IBV_SRQ_INIT_ATTR_TYPE
+            | sys::IBV_SRQ_INIT_ATTR_PD
+            | sys::IBV_SRQ_INIT_ATTR_CQ
+            | sys::IBV_SRQ_INIT_ATTR_TM;
+        attr.srq_type = sys::IBV_SRQT_TM;
+        attr.pd = pd.raw.as_ptr();
+        attr.cq = cq.raw.as_ptr();
+        attr.tm_cap = list;
+        let context = pd.context();
+        // SAFETY: domain and completion queue are alive, and kept.
+        let raw =
+            made(unsafe { sys::ibv_create_srq_ex(context.verbs(), context.raw(), &raw mut attr) })?;
+        Ok(Srq { raw, pd, _cq: Some(cq) })
+    }
+
+    /// Hands an operation to the list of a tag-matching queue; what it answers is written into it.
+    ///
+    /// # Safety
+    /// The buffer of an addition is registered, and neither read nor written, until its message has come,
+    /// it is deleted, or this queue and all queue pairs on it are gone.
+    pub(super) unsafe fn post_operation(&self, operation: &mut sys::ibv_ops_wr) -> io::Result<()> {
+        operation.next = null_mut();
+        let mut bad = null_mut();
+        // SAFETY: the operation lives through the call; the memory is the caller's promise.
+        check(unsafe { sys::ibv_post_srq_ops(self.raw.as_ptr(), operation, &raw mut bad) })
     }
 
     fn context(&self) -> &Context {

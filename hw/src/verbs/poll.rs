@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use tagmatch_rdma_core_sys as sys;
 
 use super::lane::Stage;
+use super::object::Completion;
 use super::wire::Signal;
-use super::{GREETED, GREETING, PER_PEER, RECEIVE, Verbs};
+use super::{ENTRY, FIN, GREETED, GREETING, OPERATION, PER_PEER, RECEIVE, Verbs};
+use crate::tm::{Opcode, TMH_BYTES};
 use crate::{
     Buffer, Bytes, DownReason, Event, Incoming, Limits, Outgoing, PeerId, ReadError, Refused,
 };
@@ -25,19 +27,30 @@ pub(super) enum Queued {
     Up(PeerId, Limits),
     Down(PeerId, DownReason),
     ReadDone(u64, Buffer, Result<(), ReadError>),
+    /// An event of the list.
+    Tags,
 }
 
 /// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
 pub(super) struct Batch {
-    completions: [sys::ibv_wc; BATCH],
+    completions: [Completion; BATCH],
     next: usize,
     count: usize,
-    lent: Option<u32>,
+    lent: Option<Place>,
+}
+
+/// Where a message is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A buffer of the receive queue.
+    Receive(u32),
+    /// A buffer for FINs.
+    Fin(u32),
 }
 
 impl Default for Batch {
     fn default() -> Self {
-        let completions = std::array::from_fn(|_| sys::ibv_wc::zeroed());
+        let completions = [Completion::zeroed(); BATCH];
         Batch { completions, next: 0, count: 0, lent: None }
     }
 }
@@ -54,8 +67,14 @@ enum Outcome {
     Internal,
     /// As `Internal`, and the completion is to be looked at again.
     Again,
-    /// A message, in the buffer of this number.
-    Message { peer: PeerId, at: u32, length: usize, immediate: Option<u32> },
+    /// A message.
+    Message {
+        peer: PeerId,
+        place: Place,
+        length: usize,
+        immediate: Option<u32>,
+        through_list: bool,
+    },
 }
 
 impl Verbs {
@@ -87,7 +106,19 @@ impl Verbs {
             self.receives.need(1).map_err(|_| Refused::Full)?;
             link.allowance.has_reserved = true;
         }
-        link.send(peer, message, &mut self.outbox)?.map_err(|error| {
+        let awaits_fin =
+            link.catch.is_some() && message.header.first() == Some(&(Opcode::Rendezvous as u8));
+        if awaits_fin {
+            self.fins.need(1).map_err(|_| Refused::Full)?;
+        }
+        let sent = link.send(peer, message, &mut self.outbox);
+        if awaits_fin {
+            match sent {
+                Ok(Ok(())) => link.fins += 1,
+                _ => self.fins.spare(1),
+            }
+        }
+        sent?.map_err(|error| {
             self.lose(peer, error.raw_os_error().unwrap_or(0));
             Refused::Down
         })
@@ -106,10 +137,12 @@ impl Verbs {
     #[inline]
     pub(super) fn next_event(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
-        if let Some(at) = self.batch.lent.take() {
-            self.receives.give_back(at);
+        match self.batch.lent.take() {
+            Some(Place::Receive(at)) => self.receives.give_back(at),
+            Some(Place::Fin(at)) => self.fins.give_back(at),
+            None => {}
         }
-        if self.receives.is_posting_due() {
+        if self.receives.is_posting_due() || self.fins.is_posting_due() {
             self.post_receives();
         }
         if self.needs_look | self.polls.is_multiple_of(POLLS_PER_TICK) {
@@ -135,20 +168,26 @@ impl Verbs {
             if !matches!(outcome, Outcome::Again) {
                 self.batch.next += 1;
             }
-            if let Outcome::Message { peer, at, length, immediate } = outcome {
-                self.batch.lent = Some(at);
-                // SAFETY: the buffer came back, and is given back by the next call of this, which
-                // the borrow in the event keeps away.
-                let bytes = Bytes::from_slice(unsafe { self.receives.bytes(at, length) });
-                return Some(Event::Message(Incoming {
-                    peer,
-                    immediate,
-                    through_list: false,
-                    bytes,
-                }));
+            if let Outcome::Message { peer, place, length, immediate, through_list } = outcome {
+                self.batch.lent = Some(place);
+                let bytes = Bytes::from_slice(self.bytes(place, length));
+                return Some(Event::Message(Incoming { peer, immediate, through_list, bytes }));
             }
         }
         None
+    }
+
+    /// The bytes of a message, until the next poll.
+    #[inline]
+    fn bytes(&self, place: Place, length: usize) -> &[u8] {
+        // SAFETY: the buffer came back, and is given back by the next poll, for which the borrow of `self`
+        // must have ended.
+        unsafe {
+            match place {
+                Place::Receive(at) => self.receives.bytes(at, length),
+                Place::Fin(at) => self.fins.bytes(at, length),
+            }
+        }
     }
 
     fn message_to_oneself(&mut self) -> Option<Event<'_>> {
@@ -175,60 +214,143 @@ impl Verbs {
         self.batch.count > 0
     }
 
-    fn handle(&mut self, completion: &sys::ibv_wc) -> Outcome {
-        let id = completion.wr_id;
-        if id & RECEIVE != 0 {
-            return self.received(completion);
+    fn handle(&mut self, completion: &Completion) -> Outcome {
+        let Completion { wc, tm } = completion;
+        let id = wc.wr_id;
+        let is_incoming = id & (RECEIVE | FIN | ENTRY) != 0;
+        if is_incoming {
+            let Some(peer) = self.by_qp.get(&wc.qp_num).copied() else {
+                self.take_back(wc);
+                return Outcome::Internal;
+            };
+            let has_failed =
+                wc.status != sys::IBV_WC_SUCCESS && wc.status != sys::IBV_WC_TM_RNDV_INCOMPLETE;
+            if has_failed {
+                self.take_back(wc);
+                self.receive_failed(peer, wc.status);
+                return Outcome::Internal;
+            }
+            if let Stage::Connecting(_) = &self.lanes[peer.index()].stage {
+                // Who sends is one whose queue pair receives.
+                self.bring_up(peer);
+                return Outcome::Again;
+            }
+            return if id & RECEIVE != 0 {
+                self.received(peer, wc)
+            } else if id & FIN != 0 {
+                self.fin_came(peer, wc)
+            } else {
+                self.matched(peer, wc, *tm)
+            };
         }
-        if id & GREETED != 0 {
-            if let Some(datagram) = self.datagrams.came(completion) {
+        if id & OPERATION != 0 {
+            if let Some(list) = &mut self.list {
+                let count = list.answered(id, wc.status);
+                self.events.extend((0..count).map(|_| Queued::Tags));
+            }
+        } else if id & GREETED != 0 {
+            if let Some(datagram) = self.datagrams.came(wc) {
                 self.hear(&datagram);
             }
         } else if id & GREETING != 0 {
             self.datagrams.sent(id);
         } else {
-            self.sent(completion);
+            self.sent(wc);
         }
         Outcome::Internal
     }
 
+    /// A buffer came back with nothing for anyone in it. After a failure, a tag-matching queue doesn't say
+    /// truly which one it was (so mlx5's): it is not used again.
+    fn take_back(&mut self, wc: &sys::ibv_wc) {
+        if wc.wr_id & FIN != 0 {
+            if let Some(at) = self.fins.came(wc.wr_id) {
+                self.fins.give_back(at);
+            }
+        } else if self.list.is_some() && wc.status != sys::IBV_WC_SUCCESS {
+            self.receives.lose_one();
+        } else if let Some(at) = self.receives.came(wc.wr_id) {
+            self.receives.give_back(at);
+        }
+    }
+
     /// A buffer of the receive queue came back.
     #[inline]
-    fn received(&mut self, completion: &sys::ibv_wc) -> Outcome {
-        let peer = self.by_qp.get(&completion.qp_num).copied();
-        if let Some(peer) = peer
-            && let Stage::Connecting(_) = &self.lanes[peer.index()].stage
-            && completion.status == sys::IBV_WC_SUCCESS
-        {
-            // Who sends is one whose queue pair receives.
-            self.bring_up(peer);
-            return Outcome::Again;
-        }
-        let Some(at) = self.receives.came(completion.wr_id) else {
+    fn received(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.receives.came(wc.wr_id) else {
             return Outcome::Internal;
         };
-        let Some(peer) = peer else {
-            self.receives.give_back(at);
-            return Outcome::Internal;
+        let immediate = u32::from_be(wc.imm_data);
+        let place = Place::Receive(at);
+        let length = wc.byte_len as usize;
+        let head = self.bytes(place, length.min(TMH_BYTES));
+        let signal = match wc.opcode {
+            sys::IBV_WC_RECV_RDMA_WITH_IMM => Some(immediate),
+            _ if length == TMH_BYTES => Signal::word_of(head),
+            _ => None,
         };
-        if completion.status != sys::IBV_WC_SUCCESS {
+        let is_fin = head.first() == Some(&(Opcode::Fin as u8));
+        if let Some(word) = signal {
             self.receives.give_back(at);
-            self.receive_failed(peer, completion.status);
-            return Outcome::Internal;
-        }
-        let immediate = u32::from_be(completion.imm_data);
-        if completion.opcode == sys::IBV_WC_RECV_RDMA_WITH_IMM {
-            self.receives.give_back(at);
-            self.hear_signal(peer, immediate);
+            self.hear_signal(peer, word);
             return Outcome::Internal;
         }
         if !self.count_message(peer) {
             self.receives.give_back(at);
             return Outcome::Internal;
         }
-        let has_immediate = completion.wc_flags & sys::IBV_WC_WITH_IMM != 0;
+        if is_fin {
+            // Sent by the peer's software: its NIC won't.
+            self.count_fin(peer);
+        }
+        let has_immediate = wc.wc_flags & sys::IBV_WC_WITH_IMM != 0;
         let immediate = has_immediate.then_some(immediate);
-        Outcome::Message { peer, at, length: completion.byte_len as usize, immediate }
+        let through_list = wc.opcode == sys::IBV_WC_TM_RECV;
+        Outcome::Message { peer, place, length, immediate, through_list }
+    }
+
+    /// A FIN of the peer's NIC.
+    fn fin_came(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.fins.came(wc.wr_id) else {
+            return Outcome::Internal;
+        };
+        if !self.count_fin(peer) {
+            self.fins.give_back(at);
+            self.accuse(peer, "a FIN that nothing was asked for");
+            return Outcome::Internal;
+        }
+        let length = wc.byte_len as usize;
+        let place = Place::Fin(at);
+        Outcome::Message { peer, place, length, immediate: None, through_list: false }
+    }
+
+    /// A rendezvous of ours has ended: no buffer needs to stand for its FIN any more. `false` if there was
+    /// none.
+    fn count_fin(&mut self, peer: PeerId) -> bool {
+        let link = match &mut self.lanes[peer.index()].stage {
+            Stage::Up(link) => link,
+            Stage::Ending(ending) => &mut ending.link,
+            _ => return false,
+        };
+        let was_due = link.fins > 0;
+        if was_due {
+            link.fins -= 1;
+            self.fins.spare(1);
+        }
+        was_due
+    }
+
+    /// The list has matched a message, or has its data.
+    fn matched(&mut self, peer: PeerId, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info) -> Outcome {
+        if wc.wc_flags & sys::IBV_WC_TM_MATCH != 0 {
+            // Its credit is given back, whatever becomes of it.
+            self.count_message(peer);
+        }
+        if let Some(list) = &mut self.list {
+            let count = list.received(wc, tm, peer);
+            self.events.extend((0..count).map(|_| Queued::Tags));
+        }
+        Outcome::Internal
     }
 
     /// A message came: takes its credit, and announces more if that is due. `false` if it is not to be
@@ -325,7 +447,7 @@ impl Verbs {
     }
 
     fn post_receives(&mut self) {
-        if let Err(error) = self.receives.post_idle() {
+        if let Err(error) = self.receives.post_idle().and_then(|()| self.fins.post_idle()) {
             self.lose_all(error.raw_os_error().unwrap_or(0));
         }
     }
@@ -372,6 +494,7 @@ fn report(event: Queued) -> Event<'static> {
         Queued::Up(peer, limits) => Event::PeerUp { peer, limits },
         Queued::Down(peer, reason) => Event::PeerDown { peer, reason },
         Queued::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
+        Queued::Tags => Event::Tags,
     }
 }
 

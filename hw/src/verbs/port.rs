@@ -123,19 +123,20 @@ impl Port {
         qp.modify(&mut attr, mask)
     }
 
-    /// Connects a queue pair with the peer's.
+    /// Connects a queue pair with the peer's of this number.
     pub(super) fn connect(
         &self,
         qp: &Qp,
         to: &VerbsAddress,
         psn: u32,
+        number: u32,
         theirs: &End,
     ) -> io::Result<()> {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_RTR;
         attr.ah_attr = self.path(to);
         attr.path_mtu = self.mtu.min(theirs.mtu.into());
-        attr.dest_qp_num = theirs.qp_num;
+        attr.dest_qp_num = number;
         attr.rq_psn = theirs.psn;
         attr.max_dest_rd_atomic = self.reads_served;
         attr.min_rnr_timer = self.retries.rnr_timer;

@@ -1,12 +1,15 @@
 //! What devices say to each other: datagrams until they are connected, then 32 bits at a time.
 
 use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
+use crate::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
 /// One end of a connection to be, as it tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// Its queue pair.
+    /// Its queue pair that sends.
     pub(super) qp_num: u32,
+    /// Its queue pair that receives, if that is another one; else 0.
+    pub(super) catch_num: u32,
     /// The number of its first packet.
     pub(super) psn: u32,
     /// Bytes in the longest message that it receives.
@@ -64,6 +67,7 @@ impl Datagram {
     /// | 72..84 | queue pair, first packet, longest message of the sender's end |
     /// | 84, 85 | READs served, MTU |
     /// | 88..92 | the receiver's queue pair, in an answer |
+    /// | 92..96 | the sender's queue pair that receives, if it has two |
     pub(super) fn emit(&self) -> [u8; DATAGRAM] {
         let mut bytes = [0; DATAGRAM];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -81,6 +85,7 @@ impl Datagram {
             bytes[END + 4..END + 8].copy_from_slice(&end.psn.to_le_bytes());
             bytes[END + 8..END + 12].copy_from_slice(&end.message_max.to_le_bytes());
             (bytes[END + 12], bytes[END + 13]) = (end.reads_max, end.mtu);
+            bytes[END + 20..END + 24].copy_from_slice(&end.catch_num.to_le_bytes());
         }
         bytes[END + 16..END + 20].copy_from_slice(&yours.to_le_bytes());
         bytes
@@ -98,12 +103,15 @@ impl Datagram {
         let end = || {
             let end = End {
                 qp_num: number(END),
+                catch_num: number(END + 20),
                 psn: number(END + 4),
                 message_max: number(END + 8),
                 reads_max: bytes[END + 12],
                 mtu: bytes[END + 13],
             };
-            let is_possible = end.qp_num <= BITS_24 && end.psn <= BITS_24 && end.message_max > 0;
+            let numbers = [end.qp_num, end.catch_num, end.psn];
+            let is_possible =
+                numbers.iter().all(|number| *number <= BITS_24) && end.message_max > 0;
             (is_possible && end.reads_max > 0 && (1..=5).contains(&end.mtu)).then_some(end)
         };
         let yours = number(END + 16);
@@ -127,7 +135,8 @@ impl Datagram {
 }
 
 /// What one connected device tells the other beside the engine's messages: the immediate data of an
-/// RDMA write of no bytes, which no message is.
+/// RDMA write of no bytes, which no message is; or, where a NIC that matches tags is in the way, a message
+/// without a tag, since what it does with such a write is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// The first word on a connection: whoever hears it knows that the other can hear.
@@ -141,6 +150,8 @@ pub(super) enum Signal {
 }
 
 const VALUE: u32 = (1 << 28) - 1;
+/// Marks a message of the device's own.
+const OURS: u8 = 0xd5;
 
 impl Signal {
     pub(super) fn emit(self) -> u32 {
@@ -150,6 +161,20 @@ impl Signal {
             Signal::Release => 3 << 28,
             Signal::Bye => 4 << 28,
         }
+    }
+
+    /// As a message without a tag. It is told from the engine's by a byte of the header that the engine
+    /// leaves zero, and no NIC looks at.
+    pub(super) fn message(self) -> [u8; TMH_BYTES] {
+        let mut bytes = Tmh { opcode: Opcode::NoTag, app_ctx: self.emit(), tag: 0 }.emit();
+        bytes[1] = OURS;
+        bytes
+    }
+
+    /// The word in such a message; `None` if it is one of the engine's.
+    pub(super) fn word_of(bytes: &[u8]) -> Option<u32> {
+        let bytes = <&[u8; TMH_BYTES]>::try_from(bytes).ok()?;
+        (bytes[0] == Opcode::NoTag as u8 && bytes[1] == OURS).then(|| be32(bytes, 4))
     }
 
     pub(super) fn parse(word: u32) -> Option<Self> {
@@ -176,11 +201,12 @@ mod tests {
             qp_num: 17,
             qkey: 18,
             instance: [5; 16],
+            matches_tags: false,
         };
         Datagram { to: [4; 16], from, greeting }
     }
 
-    const MINE: End = End { qp_num: 1, psn: 2, message_max: 3, reads_max: 4, mtu: 5 };
+    const MINE: End = End { qp_num: 1, catch_num: 6, psn: 2, message_max: 3, reads_max: 4, mtu: 5 };
 
     #[test]
     fn greetings_round_trip() {
@@ -201,9 +227,17 @@ mod tests {
         let good = example(Greeting::Hello(MINE)).emit();
         assert_eq!(Datagram::parse(&good[1..]), None);
         assert_eq!(Datagram::parse(&[]), None);
-        for (at, value) in
-            [(0, 0), (4, 9), (5, 0), (5, 4), (24, 0), (END + 3, 1), (END + 7, 1), (END + 13, 6)]
-        {
+        for (at, value) in [
+            (0, 0),
+            (4, 9),
+            (5, 0),
+            (5, 4),
+            (24, 0),
+            (END + 3, 1),
+            (END + 7, 1),
+            (END + 13, 6),
+            (END + 23, 1),
+        ] {
             let mut bytes = good;
             bytes[at] = value;
             assert_eq!(Datagram::parse(&bytes), None, "{value} at {at}");
@@ -222,7 +256,11 @@ mod tests {
     fn signals_round_trip() {
         for signal in [Signal::Ready, Signal::Announce(1), Signal::Release, Signal::Bye] {
             assert_eq!(Signal::parse(signal.emit()), Some(signal));
+            assert_eq!(Signal::word_of(&signal.message()), Some(signal.emit()));
         }
+        let engines = Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Bye.emit(), tag: 0 }.emit();
+        assert_eq!(Signal::word_of(&engines), None);
+        assert_eq!(Signal::word_of(&Signal::Bye.message()[..15]), None);
         for word in [0, 1, u32::MAX, 5 << 28, (1 << 28) + 1] {
             assert_eq!(Signal::parse(word), None, "{word:#x}");
         }
