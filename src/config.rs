@@ -37,6 +37,11 @@ pub enum HwTags {
     /// Software matches all.
     #[default]
     Off,
+    /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
+    Auto,
+    /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the worker
+    /// drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
+    Emu,
     /// The model of a tag-matching NIC, in this process, between the worker and its device. Slower than
     /// software: it is there to develop and test offload without the hardware. Messages to oneself don't
     /// pass it.

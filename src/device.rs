@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_hw::model::Model;
+use tagmatch_hw::verbs::{TagMatching, VerbsConfig};
 use tagmatch_hw::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
     ReadError, ReadMode, ReadRequest, Refused, TagList, Verbs,
@@ -18,7 +19,7 @@ pub(crate) enum WorkerDevice {
     Shm(Shm),
     /// Shared memory under the model of a tag-matching NIC.
     ShmModel(Box<Model<Shm>>),
-    /// Verbs; software matches.
+    /// Verbs; its NIC matches, or software.
     Verbs(Box<Verbs>),
     /// Verbs under the model of a tag-matching NIC.
     VerbsModel(Box<Model<Verbs>>),
@@ -27,19 +28,40 @@ pub(crate) enum WorkerDevice {
 impl WorkerDevice {
     pub(crate) fn new(config: &Config) -> Result<Self, DeviceError> {
         Ok(match (&config.device, &config.hw_tags) {
-            (DeviceConfig::Shm(shm), HwTags::Off) => WorkerDevice::Shm(Shm::new(shm.clone())?),
+            (DeviceConfig::Shm(shm), HwTags::Off | HwTags::Auto) => {
+                WorkerDevice::Shm(Shm::new(shm.clone())?)
+            }
             (DeviceConfig::Shm(shm), HwTags::Model(model)) => {
                 let shm = Shm::new(shm.clone())?;
                 WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?))
             }
-            (DeviceConfig::Verbs(verbs), HwTags::Off) => {
-                WorkerDevice::Verbs(Box::new(Verbs::new(verbs.clone())?))
+            (DeviceConfig::Shm(_), HwTags::Emu) => {
+                let (what, why) =
+                    ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
+                return Err(DeviceError::Unsupported { what, why });
             }
             (DeviceConfig::Verbs(verbs), HwTags::Model(model)) => {
                 let verbs = Verbs::new(verbs.clone())?;
                 WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?))
             }
+            (DeviceConfig::Verbs(verbs), hw_tags) => {
+                let verbs = with_tags(verbs.clone(), hw_tags);
+                WorkerDevice::Verbs(Box::new(Verbs::new(verbs)?))
+            }
         })
+    }
+}
+
+/// Verbs, with whose tag matching is asked for.
+fn with_tags(verbs: VerbsConfig, hw_tags: &HwTags) -> VerbsConfig {
+    match hw_tags {
+        HwTags::Emu => VerbsConfig {
+            tag_matching: TagMatching::Required,
+            library: tagmatch_emu::verbs,
+            ..verbs
+        },
+        HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
+        HwTags::Off | HwTags::Model(_) => verbs,
     }
 }
 

@@ -1,8 +1,11 @@
-//! What the public API promises, between workers of one process over shared memory.
+//! What the public API promises, between workers of one process: over shared memory, or another device
+//! that the environment names.
 //!
 //! Long because it is one list: a promise of the public pages, a test.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+mod common;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use common::config;
 use tagmatch::{
     Buffer, Cancel, Config, Error, Match, Peer, Received, Request, SendMode, SendOptions, Sent,
     SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
@@ -27,7 +31,7 @@ struct Pair {
 }
 
 fn pair() -> Pair {
-    pair_with(&Config::default())
+    pair_with(&config())
 }
 
 fn pair_with(config: &Config) -> Pair {
@@ -109,7 +113,7 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
 
 #[test]
 fn oneself_is_a_peer_like_any() {
-    let worker = Worker::new(Config::default()).unwrap();
+    let worker = Worker::new(config()).unwrap();
     let me = worker.oneself();
     assert_eq!(worker.connect(&worker.address()).unwrap(), me);
     for size in SIZES {
@@ -179,7 +183,7 @@ fn wildcards_take_messages_in_post_and_arrival_order() {
 #[test]
 fn a_receive_that_names_its_source_waits_for_it() {
     let p = pair();
-    let c = Worker::new(Config::default()).unwrap();
+    let c = Worker::new(config()).unwrap();
     let c_to_b = c.connect(&p.b.address()).unwrap();
     let from_a = p.b.recv(Match::tag(1).from(p.to_a), vec![0; 1]);
     c.inject(c_to_b, 1, &[3]).unwrap();
@@ -305,7 +309,7 @@ fn leaked_and_dropped_requests_hurt_nobody() {
 #[test]
 fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
     let p = pair();
-    let c = Worker::new(Config::default()).unwrap();
+    let c = Worker::new(config()).unwrap();
     let c_to_b = c.connect(&p.b.address()).unwrap();
     let named = p.b.recv(Match::tag(1).from(p.to_a), vec![0; 9]);
     let any = p.b.recv(Match::tag(2), vec![0; 9]);
@@ -334,8 +338,8 @@ fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
 
 #[test]
 fn an_address_where_nobody_is_fails_what_depends_on_it() {
-    let gone = Worker::new(Config::default()).unwrap().address();
-    let worker = Worker::new(Config::default()).unwrap();
+    let gone = Worker::new(config()).unwrap().address();
+    let worker = Worker::new(config()).unwrap();
     let peer = worker.connect(&gone).unwrap();
     let start = Instant::now();
     let error = worker.send(peer, 1, bytes(3)).wait().unwrap_err().error;
@@ -359,7 +363,7 @@ fn peers_of_another_worker_are_refused() {
 
 #[test]
 fn borrowed_slices_in_blocking_calls_and_scopes() {
-    let worker = Worker::new(Config::default()).unwrap();
+    let worker = Worker::new(config()).unwrap();
     let me = worker.oneself();
     let text = String::from("borrowed");
     let mut inbox = [0u8; 8];
@@ -447,7 +451,7 @@ fn requests_are_futures() {
 
 #[test]
 fn a_result_is_taken_once() {
-    let worker = Worker::new(Config::default()).unwrap();
+    let worker = Worker::new(config()).unwrap();
     let mut send: Request<Sent> = worker.send(worker.oneself(), 1, bytes(3));
     let first = loop {
         if let Some(result) = send.test() {
@@ -477,8 +481,7 @@ fn shared_bytes_go_to_many_and_receive_nothing() {
 
 #[test]
 fn unexpected_memory_is_bounded_and_nothing_is_lost() {
-    let config =
-        Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..Config::default() };
+    let config = Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..config() };
     let p = pair_with(&config);
     let total = 3000u32;
     let payload = |i: u32| bytes((i % 700) as usize);
@@ -504,7 +507,7 @@ fn unexpected_memory_is_bounded_and_nothing_is_lost() {
 
 #[test]
 fn two_threads_never_take_the_same_message() {
-    let worker = SharedWorker::new(Config::default()).unwrap();
+    let worker = SharedWorker::new(config()).unwrap();
     let me = worker.oneself();
     let total = 4000u32;
     let taken: Vec<Vec<u32>> = std::thread::scope(|threads| {
@@ -539,7 +542,7 @@ fn two_threads_never_take_the_same_message() {
 #[test]
 fn threads_wait_asleep_and_wake_each_other() {
     let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let config = Config { wait, ..Config::default() };
+    let config = Config { wait, ..config() };
     let (a, b) = (SharedWorker::new(config.clone()).unwrap(), SharedWorker::new(config).unwrap());
     let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
     std::thread::scope(|threads| {
@@ -564,8 +567,8 @@ fn threads_wait_asleep_and_wake_each_other() {
 
 #[test]
 fn a_progress_thread_serves_a_worker_that_does_nothing() {
-    let a = Worker::new(Config::default()).unwrap();
-    let b = SharedWorker::new(Config::default()).unwrap();
+    let a = Worker::new(config()).unwrap();
+    let b = SharedWorker::new(config()).unwrap();
     let to_b = a.connect(&b.address()).unwrap();
     let thread = b.progress_thread().unwrap();
     for round in 0..20 {
@@ -603,7 +606,7 @@ fn the_descriptor_tells_when_there_is_something_to_do() {
 
 #[test]
 fn many_workers_meet_lazily_from_both_sides() {
-    let workers: Vec<_> = (0..24).map(|_| Worker::new(Config::default()).unwrap()).collect();
+    let workers: Vec<_> = (0..24).map(|_| Worker::new(config()).unwrap()).collect();
     let addresses: Vec<_> = workers.iter().map(Worker::address).collect();
     let mut receives = Vec::new();
     for (i, worker) in workers.iter().enumerate() {
@@ -631,11 +634,11 @@ fn many_workers_meet_lazily_from_both_sides() {
 fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
     // The sender's worker goes and its memory with it, in this very process, while the receiver reads.
     for round in 0..30u64 {
-        let b = Worker::new(Config::default()).unwrap();
+        let b = Worker::new(config()).unwrap();
         let address = b.address();
         let size = 8 << 20;
         let sender = std::thread::spawn(move || {
-            let a = Worker::new(Config::default()).unwrap();
+            let a = Worker::new(config()).unwrap();
             let to_b = a.connect(&address).unwrap();
             let send = a.send(to_b, 1, vec![7; size]);
             let start = Instant::now();
@@ -667,8 +670,8 @@ fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
 
 #[test]
 fn a_scope_ends_only_when_its_sends_have() {
-    let sender = Worker::new(Config::default()).unwrap();
-    let receiver = Worker::new(Config::default()).unwrap();
+    let sender = Worker::new(config()).unwrap();
+    let receiver = Worker::new(config()).unwrap();
     let address = receiver.address();
     let size = 1 << 20;
     let to = sender.connect(&address).unwrap();
@@ -677,7 +680,7 @@ fn a_scope_ends_only_when_its_sends_have() {
     sender.scope(|scope| std::mem::forget(scope.send(to, 1, &[0; 100])));
     let (tell, told) = std::sync::mpsc::channel();
     let late = std::thread::spawn(move || {
-        let receiver = Worker::new(Config::default()).unwrap();
+        let receiver = Worker::new(config()).unwrap();
         tell.send(receiver.address()).unwrap();
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(100) {
@@ -694,11 +697,11 @@ fn a_scope_ends_only_when_its_sends_have() {
 
 #[test]
 fn a_closed_worker_is_out_of_reach_though_a_request_of_it_lives() {
-    let worker = Worker::new(Config::default()).unwrap();
+    let worker = Worker::new(config()).unwrap();
     let address = worker.address();
     let kept = worker.recv(Match::tag(1), vec![0; 1]);
     drop(worker);
-    let other = Worker::new(Config::default()).unwrap();
+    let other = Worker::new(config()).unwrap();
     let peer = other.connect(&address).unwrap();
     assert!(other.send_sync(peer, 1, bytes(3)).wait().is_err());
     assert!(kept.wait().is_err());

@@ -233,6 +233,14 @@ pub enum DeviceError {
         /// What would be right.
         range: &'static str,
     },
+    /// This machine, or this kind of device, can't do it.
+    #[error("{what} is not to be had: {why}")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+        /// Why, and what could be asked for instead.
+        why: &'static str,
+    },
     /// The buffer can't be exposed or read into.
     #[error("buffer refused: {why}")]
     BadBuffer {

@@ -20,8 +20,7 @@ impl Verbs {
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
         let is_heard = !matches!(reason, DownReason::Misbehaved { .. });
         if let Some(ending) = self.start_ending(peer, reason, is_heard) {
-            ending.link.fail();
-            ending.has_failed = true;
+            ending.give_up();
             ending.first_read = first_read;
         }
     }
@@ -124,8 +123,7 @@ impl Verbs {
                 if said.is_err()
                     && let Stage::Ending(ending) = &mut self.lanes[peer.index()].stage
                 {
-                    ending.link.fail();
-                    ending.has_failed = true;
+                    ending.give_up();
                 }
             }
             Stage::Ending(_) | Stage::Down => {}

@@ -68,6 +68,15 @@ pub(super) struct Ending {
 }
 
 impl Ending {
+    /// Ends what is under way.
+    pub(super) fn give_up(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.flushed = self.link.last_ended();
+            self.link.fail();
+        }
+    }
+
     /// Whether nothing is under way any more.
     pub(super) fn is_done(&self) -> bool {
         if self.has_failed { self.link.is_last(self.flushed) } else { self.link.under_way() == 0 }

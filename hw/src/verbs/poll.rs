@@ -393,9 +393,15 @@ impl Verbs {
 
     /// A peer's device said something.
     fn hear_signal(&mut self, peer: PeerId, word: u32) {
-        let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { return };
+        let signal = Signal::parse(word);
+        let link = match &mut self.lanes[peer.index()].stage {
+            Stage::Up(link) => link,
+            // Both leave: nobody is there any more to acknowledge our last words.
+            Stage::Ending(ending) if signal == Some(Signal::Bye) => return ending.give_up(),
+            _ => return,
+        };
         link.has_heard = true;
-        match Signal::parse(word) {
+        match signal {
             Some(Signal::Ready) if !link.is_ready => {
                 link.is_ready = true;
                 self.receives.spare(1);
