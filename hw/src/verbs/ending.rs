@@ -19,44 +19,38 @@ impl Verbs {
     /// delivered.
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
         let is_heard = !matches!(reason, DownReason::Misbehaved { .. });
-        if let Some(ending) = self.start_ending(peer, reason, is_heard) {
-            ending.give_up();
-            ending.first_read = first_read;
-        }
+        self.start_ending(peer, reason, is_heard);
+        self.give_up_on(peer, first_read);
     }
 
     /// Moves a connection from up to ending.
-    fn start_ending(
-        &mut self,
-        peer: PeerId,
-        reason: DownReason,
-        is_heard: bool,
-    ) -> Option<&mut Ending> {
-        let lane = self.lanes.get_mut(peer.index())?;
-        let link = match std::mem::replace(&mut lane.stage, Stage::Down) {
-            Stage::Up(link) => *link,
-            other => {
-                lane.stage = other;
-                return None;
+    fn start_ending(&mut self, peer: PeerId, reason: DownReason, is_heard: bool) {
+        let Some(lane) = self.lanes.get_mut(peer.index()) else { return };
+        match std::mem::replace(&mut lane.stage, Stage::Down) {
+            Stage::Up(link) => {
+                self.up.retain(|other| *other != peer);
+                self.ending.push(peer);
+                lane.stage = Stage::Ending(Box::new(Ending {
+                    link: *link,
+                    reason,
+                    is_heard,
+                    until: Instant::now() + PATIENCE,
+                    has_failed: false,
+                    is_drained: false,
+                    first_read: None,
+                }));
             }
-        };
-        self.up.retain(|other| *other != peer);
-        self.ending.push(peer);
-        let flushed = link.last_ended();
-        let until = Instant::now() + PATIENCE;
-        let ending =
-            Ending { link, reason, is_heard, until, has_failed: false, flushed, first_read: None };
-        lane.stage = Stage::Ending(Box::new(ending));
-        match &mut lane.stage {
-            Stage::Ending(ending) => Some(ending),
-            _ => None,
+            other => lane.stage = other,
         }
     }
 
-    /// A request of a failed queue pair came back.
-    pub(super) fn flushed(&mut self, peer: PeerId, number: u32) {
-        if let Stage::Ending(ending) = &mut self.lanes[peer.index()].stage {
-            ending.flushed = number;
+    /// Waits for nothing more from a connection that is ending.
+    pub(super) fn give_up_on(&mut self, peer: PeerId, first_read: Option<ReadError>) {
+        if let Some(Stage::Ending(ending)) =
+            self.lanes.get_mut(peer.index()).map(|lane| &mut lane.stage)
+        {
+            ending.give_up(peer, &mut self.outbox);
+            ending.first_read = ending.first_read.or(first_read);
         }
     }
 
@@ -115,15 +109,11 @@ impl Verbs {
                 connecting.is_wanted = true;
                 self.give_up(peer, DownReason::Disconnected);
             }
-            Stage::Up(_) => {
-                let outbox = &mut self.outbox;
-                let Stage::Up(link) = &mut lane.stage else { return };
-                let said = link.signal(peer, Signal::Bye, outbox);
+            Stage::Up(link) => {
+                let said = link.signal(peer, Signal::Bye, &mut self.outbox);
                 self.start_ending(peer, DownReason::Disconnected, false);
-                if said.is_err()
-                    && let Stage::Ending(ending) = &mut self.lanes[peer.index()].stage
-                {
-                    ending.give_up();
+                if said.is_err() {
+                    self.give_up_on(peer, None);
                 }
             }
             Stage::Ending(_) | Stage::Down => {}

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::link::Link;
+use super::link::{Link, Outbox};
 use super::object::Ah;
 use super::wire::End;
-use crate::{Address, DownReason, ReadError};
+use crate::{Address, DownReason, PeerId, ReadError};
 
 /// One peer, as long as the device lives.
 pub(super) struct Lane {
@@ -61,24 +61,30 @@ pub(super) struct Ending {
     pub(super) until: Instant,
     /// Whether its queue pair has failed: then each request comes back as flushed.
     pub(super) has_failed: bool,
-    /// The last request that came back.
-    pub(super) flushed: u32,
+    /// Whether the last of them came back.
+    pub(super) is_drained: bool,
     /// How the first of its reads ended, if that is why it is lost.
     pub(super) first_read: Option<ReadError>,
 }
 
 impl Ending {
-    /// Ends what is under way.
-    pub(super) fn give_up(&mut self) {
+    /// Ends what is under way. What has failed comes back, and then a last request that is posted for this:
+    /// of those before that were not signalled, nobody else tells that they have ended.
+    pub(super) fn give_up(&mut self, peer: PeerId, outbox: &mut Outbox) {
         if !self.has_failed {
             self.has_failed = true;
-            self.flushed = self.link.last_ended();
             self.link.fail();
+            self.is_drained = self.link.probe(peer, outbox).is_err();
         }
+    }
+
+    /// A request of the failed queue pair came back.
+    pub(super) fn flushed(&mut self, number: u32) {
+        self.is_drained |= self.link.is_last(number);
     }
 
     /// Whether nothing is under way any more.
     pub(super) fn is_done(&self) -> bool {
-        if self.has_failed { self.link.is_last(self.flushed) } else { self.link.under_way() == 0 }
+        if self.has_failed { self.is_drained } else { self.link.under_way() == 0 }
     }
 }

@@ -273,7 +273,7 @@ impl Link {
     }
 
     /// Asks the peer's device, not its processor, whether it is there: a write of no bytes.
-    fn probe(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
+    pub(super) fn probe(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
         if self.under_way() >= self.depth {
             return Ok(());
         }
@@ -344,11 +344,6 @@ impl Link {
     /// Whether the first request that has not ended is this one, and a READ.
     pub(super) fn is_read(&self, number: u32) -> bool {
         matches!(self.loads.front(), Some((at, Load::Read { .. })) if *at == number)
-    }
-
-    /// The last request that is known to have ended.
-    pub(super) fn last_ended(&self) -> u32 {
-        self.completed
     }
 
     /// Whether no request was posted after this one.

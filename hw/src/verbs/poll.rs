@@ -397,7 +397,7 @@ impl Verbs {
         let link = match &mut self.lanes[peer.index()].stage {
             Stage::Up(link) => link,
             // Both leave: nobody is there any more to acknowledge our last words.
-            Stage::Ending(ending) if signal == Some(Signal::Bye) => return ending.give_up(),
+            Stage::Ending(_) if signal == Some(Signal::Bye) => return self.give_up_on(peer, None),
             _ => return,
         };
         link.has_heard = true;
@@ -427,9 +427,8 @@ impl Verbs {
             Stage::Up(link) => (link.as_mut(), true),
             Stage::Ending(ending) => {
                 if completion.status != sys::IBV_WC_SUCCESS {
-                    ending.has_failed = true;
-                    ending.flushed = number;
-                    return;
+                    ending.give_up(peer, &mut self.outbox);
+                    return ending.flushed(number);
                 }
                 (&mut ending.link, false)
             }
@@ -442,7 +441,6 @@ impl Verbs {
         if !is_success {
             let first_read = link.is_read(number).then(|| read_error(completion.status));
             self.end(peer, reason_of(completion.status), first_read);
-            self.flushed(peer, number);
         } else if is_up {
             link.has_heard = true;
             if let Err(error) = link.send_owed(peer, &mut self.outbox) {
