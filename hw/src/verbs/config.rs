@@ -58,7 +58,8 @@ pub struct VerbsConfig {
     /// Exponent of the time until a packet that wasn't acknowledged is sent again: 4.096 µs × 2^n, 1 to
     /// 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long.
     pub ack_timeout: u8,
-    /// How many times it is sent again before the peer is taken for lost: 0 to 7.
+    /// How many times it is sent again before the peer is taken for lost: 0 to 7. To soft-RoCE, 7 means for
+    /// ever.
     pub retry_count: u8,
     /// How many times a message is sent again that found no buffer: 0 to 7, where 7 means for ever.
     /// Credits see to it that a peer who keeps the rules always finds one.
@@ -92,7 +93,7 @@ impl Default for VerbsConfig {
             connect_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(1),
             ack_timeout: 16,
-            retry_count: 7,
+            retry_count: 6,
             rnr_retry: 7,
             rnr_timer: 12,
             tag_matching: TagMatching::default(),

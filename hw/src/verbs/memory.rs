@@ -9,7 +9,7 @@ use super::object::{Mr, Pd, Srq};
 use crate::os::memory::Mapping;
 
 /// Buffers that are allocated and registered in one go.
-const CHUNK: u32 = 64;
+pub(super) const CHUNK: u32 = 64;
 
 /// A run of registered memory, cut into buffers of one length.
 pub(super) struct Slab {

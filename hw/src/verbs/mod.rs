@@ -81,7 +81,7 @@ use exposure::{Exposures, registration_hint};
 use lane::{Lane, Stage};
 use link::Outbox;
 use list::List;
-use memory::{Receives, SendBuffers};
+use memory::{CHUNK, Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use poll::{Batch, Queued};
@@ -188,7 +188,7 @@ impl Sizes {
         let others = datagrams::COMPLETIONS + FINS_MAX + list.map_or(0, list::completions);
         let completions = count(attr.max_cqe).saturating_sub(others);
         let sends = SENDS_MAX.min(completions / 2);
-        let receives_max = queue.min(completions - sends);
+        let receives_max = queue.min(completions - sends) / CHUNK * CHUNK;
         let shared = config.receive_buffers.saturating_add(spare);
         let peers_max = config
             .peers_max
@@ -201,7 +201,7 @@ impl Sizes {
                 range: "fewer than the device's queues hold (max_srq_wr and max_cqe)",
             });
         }
-        let receives = peers_max * PER_PEER + shared;
+        let receives = (peers_max * PER_PEER + shared).next_multiple_of(CHUNK);
         Ok(Sizes { peers_max, receives, sends, completions: receives + sends + others })
     }
 }
