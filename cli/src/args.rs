@@ -1,6 +1,7 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
 mod depth;
+pub(crate) mod device;
 mod host;
 pub(crate) mod hw_tags;
 mod pin;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::failure::Failure;
 use crate::units::{self, Sizes};
 pub(crate) use depth::{Depth, Threads};
+use device::DeviceArg;
 pub(crate) use host::Host;
 use hw_tags::HwTagsArg;
 pub(crate) use pin::{Pin, PinChoice};
@@ -51,7 +53,8 @@ Examples:
   tagperf lat 127.0.0.1:13338 --unexpected-depth 256
   tagperf lat --sizes 8 --rate 100k --duration 5s
   tagperf rate --self --threads 1,2
-  tagperf lat --sizes 4K --hw-tags model          a NIC matches: a model of one, here";
+  tagperf lat --sizes 4K --hw-tags model          a NIC matches: a model of one, here
+  tagperf lat node7 --device verbs                RDMA to `tagperf serve --bind ADDRESS` there";
 
 const DEPTH_EXAMPLES: &str = "\
 N may end in K, M or G, binary as sizes: 4K is 4096
@@ -130,9 +133,11 @@ pub(crate) struct Common {
     /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
-    /// Device to use, by its name in `tagperf info` [the best]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) device: Option<String>,
+    /// What carries messages: shm (within a machine) or verbs (RDMA), with a device's name or the
+    /// first that is active [shm]
+    #[arg(long, value_name = "shm|verbs[:NAME]", default_value_t = DeviceArg::Shm)]
+    #[arg(hide_default_value = true)]
+    pub(crate) device: DeviceArg,
     /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
     #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
     #[arg(hide_default_value = true)]
@@ -218,6 +223,9 @@ pub(crate) struct Serve {
     /// Address to listen on; any but loopback lets strangers in
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
+    /// What carries messages on this side: shm or verbs (RDMA) [what the client names]
+    #[arg(long, value_name = "shm|verbs[:NAME]")]
+    pub(crate) device: Option<DeviceArg>,
     /// End after the first client that was served
     #[arg(long)]
     pub(crate) once: bool,
@@ -228,6 +236,9 @@ pub(crate) struct Peer {
     /// Whom it serves, for the log
     #[arg(long)]
     pub(crate) client: Option<String>,
+    /// The device that `serve` was started for
+    #[arg(long)]
+    pub(crate) device: Option<DeviceArg>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -337,7 +348,7 @@ mod tests {
         let m = measure(
             "lat node7:99 --sizes 0..8 --iters 10 --duration 500ms --warmup 0 --window 4 \
              --posted-depth 5 --unexpected-depth 6 --wildcard 50% --wildcard-recv --pin 0,1 \
-             --device shm --no-validate --json - --hw-tags model:9 --idle-peers 9 --threads 1,2 --single-buffer",
+             --device verbs:rxe0 --no-validate --json - --hw-tags model:9 --idle-peers 9 --threads 1,2 --single-buffer",
         );
         assert_eq!(
             (m.idle_peers, m.threads, m.single_buffer),
@@ -351,7 +362,9 @@ mod tests {
         assert_eq!(m.common.pin(), Some(Pin { here: 0, there: 1 }));
         assert!(m.wildcard_recv && m.common.no_validate);
         assert_eq!(m.common.hw_tags, HwTagsArg::Model { slots: 9 });
+        assert_eq!(m.common.device.to_string(), "verbs:rxe0");
         assert_eq!(m.common.json.unwrap().to_str(), Some("-"));
+        assert_eq!(measure("lat").common.device, DeviceArg::Shm);
         assert_eq!(measure("lat --rate 250k").rate, Some(4_000_000));
         assert!(measure("rate --self").oneself);
         assert!(read("").unwrap().command.is_none());
@@ -391,6 +404,10 @@ mod tests {
             "lat --hw-tags on",
             "lat --hw-tags model:0",
             "serve --hw-tags model",
+            "lat --device rdma",
+            "lat --device verbs:",
+            "serve --device verbs:a/b",
+            "lat --self --device",
         ] {
             let error = read(line).unwrap_err();
             assert!(!error.contains('\n') && error.len() < 220, "{line}: {error}");
@@ -433,6 +450,7 @@ mod tests {
             ],
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" => &["entries"],
+            "shm|verbs[:NAME]" => &["carries messages"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),
         }

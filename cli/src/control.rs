@@ -7,11 +7,13 @@
 pub(crate) mod message;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +23,13 @@ use crate::failure::one_line;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Lines that may wait to be taken; a side that says more than this is not understood anyway.
 const LINES_MAX: usize = 16;
+
+/// A side that does not read for so long has failed.
+const WRITE_TIME: Duration = Duration::from_secs(5);
+/// A machine that is silent for so long is asked, so often and so many times, whether it is still there.
+const ALIVE_TIME: Duration = Duration::from_secs(10);
+const ALIVE_PAUSE: Duration = Duration::from_secs(5);
+const ALIVE_TIMES: u32 = 3;
 
 /// Why nothing came, or nothing went.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +112,17 @@ impl Control {
     pub(crate) fn attention(&self) -> Attention {
         self.waiting.clone()
     }
+}
+
+/// Makes a connection fit for a [`Control`]: messages leave at once, and the end of the other side's
+/// machine, which says no good-bye, is noticed.
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(WRITE_TIME))?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, ALIVE_TIME)?;
+    sockopt::set_tcp_keepintvl(stream, ALIVE_PAUSE)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, ALIVE_TIMES)?)
 }
 
 /// Hands over line by line until the end, or until nobody listens.

@@ -2,9 +2,13 @@
 
 use std::path::Path;
 
+use tagmatch::verbs::{Verbs, VerbsInfo};
+
+use crate::args::device::DeviceArg;
 use crate::args::hw_tags::{HwTagsArg, SLOTS, SLOTS_MAX};
+use crate::device::{Missing, usable};
 use crate::failure::{Failure, one_line};
-use crate::link::{DEVICE, Unlinked, settings};
+use crate::link::{Unlinked, settings};
 use crate::measure;
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
@@ -22,8 +26,8 @@ pub(crate) fn command() -> Result<(), Failure> {
     let mut out = style.heading(format!("tagperf {}", env!("CARGO_PKG_VERSION"))) + "\n\n";
     out += &shm(style);
     out += &model(style);
-    out += &missing(style, "verbs", &rdma_devices(), "rdma link show");
-    out += &missing(style, "ucx", "", "ucx_info -d");
+    out += &verbs(style);
+    out += &missing(style, "ucx", "ucx_info -d");
     out += "\n";
     out += &style.block(&Trust::gather(None).machine());
     Output::stdout().print(&out)
@@ -31,10 +35,10 @@ pub(crate) fn command() -> Result<(), Failure> {
 
 /// Not only that it is there: a second process is started and a message exchanged.
 fn shm(style: Style) -> String {
-    if let Err(error) = Unlinked::new(0, HwTagsArg::Off) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off) {
         return entry(
             style,
-            DEVICE,
+            "shm",
             false,
             &[
                 format!("no shared-memory worker can be made: {}", one_line(error)),
@@ -44,7 +48,7 @@ fn shm(style: Style) -> String {
     }
     let mut lines = vec!["processes of one machine and one user; matching in software".to_owned()];
     lines.extend(settings());
-    let tried = measure::large_messages();
+    let tried = measure::large_messages(DeviceArg::Shm);
     let usable = tried.is_ok();
     match tried {
         Ok(how) => {
@@ -58,13 +62,13 @@ fn shm(style: Style) -> String {
             lines.push("next: tagperf lat --sizes 8".into());
         }
     }
-    entry(style, DEVICE, usable, &lines)
+    entry(style, "shm", usable, &lines)
 }
 
 /// The NIC that everyone has, and what keeps receives out of any.
 fn model(style: Style) -> String {
     let nic = HwTagsArg::Model { slots: SLOTS };
-    if let Err(error) = Unlinked::new(0, nic) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, 0, nic) {
         let lines = [
             format!("no worker with a model NIC can be made: {}", one_line(error)),
             "next: tagperf lat --sizes 4K --hw-tags model".into(),
@@ -72,7 +76,8 @@ fn model(style: Style) -> String {
         return entry(style, "model", false, &lines);
     }
     let mut lines = vec![
-        "a tag-matching NIC in software, on shm, to see offload without the hardware".to_owned(),
+        "a tag-matching NIC in software, on any device, to see offload without the hardware"
+            .to_owned(),
         format!("entries: {SLOTS}, or 1 to {SLOTS_MAX} by model:SLOTS"),
         format!("receives: offered from {} on", show_size(threshold())),
     ];
@@ -96,24 +101,68 @@ fn copied_because() -> String {
     }
 }
 
+/// What there is of RDMA; where a device can be used, also whether a message gets across.
+fn verbs(style: Style) -> String {
+    let device = DeviceArg::Verbs { name: None };
+    let info = Verbs::probe(&device.verbs());
+    let tried = usable(&info).is_ok().then(|| measure::large_messages(device));
+    verbs_entry(style, &info, tried, &rdma_devices())
+}
+
+fn verbs_entry(
+    style: Style,
+    info: &VerbsInfo,
+    tried: Option<Result<&'static str, Failure>>,
+    kernel_has: &str,
+) -> String {
+    let mut lines = match (usable(info), &tried) {
+        (Err(Missing { why, next }), _) => vec![why, format!("next: {next}")],
+        (Ok((name, port)), Some(Err(failure))) => vec![
+            format!("{name}, port {port}: no message gets across: {}", one_line(failure)),
+            "next: tagperf lat --sizes 8 --device verbs".into(),
+        ],
+        (Ok((name, port)), _) => vec![
+            format!("{name}, port {port}; between machines and within one"),
+            "next: tagperf lat --device verbs".into(),
+        ],
+    };
+    if let Some(Ok(how)) = &tried {
+        lines.push(format!("large messages: {how}"));
+    }
+    if let Some(tag_matching) = &info.tag_matching {
+        let answer = if tag_matching.is_available { "yes" } else { "no" };
+        lines.push(format!("matching by the NIC: {answer}, {}", one_line(&tag_matching.reason)));
+        lines.extend(tag_matching.next.map(|next| format!("next: {next}")));
+    }
+    if info.library.is_available {
+        lines.push(format!("libibverbs: {}", one_line(&info.library.reason)));
+    }
+    lines.push(kernel_has.to_owned());
+    lines.push(match info.locked_memory {
+        Some(bytes) => {
+            let next = "if registering memory fails, next: ulimit -l unlimited";
+            format!("locked memory: at most {}; {next}", show_size(bytes))
+        }
+        None => "locked memory: unlimited".into(),
+    });
+    entry(style, "verbs", tried.is_some_and(|tried| tried.is_ok()), &lines)
+}
+
 fn rdma_devices() -> String {
     let entries = std::fs::read_dir(Path::new(RDMA_DEVICES)).ok().into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| one_line(entry.file_name().display())).collect();
-    if names.is_empty() {
-        format!("; {RDMA_DEVICES} lists none either")
-    } else {
-        format!("; the kernel has {}", names.join(", "))
-    }
+    let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+    format!("devices of the kernel ({RDMA_DEVICES}): {names}")
 }
 
 /// A device that is planned: the reason is always this version, the command shows what there is.
-fn missing(style: Style, name: &str, more: &str, next: &str) -> String {
+fn missing(style: Style, name: &str, next: &str) -> String {
     entry(
         style,
         name,
         false,
         &[
-            format!("tagperf {} has no {name} device yet{more}", env!("CARGO_PKG_VERSION")),
+            format!("tagperf {} has no {name} device yet", env!("CARGO_PKG_VERSION")),
             format!("next: {next} shows what a later version could use"),
         ],
     )
@@ -139,14 +188,67 @@ mod tests {
 
     #[test]
     fn every_no_ends_with_the_next_command() {
-        let text = missing(Style::plain(), "verbs", "; so it is", "rdma link show");
+        let text = missing(Style::plain(), "ucx", "ucx_info -d");
         assert_eq!(
             text,
             format!(
-                "verbs   no   tagperf {} has no verbs device yet; so it is\n             next: rdma \
-                 link show shows what a later version could use\n",
+                "ucx     no   tagperf {} has no ucx device yet\n             next: ucx_info -d shows \
+                 what a later version could use\n",
                 env!("CARGO_PKG_VERSION")
             )
         );
+    }
+
+    /// As if there were a device, whatever there is.
+    fn with_device() -> VerbsInfo {
+        let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
+        let mut info = Verbs::probe(&nobody.verbs());
+        info.library.is_available = true;
+        info.library.reason = "libibverbs.so.1".into();
+        info.device.is_available = true;
+        info.device.reason = "rxe0".into();
+        info.port = Some(info.library.clone());
+        info.port.as_mut().unwrap().reason = "1, RoCE v2".into();
+        info.tag_matching = Some(info.library.clone());
+        info.tag_matching.as_mut().unwrap().is_available = false;
+        info.tag_matching.as_mut().unwrap().reason = "tm_caps is zero".into();
+        info
+    }
+
+    #[test]
+    fn a_device_that_can_be_used_says_what_it_is() {
+        let mut info = with_device();
+        info.locked_memory = Some(64 << 10);
+        let text = verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA")), "kernel: rxe0");
+        assert_eq!(
+            text,
+            "verbs   yes  rxe0, port 1, RoCE v2; between machines and within one\n             \
+             next: tagperf lat --device verbs\n             large messages: read by RDMA\n             \
+             matching by the NIC: no, tm_caps is zero\n             libibverbs: libibverbs.so.1\n             \
+             kernel: rxe0\n             locked memory: at most 64 KiB; if registering memory fails, \
+             next: ulimit -l unlimited\n"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_what_to_do() {
+        let begins = |info: &VerbsInfo, tried, with: &str| {
+            let text = verbs_entry(Style::plain(), info, tried, "kernel: none");
+            let lines: Vec<_> = text.lines().collect();
+            assert!(lines[0].starts_with(&format!("verbs   no   {with}")), "{text}");
+            assert!(lines[1].starts_with("             next: "), "{text}");
+        };
+        let failed = || Some(Err(Failure::Measurement("it broke".into())));
+        begins(&with_device(), failed(), "rxe0, port 1, RoCE v2: no message gets across: ");
+        let mut info = with_device();
+        info.port.as_mut().unwrap().is_available = false;
+        begins(&info, None, "libibverbs: 1, RoCE v2");
+        info.device.is_available = false;
+        begins(&info, None, "RDMA device: rxe0");
+        info.library.is_available = false;
+        begins(&info, None, "libibverbs: libibverbs.so.1");
+        // What this machine has, whatever that is.
+        let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
+        begins(&Verbs::probe(&nobody.verbs()), None, "");
     }
 }

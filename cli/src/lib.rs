@@ -12,6 +12,8 @@ mod compare;
 #[cfg(feature = "command")]
 mod control;
 #[cfg(feature = "command")]
+mod device;
+#[cfg(feature = "command")]
 mod failure;
 #[cfg(feature = "command")]
 mod files;

@@ -5,18 +5,16 @@ use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Failed, Match, Output, Peer, ReadMode, Request, SendOptions, Tag, TagLayout,
-    TagMask, Worker, WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, Request, SendOptions, Tag, TagLayout, TagMask,
+    Worker, WorkerOf,
 };
 
+use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::control::Attention;
+use crate::device;
 use crate::json::Matching;
 use crate::units::{show_count, show_size};
-
-/// The one device of this version, and why it is taken.
-pub(crate) const DEVICE: &str = "shm";
-pub(crate) const DEVICE_WHY: &str = "shared memory, the only device of this version";
 
 /// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
@@ -64,14 +62,6 @@ impl From<Failed> for LinkError {
     }
 }
 
-/// Whether a device is to be had; the error says which one would be right.
-pub(crate) fn check_device(name: Option<&str>) -> Result<(), String> {
-    match name {
-        None | Some(DEVICE) => Ok(()),
-        Some(other) => Err(format!("no device `{other}`; {DEVICE} would be right")),
-    }
-}
-
 /// The settings that bound what a worker does, in words.
 pub(crate) fn settings() -> Vec<String> {
     let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
@@ -88,6 +78,7 @@ pub(crate) fn settings() -> Vec<String> {
 /// A worker that is not connected yet.
 pub(crate) struct UnlinkedOf<A: Access> {
     worker: WorkerOf<A>,
+    device: DeviceArg,
     source_in_tag: bool,
 }
 
@@ -95,9 +86,13 @@ pub(crate) struct UnlinkedOf<A: Access> {
 pub(crate) type Unlinked = UnlinkedOf<Local>;
 
 impl<A: Access> UnlinkedOf<A> {
-    /// A worker that has room for `unexpected` messages that nobody receives, and whose receives
-    /// `hw_tags` matches.
-    pub(crate) fn new(unexpected: u64, hw_tags: HwTagsArg) -> Result<Self, LinkError> {
+    /// A worker on `device` that has room for `unexpected` messages that nobody receives, and whose
+    /// receives `hw_tags` matches.
+    pub(crate) fn new(
+        device: &DeviceArg,
+        unexpected: u64,
+        hw_tags: HwTagsArg,
+    ) -> Result<Self, LinkError> {
         let default = Config::default();
         let worker = WorkerOf::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
@@ -106,9 +101,11 @@ impl<A: Access> UnlinkedOf<A> {
             unexpected_peer_percent: 100,
             hw_tags: hw_tags.config(None),
             layout: LAYOUT,
+            device: device.config(),
             ..default
         })?;
-        Ok(Self { worker, source_in_tag: hw_tags != HwTagsArg::Off })
+        let device = device.clone();
+        Ok(Self { worker, device, source_in_tag: hw_tags != HwTagsArg::Off })
     }
 
     /// Where the other side reaches this worker.
@@ -133,6 +130,7 @@ impl<A: Access> UnlinkedOf<A> {
 /// A worker and its peer.
 pub(crate) struct Link<A: Access> {
     worker: WorkerOf<A>,
+    device: DeviceArg,
     peer: Peer,
     attention: Attention,
     polls_before_yield: u32,
@@ -142,8 +140,9 @@ pub(crate) struct Link<A: Access> {
 
 impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
-        let UnlinkedOf { worker, source_in_tag } = unlinked;
-        Self { worker, peer, attention, polls_before_yield: POLLS_BEFORE_YIELD, source_in_tag }
+        let UnlinkedOf { worker, device, source_in_tag } = unlinked;
+        let polls_before_yield = POLLS_BEFORE_YIELD;
+        Self { worker, device, peer, attention, polls_before_yield, source_in_tag }
     }
 
     /// There are more threads than cores.
@@ -161,7 +160,8 @@ impl<A: Access> Link<A> {
     ) -> Result<Vec<Worker>, LinkError> {
         let tag = Tag(tag);
         let meet = |_| {
-            let idle = Worker::new(Config::default())?;
+            let device = self.device.idle_config();
+            let idle = Worker::new(Config { device, ..Config::default() })?;
             let peer = idle.connect(&self.worker.address())?;
             let hello = idle.send(peer, tag, Buffer::default());
             let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());
@@ -313,11 +313,7 @@ impl<A: Access> Link<A> {
 
     /// How large messages get here, once the peer is connected.
     pub(crate) fn large_messages(&self) -> &'static str {
-        match self.worker.read_mode(self.peer) {
-            ReadMode::Direct => "read straight from the sender's memory, one copy",
-            ReadMode::Copied => "copied through shared memory, two copies",
-            ReadMode::Unknown => "not known yet",
-        }
+        device::large_messages(&self.device, self.worker.read_mode(self.peer))
     }
 }
 
@@ -327,7 +323,7 @@ mod tests {
 
     #[test]
     fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
-        let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
+        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
         let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
         let heard = |counters: tagmatch::Counters| counters.posted + counters.unexpected;
@@ -340,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_receive_is_taken_back_unless_it_was_faster() {
-        let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
+        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
         let buffer = link.take_back(link.receive(1, Buffer::zeroed(8))).unwrap();
         assert_eq!(buffer.unwrap().len(), 8);
         let receiving = link.receive(1, Buffer::default());

@@ -36,6 +36,7 @@ pub(crate) use row::More;
 pub(crate) use serve::command as serve;
 pub(crate) use tour::command as tour;
 
+use crate::args::device::DeviceArg;
 use crate::args::{self, PinChoice};
 use crate::failure::Failure;
 use crate::output::{Output, to_stdout};
@@ -80,11 +81,11 @@ fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
     series.outcome().and(reported)
 }
 
-/// How large messages get to a process of this machine: found out by sending one.
-pub(crate) fn large_messages() -> Result<&'static str, Failure> {
+/// How large messages get to a process of this machine on `device`: found out by sending one.
+pub(crate) fn large_messages(device: DeviceArg) -> Result<&'static str, Failure> {
     let common = args::Common {
         pin: None,
-        device: None,
+        device,
         hw_tags: args::hw_tags::HwTagsArg::Off,
         no_validate: false,
         json: None,

@@ -158,7 +158,7 @@ fn faulty(listener: &TcpListener) {
         let worker = Worker::new(Config::default()).unwrap();
         let address: Address = ask["leg"]["address"].as_str().unwrap().parse().unwrap();
         let client = worker.connect(&address).unwrap();
-        say(json!({"ready": {"address": worker.address().to_string()}}));
+        say(json!({"ready": {"address": worker.address().to_string(), "device": "shm"}}));
         echo(&worker, client, ask["leg"]["size"].as_u64().unwrap().try_into().unwrap());
         say(json!({"done": {"matching": {"hardware": 5, "posted": 0, "unexpected": 0,
                    "not_offloaded": {}, "list_faults": faults}}}));

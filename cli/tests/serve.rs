@@ -71,7 +71,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
     let mut server = Server::start("");
     let deep = "[".repeat(50_000) + "\n";
     let long = "x".repeat(200_000);
-    let hello = "{\"hello\":{\"tagperf\":4,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":5,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
     let leg = |what: &str| {
         let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
@@ -106,7 +106,11 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (leg("\"stream\" to {\"paced\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
         (leg("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")
             .as_bytes(), "refused"),
-        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs\"").as_bytes(), "verbs"),
+        (leg("\"validate\":true to \"validate\":true,\"device\":\"rdma\"").as_bytes(), "refused"),
+        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs:../../x\"").as_bytes(),
+            "refused"),
+        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs:nosuch\"").as_bytes(),
+            "verbs:nosuch: "),
         (leg("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
         (leg("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
     ] {

@@ -11,13 +11,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{DEPTH_MAX, IDLE_MAX, THREADS_MAX, WINDOW_MAX};
 use crate::json::Matching;
 use crate::units::{SIZE_MAX, show_size};
 
 /// Version of these messages; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Most messages between two looks at the payloads.
 pub(crate) const BATCH_MAX: u64 = 1 << 14;
 /// Bounds of the time between two planned messages: a thousand million and one a second.
@@ -70,9 +71,10 @@ pub(crate) enum Ask {
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Answer {
     Hello(Hello),
-    /// The other side's worker is at this address, and waits.
+    /// The other side's worker is at this address on this device, and waits.
     Ready {
         address: String,
+        device: DeviceArg,
     },
     /// The measurement is over. Payloads were right, if they were checked.
     Done {
@@ -145,8 +147,9 @@ pub(crate) struct Leg {
     pub(crate) validate: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) pin: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(crate) device: Option<String>,
+    /// What is to carry messages on the other side.
+    #[serde(default)]
+    pub(crate) device: DeviceArg,
     /// Threads that share the worker; none: one that has it for itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) threads: Option<u64>,
@@ -266,7 +269,7 @@ impl Leg {
             wildcard_recv: false,
             validate: true,
             pin: None,
-            device: None,
+            device: DeviceArg::Shm,
             threads: None,
             idle_peers: 0,
             single_buffer: false,
@@ -327,9 +330,17 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written_and_nothing_else() {
+        let device: DeviceArg = "verbs:rxe0".parse().unwrap();
         let more = Leg { threads: Some(2), single_buffer: true, ..drain(Order::Adversarial) };
+        let more = Leg { device: device.clone(), ..more };
         let text = serde_json::to_string(&more).unwrap();
         assert_eq!(serde_json::from_str::<Leg>(&text).unwrap(), more);
+        for wrong in ["verbs:", "verbs:../x", "rdma"] {
+            assert!(serde_json::from_str::<Leg>(&text.replace("verbs:rxe0", wrong)).is_err());
+        }
+        let ready = Answer::Ready { address: "00".into(), device };
+        let text = serde_json::to_string(&ready).unwrap();
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), ready);
         let ask = Ask::Leg(leg());
         let text = serde_json::to_string(&ask).unwrap();
         assert_eq!(serde_json::from_str::<Ask>(&text).unwrap(), ask);

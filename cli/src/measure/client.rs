@@ -7,6 +7,7 @@ use super::drain::Drain;
 use super::lane::{Lane, Role};
 use super::pace::{Out, Pace, Paced};
 use super::side::{Batch, MeasureError, Side};
+use crate::args::device::DeviceArg;
 use crate::blocks::Blocks;
 use crate::control::message::{Answer, Ask, Leg, Traffic};
 use crate::control::{Control, ControlError};
@@ -49,6 +50,8 @@ pub(crate) struct Measured {
     pub(crate) matching: Matching,
     /// How large messages got across.
     pub(crate) large_messages: &'static str,
+    /// The other side's device, if there is another side.
+    pub(crate) device_there: Option<DeviceArg>,
     /// Of each thread, where there are several.
     pub(crate) threads: Vec<PerThread>,
     /// Messages of which every byte was checked, where those are not all.
@@ -75,34 +78,37 @@ pub(crate) struct Rounds {
     pub(crate) most_ns: f64,
 }
 
-/// Runs one leg with the side at the other end of `control`. `tick` is called during set-up and between
-/// batches, and says whether to go on. After an interrupted set-up the other side is of no more use.
+/// Runs one leg on `device` with the side at the other end of `control`. `tick` is called during set-up
+/// and between batches, and says whether to go on. After an interrupted set-up the other side is of no
+/// more use.
 pub(crate) fn run(
     control: &mut Control,
+    device: &DeviceArg,
     leg: &mut Leg,
     limits: Limits,
     tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
     leg.check().map_err(Failure::Usage)?;
     match leg.threads {
-        None => run_with::<Local>(control, leg, limits, tick),
-        Some(_) => run_with::<Shared>(control, leg, limits, tick),
+        None => run_with::<Local>(control, device, leg, limits, tick),
+        Some(_) => run_with::<Shared>(control, device, leg, limits, tick),
     }
 }
 
 fn run_with<A: Handle>(
     control: &mut Control,
+    device: &DeviceArg,
     leg: &mut Leg,
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
     let [ours, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), ours);
+    let unlinked = UnlinkedOf::<A>::new(device, leg.unexpected_room(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
-    let address = match control.receive(READY_TIME).map_err(|error| gone(&error))? {
-        Answer::Ready { address } => address,
+    let (address, there) = match control.receive(READY_TIME).map_err(|error| gone(&error))? {
+        Answer::Ready { address, device } => (address, device),
         other => return Err(ended(other)),
     };
     let mut measured = match measure(control, leg, unlinked, &address, limits, &mut tick) {
@@ -113,6 +119,7 @@ fn run_with<A: Handle>(
         Answer::Done { matching } => measured.matching.add(&matching),
         other => return Err(ended(other)),
     }
+    measured.device_there = Some(there);
     Ok(measured)
 }
 
@@ -138,7 +145,7 @@ fn alone<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(leg.unexpected_room(), leg.hw_tags)?.oneself();
+    let link = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), leg.hw_tags)?.oneself();
     let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }
@@ -251,6 +258,7 @@ impl Measured {
             took: Duration::ZERO,
             matching: Matching::default(),
             large_messages: "",
+            device_there: None,
             threads: (0..threads).map(per_thread).collect(),
             checked: (leg.single_buffer && leg.validate).then_some(0),
             rounds: None,

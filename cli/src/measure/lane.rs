@@ -239,12 +239,13 @@ fn slots(leg: &Leg, role: Role) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::device::DeviceArg;
     use crate::args::hw_tags::HwTagsArg;
     use crate::link::{Local, Unlinked};
 
     /// A lane with a batch prepared, and where its messages go out of.
     fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {
-        let link = Unlinked::new(0, HwTagsArg::Off).unwrap().oneself();
+        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
         let mut lane = Lane::new(leg, role, number);
         lane.prepare(&link, Batch::of(leg.batch, true));
         let places = lane.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();

@@ -1,5 +1,6 @@
 //! Finding the other side: a process of our own, or one behind a `tagperf serve`.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
@@ -7,16 +8,15 @@ use std::time::Duration;
 
 use super::client::{self, Limits, Measured};
 use crate::args::Host;
-use crate::control::Control;
-use crate::control::message::{Answer, Ask, Hello, Leg};
+use crate::args::device::DeviceArg;
+use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
+use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
 
 /// How long the other side may take to say hello; `serve` may let us wait for our turn, and starts a
 /// process.
 const HELLO_TIME: Duration = Duration::from_secs(8);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// A side that does not read for so long has failed.
-const WRITE_TIME: Duration = Duration::from_secs(5);
 
 /// The other side, greeted and ready for measurements.
 pub(crate) struct Other {
@@ -24,13 +24,16 @@ pub(crate) struct Other {
     child: Option<Child>,
     /// For the block above the tables.
     pub(crate) what: String,
+    /// Whether it is on this machine.
+    is_here: bool,
 }
 
 impl Other {
-    pub(crate) fn find(host: Option<&Host>) -> Result<Self, Failure> {
+    /// A process of our own, or the one behind `serve` at `host`, where messages on `device` get to.
+    pub(crate) fn find(host: Option<&Host>, device: &DeviceArg) -> Result<Self, Failure> {
         let mut other = match host {
             None => Self::spawn()?,
-            Some(host) => Self::connect(host)?,
+            Some(host) => Self::connect(host, device)?,
         };
         let ours = Hello::new();
         let greeted = other.control.send(&Ask::Hello(ours.clone()));
@@ -49,7 +52,8 @@ impl Other {
             }
         };
         ours.understands(&theirs).map_err(Failure::Usage)?;
-        if ours.boot_id != theirs.boot_id {
+        other.is_here = ours.boot_id == theirs.boot_id;
+        if !other.is_here && *device == DeviceArg::Shm {
             return Err(another_machine(&other.what));
         }
         Ok(other)
@@ -58,11 +62,19 @@ impl Other {
     /// Runs one leg; see [`client::run`].
     pub(crate) fn run(
         &mut self,
+        device: &DeviceArg,
         leg: &mut Leg,
         limits: Limits,
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
-        client::run(&mut self.control, leg, limits, tick).map_err(|failure| match failure {
+        if !self.is_here && matches!(leg.traffic, Traffic::Paced { .. }) {
+            return Err(Failure::Usage(format!(
+                "--rate: {} is another machine, with another clock, and times are taken one way; both \
+                 sides on one machine would be right",
+                self.what
+            )));
+        }
+        client::run(&mut self.control, device, leg, limits, tick).map_err(|failure| match failure {
             Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),
             other => other,
         })
@@ -88,10 +100,10 @@ impl Other {
     }
 
     fn spawn() -> Result<Self, Failure> {
-        let failed = |what: &str, error: &std::io::Error| {
+        let failed = |what: &str, error: &io::Error| {
             Failure::Measurement(format!("cannot {what} a second process: {error}"))
         };
-        let mut child = peer(None)
+        let mut child = peer(None, None)
             .and_then(|mut command| command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn())
             .map_err(|error| failed("start", &error))?;
         let (Some(writer), Some(reader)) = (child.stdin.take(), child.stdout.take()) else {
@@ -99,31 +111,53 @@ impl Other {
         };
         let what = format!("a second process here, pid {}", child.id());
         let control = Control::new(reader, writer, || ()).map_err(|e| failed("listen to", &e))?;
-        Ok(Self { control, child: Some(child), what })
+        Ok(Self { control, child: Some(child), what, is_here: true })
     }
 
-    fn connect(host: &Host) -> Result<Self, Failure> {
-        let addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
+    fn connect(host: &Host, device: &DeviceArg) -> Result<Self, Failure> {
+        let mut addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
             .to_socket_addrs()
             .map_err(|error| {
                 let right = "a name that resolves, or 127.0.0.1, would be right";
                 Failure::Usage(format!("cannot find {}: {error}; {right}", host.name))
             })?
             .collect();
-        let Some(address) = addresses.iter().find(|address| is_here(address.ip())) else {
-            return Err(another_machine(&host.to_string()));
-        };
-        let connected = TcpStream::connect_timeout(address, CONNECT_TIME).and_then(|stream| {
-            stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(WRITE_TIME))?;
-            let reader = stream.try_clone()?;
-            Control::new(reader, stream, || ())
+        if *device == DeviceArg::Shm {
+            addresses.retain(|address| is_here(address.ip()));
+            if addresses.is_empty() {
+                return Err(another_machine(&host.to_string()));
+            }
+        }
+        let connected = connect(&addresses).and_then(|stream| {
+            prepare(&stream)?;
+            Control::new(stream.try_clone()?, stream, || ())
         });
         let control = connected.map_err(|error| {
-            let right = format!("`tagperf serve --port {}` there first would be right", host.port);
+            let right = format!("`{}` there first would be right", serve(&addresses, host.port));
             Failure::Measurement(format!("cannot connect to {host}: {error}; {right}"))
         })?;
-        Ok(Self { control, child: None, what: format!("tagperf serve at {host}") })
+        Ok(Self { control, child: None, what: format!("tagperf serve at {host}"), is_here: false })
+    }
+}
+
+/// To the first address that answers; else the error of the last.
+fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT_TIME) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+/// What to type where nobody listens.
+fn serve(addresses: &[SocketAddr], port: u16) -> String {
+    // It listens on loopback unless told.
+    match addresses.iter().find(|address| !address.ip().is_loopback()) {
+        Some(address) => format!("tagperf serve --bind {} --port {port}", address.ip()),
+        None => format!("tagperf serve --port {port}"),
     }
 }
 
@@ -138,12 +172,16 @@ impl Drop for Other {
     }
 }
 
-/// The command of the other side's process; `client` is named in what it logs.
-pub(super) fn peer(client: Option<&str>) -> std::io::Result<Command> {
+/// The command of the other side's process; `client` is named in what it logs, `device` is what `serve`
+/// was started for.
+pub(super) fn peer(client: Option<&str>, device: Option<&DeviceArg>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("peer");
     if let Some(client) = client {
         command.args(["--client", client]);
+    }
+    if let Some(device) = device {
+        command.arg("--device").arg(device.to_string());
     }
     Ok(command)
 }
@@ -154,11 +192,8 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let device = crate::link::DEVICE;
-    let right = "both sides on one machine would be right";
-    Failure::Usage(format!(
-        "{what} is another machine, which {device}, the only device, does not reach; {right}"
-    ))
+    let right = "--device verbs, or both sides on one machine, would be right";
+    Failure::Usage(format!("{what} is another machine, which shm does not reach; {right}"))
 }
 
 #[cfg(test)]
@@ -177,8 +212,29 @@ mod tests {
     #[test]
     fn another_machine_is_bad_usage() {
         let host = Host { name: "192.0.2.1".into(), port: 1 };
-        let failure = Other::find(Some(&host)).map(drop).unwrap_err();
+        let failure = Other::find(Some(&host), &DeviceArg::Shm).map(drop).unwrap_err();
         assert!(matches!(&failure, Failure::Usage(_)), "{failure}");
         assert!(failure.to_string().contains("another machine"), "{failure}");
+        assert!(failure.to_string().contains("--device verbs"), "{failure}");
+    }
+
+    #[test]
+    fn the_first_address_that_answers_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        // A port that was free a moment ago.
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(connect(&[nobody, there]).unwrap().peer_addr().unwrap(), there);
+        let error = connect(&[nobody]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(connect(&[]).is_err());
+    }
+
+    #[test]
+    fn what_to_type_there_is_where_it_can_be_reached() {
+        let addresses = |text: &str| [SocketAddr::new(text.parse().unwrap(), 7)];
+        assert_eq!(serve(&addresses("::1"), 7), "tagperf serve --port 7");
+        let far = "tagperf serve --bind 192.0.2.1 --port 7";
+        assert_eq!(serve(&addresses("192.0.2.1"), 7), far);
     }
 }

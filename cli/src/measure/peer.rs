@@ -16,11 +16,13 @@ use super::lane::Role;
 use super::pace::In;
 use super::side::{MeasureError, Side};
 use crate::args;
+use crate::args::device::DeviceArg;
 use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
 use crate::control::{Control, ControlError};
+use crate::device::Found;
 use crate::failure::{Failure, one_line};
 use crate::json::Matching;
-use crate::link::{LinkError, Local, Shared, UnlinkedOf, check_device};
+use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::trust;
 
 /// A client speaks at once, or is none.
@@ -82,12 +84,12 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
     interrupt::ignore();
-    let session = Arc::new(Session { client: args.client, ..Session::default() });
+    let session = Arc::new(Session { client: args.client.clone(), ..Session::default() });
     let closing = Arc::clone(&session);
     let control = Control::new(std::io::stdin(), std::io::stdout(), move || closing.end(None));
     let mut control =
         control.map_err(|e| Failure::Measurement(format!("cannot start a thread: {e}")))?;
-    match serve(&mut control, &session) {
+    match serve(&mut control, &session, args.device.as_ref()) {
         Ok(()) | Err(ControlError::Closed) => session.end(None),
         Err(error) => {
             let why = one_line(&error);
@@ -97,7 +99,11 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     }
 }
 
-fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
+fn serve(
+    control: &mut Control,
+    session: &Session,
+    device: Option<&DeviceArg>,
+) -> Result<(), ControlError> {
     let ours = Hello::new();
     match control.receive(HELLO_TIME)? {
         Ask::Hello(theirs) => {
@@ -110,7 +116,7 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
         Ask::Bye => return Ok(()),
         Ask::Leg(_) => return Err(ControlError::Garbage("no hello first".into())),
     }
-    let mut pinned = None;
+    let mut here = Here { serves: device, found: None, pinned: None };
     loop {
         let leg = match control.receive(LEG_TIME)? {
             Ask::Leg(leg) => leg,
@@ -118,10 +124,10 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
             Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
         };
         session.measuring.store(true, Ordering::SeqCst);
-        let answer = match (prepare(&leg, &mut pinned), leg.threads) {
+        let answer = match (here.prepare(&leg), leg.threads) {
             (Err(why), _) => Some(Answer::Refused { why }),
-            (Ok(()), None) => measure::<Local>(control, &leg)?,
-            (Ok(()), Some(_)) => measure::<Shared>(control, &leg)?,
+            (Ok(device), None) => measure::<Local>(control, &leg, device)?,
+            (Ok(device), Some(_)) => measure::<Shared>(control, &leg, device)?,
         };
         let Some(answer) = answer else {
             session.measuring.store(false, Ordering::SeqCst);
@@ -136,30 +142,61 @@ fn serve(control: &mut Control, session: &Session) -> Result<(), ControlError> {
     }
 }
 
-/// Everything about a leg that can be refused, but for what the system has to give.
-fn prepare(leg: &Leg, pinned: &mut Option<u32>) -> Result<(), String> {
-    leg.check()?;
-    check_device(leg.device.as_deref())?;
-    if let Some(cpu) = leg.pin
-        && *pinned != Some(cpu)
-    {
-        trust::pin(cpu).map_err(|failure| match failure {
-            Failure::Usage(why) => why,
-            other => other.to_string(),
-        })?;
-        *pinned = Some(cpu);
+/// What this side has, and what of it is in use.
+struct Here<'a> {
+    /// The device that `serve` was started for.
+    serves: Option<&'a DeviceArg>,
+    /// What was asked for last, and what was found.
+    found: Option<(DeviceArg, DeviceArg)>,
+    pinned: Option<u32>,
+}
+
+impl Here<'_> {
+    /// Everything about a leg that can be refused, but for what the system has to give. Gives the device
+    /// to use.
+    fn prepare(&mut self, leg: &Leg) -> Result<&DeviceArg, String> {
+        leg.check()?;
+        if let Some(cpu) = leg.pin
+            && self.pinned != Some(cpu)
+        {
+            trust::pin(cpu).map_err(|failure| match failure {
+                Failure::Usage(why) => why,
+                other => other.to_string(),
+            })?;
+            self.pinned = Some(cpu);
+        }
+        let known = self.found.take().filter(|(asked, _)| *asked == leg.device);
+        let found = match known {
+            Some((_, found)) => found,
+            None => self.look(&leg.device)?,
+        };
+        Ok(&self.found.insert((leg.device.clone(), found)).1)
     }
-    Ok(())
+
+    fn look(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
+        let device = match self.serves {
+            Some(ours) => ours.serving(asked)?,
+            None => asked.clone(),
+        };
+        match Found::look(&device) {
+            Ok(found) => Ok(found.device),
+            Err(why) => Err(format!("{device}: {why}")),
+        }
+    }
 }
 
 /// The answer at the end of a measurement; `None` if the client has said good-bye instead.
-fn measure<A: Handle>(control: &mut Control, leg: &Leg) -> Result<Option<Answer>, ControlError> {
+fn measure<A: Handle>(
+    control: &mut Control,
+    leg: &Leg,
+    device: &DeviceArg,
+) -> Result<Option<Answer>, ControlError> {
     let [_, ours] = leg.matchers();
-    let unlinked = match UnlinkedOf::<A>::new(leg.unexpected_room(), ours) {
+    let unlinked = match UnlinkedOf::<A>::new(device, leg.unexpected_room(), ours) {
         Ok(unlinked) => unlinked,
         Err(error) => return Ok(Some(Answer::Refused { why: one_line(error) })),
     };
-    control.send(&Answer::Ready { address: unlinked.address() })?;
+    control.send(&Answer::Ready { address: unlinked.address(), device: device.clone() })?;
     match run(control, leg, unlinked) {
         Ok(matching) => Ok(Some(Answer::Done { matching })),
         Err(MeasureError::Link(LinkError::Attention | LinkError::Interrupted)) => {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::client::Limits;
+use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{self, Common, ITERS_MAX, Measure};
 use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
 use crate::failure::Failure;
-use crate::link::check_device;
 use crate::units::{Sizes, show_count, show_duration};
 
 /// Unless told: time a size, and warm-up before it.
@@ -124,6 +124,9 @@ impl Plan {
         if args.oneself && args.common.hw_tags != HwTagsArg::Off {
             return Err(usage("--self --hw-tags: messages to oneself pass no NIC; either alone"));
         }
+        if args.oneself && args.common.device != DeviceArg::Shm {
+            return Err(usage("--self --device: messages to oneself pass no device; either alone"));
+        }
         if args.oneself && test == Test::Bibw {
             return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
         }
@@ -223,8 +226,6 @@ impl Plan {
 
     /// All bounds now, not after a minute of smaller sizes.
     fn checked(self) -> Result<Self, Failure> {
-        check_device(self.common.device.as_deref())
-            .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
         if self.common.report.histogram && !self.takes_latencies() {
             let right = "lat, or depth without --drain,";
             return Err(usage(&format!(
@@ -435,7 +436,7 @@ mod tests {
     fn what_cannot_be_is_refused_before_anything_runs() {
         for line in [
             "bw --sizes 1G --window 64",
-            "lat --device verbs",
+            "lat --self --device verbs",
             "lat --wildcard 50",
             "bw --rate 100",
             "bibw --self",

@@ -10,13 +10,14 @@ use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
 use super::row::row;
+use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Host};
 use crate::control::message::Leg;
+use crate::device::Found;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
 use crate::json::{Document, Matching};
-use crate::link::{DEVICE, DEVICE_WHY};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::reasons::{list_fault, model_nic, where_matched};
@@ -98,6 +99,9 @@ impl<'a> Where<'a> {
 /// Two sides that know each other, or one that sends to itself.
 pub(super) struct Series {
     other: Option<Other>,
+    device: Found,
+    /// The other side's, if it is another.
+    device_there: Option<DeviceArg>,
     trust: Trust,
     large_messages: &'static str,
     /// The facts that hold for all tables stand above the first.
@@ -114,13 +118,15 @@ impl Series {
         common: &Common,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
+        let device = Found::look(&common.device)
+            .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let trust = match place {
             Where::Oneself => Trust::gather_alone(common.pin),
             Where::Here | Where::At(_) => Trust::gather(common.pin),
         };
         let other = match place {
-            Where::Here => Some(Other::find(None)),
-            Where::At(host) => Some(Other::find(Some(host))),
+            Where::Here => Some(Other::find(None, &device.device)),
+            Where::At(host) => Some(Other::find(Some(host), &device.device)),
             Where::Oneself => None,
         };
         // A second process that is hit by ^C before it ignores it is no failure.
@@ -131,15 +137,23 @@ impl Series {
         if let Some(pin) = common.pin() {
             trust::pin(pin.here)?;
         }
-        let large_messages = "";
-        let failed = None;
-        let mut series =
-            Self { other, trust, large_messages, introduced: false, interrupt, failed };
+        let mut series = Self {
+            other,
+            device,
+            device_there: None,
+            trust,
+            large_messages: "",
+            introduced: false,
+            interrupt,
+            failed: None,
+        };
         let time = Duration::from_secs(5);
         let plan = Plan::tour(Test::Lat, time, common);
         let mut leg = plan.leg(FIRST_LOOK_BYTES, Depth::default(), None);
         let limits = Limits { iters: 1, time, warmup_iters: 0, warmup_time: time };
-        series.large_messages = series.measure(&mut leg, limits, || true)?.large_messages;
+        let first = series.measure(&mut leg, limits, || true)?;
+        series.large_messages = first.large_messages;
+        series.device_there = first.device_there.filter(|there| *there != series.device.device);
         Ok(series)
     }
 
@@ -168,7 +182,7 @@ impl Series {
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
         match &mut self.other {
-            Some(other) => other.run(leg, limits, tick),
+            Some(other) => other.run(&self.device.device, leg, limits, tick),
             None => client::run_alone(leg, limits, tick),
         }
     }
@@ -186,8 +200,8 @@ impl Series {
         people.print(&style.block(&(self.block(plan) + "#\n")))?;
         people.print(&(style.heading(layout.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
-        let mut document =
-            Document::new(plan.test.name(), DEVICE.into(), self.config(plan), validated);
+        let device = self.device.device.to_string();
+        let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
         report.begin(&document)?;
         let streams = plan.common.report.json_stream;
         let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
@@ -281,8 +295,11 @@ impl Series {
     }
 
     fn other_side(&self) -> String {
-        let none = || "none: this process sends to itself".to_owned();
-        self.other.as_ref().map_or_else(none, |other| other.what.clone())
+        let Some(other) = &self.other else { return "none: this process sends to itself".into() };
+        match &self.device_there {
+            Some(device) => format!("{}, on {device}", other.what),
+            None => other.what.clone(),
+        }
     }
 
     fn block(&mut self, plan: &Plan) -> String {
@@ -343,7 +360,7 @@ impl Series {
             return trust::heading(&title, &facts);
         }
         let device = [
-            ("device", format!("{DEVICE}: {DEVICE_WHY}")),
+            ("device", format!("{}: {}", self.device.device, self.device.what)),
             ("large", self.large_messages.to_owned()),
             ("other side", self.other_side()),
         ];

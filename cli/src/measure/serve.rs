@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use super::other;
 use super::peer::{FAILED, NO_CLIENT, SERVED};
-use crate::args;
+use crate::args::device::DeviceArg;
+use crate::args::{self, Host};
 use crate::control::message::Answer;
+use crate::control::prepare;
 use crate::failure::Failure;
 
 /// When no more connections can be had (no descriptors, no memory), how long to let go by.
@@ -96,6 +98,7 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let address = listener.local_addr().unwrap_or(wanted);
     let open = if address.ip().is_loopback() { "" } else { "; anyone who reaches it may use it" };
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{open}"));
+    say(&mut std::io::stdout(), &format!("next: {}", client(address, args.device.as_ref())));
     let turns = Arc::new(Turns::default());
     loop {
         let (stream, client) = match listener.accept() {
@@ -110,8 +113,8 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
             turn_away(stream, client);
             continue;
         };
-        let (line, once) = (Arc::clone(&turns), args.once);
-        let turn = move || take_turn(stream, client, number, once, &line);
+        let (line, args) = (Arc::clone(&turns), args.clone());
+        let turn = move || take_turn(stream, client, number, &args, &line);
         if let Err(error) = std::thread::Builder::new().name("client".into()).spawn(turn) {
             turns.leave(number);
             log(&format!("{client}: cannot start a thread for it: {error}"));
@@ -119,14 +122,41 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     }
 }
 
+/// What a client would type.
+fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => Host { name: host_name(), port: address.port() },
+        ip => Host { name: ip.to_string(), port: address.port() },
+    };
+    // Clients of other machines need what reaches this one.
+    let device = match device {
+        Some(DeviceArg::Verbs { .. }) => " --device verbs",
+        None if !address.ip().is_loopback() => " --device verbs",
+        _ => "",
+    };
+    format!("tagperf lat {host}{device}")
+}
+
+/// By which others may know this machine.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().parse::<Host>().map_or_else(|_| "HOST".into(), |host| host.name)
+}
+
 /// A client from its place in the line to its end.
-fn take_turn(stream: TcpStream, client: SocketAddr, number: u64, once: bool, turns: &Turns) {
+fn take_turn(
+    stream: TcpStream,
+    client: SocketAddr,
+    number: u64,
+    args: &args::Serve,
+    turns: &Turns,
+) {
     if !turns.wait(number, TURN_TIME) {
         return turn_away(stream, client);
     }
-    match serve(stream, client) {
+    match serve(stream, client, args.device.as_ref()) {
         Ok(Some(NO_CLIENT)) => {}
-        Ok(status) if once => std::process::exit(status.unwrap_or(FAILED).into()),
+        Ok(status) if args.once => std::process::exit(status.unwrap_or(FAILED).into()),
         Ok(_) => {}
         Err(error) => log(&format!("{client}: cannot start a process for it: {error}")),
     }
@@ -135,12 +165,16 @@ fn take_turn(stream: TcpStream, client: SocketAddr, number: u64, once: bool, tur
 
 /// Starts a process with the client on its standard input and output, and waits for its end; gives
 /// its exit status if that is one of ours.
-fn serve(stream: TcpStream, client: SocketAddr) -> std::io::Result<Option<u8>> {
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+fn serve(
+    stream: TcpStream,
+    client: SocketAddr,
+    device: Option<&DeviceArg>,
+) -> std::io::Result<Option<u8>> {
+    prepare(&stream)?;
     let output: OwnedFd = stream.try_clone()?.into();
     let input: OwnedFd = stream.into();
-    let mut child = other::peer(Some(&client.to_string()))?.stdin(input).stdout(output).spawn()?;
+    let mut child =
+        other::peer(Some(&client.to_string()), device)?.stdin(input).stdout(output).spawn()?;
     let status = child.wait().ok().and_then(|status| status.code());
     let known = [SERVED, FAILED, NO_CLIENT].into_iter().find(|&s| Some(s.into()) == status);
     if known.is_none() {
@@ -194,6 +228,21 @@ mod tests {
         turns.done();
         let sixth = turns.queue().unwrap();
         assert!(turns.wait(sixth, SOON), "nobody is waited for who has left");
+    }
+
+    #[test]
+    fn a_client_is_told_what_to_type() {
+        let device = |text: &str| text.parse::<DeviceArg>().unwrap();
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let here = address("127.0.0.1:7");
+        assert_eq!(client(here, None), "tagperf lat 127.0.0.1:7");
+        assert_eq!(client(here, Some(&device("shm"))), "tagperf lat 127.0.0.1:7");
+        let with_verbs = "tagperf lat 127.0.0.1:7 --device verbs";
+        assert_eq!(client(here, Some(&device("verbs:x"))), with_verbs);
+        let there = address("[2001:db8::1]:7");
+        assert_eq!(client(there, None), "tagperf lat [2001:db8::1]:7 --device verbs");
+        let any = client(address("0.0.0.0:7"), None);
+        assert!(!any.contains("0.0.0.0") && any.ends_with(":7 --device verbs"), "{any}");
     }
 
     #[test]

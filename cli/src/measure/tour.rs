@@ -8,7 +8,6 @@ use super::plan::{Depth, Plan, Test};
 use super::series::{Series, Where};
 use crate::args::Common;
 use crate::failure::Failure;
-use crate::link::check_device;
 use crate::report::Report;
 
 /// 24 sizes, 23 sizes, 1 size, 9 depths: with set-up some 17 seconds.
@@ -38,8 +37,6 @@ const DEPTHS: [(u64, u64, u8); 9] = [
 
 /// The command.
 pub(crate) fn command(common: &Common) -> Result<(), Failure> {
-    check_device(common.device.as_deref())
-        .map_err(|why| Failure::Usage(format!("--device: {why}")))?;
     let common = &common.with_pin();
     let mut report = Report::open(common)?;
     let (mut people, mut json) = outputs(common, &report)?;

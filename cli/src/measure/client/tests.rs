@@ -49,8 +49,10 @@ fn other<A: Handle>(
         let mut control = control(theirs);
         let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
         let [_, theirs] = leg.matchers();
-        let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), theirs).unwrap();
-        control.send(&Answer::Ready { address: unlinked.address() }).unwrap();
+        let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), theirs).unwrap();
+        control
+            .send(&Answer::Ready { address: unlinked.address(), device: leg.device.clone() })
+            .unwrap();
         let answer = play(&control, &leg, unlinked);
         // Whoever has found something wrong may have gone already.
         let _ = control.send(&answer);
@@ -98,7 +100,8 @@ fn legs_from_both_ends() {
             None => other::<Local>(by_the_book),
             Some(_) => other::<Shared>(by_the_book),
         };
-        let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
+        let measured =
+            run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
         let Matching { hardware, posted, unexpected, not_offloaded, .. } = measured.matching;
         assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
@@ -134,7 +137,8 @@ fn a_nic_matches_where_messages_come_to() {
         (Leg { single_buffer: true, ..nic(Traffic::Stream, 127) }, 100),
     ] {
         let (mut control, other) = other::<Local>(by_the_book);
-        let measured = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap();
+        let measured =
+            run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
         let Matching { hardware, posted, unexpected, not_offloaded, list_faults } =
             measured.matching;
@@ -146,7 +150,8 @@ fn a_nic_matches_where_messages_come_to() {
     // Three threads a side.
     let leg = Leg { threads: Some(3), ..nic(Traffic::Both, 127) };
     let (mut control, other) = other::<Shared>(by_the_book);
-    let matching = run(&mut control, &mut leg.clone(), LIMITS, || true).unwrap().matching;
+    let matching =
+        run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap().matching;
     other.join().unwrap();
     assert_eq!(matching.hardware + matching.posted + matching.unexpected, 600);
     assert_eq!(matching.not_offloaded.total(), matching.posted);
@@ -179,7 +184,7 @@ fn a_plan_begins_when_both_sides_are_ready() {
     };
     let (mut control, other) = other::<Local>(slow);
     let limits = Limits { iters: 5, warmup_iters: 0, ..LIMITS };
-    let measured = run(&mut control, &mut leg(PACED), limits, || true).unwrap();
+    let measured = run(&mut control, &DeviceArg::Shm, &mut leg(PACED), limits, || true).unwrap();
     other.join().unwrap();
     assert_eq!((measured.iters, measured.samples.count()), (5, 5));
 }
@@ -192,7 +197,8 @@ fn interrupted_after(time: Duration, leg: &Leg, limits: Limits) -> Result<Measur
             Err(error) => Answer::Failed { why: error.to_string() },
         });
     let start = Instant::now();
-    let measured = run(&mut control, &mut leg.clone(), limits, || start.elapsed() < time);
+    let measured =
+        run(&mut control, &DeviceArg::Shm, &mut leg.clone(), limits, || start.elapsed() < time);
     drop(control);
     other.join().unwrap();
     measured
@@ -242,7 +248,7 @@ fn set_up_is_interrupted_wherever_it_is() {
             looks += 1;
             looks < 100
         };
-        let ended = run(&mut control, &mut leg.clone(), LIMITS, go_on);
+        let ended = run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, go_on);
         assert!(matches!(ended, Err(Failure::Interrupted)), "{leg:?}");
         drop(over);
         other.join().unwrap();
@@ -270,10 +276,10 @@ fn measure_with<A: Handle>(
     ours: impl FnOnce(Leg) -> Leg,
 ) -> MeasureError {
     let [matcher, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(leg.unexpected_room(), matcher).unwrap();
+    let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), matcher).unwrap();
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).unwrap();
-    let Ok(Answer::Ready { address }) = control.receive(READY_TIME) else { panic!() };
+    let Ok(Answer::Ready { address, .. }) = control.receive(READY_TIME) else { panic!() };
     let measured = measure(control, &ours(leg), unlinked, &address, LIMITS, &mut || true).map(drop);
     measured.unwrap_err()
 }

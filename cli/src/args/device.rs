@@ -1,0 +1,185 @@
+//! `--device`: what carries messages.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use tagmatch::DeviceConfig;
+use tagmatch::shm::ShmConfig;
+use tagmatch::verbs::VerbsConfig;
+
+/// The longest name of an RDMA device, in bytes (`IB_DEVICE_NAME_MAX` with its end).
+const NAME_BYTES_MAX: usize = 63;
+
+/// What was asked for. On the control channel and in JSON it is what a user would type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) enum DeviceArg {
+    /// Shared memory.
+    #[default]
+    Shm,
+    /// RDMA.
+    Verbs {
+        /// As `ibv_devices` lists it; without, the first one that has an active port.
+        name: Option<String>,
+    },
+}
+
+impl FromStr for DeviceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = match text.split_once(':') {
+            None if text == "shm" => return Ok(DeviceArg::Shm),
+            None if text == "verbs" => None,
+            Some(("verbs", name)) => Some(name),
+            _ => return Err("shm, verbs or verbs:NAME would be right".into()),
+        };
+        let is_name = |name: &str| {
+            let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+            fits && name.bytes().all(|b| b.is_ascii_graphic() && !b"/:".contains(&b))
+        };
+        if !name.is_none_or(is_name) {
+            return Err("verbs:NAME has the name of an RDMA device, as ibv_devices lists it".into());
+        }
+        Ok(DeviceArg::Verbs { name: name.map(str::to_owned) })
+    }
+}
+
+impl Display for DeviceArg {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceArg::Shm => f.write_str("shm"),
+            DeviceArg::Verbs { name: None } => f.write_str("verbs"),
+            DeviceArg::Verbs { name: Some(name) } => write!(f, "verbs:{name}"),
+        }
+    }
+}
+
+impl From<DeviceArg> for String {
+    fn from(device: DeviceArg) -> String {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for DeviceArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl DeviceArg {
+    /// For a worker that is measured.
+    pub(crate) fn config(&self) -> DeviceConfig {
+        match self {
+            DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
+            DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
+        }
+    }
+
+    /// For a worker that has one silent peer: with little memory, since there may be many.
+    pub(crate) fn idle_config(&self) -> DeviceConfig {
+        match self {
+            DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
+            DeviceArg::Verbs { .. } => DeviceConfig::Verbs(VerbsConfig {
+                receive_buffers: 0,
+                send_buffers: 1,
+                queue_depth: 16,
+                peers_max: 4,
+                ..self.verbs()
+            }),
+        }
+    }
+
+    /// The settings of verbs, for the device of this name.
+    pub(crate) fn verbs(&self) -> VerbsConfig {
+        let name = match self {
+            DeviceArg::Shm => None,
+            DeviceArg::Verbs { name } => name.clone(),
+        };
+        VerbsConfig { device: name, ..VerbsConfig::default() }
+    }
+
+    /// What this side uses for a client that asks for `asked`, if it was started for this device: each
+    /// side may have a name of its own for it.
+    pub(crate) fn serving(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
+        match (self, asked) {
+            (DeviceArg::Shm, DeviceArg::Shm)
+            | (DeviceArg::Verbs { name: None }, DeviceArg::Verbs { .. }) => Ok(asked.clone()),
+            (DeviceArg::Verbs { .. }, DeviceArg::Verbs { .. }) => Ok(self.clone()),
+            _ => Err(format!("{asked} is not served here; --device {self} would be right")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(text: &str) -> DeviceArg {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_device_is_named() {
+        assert_eq!(device("shm"), DeviceArg::default());
+        for text in ["shm", "verbs", "verbs:rxe0", "verbs:mlx5_0", "verbs:roce-p1.s0"] {
+            assert_eq!(device(text).to_string(), text);
+            let json = serde_json::to_string(&device(text)).unwrap();
+            assert_eq!(json, format!("\"{text}\""));
+            assert_eq!(serde_json::from_str::<DeviceArg>(&json).unwrap(), device(text));
+        }
+        let longest = format!("verbs:{}", "x".repeat(NAME_BYTES_MAX));
+        assert_eq!(device(&longest).to_string(), longest);
+        let too_long = longest + "x";
+        for wrong in [
+            "",
+            "Shm",
+            "shm:",
+            "shm:0",
+            "rdma",
+            "verbs:",
+            "verbs:a b",
+            "verbs:a/b",
+            "verbs:a:1",
+            "verbs:\u{1b}[2J",
+            "verbs:\0",
+            "verbs:ä",
+            &too_long,
+        ] {
+            let error = wrong.parse::<DeviceArg>().unwrap_err();
+            assert!(error.contains("verbs:NAME"), "{wrong}: {error}");
+            let json = serde_json::to_string(wrong).unwrap();
+            assert!(serde_json::from_str::<DeviceArg>(&json).is_err(), "{wrong}");
+        }
+        assert!(serde_json::from_str::<DeviceArg>("{\"Verbs\":{\"name\":\"a/b\"}}").is_err());
+    }
+
+    #[test]
+    fn each_side_has_names_of_its_own() {
+        let serving = |ours: &str, asked: &str| {
+            device(ours).serving(&device(asked)).map(|device| device.to_string())
+        };
+        assert_eq!(serving("shm", "shm").unwrap(), "shm");
+        assert_eq!(serving("verbs", "verbs").unwrap(), "verbs");
+        assert_eq!(serving("verbs", "verbs:a").unwrap(), "verbs:a");
+        assert_eq!(serving("verbs:b", "verbs").unwrap(), "verbs:b");
+        assert_eq!(serving("verbs:b", "verbs:a").unwrap(), "verbs:b");
+        let right = "--device verbs:b would be right";
+        assert!(serving("verbs:b", "shm").unwrap_err().ends_with(right));
+        assert!(serving("shm", "verbs").unwrap_err().ends_with("--device shm would be right"));
+    }
+
+    #[test]
+    fn a_worker_gets_the_device() {
+        assert!(matches!(device("shm").config(), DeviceConfig::Shm(_)));
+        assert!(matches!(device("shm").idle_config(), DeviceConfig::Shm(_)));
+        for config in [device("verbs:x").config(), device("verbs:x").idle_config()] {
+            let DeviceConfig::Verbs(config) = config else { panic!("{config:?}") };
+            assert_eq!(config.device.as_deref(), Some("x"));
+        }
+        assert_eq!(device("verbs").verbs().device, None);
+    }
+}
