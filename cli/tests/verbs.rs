@@ -1,0 +1,194 @@
+//! `--device verbs`: every test over RDMA, and what is said where there is none.
+//!
+//! Those that need an RDMA device run in `ci/rxe`, with `--ignored`. Between two machines: host 2 serves,
+//! host 1 measures, told apart by the environment that `ci/rxe --hosts 2` gives.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Server, command, json, refused, tagperf, text};
+use serde_json::Value;
+
+/// A few iterations: the device may be soft-RoCE on an emulated machine.
+const FEW: &str = "--iters 20 --warmup 2 --device verbs --json -";
+
+/// The device's full name in results.
+fn device() -> String {
+    let name = std::env::var("RXE_DEVICE").ok().or_else(|| {
+        let mut names = std::fs::read_dir("/sys/class/infiniband").ok()?.flatten();
+        Some(names.next()?.file_name().into_string().unwrap())
+    });
+    format!("verbs:{}", name.expect("this test needs an RDMA device"))
+}
+
+/// Runs a test with few iterations, and checks what holds for all of them.
+fn measured(args: &str) -> Value {
+    let start = Instant::now();
+    let document = json(&format!("{args} {FEW}"));
+    println!("{:>6} ms  {args}", start.elapsed().as_millis());
+    assert_eq!(document["device"], device(), "{args}");
+    assert_eq!(document["validated"], !args.contains("--single-buffer"), "{args}");
+    let results = document["results"].as_array().unwrap();
+    assert!(!results.is_empty(), "{args}");
+    for row in results {
+        assert!(row["iters"].as_u64() >= Some(20), "{args}: {row}");
+    }
+    document
+}
+
+fn count(document: &Value, how: &str) -> u64 {
+    document["matching"][how].as_u64().unwrap()
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn every_test() {
+    for args in [
+        // Empty, in the work request, sent at once, and read; the last is more than one page.
+        "lat --sizes 0,8,1K,64K",
+        "bw --sizes 8,64K",
+        "bibw --sizes 8,64K",
+        "rate",
+        "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
+        "lat --sizes 8 --wildcard-recv",
+        "lat --sizes 8 --idle-peers 3",
+        "depth --queue posted --depths 64 --wildcard 50",
+        "depth --drain --depths 64 --order random",
+        "rate --threads 2",
+        "lat --sizes 8 --threads 2",
+        "bw --sizes 8 --single-buffer",
+        "lat --sizes 64K --single-buffer",
+    ] {
+        let document = measured(args);
+        assert_eq!(count(&document, "hardware"), 0, "{args}");
+        assert!(document["config"]["large_messages"].as_str().unwrap().contains("RDMA"), "{args}");
+    }
+    let paced = measured("lat --sizes 8 --rate 100");
+    assert!(paced["results"][0]["samples"].as_u64() >= Some(20));
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn the_model_matches() {
+    for args in [
+        "lat --sizes 4K,64K",
+        "bw --sizes 4K",
+        "depth --drain --queue posted --depths 64 --size 4K",
+    ] {
+        let document = measured(&format!("{args} --hw-tags model"));
+        assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn what_people_read_names_the_device() {
+    let device = device();
+    let table = tagperf(&format!("lat --sizes 8 --iters 20 --device {device}"));
+    let said = text(&table.stdout);
+    assert!(said.contains(&format!("# device      {device}: port ")), "{said}");
+    let csv = tagperf(&format!("lat --sizes 8 --iters 20 --device {device} --csv"));
+    assert!(text(&csv.stdout).lines().nth(1).unwrap().starts_with(&format!("lat,{device},8,")));
+    let info = tagperf("info");
+    let name = device.strip_prefix("verbs:").unwrap();
+    assert!(text(&info.stdout).contains(&format!("verbs   yes  {name}, port ")), "{info:?}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn through_a_server() {
+    let device = device();
+    let mut server = Server::start(&format!("--device {device}"));
+    // The name is each side's own matter.
+    let output = server.client("lat --sizes 8,64K --iters 20 --device verbs --json -");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["device"], device);
+    assert!(server.logged().contains("served, "));
+    let output = server.client("lat --sizes 8");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&format!("--device {device} would be right")));
+}
+
+/// Each for one client.
+const PORTS: [u16; 2] = [13338, 13339];
+
+/// What host 2 does.
+fn serve_once(port: u16, address: &str) {
+    let serve = format!("serve --once --port {port} --bind {address} --device verbs");
+    let mut child = command(&serve).stdout(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let said: Vec<_> = out.lines().map(Result::unwrap).collect();
+    assert!(said[0].contains("anyone who reaches it may use it"), "{said:?}");
+    assert_eq!(said[1], format!("next: tagperf lat {address}:{port} --device verbs"));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Host 2 was started at the same time, and may not be as far.
+fn await_server(address: &str) {
+    let start = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody listens at {address}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+#[ignore = "needs two machines: ci/rxe --hosts 2"]
+fn between_two_machines() {
+    let variable = |name| std::env::var(name).expect("this test needs ci/rxe --hosts 2");
+    if variable("RXE_HOST") == "2" {
+        PORTS.iter().for_each(|&port| serve_once(port, &variable("RXE_ADDRESS")));
+        return;
+    }
+    let [first, second] = PORTS.map(|port| format!("{}:{port}", variable("RXE_PEER")));
+    let far = refused(&format!("lat {first} --sizes 8"));
+    assert!(far.contains("another machine") && far.contains("--device verbs"), "{far}");
+    await_server(&first);
+    let lat = measured(&format!("lat {first} --sizes 0,8,4K,64K --hw-tags model"));
+    assert!(lat["config"]["other_side"].as_str().unwrap().contains(&first));
+    assert!(count(&lat, "hardware") > 0, "{}", lat["matching"]);
+    // Planned times need one clock.
+    await_server(&second);
+    let paced = refused(&format!("lat {second} --rate 100 --device verbs"));
+    assert!(paced.contains("another clock"), "{paced}");
+}
+
+#[test]
+fn a_device_that_is_not_there() {
+    for args in ["lat --sizes 8 --device verbs:nosuch", "--device verbs:nosuch"] {
+        let said = refused(args);
+        assert!(said.starts_with("tagperf: --device verbs:nosuch: "), "{said}");
+        // Which of them is missing depends on the machine.
+        assert!(said.contains("libibverbs: ") || said.contains("RDMA device: "), "{said}");
+    }
+    // The other side says so as well.
+    let server = Server::start("--device shm");
+    let output = server.client("lat --sizes 8 --device verbs:nosuch");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn verbs_are_refused_where_no_message_would_pass_them() {
+    assert!(refused("rate --self --device verbs").contains("pass no device"));
+}
+
+#[test]
+fn a_machine_without_libibverbs_is_told_what_to_install() {
+    let without = |args: &str| {
+        command(args).env("TAGMATCH_LIBIBVERBS", "/nonexistent/libibverbs.so.1").output().unwrap()
+    };
+    let info = without("info");
+    assert_eq!(info.status.code(), Some(0));
+    let said = text(&info.stdout);
+    assert!(said.contains("verbs   no   libibverbs: "), "{said}");
+    let next = said.lines().skip_while(|line| !line.starts_with("verbs ")).nth(1).unwrap();
+    assert!(next.contains("next: ") && next.contains("install rdma-core"), "{said}");
+    assert!(said.contains("locked memory: "), "{said}");
+    let lat = without("lat --sizes 8 --device verbs");
+    assert_eq!(lat.status.code(), Some(2));
+    assert!(text(&lat.stderr).contains("install rdma-core"), "{}", text(&lat.stderr));
+}
