@@ -40,7 +40,7 @@ impl FromStr for DeviceArg {
             fits && name.bytes().all(|b| b.is_ascii_graphic() && !b"/:".contains(&b))
         };
         if !name.is_none_or(is_name) {
-            return Err("verbs:NAME has the name of an RDMA device, as ibv_devices lists it".into());
+            return Err("verbs:NAME with a name that ibv_devices lists would be right".into());
         }
         Ok(DeviceArg::Verbs { name: name.map(str::to_owned) })
     }
@@ -84,7 +84,7 @@ impl DeviceArg {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(VerbsConfig {
-                receive_buffers: 0,
+                receive_buffers: 64,
                 send_buffers: 1,
                 queue_depth: 16,
                 peers_max: 4,

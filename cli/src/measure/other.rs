@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::client::{self, Limits, Measured};
 use crate::args::Host;
 use crate::args::device::DeviceArg;
-use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
+use crate::control::message::{Answer, Ask, Hello, Leg};
 use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
 
@@ -59,6 +59,18 @@ impl Other {
         Ok(other)
     }
 
+    /// Whether times can be taken one way.
+    pub(crate) fn check_clock(&self) -> Result<(), Failure> {
+        if self.is_here {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "--rate: {} is another machine, with another clock, and times are taken one way; both \
+             sides on one machine would be right",
+            self.what
+        )))
+    }
+
     /// Runs one leg; see [`client::run`].
     pub(crate) fn run(
         &mut self,
@@ -67,13 +79,6 @@ impl Other {
         limits: Limits,
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
-        if !self.is_here && matches!(leg.traffic, Traffic::Paced { .. }) {
-            return Err(Failure::Usage(format!(
-                "--rate: {} is another machine, with another clock, and times are taken one way; both \
-                 sides on one machine would be right",
-                self.what
-            )));
-        }
         client::run(&mut self.control, device, leg, limits, tick).map_err(|failure| match failure {
             Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),
             other => other,

@@ -196,6 +196,9 @@ impl Series {
         people: &mut Output,
         report: &mut Report,
     ) -> Result<Document<Config>, Failure> {
+        if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
+            other.check_clock()?;
+        }
         let (layout, style) = (Layout::of(plan), Style::stdout());
         people.print(&style.block(&(self.block(plan) + "#\n")))?;
         people.print(&(style.heading(layout.heading().trim_end()) + "\n"))?;
