@@ -2,7 +2,7 @@
 
 use tagmatch::Config;
 
-use crate::args::hw_tags::SLOTS_MAX;
+use crate::args::hw_tags::{HwTagsArg, SLOTS_MAX};
 use crate::json::{Matching, NotOffloaded};
 use crate::units::{show_count, show_size};
 
@@ -78,13 +78,20 @@ pub(crate) fn threshold() -> u64 {
     Config::default().hw_tags_threshold
 }
 
-/// The NIC of `--hw-tags model`, for people.
-pub(crate) fn model_nic(slots: u32) -> String {
-    format!(
-        "a model of one, {} entries; receives of {} and more are offered",
-        show_count(slots.into()),
-        show_size(threshold())
-    )
+/// The NIC of `--hw-tags`, for people.
+pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
+    let which = match hw_tags {
+        HwTagsArg::Off => return None,
+        HwTagsArg::Auto => "the device's, if it can".to_owned(),
+        HwTagsArg::Emu => {
+            "one in software, behind verbs; its times are a program's, not a NIC's".to_owned()
+        }
+        HwTagsArg::Model { slots } => format!(
+            "a model of one, {} entries; its times are a program's, not a NIC's",
+            show_count(slots.into())
+        ),
+    };
+    Some(format!("{which}; receives of {} and more are offered", show_size(threshold())))
 }
 
 /// Where receives were matched; a line, and one for each reason that kept some from a NIC.

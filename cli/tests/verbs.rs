@@ -98,6 +98,25 @@ fn what_people_read_names_the_device() {
     assert!(text(&info.stdout).contains(&format!("verbs   yes  {name}, port ")), "{info:?}");
 }
 
+/// A NIC that matches, as one is driven that is there: on both sides, which need two queue pairs each.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn an_emulated_nic_matches() {
+    for args in [
+        "lat --sizes 4K,64K",
+        "bw --sizes 2K,64K",
+        "bibw --sizes 2K",
+        "depth --size 2K --depths 0,64",
+    ] {
+        let document = measured(&format!("{args} --hw-tags emu"));
+        assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);
+        assert_eq!(count(&document, "list_faults"), 0, "{args}: {}", document["matching"]);
+    }
+    // Nobody's receives go to a NIC that isn't there.
+    let document = measured("lat --sizes 4K --hw-tags auto");
+    assert_eq!(count(&document, "hardware"), 0);
+}
+
 #[test]
 #[ignore = "needs an RDMA device"]
 fn through_a_server() {
@@ -114,7 +133,7 @@ fn through_a_server() {
 }
 
 /// Each for one client.
-const PORTS: [u16; 2] = [13338, 13339];
+const PORTS: [u16; 3] = [13338, 13339, 13340];
 
 /// What host 2 does.
 fn serve_once(port: u16, address: &str) {
@@ -144,16 +163,19 @@ fn between_two_machines() {
         PORTS.iter().for_each(|&port| serve_once(port, &variable("RXE_ADDRESS")));
         return;
     }
-    let [first, second] = PORTS.map(|port| format!("{}:{port}", variable("RXE_PEER")));
+    let [first, second, third] = PORTS.map(|port| format!("{}:{port}", variable("RXE_PEER")));
     let far = refused(&format!("lat {first} --sizes 8"));
     assert!(far.contains("another machine") && far.contains("--device verbs"), "{far}");
     await_server(&first);
     let lat = measured(&format!("lat {first} --sizes 0,8,4K,64K --hw-tags model"));
     assert!(lat["config"]["other_side"].as_str().unwrap().contains(&first));
     assert!(count(&lat, "hardware") > 0, "{}", lat["matching"]);
-    // Planned times need one clock.
     await_server(&second);
-    let paced = refused(&format!("lat {second} --rate 100 --device verbs"));
+    let lat = measured(&format!("lat {second} --sizes 4K,64K --hw-tags emu"));
+    assert!(count(&lat, "hardware") > 0, "{}", lat["matching"]);
+    // Planned times need one clock.
+    await_server(&third);
+    let paced = refused(&format!("lat {third} --rate 100 --device verbs"));
     assert!(paced.contains("another clock"), "{paced}");
 }
 

@@ -19,6 +19,10 @@ pub(crate) enum HwTagsArg {
     /// Software.
     #[default]
     Off,
+    /// The device's NIC, where it can.
+    Auto,
+    /// A NIC in software behind the interface of the device's, on verbs.
+    Emu,
     /// The model NIC.
     Model { slots: u32 },
 }
@@ -29,13 +33,15 @@ impl FromStr for HwTagsArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let slots = match text.split_once(':') {
             None if text == "off" => return Ok(HwTagsArg::Off),
+            None if text == "auto" => return Ok(HwTagsArg::Auto),
+            None if text == "emu" => return Ok(HwTagsArg::Emu),
             None if text == "model" => SLOTS,
             Some(("model", slots)) => slots
                 .parse()
                 .ok()
                 .filter(|slots| (1..=SLOTS_MAX).contains(slots))
                 .ok_or_else(|| format!("model:SLOTS has 1 to {SLOTS_MAX} slots"))?,
-            _ => return Err("off, model or model:SLOTS would be right".into()),
+            _ => return Err("off, auto, emu, model or model:SLOTS would be right".into()),
         };
         Ok(HwTagsArg::Model { slots })
     }
@@ -45,6 +51,8 @@ impl Display for HwTagsArg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             HwTagsArg::Off => f.write_str("off"),
+            HwTagsArg::Auto => f.write_str("auto"),
+            HwTagsArg::Emu => f.write_str("emu"),
             HwTagsArg::Model { slots } => write!(f, "model:{slots}"),
         }
     }
@@ -67,7 +75,12 @@ impl TryFrom<String> for HwTagsArg {
 impl HwTagsArg {
     /// For a worker. With a seed the NIC is of its own mind, else at its kindest.
     pub(crate) fn config(self, seed: Option<u64>) -> HwTags {
-        let HwTagsArg::Model { slots } = self else { return HwTags::Off };
+        let slots = match self {
+            HwTagsArg::Off => return HwTags::Off,
+            HwTagsArg::Auto => return HwTags::Auto,
+            HwTagsArg::Emu => return HwTags::Emu,
+            HwTagsArg::Model { slots } => slots,
+        };
         let knobs = seed.map(Knobs::random).unwrap_or_default();
         let seed = seed.unwrap_or_default();
         // As UCX does it: an add and a delete of each entry, and two.
@@ -84,13 +97,18 @@ mod tests {
     fn who_matches_is_named() {
         let model = |slots| Ok(HwTagsArg::Model { slots });
         assert_eq!("off".parse(), Ok(HwTagsArg::Off));
+        assert_eq!("auto".parse(), Ok(HwTagsArg::Auto));
+        assert_eq!("emu".parse(), Ok(HwTagsArg::Emu));
+        assert_eq!(serde_json::to_string(&HwTagsArg::Emu).unwrap(), "\"emu\"");
         assert_eq!("model".parse(), model(127));
         assert_eq!("model:1".parse(), model(1));
         assert_eq!("model:65535".parse(), model(65535));
         assert_eq!(serde_json::to_string(&model(127).unwrap()).unwrap(), "\"model:127\"");
         assert_eq!(serde_json::from_str::<HwTagsArg>("\"off\"").unwrap(), HwTagsArg::Off);
         assert!(serde_json::from_str::<HwTagsArg>("\"model:0\"").is_err());
-        for wrong in ["", "on", "model:", "model:0", "model:65536", "model:-1", "off:1", "Model"] {
+        for wrong in
+            ["", "on", "model:", "model:0", "model:65536", "model:-1", "off:1", "Model", "emu:5"]
+        {
             assert!(wrong.parse::<HwTagsArg>().is_err(), "{wrong}");
         }
     }

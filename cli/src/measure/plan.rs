@@ -233,6 +233,11 @@ impl Plan {
                 self.test.name()
             )));
         }
+        if self.common.hw_tags == HwTagsArg::Emu && self.common.device == DeviceArg::Shm {
+            return Err(usage(
+                "--hw-tags emu: it is behind verbs; --device verbs with it, or model",
+            ));
+        }
         self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
         Ok(self)
     }
@@ -441,6 +446,7 @@ mod tests {
             "bw --rate 100",
             "bibw --self",
             "lat --self --hw-tags model",
+            "lat --hw-tags emu",
             "depth --drain --queue unexpected --hw-tags model",
             "lat --window 4",
             "depth --queue unexpected --wildcard 100",

@@ -20,7 +20,7 @@ use crate::histogram::Histogram;
 use crate::json::{Document, Matching};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::reasons::{list_fault, model_nic, where_matched};
+use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::style::Style;
 use crate::trust::{self, Trust};
@@ -342,10 +342,9 @@ impl Series {
         {
             facts.push(("matching", describe(depth)));
         }
-        if let HwTagsArg::Model { slots } = plan.common.hw_tags {
+        if let Some(nic) = nic(plan.common.hw_tags) {
             let at = receivers(plan.legs().first().map_or([true; 2], Leg::receivers));
-            let times = "its times are a program's, not a NIC's";
-            facts.push(("NIC", format!("{}; {at}; {times}", model_nic(slots))));
+            facts.push(("NIC", format!("{nic}; {at}")));
         }
         if plan.test == Test::Drain {
             let way = "posted: from the word to send until all are received; unexpected: from the \

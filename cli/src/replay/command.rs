@@ -31,6 +31,13 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let script = engine::Script::new(&trace);
     let by_nic = match args.hw_tags {
         HwTagsArg::Off => None,
+        HwTagsArg::Auto | HwTagsArg::Emu => {
+            let right = "off or model[:SLOTS] would be right";
+            return Err(Failure::Usage(format!(
+                "--hw-tags {}: a replay has no device; {right}",
+                args.hw_tags
+            )));
+        }
         nic @ HwTagsArg::Model { slots } => {
             let outcome = stack::run(&trace, &script, nic.config(args.seed), args.seed)?;
             Some((outcome, slots))
