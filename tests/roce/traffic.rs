@@ -1,0 +1,214 @@
+//! Traffic whose receiver knows which message comes next, and every byte of it.
+
+use std::collections::VecDeque;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tagmatch::{Error, Failed, Match, Peer, Received, Request, Sent, Worker};
+
+/// The tag of what both sides send who want to meet.
+const MET: u64 = 1000;
+
+/// More sends than receives at a time, so that some messages are expected and others not.
+const SENDS: usize = 24;
+const RECEIVES: usize = 8;
+
+/// How long messages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Eager,
+    Rendezvous,
+    /// By turns, so that the ones could overtake the others.
+    Mixed,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Eager, Kind::Rendezvous, Kind::Mixed];
+
+    pub fn parse(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap()
+    }
+
+    /// The tag of all messages of the kind.
+    pub fn tag(self) -> u64 {
+        self as u64
+    }
+
+    /// Bytes of the message of this number. Eager ones are within one message of the device.
+    fn length(self, number: u64) -> u64 {
+        match self {
+            Kind::Eager => 8 + number * 397 % 3800,
+            Kind::Rendezvous => 9000 + number * 7919 % 60_000,
+            Kind::Mixed if number % 3 == 1 => Kind::Rendezvous.length(number),
+            Kind::Mixed => Kind::Eager.length(number),
+        }
+    }
+
+    /// The message of this number: the number, then words that depend on it and on where they are.
+    pub fn payload(self, number: u64) -> Vec<u8> {
+        let length = usize::try_from(self.length(number)).unwrap();
+        let word = |at: u64| {
+            let mixed = (number << 32 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ mixed >> 29).to_le_bytes()
+        };
+        let mut bytes = number.to_le_bytes().to_vec();
+        bytes.extend((0..length as u64 / 8).flat_map(word));
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Fails unless this is the message of that number.
+    pub fn check(self, number: u64, received: &Received, from: Peer) {
+        let got = self.number(received, from);
+        assert_eq!(got, number, "{self:?}: a message was lost, repeated or overtaken");
+    }
+
+    /// The number of a message; fails unless all of it is as it should be.
+    fn number(self, received: &Received, from: Peer) -> u64 {
+        let (bytes, status) = (received.data(), received.status);
+        assert_eq!((status.source, status.tag.0, status.truncated), (from, self.tag(), false));
+        let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert!(bytes == self.payload(number), "{self:?}: message {number} has changed on its way");
+        number
+    }
+}
+
+/// Messages of one kind, both ways between two workers.
+pub struct Stream {
+    kind: Kind,
+    peer: Peer,
+    total: u64,
+    sends: VecDeque<Request<Sent>>,
+    receives: VecDeque<Request<Received>>,
+    sent: u64,
+    asked: u64,
+    pub received: u64,
+}
+
+impl Stream {
+    pub fn new(kind: Kind, peer: Peer, total: u64) -> Self {
+        let (sends, receives) = Default::default();
+        Stream { kind, peer, total, sends, receives, sent: 0, asked: 0, received: 0 }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.sent == self.total && self.sends.is_empty() && self.received == self.total
+    }
+
+    /// Begins what there is room for, and looks at what has ended.
+    pub fn step(&mut self, worker: &Worker) -> Result<(), Error> {
+        while self.sends.len() < SENDS && self.sent < self.total {
+            let payload = self.kind.payload(self.sent);
+            self.sends.push_back(worker.send(self.peer, self.kind.tag(), payload));
+            self.sent += 1;
+        }
+        while self.receives.len() < RECEIVES && self.asked < self.total {
+            self.receives.push_back(self.receive(worker));
+            self.asked += 1;
+        }
+        let mut result = Ok(());
+        self.sends.retain_mut(|send| match send.test() {
+            None => true,
+            Some(ended) => {
+                result = ended.map(drop).and(std::mem::replace(&mut result, Ok(())));
+                false
+            }
+        });
+        result?;
+        match self.receives.front_mut().and_then(Request::test) {
+            // Not spinning: two hosts share this machine's processors.
+            None => sleep(Duration::from_micros(200)),
+            Some(ended) => {
+                self.receives.pop_front();
+                self.received += 1;
+                self.kind.check(self.received - 1, &ended?, self.peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives the next message of the stream.
+    fn receive(&self, worker: &Worker) -> Request<Received> {
+        worker.recv(Match::tag(self.kind.tag()).from(self.peer), vec![0; 1 << 17])
+    }
+
+    /// Steps until so many have come.
+    pub fn run_until(&mut self, worker: &Worker, received: u64) -> Result<(), Error> {
+        while self.received < received {
+            self.step(worker)?;
+        }
+        Ok(())
+    }
+
+    /// Steps for so long.
+    pub fn run_for(&mut self, worker: &Worker, time: Duration) -> Result<(), Error> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.step(worker)?;
+        }
+        Ok(())
+    }
+
+    /// Steps until all have come and gone, here and there. Then nothing is left over.
+    pub fn finish(mut self, worker: &Worker) -> Result<(), Error> {
+        while !self.is_over() {
+            self.step(worker)?;
+        }
+        meet(worker, self.peer)?;
+        let more = worker.probe(Match::tag(self.kind.tag()).from(self.peer));
+        assert_eq!(more, None, "{:?}: a message too many", self.kind);
+        Ok(())
+    }
+
+    /// What is left once the peer is down: everything ends. Messages that had come whole are received;
+    /// those that were still to be read from the peer are not, eager ones among them that waited there
+    /// for credit.
+    pub fn end(mut self, worker: &Worker) {
+        let peer = self.peer;
+        for send in std::mem::take(&mut self.sends) {
+            if let Err(failed) = send.wait() {
+                is_down(Err::<(), _>(failed), peer);
+            }
+        }
+        for (receive, number) in std::mem::take(&mut self.receives).into_iter().zip(self.received..)
+        {
+            match receive.wait() {
+                Ok(received) => self.kind.check(number, &received, peer),
+                Err(failed) => is_down(Err::<(), _>(failed), peer),
+            }
+        }
+        let mut least = self.asked;
+        loop {
+            match self.receive(worker).wait() {
+                Ok(received) => {
+                    let number = self.kind.number(&received, peer);
+                    assert!(number >= least, "{number} after {least}: repeated or overtaken");
+                    least = number + 1;
+                }
+                Err(failed) => break is_down(Err::<(), _>(failed), peer),
+            }
+        }
+    }
+}
+
+/// Sends and receives so many, and knows that the peer has as well.
+pub fn exchange(worker: &Worker, peer: Peer, kind: Kind, total: u64) -> Result<(), Error> {
+    Stream::new(kind, peer, total).finish(worker)
+}
+
+/// Waits until the peer has come as far as this.
+pub fn meet(worker: &Worker, peer: Peer) -> Result<(), Error> {
+    let send = worker.send_sync(peer, MET, vec![]);
+    worker.recv(Match::tag(MET).from(peer), vec![]).wait()?;
+    send.wait()?;
+    Ok(())
+}
+
+/// Fails unless this says that that peer is down.
+pub fn is_down<T>(result: Result<T, Failed>, who: Peer) {
+    match result.map_err(|failed| failed.error) {
+        Err(Error::PeerDown { peer, .. }) => assert_eq!(peer, who),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("succeeded with a peer that is down"),
+    }
+}

@@ -1,0 +1,484 @@
+//! What the public API promises when the network or a process fails: two hosts with an RDMA device each.
+//!
+//! `ci/test failures` brings up two guests with soft-RoCE. The tests run on the first, with worker processes
+//! on both; each is this very program again, with a role in its environment, and sends and receives what
+//! the test does: either side notices what is lost, repeated, overtaken or changed.
+
+mod roce;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use roce::hosts::{Fault, Host, Limit, PARENT, Process, ROLE, say};
+use roce::traffic::{Kind, Stream, exchange, is_down, meet};
+use tagmatch::verbs::VerbsConfig;
+use tagmatch::{Address, Config, DeviceConfig, Error, Failed, Match, Output, Peer, Request};
+use tagmatch::{WaitPolicy, Worker};
+
+/// For ever, as far as a test goes.
+const ENDLESS: u64 = u64::MAX;
+/// No test takes so long, and no process lives so long.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The end of a peer is known by then: two seconds for packets that are sent again in vain, twice the
+/// interval at which silent peers are tried, two seconds for what is under way; and all of it twice, for
+/// the machine is emulated and busy.
+const SOON: Duration = Duration::from_secs(10);
+/// Longer than it takes to try a silent peer and to give it up if its device doesn't acknowledge.
+const LONG: Duration = Duration::from_secs(4);
+/// Shorter.
+const SHORT: Duration = Duration::from_millis(700);
+/// Messages each way while packets are harmed.
+const TOTAL: u64 = 60;
+/// Tags beside those of streams: the last word of who sends everything, and what nobody else sends.
+const SAID: u64 = 2000;
+const ANYONE: u64 = 2001;
+/// Takes longer to read than a process takes to be killed, between emulated machines.
+const HUGE: usize = 64 << 20;
+
+/// `ack_timeout` of workers that are soon to give up a peer whose device does not acknowledge, and of such
+/// as are not: it is 268 ms and one second, seven times.
+const HASTY: u8 = 16;
+const PATIENT: u8 = 18;
+
+fn worker(ack_timeout: u8) -> Worker {
+    let verbs = VerbsConfig {
+        ack_timeout,
+        retry_count: 6,
+        keepalive: Duration::from_millis(500),
+        connect_timeout: Duration::from_secs(20),
+        ..Default::default()
+    };
+    // Sleeps early, to be woken by what goes wrong as well.
+    let wait = WaitPolicy { spin: 0, yields: 100, sleep: true };
+    Worker::new(Config { device: DeviceConfig::Verbs(verbs), wait, ..Config::default() }).unwrap()
+}
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let _limit = Limit::new(&role, LIMIT);
+    let (ack_timeout, role) = role.split_once(' ').unwrap();
+    let worker = worker(ack_timeout.parse().unwrap());
+    say("address", worker.address());
+    let parent: Address = std::env::var(PARENT).unwrap().parse().unwrap();
+    let parent = worker.connect(&parent).unwrap();
+    let words: Vec<_> = role.split(' ').collect();
+    match words[..] {
+        ["exchange", kinds, total] => {
+            for kind in kinds.split('+').map(Kind::parse) {
+                exchange(&worker, parent, kind, total.parse().unwrap()).unwrap();
+            }
+        }
+        ["stream", kind] => {
+            let mut stream = Stream::new(Kind::parse(kind), parent, ENDLESS);
+            is_peer_down(stream.run_until(&worker, ENDLESS), parent);
+            say("noticed", "");
+            stream.end(&worker);
+        }
+        ["echo"] => echo(&worker, parent),
+        ["sender"] => send_everything(&worker, parent),
+        ["silent"] => {
+            meet(&worker, parent).unwrap();
+            sleep(LIMIT);
+        }
+        _ => panic!("no role {role}"),
+    }
+    say("done", "");
+}
+
+/// Sends everything back, until a message of one byte.
+fn echo(worker: &Worker, parent: Peer) {
+    loop {
+        let received = worker.recv(Match::any().from(parent), vec![0; 1 << 17]).wait().unwrap();
+        let reply = received.data().to_vec();
+        if reply.len() == 1 {
+            return;
+        }
+        worker.send(parent, received.status.tag, reply).wait().unwrap();
+    }
+}
+
+/// Sends one message of every kind and never sees them received.
+fn send_everything(worker: &Worker, parent: Peer) {
+    for tag in 0..10 {
+        worker.send(parent, tag, Kind::Eager.payload(tag)).wait().unwrap();
+    }
+    let large: Vec<_> =
+        (20..23).map(|tag| worker.send(parent, tag, Kind::Rendezvous.payload(tag))).collect();
+    let sync = worker.send_sync(parent, 30, vec![1; 10]);
+    let huge = worker.send(parent, 40, vec![7; HUGE]);
+    worker.send(parent, SAID, vec![0; 1]).wait().unwrap();
+    sleep(LIMIT);
+    drop((large, sync, huge));
+}
+
+/// Ends soon, however it ends.
+fn soon<T: Output>(request: Request<T>) -> Result<T, Failed> {
+    let start = Instant::now();
+    let result = request.wait();
+    assert!(start.elapsed() < SOON, "took {:?}", start.elapsed());
+    result
+}
+
+fn is_peer_down(result: Result<(), Error>, who: Peer) {
+    match result {
+        Err(Error::PeerDown { peer, .. }) => assert_eq!(peer, who),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whom nothing of what happens concerns: the worker itself, and mostly another process.
+struct Bystander {
+    process: Option<Process>,
+    peers: Vec<Peer>,
+    rounds: u64,
+}
+
+impl Bystander {
+    fn new(host: Option<Host>, worker: &Worker) -> Self {
+        let role = format!("{HASTY} echo");
+        let process = host.map(|host| Process::start(host, &role, &worker.address()));
+        let other = process.iter().map(|process| worker.connect(&process.address()).unwrap());
+        let peers = other.chain([worker.oneself()]).collect();
+        let mut bystander = Bystander { process, peers, rounds: 0 };
+        bystander.ask(worker);
+        bystander
+    }
+
+    /// They answer.
+    fn ask(&mut self, worker: &Worker) {
+        let (kind, number) = (Kind::Mixed, self.rounds);
+        for peer in self.peers.iter().copied() {
+            let answer = worker.recv(Match::tag(kind.tag()).from(peer), vec![0; 1 << 17]);
+            let question = worker.send(peer, kind.tag(), kind.payload(number));
+            kind.check(number, &soon(answer).unwrap(), peer);
+            soon(question).unwrap();
+        }
+        self.rounds += 1;
+    }
+
+    fn finish(mut self, worker: &Worker) {
+        self.ask(worker);
+        for peer in &self.peers {
+            assert!(worker.peer_fault(*peer).is_none());
+        }
+        if let Some(process) = self.process {
+            worker.send(self.peers[0], 0, vec![0; 1]).wait().unwrap();
+            process.hear("done");
+        }
+    }
+}
+
+/// Traffic goes on while the bystander answers, until the peer is known to be down; that is soon.
+fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut Bystander) {
+    let start = Instant::now();
+    let mut next = start;
+    let error = loop {
+        if let Err(error) = stream.step(worker) {
+            break error;
+        }
+        assert!(start.elapsed() < SOON, "the peer's end is not noticed");
+        if Instant::now() >= next {
+            bystander.ask(worker);
+            next = Instant::now() + Duration::from_millis(100);
+        }
+    };
+    println!("noticed after {:?}: {error}", start.elapsed());
+    is_peer_down(Err(error), peer);
+}
+
+/// Whatever depends on the peer that is down says so, at once and by itself.
+fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
+    assert!(worker.peer_fault(peer).is_some());
+    is_down(soon(worker.send(peer, 0, vec![0; 8])), peer);
+    is_down(soon(worker.send(peer, 0, vec![0; 100_000])), peer);
+    is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
+    is_peer_down(worker.inject(peer, 0, &[]), peer);
+    assert_eq!(worker.connect(address).unwrap(), peer, "it stays the same peer");
+    assert_eq!(worker.counters().peer_faults, 1);
+}
+
+/// Traffic both ways survives what netem does to packets, the meeting included. Gives how many packets the
+/// devices found to be repeated, missing or out of order.
+fn survive(what: &str, kinds: &[Kind]) -> u64 {
+    let _limit = Limit::new(what, LIMIT);
+    let hosts = [Host::Near, Host::Far];
+    let irregular_packets = || hosts.iter().map(|host| host.irregular_packets()).sum::<u64>();
+    let before = irregular_packets();
+    let faults = hosts.map(|host| Fault::netem(host, what));
+    let worker = worker(HASTY);
+    let names: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}")).collect();
+    let role = format!("{HASTY} exchange {} {TOTAL}", names.join("+"));
+    let process = Process::start(Host::Far, &role, &worker.address());
+    let peer = worker.connect(&process.address()).unwrap();
+    for kind in kinds {
+        exchange(&worker, peer, *kind, TOTAL).unwrap();
+    }
+    process.hear("done");
+    let irregular = irregular_packets() - before;
+    for fault in faults {
+        let packets = fault.packets();
+        assert!(packets > TOTAL, "only {packets} packets of {:?} came by", fault.host);
+    }
+    let counters = worker.counters();
+    assert_eq!((counters.unexpected_now, counters.posted_now, counters.lost_rendezvous), (0, 0, 0));
+    println!("{what}: {irregular} irregular packets");
+    irregular
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn lost_packets_lose_no_message() {
+    assert!(survive("loss 3%", &Kind::ALL) > 0);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn late_packets_lose_no_message() {
+    // With a rate they keep their order.
+    survive("delay 4ms 3ms rate 1gbit", &Kind::ALL);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn repeated_packets_repeat_no_message() {
+    assert!(survive("duplicate 5%", &Kind::ALL) > 0);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn reordered_packets_reorder_no_eager_message() {
+    assert!(survive("limit 10000 delay 2ms reorder 95%", &[Kind::Eager]) > 0);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn reordered_packets_reorder_no_rendezvous() {
+    assert!(survive("limit 10000 delay 2ms reorder 95%", &[Kind::Rendezvous, Kind::Mixed]) > 0);
+}
+
+/// The link goes down and stays so: both sides give up the other, and nobody else.
+///
+/// The bystander is on this host: where the link is down, soft-RoCE fails whatever it is to send, also within
+/// the host; so there it is nobody but the worker itself.
+fn link_down_for_long(kind: Kind, host: Host) {
+    let _limit = Limit::new(&format!("link down on the {host:?} host, {kind:?}"), LIMIT);
+    let worker = worker(HASTY);
+    let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
+    let address = process.address();
+    let peer = worker.connect(&address).unwrap();
+    let bystander = (host == Host::Far).then_some(Host::Near);
+    let mut bystander = Bystander::new(bystander, &worker);
+    let anyone = worker.recv(Match::tag(ANYONE), vec![0; 8]);
+    let mut stream = Stream::new(kind, peer, ENDLESS);
+    stream.run_until(&worker, 30).unwrap();
+
+    // QEMU's wire would block, and this guest with it: one whose interface is down takes in nothing.
+    let wire = (host == Host::Far).then(|| Fault::netem(Host::Near, "loss 100%"));
+    let link = Fault::link_down(host);
+    until_down(&worker, &mut stream, peer, &mut bystander);
+    stream.end(&worker);
+    stays_down(&worker, peer, &address);
+    process.hear("done");
+    drop((link, wire));
+    // Where there is a link again, those two don't meet again, but others do.
+    stays_down(&worker, peer, &address);
+    let process =
+        Process::start(Host::Far, &format!("{HASTY} exchange {kind:?} 30"), &worker.address());
+    let peer = worker.connect(&process.address()).unwrap();
+    exchange(&worker, peer, kind, 30).unwrap();
+    process.hear("done");
+
+    worker.send(worker.oneself(), ANYONE, vec![5; 8]).wait().unwrap();
+    assert_eq!(soon(anyone).unwrap().data(), [5; 8]);
+    bystander.finish(&worker);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_link_down_there_ends_eager_traffic_across_it() {
+    link_down_for_long(Kind::Eager, Host::Far);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_link_down_there_ends_rendezvous_across_it() {
+    link_down_for_long(Kind::Rendezvous, Host::Far);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_link_down_here_ends_all_traffic_across_it() {
+    link_down_for_long(Kind::Mixed, Host::Near);
+}
+
+/// Nothing gets to the other side for a while, but not for so long that anyone is given up.
+///
+/// All packets are lost, the link stays up: where it is down, soft-RoCE fails at once whatever it is to send.
+fn short_break(kind: Kind) {
+    let _limit = Limit::new(&format!("short break, {kind:?}"), LIMIT);
+    let worker = worker(PATIENT);
+    let total = 200;
+    let role = format!("{PATIENT} exchange {kind:?} {total}");
+    let process = Process::start(Host::Far, &role, &worker.address());
+    let peer = worker.connect(&process.address()).unwrap();
+    let mut stream = Stream::new(kind, peer, total);
+    stream.run_until(&worker, 30).unwrap();
+    let fault = Fault::netem(Host::Near, "loss 100%");
+    stream.run_for(&worker, SHORT).unwrap();
+    assert!(!stream.is_over(), "it was over before it could be interrupted");
+    drop(fault);
+    stream.finish(&worker).unwrap();
+    process.hear("done");
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_short_break_is_survived_by_eager_traffic() {
+    short_break(Kind::Eager);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_short_break_is_survived_by_rendezvous() {
+    short_break(Kind::Rendezvous);
+}
+
+/// A process is killed in the middle of traffic both ways.
+fn killed(kind: Kind) {
+    let _limit = Limit::new(&format!("killed, {kind:?}"), LIMIT);
+    let worker = worker(HASTY);
+    let process = Process::start(Host::Far, &format!("{HASTY} stream {kind:?}"), &worker.address());
+    let address = process.address();
+    let peer = worker.connect(&address).unwrap();
+    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut stream = Stream::new(kind, peer, ENDLESS);
+    stream.run_until(&worker, 30).unwrap();
+    process.signal("KILL");
+    until_down(&worker, &mut stream, peer, &mut bystander);
+    stream.end(&worker);
+    stays_down(&worker, peer, &address);
+    bystander.finish(&worker);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_death_ends_eager_traffic_with_the_dead() {
+    killed(Kind::Eager);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_death_ends_rendezvous_with_the_dead() {
+    killed(Kind::Rendezvous);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
+    let _limit = Limit::new("killed sender", LIMIT);
+    let worker = worker(HASTY);
+    let process = Process::start(Host::Far, &format!("{HASTY} sender"), &worker.address());
+    let address = process.address();
+    let peer = worker.connect(&address).unwrap();
+    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let anyone = worker.recv(Match::tag(ANYONE), vec![0; 8]);
+    worker.recv(Match::tag(SAID), vec![0; 1]).wait().unwrap();
+    let held = worker.mprobe(Match::tag(21)).unwrap();
+    let held_eager = worker.mprobe(Match::tag(5)).unwrap();
+    let named = worker.recv(Match::tag(ANYONE).from(peer), vec![0; 8]);
+    let reading = worker.recv(Match::tag(40), vec![0; HUGE]);
+    worker.progress();
+    process.signal("KILL");
+
+    match soon(reading) {
+        Ok(received) => assert!(received.data().iter().all(|byte| *byte == 7)),
+        Err(failed) => is_down(Err::<(), _>(failed), peer),
+    }
+    is_down(soon(named), peer);
+    bystander.ask(&worker);
+    is_down(soon(held.recv(vec![0; 100_000])), peer);
+    for tag in [20, 22, 30] {
+        assert!(worker.probe(Match::tag(tag)).is_none(), "{tag} can't be received any more");
+    }
+    assert_eq!(worker.counters().lost_rendezvous, 4, "these, and the one that was held");
+    let complete = soon(held_eager.recv(vec![0; 4000])).unwrap();
+    assert_eq!(complete.data(), Kind::Eager.payload(5));
+    for tag in (0..10).filter(|tag| *tag != 5) {
+        let received = soon(worker.recv(Match::tag(tag).from(peer), vec![0; 4000])).unwrap();
+        assert_eq!(received.data(), Kind::Eager.payload(tag));
+    }
+    stays_down(&worker, peer, &address);
+    worker.send(worker.oneself(), ANYONE, vec![5; 8]).wait().unwrap();
+    assert_eq!(soon(anyone).unwrap().data(), [5; 8]);
+    bystander.finish(&worker);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
+    let _limit = Limit::new("killed receiver", LIMIT);
+    let worker = worker(HASTY);
+    let process = Process::start(Host::Far, &format!("{HASTY} silent"), &worker.address());
+    let address = process.address();
+    let peer = worker.connect(&address).unwrap();
+    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    meet(&worker, peer).unwrap();
+    soon(worker.send(peer, 1, vec![0; 8])).expect("complete when its buffer is free");
+    let waiting = [
+        worker.send(peer, 1, vec![0; 100_000]),
+        worker.send_sync(peer, 1, vec![0; 8]),
+        worker.send_delivered(peer, 1, vec![0; 8]),
+    ];
+    let flood: Vec<_> = (0..2000).map(|_| worker.send(peer, 2, vec![0; 1000])).collect();
+    process.signal("KILL");
+    for send in waiting {
+        is_down(soon(send), peer);
+        bystander.ask(&worker);
+    }
+    // Those that were on their way may have succeeded; none waits.
+    for send in flood {
+        if let Err(failed) = soon(send) {
+            is_down(Err::<(), _>(failed), peer);
+        }
+    }
+    stays_down(&worker, peer, &address);
+    bystander.finish(&worker);
+}
+
+/// A process that does nothing for a long while is no dead one: its device acknowledges.
+fn stopped(kind: Kind) {
+    let _limit = Limit::new(&format!("stopped, {kind:?}"), LIMIT);
+    let worker = worker(HASTY);
+    let total = 200;
+    let role = format!("{HASTY} exchange {kind:?} {total}");
+    let process = Process::start(Host::Far, &role, &worker.address());
+    let peer = worker.connect(&process.address()).unwrap();
+    let mut bystander = Bystander::new(Some(Host::Far), &worker);
+    let mut stream = Stream::new(kind, peer, total);
+    stream.run_until(&worker, 30).unwrap();
+    process.signal("STOP");
+    let end = Instant::now() + LONG;
+    while Instant::now() < end {
+        stream.step(&worker).unwrap();
+        bystander.ask(&worker);
+    }
+    assert!(!stream.is_over(), "it was over before it could be stopped");
+    process.signal("CONT");
+    stream.finish(&worker).unwrap();
+    process.hear("done");
+    bystander.finish(&worker);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn eager_traffic_waits_for_a_stopped_process() {
+    stopped(Kind::Eager);
+}
+
+#[test]
+#[ignore = "needs two hosts with an RDMA device: ci/test failures"]
+fn rendezvous_waits_for_a_stopped_process() {
+    stopped(Kind::Rendezvous);
+}
