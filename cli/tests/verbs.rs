@@ -110,7 +110,7 @@ fn an_emulated_nic_matches() {
     ] {
         let document = measured(&format!("{args} --hw-tags emu"));
         assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);
-        assert_eq!(count(&document, "list_faults"), 0, "{args}: {}", document["matching"]);
+        assert_eq!(document["matching"].get("list_faults"), None, "{args}");
     }
     // Nobody's receives go to a NIC that isn't there.
     let document = measured("lat --sizes 4K --hw-tags auto");

@@ -105,6 +105,13 @@ impl Default for VerbsConfig {
 }
 
 impl VerbsConfig {
+    /// The longest that a request may take which the peer's device doesn't acknowledge.
+    pub(super) fn patience(&self) -> Duration {
+        let wait = Duration::from_nanos(4096 << self.ack_timeout);
+        // A device may wait up to four times as long as it is told to.
+        wait * 4 * (u32::from(self.retry_count) + 1) + 2 * self.keepalive
+    }
+
     /// Checks all ranges.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         let longest = Duration::from_secs(3600);

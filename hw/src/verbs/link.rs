@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::time::{Duration, Instant};
 
 use tagmatch_rdma_core_sys as sys;
 
@@ -80,6 +81,8 @@ pub(super) struct Link {
     /// Since the last sweep: whether anything was sent, or heard.
     pub(super) has_sent: bool,
     pub(super) has_heard: bool,
+    /// Since which sweep nothing was heard though something is under way.
+    silent_since: Option<Instant>,
 }
 
 impl Link {
@@ -106,6 +109,7 @@ impl Link {
             is_ready: false,
             has_sent: false,
             has_heard: true,
+            silent_since: None,
         }
     }
 
@@ -353,15 +357,32 @@ impl Link {
 
     /// To be called at intervals: tries a connection that was silent, and gives credits back that were not
     /// used.
-    pub(super) fn sweep(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` if a request should have ended by now: for `patience` nothing came back, though the device
+    /// was to give up before. Soft-RoCE can forget to, when its link goes down or if it is to retry 7 times.
+    pub(super) fn sweep(
+        &mut self,
+        peer: PeerId,
+        now: Instant,
+        patience: Duration,
+        outbox: &mut Outbox,
+    ) -> io::Result<()> {
         let (had_sent, had_heard) = (self.has_sent, self.has_heard);
         (self.has_sent, self.has_heard) = (false, false);
         if !had_sent && self.allowance.can_release() && self.under_way() < self.depth {
             self.allowance.release();
             self.signal(peer, Signal::Release, outbox)?;
         }
-        if !had_heard && !self.has_signalled() {
+        if had_heard {
+            self.silent_since = None;
+            return Ok(());
+        }
+        if !self.has_signalled() {
             self.probe(peer, outbox)?;
+        }
+        if now.duration_since(*self.silent_since.get_or_insert(now)) > patience {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         Ok(())
     }

@@ -474,7 +474,7 @@ impl Verbs {
         self.keep_greeting(now);
         if now.duration_since(self.last_sweep) >= self.config.keepalive {
             self.last_sweep = now;
-            self.sweep();
+            self.sweep(now);
         }
         for peer in std::mem::take(&mut self.waiting) {
             self.push_reads(peer);
@@ -482,11 +482,12 @@ impl Verbs {
     }
 
     /// Tries the connections that were silent, and gives back what idle ones don't use.
-    fn sweep(&mut self) {
+    fn sweep(&mut self, now: Instant) {
+        let patience = self.config.patience();
         for at in (0..self.up.len()).rev() {
             let peer = self.up[at];
             let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { continue };
-            if let Err(error) = link.sweep(peer, &mut self.outbox) {
+            if let Err(error) = link.sweep(peer, now, patience, &mut self.outbox) {
                 self.lose(peer, error.raw_os_error().unwrap_or(0));
             }
         }
