@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::sync::mpsc;
+
 use common::{Path, Receiver, SOURCE, Sender, Shape, eager, no_tag, rendezvous};
 use tagmatch_emu::{EnableError, Settings};
 use tagmatch_hw::model::{Chance, Delay, Knobs};
-use tagmatch_rdma_core_sys as sys;
+use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 const MATCH: u32 = sys::IBV_WC_TM_MATCH;
 const DATA: u32 = sys::IBV_WC_TM_DATA_VALID;
@@ -317,13 +319,94 @@ fn what_hardware_would_not_make_is_refused() {
         assert_eq!((verbs.ibv_modify_srq)(receiver.srq, &raw mut attr, limit), libc::EOPNOTSUPP);
         let twice = tagmatch_emu::enable(receiver.context, Settings::default());
         assert!(matches!(twice, Err(EnableError::Twice)), "{twice:?}");
+    }
+}
 
+#[test]
+#[ignore = "needs an RDMA device: ci/test emu"]
+fn devices_opened_through_the_table_match_tags_and_others_do_not() {
+    let (table, below) = (tagmatch_emu::verbs().unwrap(), Verbs::get().unwrap());
+    for (verbs, tags) in [(table, 127), (below, 0)] {
+        let context = common::open_with(verbs);
         let mut attr = sys::ibv_device_attr_ex::zeroed();
         let null = std::ptr::null();
-        assert_eq!(sys::ibv_query_device_ex(verbs, receiver.context, null, &raw mut attr), 0);
-        assert_eq!((attr.tm_caps.max_num_tags, attr.tm_caps.max_rndv_hdr_size), (127, 64));
-        assert_eq!((attr.tm_caps.flags, attr.tm_caps.max_sge), (sys::IBV_TM_CAP_RC, 1));
+        // SAFETY: the context is open until it is closed.
+        unsafe {
+            assert_eq!(sys::ibv_query_device_ex(verbs, context, null, &raw mut attr), 0);
+            assert_eq!((verbs.ibv_close_device)(context), 0);
+        }
+        assert_eq!(attr.tm_caps.max_num_tags, tags);
+        if tags > 0 {
+            assert_eq!(attr.tm_caps.max_rndv_hdr_size, 64);
+            assert_eq!((attr.tm_caps.flags, attr.tm_caps.max_sge), (sys::IBV_TM_CAP_RC, 1));
+        }
     }
+}
+
+/// A receiver that several threads use at once.
+struct Shared<'a>(&'a Receiver);
+
+// SAFETY: what the threads below call is libibverbs' functions alone, which may be called from any.
+unsafe impl Sync for Shared<'_> {}
+
+/// Adds entries of 2000 bytes, each behind the other, and says so; with no place, waits until there is.
+fn add_all(receiver: &Receiver, count: u64, added: &mpsc::Sender<u64>) {
+    for tag in 0..count {
+        let mut sge = receiver.memory().sge(tag as usize * 2000, 2000);
+        let mut op = common::add_request(tag, &mut sge);
+        op.flags = sys::IBV_OPS_SIGNALED;
+        op.wr_id = tag;
+        while receiver.operate(&mut op) == libc::ENOMEM {
+            std::thread::yield_now();
+        }
+        added.send(tag).unwrap();
+    }
+}
+
+/// Polls until all entries have been added and have their data.
+fn poll_all(receiver: &Receiver, count: u64) {
+    let (mut adds, mut ends) = (0, 0);
+    while adds < count || ends < count {
+        let (opcode, flags, _) = receiver.next().ok();
+        adds += u64::from(opcode == sys::IBV_WC_TM_ADD);
+        ends += u64::from(flags & DATA != 0);
+    }
+    assert_eq!((adds, ends), (count, count));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test emu"]
+fn one_thread_adds_while_another_polls() {
+    let mut receiver = Receiver::ready();
+    let sender = receiver.connect(Path::default());
+    sender.memory().write(SOURCE, &bytes(2000, 3));
+    let shared = &Shared(&receiver);
+    let (added, to_send) = mpsc::channel();
+    let count = 400;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let Shared(receiver) = shared;
+            add_all(receiver, count, &added);
+        });
+        scope.spawn(move || {
+            let Shared(receiver) = shared;
+            poll_all(receiver, count);
+        });
+        for tag in to_send {
+            if tag % 2 == 0 {
+                sender.sent(&eager(tag, 0, &bytes(1500, 3)));
+            } else {
+                sender.send(&request(&sender, tag, 2000));
+                sender.fin();
+                while sender.poll().is_some() {}
+            }
+        }
+    });
+    for tag in 0..count as usize {
+        let length = if tag % 2 == 0 { 1500 } else { 2000 };
+        assert!(receiver.memory().read(tag * 2000, length) == bytes(length, 3), "tag {tag}");
+    }
+    assert_eq!(receiver.faults(), []);
 }
 
 #[test]

@@ -11,4 +11,4 @@ mod wire;
 pub(crate) use memory::Memory;
 pub(crate) use receiver::{Found, Receiver, Shape, add_request, srq_attr};
 pub(crate) use sender::{SOURCE, Sender};
-pub(crate) use wire::{Path, eager, no_tag, rendezvous};
+pub(crate) use wire::{Path, eager, no_tag, open, open_with, rendezvous};

@@ -5,9 +5,13 @@ use std::ffi::CStr;
 use tagmatch_hw::tm::{Opcode, Rvh, Tmh};
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
-/// Opens the device that `RXE_DEVICE` names, else the first, without emulation.
+/// Opens the device without emulation.
 pub(crate) fn open() -> *mut sys::ibv_context {
-    let verbs = Verbs::get().unwrap();
+    open_with(Verbs::get().unwrap())
+}
+
+/// Opens the device that `RXE_DEVICE` names, else the first.
+pub(crate) fn open_with(verbs: &Verbs) -> *mut sys::ibv_context {
     let wanted = std::env::var("RXE_DEVICE").ok();
     let mut count = 0;
     // SAFETY: the list is freed after one of its devices was opened.
