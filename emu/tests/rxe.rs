@@ -298,3 +298,21 @@ fn memory_that_is_not_registered_is_not_written() {
     let found = receiver.next();
     assert_eq!((found.status, found.wr_id), (sys::IBV_WC_LOC_PROT_ERR, 77));
 }
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test emu"]
+fn a_message_longer_than_may_arrive_ends_its_queue_pair_alone() {
+    let settings = Settings { message_max: 256, memory_max: 1 << 14, ..Settings::default() };
+    let mut receiver = Receiver::new(settings, Shape::default());
+    receiver.post_ordinary(33);
+    let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
+    first.sent(&no_tag(&[1; 255]));
+    expect_ordinary(&receiver, sys::IBV_WC_TM_NO_TAG, &no_tag(&[1; 255]));
+    first.send(&no_tag(&[2; 256]));
+    assert_ne!(first.next().status, sys::IBV_WC_SUCCESS);
+    for number in 0..32 {
+        second.sent(&no_tag(&[number]));
+        expect_ordinary(&receiver, sys::IBV_WC_TM_NO_TAG, &no_tag(&[number]));
+    }
+    assert!(receiver.poll().is_none());
+}
