@@ -61,6 +61,8 @@ pub(crate) struct Device {
     pub(crate) regions: Regions,
     /// Bytes in the longest message of any of its ports.
     pub(crate) message_max: u32,
+    /// What a shared receive queue can hold, and in how many elements each.
+    pub(crate) srq_receives_max: u32,
     pub(crate) srq_elements_max: u32,
     /// Numbers of queue pairs that are not connected: their messages do bring a GRH.
     datagrams: RwLock<BTreeSet<u32>>,
@@ -111,6 +113,7 @@ impl Device {
             settings,
             regions: Regions::default(),
             message_max,
+            srq_receives_max: u32::try_from(attr.max_srq_wr).unwrap_or(0),
             srq_elements_max: u32::try_from(attr.max_srq_sge).unwrap_or(0),
             datagrams: RwLock::default(),
         })

@@ -1,5 +1,6 @@
 //! A tag-matching shared receive queue, as the program's calls reach it.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +13,7 @@ use crate::completions::Completions;
 use crate::device::Device;
 use crate::engine::{Engine, Record, Sizes};
 use crate::helper::Helper;
-use crate::hidden::{Bounce, HiddenCq};
+use crate::hidden::{Bounce, HiddenCq, made};
 use crate::link::Link;
 
 /// READs and FINs of one queue that the device has at once.
@@ -45,35 +46,25 @@ impl TagQueue {
     ) -> Result<(Arc<Self>, *mut sys::ibv_srq), i32> {
         check(&device, attr)?;
         let verbs = device.verbs;
-        let bounces = device.settings.bounces().min(attr.attr.max_wr);
-        let entries = i32::try_from(bounces + REQUESTS).map_err(|_| ENOMEM)?;
-        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(ENOMEM);
-        // SAFETY: the context is open and the domain alive: the program must keep both.
-        let cq = unsafe { HiddenCq::new(verbs, device.context, entries) }.map_err(errno)?;
-        let size = (bounces, device.settings.message_max);
-        // SAFETY: as above.
-        let bounce = unsafe { Bounce::new(verbs, attr.pd, size, REQUESTS) }.map_err(errno)?;
+        let sizes = sizes(&device, attr);
+        let entries = sizes.bounces.checked_add(REQUESTS).and_then(|sum| i32::try_from(sum).ok());
+        let entries = entries.ok_or(ENOMEM)?;
         let config = device.settings.model(attr.tm_cap.max_num_tags, attr.tm_cap.max_ops);
         let nic = Nic::new(&config).map_err(|_| EINVAL)?;
-        // SAFETY: as above; the program must keep its queue for as long.
-        let bell = unsafe {
-            let has_channel = !(*attr.cq).channel.is_null();
-            has_channel.then(|| Bell::new(&device, attr.pd, attr.cq)).transpose().map_err(errno)?
-        };
+        let messages = (sizes.bounces, device.settings.message_max);
         let mut plain = sys::ibv_srq_init_attr {
             srq_context: attr.srq_context,
-            attr: sys::ibv_srq_attr { max_wr: bounces, max_sge: 1, srq_limit: 0 },
+            attr: sys::ibv_srq_attr { max_wr: sizes.bounces, max_sge: 1, srq_limit: 0 },
         };
-        // SAFETY: as above.
-        let srq = unsafe { (verbs.ibv_create_srq)(attr.pd, &raw mut plain) };
-        let srq = crate::hidden::made(srq).map_err(errno)?.as_ptr();
-        let sizes = Sizes {
-            slots: attr.tm_cap.max_num_tags,
-            receives: attr.attr.max_wr,
-            elements: attr.attr.max_sge,
-            bounces,
-            requests: REQUESTS,
-            read_max: device.message_max,
+        // SAFETY: the context is open; domain and queue are alive, and the program must keep them.
+        let (cq, bounce, bell, srq) = unsafe {
+            let cq = HiddenCq::new(verbs, device.context, entries).map_err(errno)?;
+            let bounce = Bounce::new(verbs, attr.pd, messages, REQUESTS).map_err(errno)?;
+            let has_channel = !(*attr.cq).channel.is_null();
+            let bell = has_channel.then(|| Bell::new(&device, attr.pd, attr.cq));
+            let bell = bell.transpose().map_err(errno)?;
+            let srq = made((verbs.ibv_create_srq)(attr.pd, &raw mut plain)).map_err(errno)?;
+            (cq, bounce, bell, srq.as_ptr())
         };
         let cq = Arc::new(cq);
         let link = Link::new(device.clone(), cq.clone(), bounce, (srq, attr.pd));
@@ -180,6 +171,21 @@ impl TagQueue {
     }
 }
 
+fn errno(error: io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(ENOMEM)
+}
+
+fn sizes(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Sizes {
+    Sizes {
+        slots: attr.tm_cap.max_num_tags,
+        receives: attr.attr.max_wr,
+        elements: attr.attr.max_sge,
+        bounces: device.settings.bounces().min(attr.attr.max_wr),
+        requests: REQUESTS,
+        read_max: device.message_max,
+    }
+}
+
 /// What `ibv_create_srq_ex(3)` and mlx5 ask of attributes.
 fn check(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Result<(), i32> {
     let wanted = sys::IBV_SRQ_INIT_ATTR_TYPE
@@ -192,11 +198,12 @@ fn check(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Result<(), i32> {
     let tags = 1..=device.settings.tags;
     let operations = 1..=device.settings.operations;
     let elements = 1..=device.srq_elements_max;
+    let receives = 1..=device.srq_receives_max;
     let is_right = attr.comp_mask == wanted
         && !attr.pd.is_null()
         && tags.contains(&attr.tm_cap.max_num_tags)
         && operations.contains(&attr.tm_cap.max_ops)
         && elements.contains(&attr.attr.max_sge)
-        && attr.attr.max_wr > 0;
+        && receives.contains(&attr.attr.max_wr);
     if is_right { Ok(()) } else { Err(EINVAL) }
 }
