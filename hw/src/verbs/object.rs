@@ -146,7 +146,7 @@ impl Cq {
         let mut attr = sys::ibv_cq_init_attr_ex::zeroed();
         attr.cqe = entries;
         attr.channel = channel.raw.as_ptr();
-        attr.wc_flags = u64::from(sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO);
+        attr.wc_flags = sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO;
         // SAFETY: context and channel are alive; the queue keeps the channel.
         let raw = made(unsafe { sys::ibv_create_cq_ex(channel.context().raw(), &raw mut attr) })?;
         Ok(Cq { raw: raw.cast(), channel, extended: Some(raw) })
