@@ -19,7 +19,7 @@
 //!
 //! # A NIC that matches tags
 //! With [`TagMatching`] and a NIC that can, the receive queue has the NIC's list before it
-//! ([`TagList`](crate::TagList)), and messages must begin with a [header](crate::tm) that the NIC knows. Then
+//! ([`TagList`]), and messages must begin with a [header](crate::tm) that the NIC knows. Then
 //! each side has two queue pairs for the other, whoever's NIC it is: on the one that receives, the send
 //! queue belongs to the NIC, for its READs and FINs. All that software sends goes out on the other, where
 //! nothing but FINs comes in, each into a small buffer that was posted before the request that it answers.
