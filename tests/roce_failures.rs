@@ -46,6 +46,8 @@ fn worker(ack_timeout: u8) -> Worker {
         retry_count: 6,
         keepalive: Duration::from_millis(500),
         connect_timeout: Duration::from_secs(20),
+        // For reordered packets: READs are repeated when their rendezvous is over.
+        linger: Duration::from_secs(2),
         ..Default::default()
     };
     // Sleeps early, to be woken by what goes wrong as well.

@@ -66,6 +66,11 @@ pub struct VerbsConfig {
     pub rnr_retry: u8,
     /// Code of the time until then, 0 to 31 (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms.
     pub rnr_timer: u8,
+    /// How long a peer may go on to read what was exposed to it, after that has ended; up to one hour. Where
+    /// the network delays repeated packets past later ones, a READ may be repeated when it is over: soft-RoCE
+    /// ends the connection then, unless the memory is still registered. Meanwhile it stays locked, and
+    /// readable whatever it is used for.
+    pub linger: Duration,
     /// Whether the NIC matches tags.
     pub tag_matching: TagMatching,
     /// Where libibverbs' functions come from: the installed library, or one that stands before it.
@@ -96,6 +101,7 @@ impl Default for VerbsConfig {
             retry_count: 6,
             rnr_retry: 7,
             rnr_timer: 12,
+            linger: Duration::ZERO,
             tag_matching: TagMatching::default(),
             library: sys::Verbs::get,
             service_level: 0,
@@ -120,7 +126,7 @@ impl VerbsConfig {
         let in_range = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
         let byte = u32::from;
         let window_max = WINDOW_MAX.min(4096);
-        let settings: [(&'static str, u64, bool, &'static str); 15] = [
+        let settings: [(&'static str, u64, bool, &'static str); 16] = [
             ("port", self.port.unwrap_or(1).into(), self.port != Some(0), "from 1"),
             (
                 "message_max",
@@ -176,6 +182,7 @@ impl VerbsConfig {
                 is_time(self.connect_timeout),
                 "from 1 ms to one hour",
             ),
+            ("linger_ms", ms(self.linger), self.linger <= longest, "up to one hour"),
             ("keepalive_ms", ms(self.keepalive), is_time(self.keepalive), "from 1 ms to one hour"),
             (
                 "ack_timeout",

@@ -1,7 +1,8 @@
 //! The buffers that peers may read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tagmatch_rdma_core_sys as sys;
 
@@ -25,13 +26,15 @@ struct Exposed {
     buffer: Buffer,
 }
 
-/// A table of exposed buffers. A buffer is registered for exactly as long as it is exposed: what a peer
-/// has learned of it is worth nothing afterwards.
+/// A table of exposed buffers. A buffer is registered for exactly as long as it is exposed, unless it is to
+/// linger: what a peer has learned of it is worth nothing afterwards.
 #[derive(Default)]
 pub(super) struct Exposures {
     entries: HashMap<u32, Exposed>,
     by_key: HashMap<u32, u32>,
     next: u32,
+    /// Regions that are withdrawn, and since when: the longest first.
+    withdrawn: VecDeque<(Instant, Mr)>,
 }
 
 impl Exposures {
@@ -50,7 +53,8 @@ impl Exposures {
         } else {
             let start = buffer.as_ptr().cast_mut();
             let access = sys::IBV_ACCESS_REMOTE_READ;
-            // SAFETY: the buffer is kept, and nobody writes it, until the region is gone.
+            // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that lingers
+            // has pages of its own, locked, which are read by peers alone.
             match unsafe { Mr::new(pd.clone(), start, buffer.len(), access) } {
                 Ok(region) => Some(region),
                 Err(source) => {
@@ -77,13 +81,26 @@ impl Exposures {
         Ok(Exposure { id: ExposureId(id), span })
     }
 
-    /// Gives a buffer back, registered no more.
-    pub(super) fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+    /// Gives a buffer back, registered no more; or, with `lingers`, until [`Exposures::let_go`].
+    pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
         let Exposed { region, buffer } = self.entries.remove(&id.0)?;
         if let Some(region) = region {
             self.by_key.remove(&region.rkey());
+            if lingers {
+                // The pages stay locked, whoever has the buffer, and are only ever read through it.
+                self.withdrawn.push_back((Instant::now(), region));
+            }
         }
         Some(buffer)
+    }
+
+    /// Unregisters what was withdrawn so long ago.
+    pub(super) fn let_go(&mut self, now: Instant, linger: Duration) {
+        while let Some((since, _)) = self.withdrawn.front()
+            && now.duration_since(*since) >= linger
+        {
+            self.withdrawn.pop_front();
+        }
     }
 
     /// The bytes that a span names, if they are exposed, all of them.

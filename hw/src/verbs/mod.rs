@@ -9,7 +9,7 @@
 //!    messages by RDMA writes of no bytes with immediate data.
 //! 3. Reads are RDMA READs, split at the port's longest message. A buffer is registered when it is
 //!    exposed or read into, and unregistered when it is given back: nobody reaches memory that isn't the
-//!    device's any more, and there is no cache to invalidate.
+//!    device's any more ([`VerbsConfig::linger`] aside), and there is no cache to invalidate.
 //! 4. A short message is carried in its work request, a longer one is copied into a registered buffer;
 //!    so its bytes are copied on return of [`Device::send`]. Few requests are signalled.
 //! 5. One completion queue serves all; its channel, a timer and the device's asynchronous events are
@@ -413,7 +413,7 @@ impl Device for Verbs {
     }
 
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
-        self.exposures.withdraw(id)
+        self.exposures.withdraw(id, !self.config.linger.is_zero())
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {

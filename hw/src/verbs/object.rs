@@ -336,8 +336,8 @@ impl Mr {
     /// Registers memory.
     ///
     /// # Safety
-    /// The memory stays allocated until the region is dropped. What `access` allows others to do with
-    /// it happens in no conflict with what this process does.
+    /// The memory stays allocated until the region is dropped, unless it may only be read: its pages stay
+    /// locked. What `access` allows others to do with it happens in no conflict with what this process does.
     pub(super) unsafe fn new(
         pd: Arc<Pd>,
         start: *mut u8,

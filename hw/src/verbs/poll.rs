@@ -16,7 +16,7 @@ use crate::{
 /// Completions that are taken at a time.
 const BATCH: usize = 16;
 /// Each so many polls, the clock is read.
-const POLLS_PER_TICK: u32 = 64;
+const POLLS_PER_TICK: u32 = 256;
 /// So often is the kernel asked for what is no completion.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// So many completions that bring no event are taken in one poll.
@@ -286,7 +286,7 @@ impl Verbs {
         let head = self.bytes(place, length.min(TMH_BYTES));
         let signal = match wc.opcode {
             sys::IBV_WC_RECV_RDMA_WITH_IMM => Some(immediate),
-            _ if length == TMH_BYTES => Signal::word_of(head),
+            _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::word_of(head),
             _ => None,
         };
         let is_fin = head.first() == Some(&(Opcode::Fin as u8));
@@ -307,6 +307,15 @@ impl Verbs {
         let immediate = has_immediate.then_some(immediate);
         let through_list = wc.opcode == sys::IBV_WC_TM_RECV;
         Outcome::Message { peer, place, length, immediate, through_list }
+    }
+
+    /// Whether signals come as messages.
+    fn has_two_pairs(&self, peer: PeerId) -> bool {
+        match &self.lanes[peer.index()].stage {
+            Stage::Up(link) => link.catch.is_some(),
+            Stage::Ending(ending) => ending.link.catch.is_some(),
+            _ => false,
+        }
     }
 
     /// A FIN of the peer's NIC.
@@ -472,6 +481,7 @@ impl Verbs {
         self.last_look = now;
         self.hear_kernel();
         self.keep_greeting(now);
+        self.exposures.let_go(now, self.config.linger);
         if now.duration_since(self.last_sweep) >= self.config.keepalive {
             self.last_sweep = now;
             self.sweep(now);
