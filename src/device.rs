@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_hw::model::Model;
+use tagmatch_hw::shm::ShmConfig;
 use tagmatch_hw::verbs::{TagMatching, VerbsConfig};
 use tagmatch_hw::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
@@ -27,27 +28,31 @@ pub(crate) enum WorkerDevice {
 
 impl WorkerDevice {
     pub(crate) fn new(config: &Config) -> Result<Self, DeviceError> {
-        Ok(match (&config.device, &config.hw_tags) {
-            (DeviceConfig::Shm(shm), HwTags::Off | HwTags::Auto) => {
-                WorkerDevice::Shm(Shm::new(shm.clone())?)
-            }
-            (DeviceConfig::Shm(shm), HwTags::Model(model)) => {
-                let shm = Shm::new(shm.clone())?;
-                WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?))
-            }
-            (DeviceConfig::Shm(_), HwTags::Emu) => {
-                let (what, why) =
-                    ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
-                return Err(DeviceError::Unsupported { what, why });
-            }
-            (DeviceConfig::Verbs(verbs), HwTags::Model(model)) => {
-                let verbs = Verbs::new(verbs.clone())?;
-                WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?))
-            }
-            (DeviceConfig::Verbs(verbs), hw_tags) => {
-                let verbs = with_tags(verbs.clone(), hw_tags);
-                WorkerDevice::Verbs(Box::new(Verbs::new(verbs)?))
-            }
+        match &config.device {
+            DeviceConfig::Shm(shm) => Self::on_shm(shm, &config.hw_tags),
+            DeviceConfig::Verbs(verbs) => Self::on_verbs(verbs, &config.hw_tags),
+        }
+    }
+
+    fn on_shm(shm: &ShmConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
+        if let HwTags::Emu = hw_tags {
+            let (what, why) = ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
+            return Err(DeviceError::Unsupported { what, why });
+        }
+        let shm = Shm::new(shm.clone())?;
+        Ok(match hw_tags {
+            HwTags::Model(model) => WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?)),
+            _ => WorkerDevice::Shm(shm),
+        })
+    }
+
+    // Apart, since both have much on their stack.
+    #[inline(never)]
+    fn on_verbs(verbs: &VerbsConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
+        let verbs = Verbs::new(with_tags(verbs.clone(), hw_tags))?;
+        Ok(match hw_tags {
+            HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
+            _ => WorkerDevice::Verbs(Box::new(verbs)),
         })
     }
 }

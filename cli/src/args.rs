@@ -138,9 +138,8 @@ pub(crate) struct Common {
     #[arg(long, value_name = "shm|verbs[:NAME]", default_value_t = DeviceArg::Shm)]
     #[arg(hide_default_value = true)]
     pub(crate) device: DeviceArg,
-    /// Who matches receives: off (software), auto (the device's NIC if it can), emu (a NIC in software
-    /// behind verbs), or a model NIC of so many entries, model[:SLOTS] [off]
-    #[arg(long, value_name = "off|auto|emu|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
+    /// Who matches: off (software), auto, emu, or a model NIC of so many entries, model[:SLOTS] [off]
+    #[arg(long, value_name = "WHO", default_value_t = HwTagsArg::Off)]
     #[arg(hide_default_value = true)]
     pub(crate) hw_tags: HwTagsArg,
     /// Do not check the bytes received
@@ -450,7 +449,7 @@ mod tests {
                 "delays",
             ],
             "CPU,CPU" => &["CPU numbers"],
-            "off|model[:SLOTS]" => &["entries"],
+            "off|model[:SLOTS]" | "WHO" => &["entries"],
             "shm|verbs[:NAME]" => &["carries messages"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),

@@ -83,13 +83,10 @@ pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
     let which = match hw_tags {
         HwTagsArg::Off => return None,
         HwTagsArg::Auto => "the device's, if it can".to_owned(),
-        HwTagsArg::Emu => {
-            "one in software, behind verbs; its times are a program's, not a NIC's".to_owned()
+        HwTagsArg::Emu => "one in software, behind verbs".to_owned(),
+        HwTagsArg::Model { slots } => {
+            format!("a model of one, {} entries", show_count(slots.into()))
         }
-        HwTagsArg::Model { slots } => format!(
-            "a model of one, {} entries; its times are a program's, not a NIC's",
-            show_count(slots.into())
-        ),
     };
     Some(format!("{which}; receives of {} and more are offered", show_size(threshold())))
 }

@@ -108,7 +108,10 @@ fn runs_with_and_without_are_not_compared() {
 fn what_no_nic_would_do_is_refused() {
     assert!(refused("rate --self --hw-tags model").contains("pass no NIC"));
     assert!(refused("depth --drain --queue unexpected --hw-tags model").contains("match none"));
-    assert!(refused("lat --hw-tags nic").contains("off, model or model:SLOTS would be right"));
+    assert!(
+        refused("lat --hw-tags nic")
+            .contains("off, auto, emu, model or model:SLOTS would be right")
+    );
     assert!(refused("lat --hw-tags model:0").contains("1 to 65535 slots"));
 }
 

@@ -344,7 +344,11 @@ impl Series {
         }
         if let Some(nic) = nic(plan.common.hw_tags) {
             let at = receivers(plan.legs().first().map_or([true; 2], Leg::receivers));
-            facts.push(("NIC", format!("{nic}; {at}")));
+            let times = match plan.common.hw_tags {
+                HwTagsArg::Auto => "",
+                _ => "; its times are a program's, not a NIC's",
+            };
+            facts.push(("NIC", format!("{nic}; {at}{times}")));
         }
         if plan.test == Test::Drain {
             let way = "posted: from the word to send until all are received; unexpected: from the \
