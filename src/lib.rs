@@ -4,8 +4,8 @@
 //! receive by a 64-bit tag under a mask, and by its sender where the receive names one: first posted,
 //! first matched; first arrived, first found. Wildcards cost no more than exact receives, whatever the
 //! number of them. Small messages are sent at once; large ones are read by the receiver out of the
-//! sender's memory. Today's device is shared memory between processes of one machine; nothing needs to
-//! be installed.
+//! sender's memory. The device is shared memory between processes of one machine, for which nothing needs
+//! to be installed; or verbs, RDMA between machines ([`DeviceConfig`]).
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};

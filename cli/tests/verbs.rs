@@ -45,7 +45,7 @@ fn count(document: &Value, how: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn every_test() {
     for args in [
         // Empty, in the work request, sent at once, and read; the last is more than one page.
@@ -72,7 +72,7 @@ fn every_test() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn the_model_matches() {
     for args in [
         "lat --sizes 4K,64K",
@@ -85,7 +85,7 @@ fn the_model_matches() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn what_people_read_names_the_device() {
     let device = device();
     let table = tagperf(&format!("lat --sizes 8 --iters 20 --device {device}"));
@@ -100,7 +100,7 @@ fn what_people_read_names_the_device() {
 
 /// A NIC that matches, as one is driven that is there: on both sides, which need two queue pairs each.
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn an_emulated_nic_matches() {
     for args in [
         "lat --sizes 4K,64K",
@@ -118,7 +118,7 @@ fn an_emulated_nic_matches() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn through_a_server() {
     let device = device();
     let mut server = Server::start(&format!("--device {device}"));
@@ -156,7 +156,7 @@ fn await_server(address: &str) {
 }
 
 #[test]
-#[ignore = "needs two machines: ci/rxe --hosts 2"]
+#[ignore = "needs two machines: ci/test roce"]
 fn between_two_machines() {
     let variable = |name| std::env::var(name).expect("this test needs ci/rxe --hosts 2");
     if variable("RXE_HOST") == "2" {

@@ -1,4 +1,4 @@
-//! The verbs device on a real RDMA device: run by `ci/test rxe` on soft-RoCE, or by hand with
+//! The verbs device on a real RDMA device: run by `ci/test roce` on soft-RoCE, or by hand with
 //! `cargo test -p tagmatch-hw --test verbs -- --ignored` where there is one.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
@@ -79,7 +79,7 @@ fn a_worker_can_be_sent_to_another_thread() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn every_size_arrives_with_and_without_immediate() {
     let (mut a, mut b, to_b, from_a) = pair();
     let most = b.limits().message_max;
@@ -102,7 +102,7 @@ fn every_size_arrives_with_and_without_immediate() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn both_begin_at_once_and_meet_in_one_connection() {
     let (mut a, mut b) = (verbs(VerbsConfig::default()), verbs(VerbsConfig::default()));
     let to_b = a.connect(&b.address()).unwrap();
@@ -121,7 +121,7 @@ fn both_begin_at_once_and_meet_in_one_connection() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
     let config =
         VerbsConfig { receive_buffers: 32, queue_depth: 32, send_buffers: 4, ..Default::default() };
@@ -167,7 +167,7 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_receiver_that_does_not_look_stops_its_sender() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut under_way = VecDeque::new();
@@ -186,7 +186,7 @@ fn a_receiver_that_does_not_look_stops_its_sender() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn reads_bring_what_is_exposed_and_nothing_else() {
     let (mut a, mut b, to_b, _) = pair();
     for length in [1, 7, 4096, 100_000, 3 << 20] {
@@ -220,7 +220,7 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut c = verbs(VerbsConfig::default());
@@ -250,7 +250,7 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn what_was_sent_before_the_end_arrives() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut sent = 0;
@@ -284,7 +284,7 @@ fn what_was_sent_before_the_end_arrives() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn nobody_there_is_found_out() {
     let config = VerbsConfig { connect_timeout: Duration::from_millis(400), ..Default::default() };
     let (mut a, mut b) = (verbs(config.clone()), verbs(config.clone()));
@@ -302,7 +302,7 @@ fn nobody_there_is_found_out() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn disconnecting_delivers_and_ends_both_sides() {
     let (mut a, mut b, to_b, from_a) = pair();
     a.send(to_b, message(b"last")).unwrap();
@@ -318,7 +318,7 @@ fn disconnecting_delivers_and_ends_both_sides() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_worker_reaches_itself() {
     let mut a = verbs(VerbsConfig::default());
     let own = a.address();
@@ -358,7 +358,7 @@ fn fall_asleep(device: &mut Verbs) {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_sleeper_is_woken_by_a_message() {
     let (mut a, mut b, to_b, from_a) = pair();
     let is_woken = |b: &Verbs, time| {
@@ -391,7 +391,7 @@ fn a_sleeper_is_woken_by_a_message() {
 }
 
 #[test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_killed_peer_goes_down_and_its_reads_come_back() {
     if role().is_some() {
         let mut device = verbs(VerbsConfig::default());
