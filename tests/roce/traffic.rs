@@ -13,6 +13,10 @@ const MET: u64 = 1000;
 const SENDS: usize = 24;
 const RECEIVES: usize = 8;
 
+/// How many messages a stream is ahead of its peer's at most: however long one side is kept from running, the
+/// other can't go through with all of its traffic meanwhile.
+const LEAD: u64 = 32;
+
 /// How long messages are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -97,7 +101,8 @@ impl Stream {
 
     /// Begins what there is room for, and looks at what has ended.
     pub fn step(&mut self, worker: &Worker) -> Result<(), Error> {
-        while self.sends.len() < SENDS && self.sent < self.total {
+        let limit = self.total.min(self.received + LEAD);
+        while self.sends.len() < SENDS && self.sent < limit {
             let payload = self.kind.payload(self.sent);
             self.sends.push_back(worker.send(self.peer, self.kind.tag(), payload));
             self.sent += 1;
