@@ -18,6 +18,9 @@ use crate::units::{show_count, show_size};
 
 /// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
+/// Polls before the processor is told that this thread spins: on some, and on emulated ones above all,
+/// saying so costs more than a poll. Longer than a message between two machines takes.
+const POLLS_WITHOUT_PAUSE: u32 = 256;
 /// Polls without result after which every further one is followed by a yield. Some 50 us: longer
 /// than any small message takes, so the other side is copying a large one, or has no core to run on.
 const POLLS_BEFORE_YIELD: u32 = 1000;
@@ -267,7 +270,7 @@ impl<A: Access> Link<A> {
         }
         if *polls > self.polls_before_yield {
             std::thread::yield_now();
-        } else {
+        } else if *polls > POLLS_WITHOUT_PAUSE {
             std::hint::spin_loop();
         }
         false
