@@ -108,6 +108,10 @@ impl Device for WorkerDevice {
         on!(self, device => device.send(peer, message))
     }
 
+    fn allocate(&mut self, length: usize) -> Buffer {
+        on!(self, device => device.allocate(length))
+    }
+
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         on!(self, device => device.expose(buffer))
     }

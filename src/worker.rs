@@ -131,6 +131,18 @@ impl<A: Access> WorkerOf<A> {
         Ok(())
     }
 
+    /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, that of a message too
+    /// long to be sent at once is registered with the NIC already and stays so: operations that use it
+    /// spare the registration, which costs as much as moving some ten KiB. Elsewhere, and where no such
+    /// memory is to be had, it is ordinary memory.
+    ///
+    /// It goes back to the device when it is dropped, from whatever thread, and may be had again by this
+    /// call: it may hold what it held before. A peer that large messages were sent to from this memory
+    /// can go on to read it.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        self.access.with(|state| state.engine.device_mut().allocate(length))
+    }
+
     /// Sends a message; complete when its buffer may be used again.
     #[inline]
     pub fn send(

@@ -276,6 +276,11 @@ impl<A: Access> Link<A> {
         false
     }
 
+    /// A buffer for messages of that length.
+    pub(crate) fn buffer(&self, length: usize) -> Buffer {
+        self.worker.buffer(length)
+    }
+
     /// Takes in what has come.
     #[inline]
     pub(crate) fn progress(&self) {

@@ -1,5 +1,6 @@
 //! Memory that belongs to an operation until it ends.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -25,6 +26,20 @@ enum Memory {
     Shared(Arc<[u8]>),
     Raw(RawMemory),
     RawReadOnly(RawMemory),
+    Lent(Box<dyn LentMemory>),
+}
+
+/// Memory of a device, which gets it back when this is dropped.
+///
+/// # Safety
+/// What [`LentMemory::memory`] gives is always the same, initialised, valid for reads and writes as long as
+/// `self` lives, and reached by nobody else, save by operations of the device that hold the buffer.
+pub(crate) unsafe trait LentMemory: Send + Sync {
+    /// Where it starts, and its length in bytes.
+    fn memory(&self) -> (NonNull<u8>, usize);
+
+    /// For the device that knows which kind it is.
+    fn as_any(&self) -> &dyn Any;
 }
 
 struct RawMemory {
@@ -51,9 +66,14 @@ impl Default for Memory {
 impl Memory {
     #[cold]
     fn raw_mut(&mut self) -> Option<&mut [u8]> {
-        let Memory::Raw(raw) = self else { return None };
-        // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised.
-        Some(unsafe { std::slice::from_raw_parts_mut(raw.start.as_ptr(), raw.length) })
+        let (start, length) = match self {
+            Memory::Raw(raw) => (raw.start, raw.length),
+            Memory::Lent(lent) => lent.memory(),
+            _ => return None,
+        };
+        // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised, or `LentMemory`
+        // promises.
+        Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) })
     }
 }
 
@@ -74,10 +94,23 @@ impl Buffer {
         Buffer(if writable { Memory::Raw(raw) } else { Memory::RawReadOnly(raw) })
     }
 
+    /// Memory that a device lends.
+    pub(crate) fn lent(memory: Box<dyn LentMemory>) -> Self {
+        Buffer(Memory::Lent(memory))
+    }
+
+    /// The memory that a device lends, if it does.
+    pub(crate) fn lent_memory(&self) -> Option<&dyn Any> {
+        match &self.0 {
+            Memory::Lent(lent) => Some(lent.as_any()),
+            _ => None,
+        }
+    }
+
     /// Whether a receive may use it. Shared bytes can only be sent.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        matches!(self.0, Memory::Vec(_) | Memory::Raw(_))
+        matches!(self.0, Memory::Vec(_) | Memory::Raw(_) | Memory::Lent(_))
     }
 
     /// The bytes for writing, or `None` if they can only be read.
@@ -116,6 +149,11 @@ impl Deref for Buffer {
         match &self.0 {
             Memory::Vec(vec) => vec,
             Memory::Shared(shared) => shared,
+            Memory::Lent(lent) => {
+                let (start, length) = lent.memory();
+                // SAFETY: valid for reads and not written by others, as `LentMemory` promises.
+                unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
+            }
             // SAFETY: valid for reads and not written by others, by the promise made to `from_raw`.
             Memory::Raw(raw) | Memory::RawReadOnly(raw) => unsafe {
                 std::slice::from_raw_parts(raw.start.as_ptr(), raw.length)
@@ -155,6 +193,7 @@ impl fmt::Debug for Buffer {
             Memory::Vec(_) => "owned",
             Memory::Shared(_) => "shared",
             Memory::Raw(_) | Memory::RawReadOnly(_) => "raw",
+            Memory::Lent(_) => "lent by a device",
         };
         write!(f, "Buffer({} bytes, {kind})", self.len())
     }

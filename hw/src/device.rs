@@ -281,6 +281,12 @@ pub trait Device {
     /// Sends one message, or refuses it whole. The bytes have been copied on return.
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused>;
 
+    /// A buffer of `length` bytes in whatever memory this device reads and writes at least cost, ordinary
+    /// memory if there is none better. It may hold what an earlier buffer of this device held.
+    fn allocate(&mut self, length: usize) -> Buffer {
+        Buffer::zeroed(length)
+    }
+
     /// Lets peers read `buffer` until [`Device::withdraw`].
     ///
     /// # Errors

@@ -221,6 +221,65 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
+fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
+    const LENGTH: usize = 100_000;
+    let mut device = verbs(VerbsConfig { idle_memory_max: 1 << 18, ..VerbsConfig::default() });
+    let describe = |buffer: &Buffer| format!("{buffer:?}");
+    let short = device.allocate(100);
+    assert_eq!(describe(&short), "Buffer(100 bytes, owned)", "it is copied anyway");
+    let mut first = device.allocate(LENGTH);
+    assert_eq!(describe(&first), "Buffer(100000 bytes, lent by a device)");
+    assert_eq!(first.as_mut_slice().unwrap().len(), LENGTH);
+    first.as_mut_slice().unwrap().fill(7);
+    assert_eq!(first.clone().into_vec(), vec![7; LENGTH]);
+    // Its key stays the same from one exposure to the next, also under another name.
+    let exposure = device.expose(first).unwrap();
+    let first = device.withdraw(exposure.id).unwrap();
+    let (place, key) = (first.as_ptr(), exposure.span.key);
+    drop(first);
+    let second = device.allocate(LENGTH + 1000);
+    assert_eq!((second.as_ptr(), second.len()), (place, LENGTH + 1000));
+    let exposure = device.expose(second).unwrap();
+    assert_eq!((exposure.span.key, exposure.span.length), (key, LENGTH as u64 + 1000));
+    let second = device.withdraw(exposure.id).unwrap();
+    // Two of 128 KiB are kept; what is more goes.
+    let many: Vec<_> = (0..4).map(|_| device.allocate(LENGTH)).collect();
+    let mut places: Vec<_> = many.iter().map(|buffer| buffer.as_ptr()).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), 4, "nobody shares a buffer");
+    assert!(!places.contains(&place), "nor gets one that somebody has");
+    drop((many, second));
+    // It outlives the device, and goes from any thread.
+    let last = device.allocate(LENGTH);
+    drop(device);
+    std::thread::spawn(move || assert_eq!(last.len(), LENGTH)).join().unwrap();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn registered_memory_is_read_from_and_into() {
+    let (mut a, mut b, to_b, _) = pair();
+    let bytes = pattern(5, 300_000);
+    for round in 0..3u64 {
+        let mut out = b.allocate(bytes.len());
+        out.as_mut_slice().unwrap().copy_from_slice(&bytes);
+        let exposure = b.expose(out).unwrap();
+        let into = a.allocate(bytes.len());
+        let remote = exposure.span;
+        a.read(ReadRequest { peer: to_b, remote, into, token: round }).unwrap();
+        let (into, result) = read_result(&mut a, &mut b, round);
+        assert_eq!(result, Ok(()));
+        assert!(into[..] == bytes[..]);
+        // Another device's memory is like any other.
+        let exposure = a.expose(b.withdraw(exposure.id).unwrap()).unwrap();
+        assert_ne!(exposure.span.key, remote.key);
+        drop(a.withdraw(exposure.id));
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
 fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut c = verbs(VerbsConfig::default());

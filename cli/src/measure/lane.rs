@@ -70,10 +70,10 @@ pub(crate) struct Lane<A: Access> {
 }
 
 impl<A: Access> Lane<A> {
-    pub(crate) fn new(leg: &Leg, role: Role, number: u64) -> Self {
+    pub(crate) fn new(link: &Link<A>, leg: &Leg, role: Role, number: u64) -> Self {
         let (out, into) = slots(leg, role);
         let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
-        let zeroed = |count: u64| (0..count).map(|_| Buffer::zeroed(size)).collect::<Vec<_>>();
+        let buffers = |count: u64| (0..count).map(|_| link.buffer(size)).collect::<Vec<_>>();
         // One message at a time: the same buffer goes out and comes back.
         let shared = leg.single_buffer && out > 1;
         let single = shared.then(|| Arc::from(vec![0; size]));
@@ -82,8 +82,8 @@ impl<A: Access> Lane<A> {
             role,
             number,
             done: 0,
-            outgoing: if shared { Vec::new() } else { zeroed(out) },
-            incoming: zeroed(into),
+            outgoing: if shared { Vec::new() } else { buffers(out) },
+            incoming: buffers(into),
             single,
             fresh: 0..0,
             posted: VecDeque::new(),
@@ -246,7 +246,7 @@ mod tests {
     /// A lane with a batch prepared, and where its messages go out of.
     fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {
         let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
-        let mut lane = Lane::new(leg, role, number);
+        let mut lane = Lane::new(&link, leg, role, number);
         lane.prepare(&link, Batch::of(leg.batch, true));
         let places = lane.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();
         (lane, places)

@@ -134,7 +134,7 @@ impl<'a, A: Handle> Side<'a, A> {
         let mut side = Self {
             leg,
             role,
-            lanes: (0..lanes).map(|number| Lane::new(leg, role, number)).collect(),
+            lanes: (0..lanes).map(|number| Lane::new(&link, leg, role, number)).collect(),
             matched: Matching::default(),
             before: Matching::default(),
             fillers: Vec::new(),

@@ -161,6 +161,10 @@ impl<D: Device> Device for Model<D> {
         self.inner.send(peer, message)
     }
 
+    fn allocate(&mut self, length: usize) -> Buffer {
+        self.inner.allocate(length)
+    }
+
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         self.inner.expose(buffer)
     }

@@ -71,6 +71,9 @@ pub struct VerbsConfig {
     /// ends the connection then, unless the memory is still registered. Meanwhile it stays locked, and
     /// readable whatever it is used for.
     pub linger: Duration,
+    /// Bytes of registered memory that are kept when nobody has them, for the buffers that are asked for
+    /// next.
+    pub idle_memory_max: u64,
     /// Whether the NIC matches tags.
     pub tag_matching: TagMatching,
     /// Where libibverbs' functions come from: the installed library, or one that stands before it.
@@ -102,6 +105,7 @@ impl Default for VerbsConfig {
             rnr_retry: 7,
             rnr_timer: 12,
             linger: Duration::ZERO,
+            idle_memory_max: 256 << 20,
             tag_matching: TagMatching::default(),
             library: sys::Verbs::get,
             service_level: 0,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use tagmatch_rdma_core_sys as sys;
 
-use super::object::{Mr, Pd};
+use super::object::Pd;
+use super::region::Region;
 use crate::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 
 /// Most buffers exposed at a time.
@@ -22,19 +23,19 @@ pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
 
 struct Exposed {
     // Before the buffer: it is unregistered first. `None` for no bytes.
-    region: Option<Mr>,
+    region: Option<Region>,
     buffer: Buffer,
 }
 
-/// A table of exposed buffers. A buffer is registered for exactly as long as it is exposed, unless it is to
-/// linger: what a peer has learned of it is worth nothing afterwards.
+/// A table of exposed buffers. A buffer in memory of the user's own is registered for exactly as long as it is
+/// exposed, unless it is to linger: what a peer has learned of it is worth nothing afterwards.
 #[derive(Default)]
 pub(super) struct Exposures {
     entries: HashMap<u32, Exposed>,
     by_key: HashMap<u32, u32>,
     next: u32,
     /// Regions that are withdrawn, and since when: the longest first.
-    withdrawn: VecDeque<(Instant, Mr)>,
+    withdrawn: VecDeque<(Instant, Region)>,
 }
 
 impl Exposures {
@@ -42,7 +43,7 @@ impl Exposures {
     pub(super) fn expose(
         &mut self,
         pd: &Arc<Pd>,
-        buffer: Buffer,
+        mut buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
         if self.entries.len() >= EXPOSURES_MAX {
             let limit = EXPOSURES_MAX;
@@ -51,11 +52,11 @@ impl Exposures {
         let region = if buffer.is_empty() {
             None
         } else {
-            let start = buffer.as_ptr().cast_mut();
+            let length = buffer.len();
             let access = sys::IBV_ACCESS_REMOTE_READ;
             // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that lingers
             // has pages of its own, locked, which are read by peers alone.
-            match unsafe { Mr::new(pd.clone(), start, buffer.len(), access) } {
+            match unsafe { Region::new(pd, &mut buffer, length, access) } {
                 Ok(region) => Some(region),
                 Err(source) => {
                     let hint = registration_hint(&source);
@@ -68,7 +69,7 @@ impl Exposures {
         }
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        let key = region.as_ref().map_or(0, Mr::rkey);
+        let key = region.as_ref().map_or(0, Region::rkey);
         let span = RemoteSpan {
             address: buffer.as_ptr().expose_provenance() as u64,
             key,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tagmatch_rdma_core_sys as sys;
 
-use super::object::{Mr, Pd, Srq};
+use super::object::{Pd, Srq};
+use super::region::Region;
 use super::{ADDED, DELETED, ENTRY, SYNCED};
 use crate::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
 
@@ -39,7 +40,7 @@ struct Entry {
     /// The device's.
     handle: u32,
     // Before the buffer: it is unregistered first.
-    region: Option<Mr>,
+    region: Option<Region>,
     buffer: Option<Buffer>,
     /// Who has sent what it matched.
     matched: Option<PeerId>,
@@ -228,12 +229,13 @@ impl TagList for List {
             return Err((buffer, TagRefused::ListFull));
         };
         let length = buffer.len();
-        let bytes = buffer.as_mut_slice().filter(|_| u32::try_from(length).is_ok());
-        let region = bytes.and_then(|bytes| {
+        let is_fit = buffer.is_writable() && u32::try_from(length).is_ok();
+        let region = is_fit.then(|| {
             let access = sys::IBV_ACCESS_LOCAL_WRITE;
             // SAFETY: the entry keeps the buffer, and nobody looks at it, until the region is gone.
-            unsafe { Mr::new(self.pd.clone(), bytes.as_mut_ptr(), length, access) }.ok()
+            unsafe { Region::new(&self.pd, &mut buffer, length, access) }.ok()
         });
+        let region = region.flatten();
         let Some(region) = region else {
             self.free.push(slot);
             return Err((buffer, TagRefused::Buffer));
@@ -298,9 +300,16 @@ impl TagList for List {
 
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
         let entry = self.entry(handle.0.into()).filter(|entry| entry.matched.is_none())?;
-        // Unregistered, so that a NIC that breaks its rules can't write it.
-        entry.region = None;
-        entry.buffer.take()
+        // A NIC that breaks its rules must not be able to write what is given back: it is unregistered, or,
+        // where its memory stays registered, left to the NIC for good and another one given in its place.
+        match (entry.region.take(), entry.buffer.take()) {
+            (Some(Region::Kept { .. }), Some(buffer)) => {
+                let another = Buffer::zeroed(buffer.len());
+                std::mem::forget(buffer);
+                Some(another)
+            }
+            (_, buffer) => buffer,
+        }
     }
 
     fn next_event(&mut self) -> Option<TagEvent> {

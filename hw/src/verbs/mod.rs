@@ -60,6 +60,7 @@ mod oneself;
 mod poll;
 mod port;
 mod reads;
+mod region;
 mod sleep;
 mod wire;
 
@@ -86,6 +87,7 @@ use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use poll::{Batch, Queued};
 use port::Port;
+use region::Pool;
 use sleep::Alarm;
 
 use crate::os::{random, system};
@@ -139,6 +141,7 @@ pub struct Verbs {
     list: Option<List>,
     outbox: Outbox,
     exposures: Exposures,
+    pool: Pool,
     oneself: Oneself,
 
     by_address: HashMap<Address, PeerId>,
@@ -306,6 +309,7 @@ impl Verbs {
             list,
             outbox: Outbox { buffers, under_way: 0, under_way_max: sizes.sends },
             exposures: Exposures::default(),
+            pool: Pool::new(pd.clone(), config.idle_memory_max),
             oneself: Oneself::default(),
             by_address: HashMap::new(),
             by_qp: HashMap::new(),
@@ -406,6 +410,13 @@ impl Device for Verbs {
     #[inline]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         self.send_message(peer, message)
+    }
+
+    fn allocate(&mut self, length: usize) -> Buffer {
+        // What fits into one message is copied through buffers of the device.
+        let is_carried = length + Outgoing::HEADER_MAX <= self.config.message_max as usize;
+        let registered = if is_carried { None } else { self.pool.allocate(length).ok() };
+        registered.unwrap_or_else(|| Buffer::zeroed(length))
     }
 
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {

@@ -356,6 +356,11 @@ impl Mr {
         self.pd.context()
     }
 
+    /// Whether it is registered with that domain.
+    pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
+        Arc::ptr_eq(&self.pd, pd)
+    }
+
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: alive, and its keys don't change.
         unsafe { (*self.raw.as_ptr()).lkey }

@@ -5,8 +5,9 @@ use tagmatch_rdma_core_sys as sys;
 use super::Verbs;
 use super::lane::Stage;
 use super::link::{Link, Outbox};
-use super::object::{Mr, Pd};
+use super::object::Pd;
 use super::poll::Queued;
+use super::region::Region;
 use crate::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// A read that has not ended.
 pub(super) struct Read {
     // Before the buffer: it is unregistered first. `None` for no bytes.
-    region: Option<Mr>,
+    region: Option<Region>,
     into: Buffer,
     remote: RemoteSpan,
     token: u64,
@@ -31,16 +32,16 @@ impl Read {
 }
 
 /// Registers a buffer to be written by the device.
-fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Mr>, ReadError> {
-    let Some(bytes) = into.as_mut_slice() else {
+fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Region>, ReadError> {
+    if !into.is_writable() {
         return Err(ReadError::Failed { errno: libc::EINVAL });
-    };
+    }
     if length == 0 {
         return Ok(None);
     }
     let access = sys::IBV_ACCESS_LOCAL_WRITE;
     // SAFETY: the buffer is kept, and nobody looks at it, until the region is gone.
-    unsafe { Mr::new(pd.clone(), bytes.as_mut_ptr(), length, access) }
+    unsafe { Region::new(pd, into, length, access) }
         .map(Some)
         .map_err(|error| ReadError::Failed { errno: error.raw_os_error().unwrap_or(0) })
 }
