@@ -120,6 +120,26 @@ fn both_begin_at_once_and_meet_in_one_connection() {
     expect_message(&mut a, to_b, None, b"the other");
 }
 
+/// How often the devices of this machine have told a sender that a receiver isn't ready (RNR), as soft-RoCE and
+/// mlx5 count it.
+fn receivers_not_ready() -> u64 {
+    let mut found = 0;
+    let mut counted = 0;
+    for device in std::fs::read_dir("/sys/class/infiniband").unwrap() {
+        for port in std::fs::read_dir(device.unwrap().path().join("ports")).unwrap() {
+            let counters = port.unwrap().path().join("hw_counters");
+            for name in ["send_rnr_err", "out_of_buffer"] {
+                if let Ok(count) = std::fs::read_to_string(counters.join(name)) {
+                    counted += count.trim().parse::<u64>().unwrap();
+                    found += 1;
+                }
+            }
+        }
+    }
+    assert!(found > 0, "no device counts it");
+    counted
+}
+
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
@@ -127,6 +147,7 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
         VerbsConfig { receive_buffers: 32, queue_depth: 32, send_buffers: 4, ..Default::default() };
     let (mut a, mut b) = (verbs(config.clone()), verbs(config));
     let (to_b, to_a) = connect(&mut a, &mut b);
+    let not_ready = receivers_not_ready();
     let mut refused = 0;
     let (mut sent, mut came) = ([0u32; 2], [0u32; 2]);
     let start = Instant::now();
@@ -164,6 +185,7 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
         assert!(start.elapsed() < 3 * PATIENCE, "{sent:?} sent, {came:?} came");
     }
     assert!(refused > 0, "nothing ever filled up");
+    assert_eq!(receivers_not_ready(), not_ready, "credits see to it that there is a buffer");
 }
 
 #[test]
