@@ -11,6 +11,7 @@
 //! | [`buffer`] | memory that belongs to an operation until it ends |
 //! | [`bytes`] | what a message brought, read by value out of memory that others may write |
 //! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
+//! | [`matching`] | the trait of devices that match tags by themselves |
 //! | [`tm`] | the headers of a tag-matching NIC |
 //! | [`tags`] | the trait of a NIC that holds posted receives |
 //! | [`model`] | a NIC that holds posted receives, in software, on any device |
@@ -23,6 +24,7 @@ pub mod bytes;
 mod copy;
 pub mod device;
 mod finding;
+pub mod matching;
 pub mod model;
 pub(crate) mod os;
 pub mod shm;
