@@ -95,6 +95,21 @@ pub enum Fault {
     /// The matched message was received or discarded before.
     #[error("the matched message was received or discarded before")]
     NoSuchMessage,
+    /// The device can't carry the operation; nothing else is affected.
+    #[error("not carried by this device: {why}")]
+    NotCarried {
+        /// What, and what to do about it.
+        why: &'static str,
+    },
+    /// The device failed to move the message; the contents of a receive's buffer are unspecified.
+    #[error("the device failed to move the message (status {status} of its own)")]
+    DeviceFailed {
+        /// The device's own number for why: over UCX a `ucs_status_t`.
+        status: i32,
+    },
+    /// The device has no memory, or no room, for another operation.
+    #[error("the device has no room for another operation now")]
+    DeviceFull,
     /// Too many operations are under way.
     #[error("{limit} operations are under way, the most that a worker can hold")]
     TooMany {
