@@ -1,6 +1,6 @@
 //! Devices: how bytes get from one worker to another.
 //!
-//! This room knows sockets, shared memory, system calls, verbs and, later, UCX. It does not know
+//! This room knows sockets, shared memory, system calls, verbs and UCX. It does not know
 //! tags, credits or protocols: a [`Device`] carries ordered messages, reads registered memory of a
 //! peer, and says when a peer came or went. The room above (`tagmatch-fallback`) gives the messages
 //! their meaning.
@@ -16,6 +16,7 @@
 //! | [`tags`] | the trait of a NIC that holds posted receives |
 //! | [`model`] | a NIC that holds posted receives, in software, on any device |
 //! | [`shm`] | shared memory, for workers on one machine |
+//! | [`ucx`] | UCX: a transport that matches by itself, on whatever network it reaches |
 //! | [`verbs`] | RDMA: InfiniBand, RoCE, soft-RoCE |
 
 pub mod address;
@@ -31,6 +32,7 @@ pub mod shm;
 pub mod sleep;
 pub mod tags;
 pub mod tm;
+pub mod ucx;
 pub mod verbs;
 
 pub use address::Address;
@@ -44,4 +46,5 @@ pub use finding::Finding;
 pub use model::{Model, ModelConfig};
 pub use shm::{ReadPolicy, Shm, ShmConfig, ShmInfo};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
+pub use ucx::{Ucx, UcxConfig, UcxInfo};
 pub use verbs::{Verbs, VerbsConfig, VerbsInfo};
