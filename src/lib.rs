@@ -36,6 +36,7 @@
 mod access;
 mod config;
 mod device;
+mod engine;
 mod envelope;
 mod error;
 #[cfg(all(loom, test))]
@@ -55,7 +56,7 @@ pub use message::Message;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
-pub use tagmatch_hw::{Address, Buffer, DeviceError, ReadMode, model, shm, verbs};
+pub use tagmatch_hw::{Address, Buffer, DeviceError, Finding, ReadMode, model, shm, ucx, verbs};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 pub use wait::ProgressThread;

@@ -60,6 +60,7 @@ pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), Missing> {
 pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode) -> &'static str {
     match (device, mode) {
         (_, ReadMode::Unknown) => "not known yet",
+        (_, ReadMode::ByDevice) => "as UCX sees fit",
         (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
         (DeviceArg::Verbs { .. }, ReadMode::Direct) => {
             "read by RDMA from the sender's memory into the receiver's"
