@@ -103,7 +103,7 @@ fn run_with<A: Handle>(
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
     let [ours, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(device, leg.unexpected_room(), ours);
+    let unlinked = UnlinkedOf::<A>::new(device, leg.needs(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
@@ -145,7 +145,7 @@ fn alone<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), leg.hw_tags)?.oneself();
+    let link = UnlinkedOf::<A>::new(&leg.device, leg.needs(), leg.hw_tags)?.oneself();
     let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }
