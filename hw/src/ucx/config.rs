@@ -32,7 +32,11 @@ pub struct UcxConfig {
     /// Where to take greetings over TCP, and what to tell peers. Empty: everywhere, and the addresses of
     /// this machine's interfaces. No other port is UCX's own concern.
     pub listen: Vec<IpAddr>,
-    /// Variables of UCX and their values, with or without `UCX_` before the name; they win over the
+    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; wins over the environment. Without, what
+    /// the environment says, or all. `self` alone can't wake: sleeping then means looking every
+    /// millisecond.
+    pub transports: Option<String>,
+    /// Other variables of UCX and their values, with or without `UCX_` before the name; they win over the
     /// environment.
     pub settings: Vec<(String, String)>,
     /// How long to try to reach a peer, and how long a stranger may take over its greeting: 1 ms to one
@@ -51,6 +55,7 @@ impl Default for UcxConfig {
             own_source: None,
             hw_tags: TagMatching::Off,
             listen: Vec::new(),
+            transports: None,
             settings: Vec::new(),
             connect_timeout: Duration::from_secs(10),
             keepalive: Duration::from_secs(8),
@@ -81,7 +86,8 @@ impl UcxConfig {
     ) -> Vec<(String, String)> {
         let named = |name: &str| name.strip_prefix("UCX_").unwrap_or(name).to_owned();
         let asked = |name: &str| self.settings.iter().rev().find(|(other, _)| named(other) == name);
-        let tls = asked("TLS").map(|(_, value)| value.clone()).or_else(|| environment("TLS"));
+        let tls = asked("TLS").map(|(_, value)| value.clone());
+        let tls = self.transports.clone().or(tls).or_else(|| environment("TLS"));
         let mut variables: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| {
             if asked(name).is_none() {
@@ -103,6 +109,8 @@ impl UcxConfig {
         }
         let asked = self.settings.iter().map(|(name, value)| (named(name), value.clone()));
         variables.extend(asked);
+        // Later ones win.
+        variables.extend(self.transports.clone().map(|tls| ("TLS".into(), tls)));
         variables
     }
 }
@@ -174,10 +182,12 @@ mod tests {
         assert_eq!(value(&environment, "RNDV_THRESH"), None);
         assert_eq!(value(&environment, "MM_ERROR_HANDLING"), None);
         assert_eq!(value(&environment, "RC_TM_ENABLE").as_deref(), Some("n"));
-        let settings = vec![("UCX_RNDV_THRESH".into(), "1".into()), ("TLS".into(), "tcp".into())];
+        let settings = vec![("UCX_RNDV_THRESH".into(), "1".into())];
+        let transports = Some("tcp".into());
         let hw_tags = TagMatching::Auto;
-        let program = UcxConfig { settings, hw_tags, ..plain }.variables(|_| None);
+        let program = UcxConfig { settings, transports, hw_tags, ..plain }.variables(|_| None);
         assert_eq!(value(&program, "RNDV_THRESH").as_deref(), Some("1"));
+        assert_eq!(value(&program, "TLS").as_deref(), Some("tcp"));
         assert_eq!(value(&program, "MM_ERROR_HANDLING"), None);
         assert_eq!(value(&program, "RC_TM_ENABLE").as_deref(), Some("y"));
     }

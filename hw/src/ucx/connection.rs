@@ -21,6 +21,8 @@ pub(super) struct Connection {
     pub(super) is_local: bool,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
+    /// Why nothing can be sent any more.
+    errno: Option<i32>,
 }
 
 /// What came over a connection.
@@ -41,7 +43,15 @@ impl Connection {
         is_local: bool,
         deadline: Instant,
     ) -> Self {
-        Connection { socket, owner, deadline, is_local, inbox: Vec::new(), outbox: Vec::new() }
+        Connection {
+            socket,
+            owner,
+            deadline,
+            is_local,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            errno: None,
+        }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -53,7 +63,7 @@ impl Connection {
         self.outbox.extend_from_slice(&packet.emit());
     }
 
-    /// Whether all has been sent that was said. An error shows when the connection is read.
+    /// Whether all has been sent that was said. An error is told by [`Connection::hear`].
     pub(super) fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match stream::send(self.socket.as_fd(), &self.outbox) {
@@ -62,7 +72,10 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 // Not connected yet.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return false,
-                Err(_) => self.outbox.clear(),
+                Err(error) => {
+                    self.errno = error.raw_os_error();
+                    self.outbox.clear();
+                }
             }
         }
         true
@@ -81,12 +94,14 @@ impl Connection {
             }
             let mut piece = [0; PIECE];
             match stream::receive(self.socket.as_fd(), &mut piece) {
-                Ok(0) => return Heard::End(0),
+                // What a send has told isn't told again.
+                Ok(0) => return Heard::End(self.errno.unwrap_or(0)),
                 Ok(count) => self.inbox.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+                // Not connected yet, or never.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-                    return Heard::Nothing;
+                    return self.errno.map_or(Heard::Nothing, Heard::End);
                 }
                 Err(error) => return Heard::End(error.raw_os_error().unwrap_or(libc::EIO)),
             }

@@ -24,6 +24,7 @@ macro_rules! structures {
         }
     )*) => {
         $(
+            /// From `ucp/api/ucp.h`:
             $(#[$meta])*
             #[repr(C)]
             #[derive(Clone, Copy)]
@@ -72,10 +73,12 @@ macro_rules! constants {
         }
     )*) => {
         $(
+            /// From `ucp/api/ucp.h`:
             $(#[$meta])*
             pub type $set = $type;
             $(
-                #[doc = concat!("Of [`", stringify!($set), "`]; see the header.")]
+                #[doc = concat!("Of [`", stringify!($set), "`].")]
+                /// See the header.
                 pub const $name: $set = $value;
             )*
         )*

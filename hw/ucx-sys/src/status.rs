@@ -5,7 +5,7 @@ use std::ffi::c_void;
 constants! {
     STATUSES:
 
-    /// How something ended: 0, or a negative number for an error. A packed enumeration in C.
+    /// how something ended: 0, or a negative number for an error. A packed enumeration in C.
     ucs_status_t: i8 {
         UCS_OK = 0,
         UCS_INPROGRESS = 1,

@@ -8,6 +8,7 @@ use crate::status::ucs_status_t;
 macro_rules! opaque {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         $(
+            /// Only UCX looks into it:
             $(#[$meta])*
             #[repr(C)]
             pub struct $name {
@@ -20,21 +21,21 @@ macro_rules! opaque {
 }
 
 opaque! {
-    /// Settings.
+    /// settings.
     ucp_config,
-    /// A communication context.
+    /// a communication context.
     ucp_context,
-    /// A worker: matching, progress.
+    /// a worker: matching, progress.
     ucp_worker,
-    /// An endpoint: the way to one peer.
+    /// an endpoint: the way to one peer.
     ucp_ep,
-    /// A worker's address: bytes, whose number is known beside it.
+    /// a worker's address: bytes, whose number is known beside it.
     ucp_address,
-    /// A message that a probe took.
+    /// a message that a probe took.
     ucp_recv_desc,
-    /// Memory that was registered by hand.
+    /// memory that was registered by hand.
     ucp_mem,
-    /// A connection request of a listener.
+    /// a connection request of a listener.
     ucp_conn_request,
 }
 
@@ -88,7 +89,7 @@ pub union ucp_request_callback_t {
 structures! {
     STRUCTURES:
 
-    /// How a context is to be.
+    /// how a context is to be.
     80 ucp_params_t {
         0 field_mask: u64,
         8 features: u64,
@@ -102,12 +103,12 @@ structures! {
         72 name: *const c_char,
     }
 
-    /// A set of processors.
+    /// a set of processors.
     128 ucs_cpu_set_t {
         0 ucs_bits: [u64; 16],
     }
 
-    /// How a worker is to be.
+    /// how a worker is to be.
     200 ucp_worker_params_t {
         0 field_mask: u64,
         8 thread_mode: ucs_thread_mode_t,
@@ -121,19 +122,19 @@ structures! {
         192 client_id: u64,
     }
 
-    /// Who is told of an endpoint's failure.
+    /// who is told of an endpoint's failure.
     16 ucp_err_handler_t {
         0 cb: Option<ucp_err_handler_cb_t>,
         8 arg: *mut c_void,
     }
 
-    /// A socket's address.
+    /// a socket's address.
     16 ucs_sock_addr_t {
         0 addr: *const libc::sockaddr,
         8 addrlen: libc::socklen_t,
     }
 
-    /// How an endpoint is to be.
+    /// how an endpoint is to be.
     104 ucp_ep_params_t {
         0 field_mask: u64,
         8 address: *const ucp_address_t,
@@ -147,13 +148,13 @@ structures! {
         88 local_sockaddr: ucs_sock_addr_t,
     }
 
-    /// The facts of a message.
+    /// the facts of a message.
     16 ucp_tag_recv_info_t {
         0 sender_tag: ucp_tag_t,
         8 length: usize,
     }
 
-    /// How an operation is to be done. `recv_info` is a union of two pointers in C.
+    /// how an operation is to be done. `recv_info` is a union of two pointers in C.
     72 ucp_request_param_t {
         0 op_attr_mask: u32,
         4 flags: u32,
@@ -171,7 +172,7 @@ structures! {
 constants! {
     VALUES:
 
-    /// Fields of [`ucp_params_t`] that are set.
+    /// fields of [`ucp_params_t`] that are set.
     ucp_params_field: u64 {
         UCP_PARAM_FIELD_FEATURES = 1 << 0,
         UCP_PARAM_FIELD_TAG_SENDER_MASK = 1 << 4,
@@ -180,25 +181,25 @@ constants! {
         UCP_PARAM_FIELD_NAME = 1 << 8,
     }
 
-    /// What a context is for.
+    /// what a context is for.
     ucp_feature: u64 {
         UCP_FEATURE_TAG = 1 << 0,
         UCP_FEATURE_WAKEUP = 1 << 4,
     }
 
-    /// Fields of [`ucp_worker_params_t`] that are set.
+    /// fields of [`ucp_worker_params_t`] that are set.
     ucp_worker_params_field: u64 {
         UCP_WORKER_PARAM_FIELD_THREAD_MODE = 1 << 0,
         UCP_WORKER_PARAM_FIELD_EVENTS = 1 << 2,
         UCP_WORKER_PARAM_FIELD_FLAGS = 1 << 5,
     }
 
-    /// Flags of a worker.
+    /// flags of a worker.
     ucp_worker_flags_t: u64 {
         UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = 1 << 0,
     }
 
-    /// What a worker's descriptor tells of.
+    /// what a worker's descriptor tells of.
     ucp_wakeup_event_types: c_uint {
         UCP_WAKEUP_TAG_SEND = 1 << 2,
         UCP_WAKEUP_TAG_RECV = 1 << 3,
@@ -206,25 +207,25 @@ constants! {
         UCP_WAKEUP_RX = 1 << 11,
     }
 
-    /// Fields of [`ucp_ep_params_t`] that are set.
+    /// fields of [`ucp_ep_params_t`] that are set.
     ucp_ep_params_field: u64 {
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS = 1 << 0,
         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE = 1 << 1,
         UCP_EP_PARAM_FIELD_ERR_HANDLER = 1 << 2,
     }
 
-    /// What an endpoint does about errors.
+    /// what an endpoint does about errors.
     ucp_err_handling_mode_t: c_uint {
         UCP_ERR_HANDLING_MODE_NONE = 0,
         UCP_ERR_HANDLING_MODE_PEER = 1,
     }
 
-    /// How an endpoint is closed: `flags` of [`ucp_request_param_t`].
+    /// how an endpoint is closed: `flags` of [`ucp_request_param_t`].
     ucp_ep_close_flags_t: u32 {
         UCP_EP_CLOSE_FLAG_FORCE = 1 << 0,
     }
 
-    /// Fields of [`ucp_request_param_t`] that are set, and flags.
+    /// fields of [`ucp_request_param_t`] that are set, and flags.
     ucp_op_attr_t: u32 {
         UCP_OP_ATTR_FIELD_CALLBACK = 1 << 1,
         UCP_OP_ATTR_FIELD_USER_DATA = 1 << 2,
@@ -235,19 +236,19 @@ constants! {
         UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1 << 18,
     }
 
-    /// Who may call a worker.
+    /// who may call a worker.
     ucs_thread_mode_t: c_uint {
         UCS_THREAD_MODE_SINGLE = 0,
         UCS_THREAD_MODE_SERIALIZED = 1,
         UCS_THREAD_MODE_MULTI = 2,
     }
 
-    /// Where memory is.
+    /// where memory is.
     ucs_memory_type_t: c_uint {
         UCS_MEMORY_TYPE_HOST = 0,
     }
 
-    /// How much a line of the log matters.
+    /// how much a line of the log matters.
     ucs_log_level_t: c_uint {
         UCS_LOG_LEVEL_FATAL = 0,
         UCS_LOG_LEVEL_ERROR = 1,
@@ -258,7 +259,7 @@ constants! {
         UCS_LOG_LEVEL_TRACE = 6,
     }
 
-    /// What becomes of a line of the log.
+    /// what becomes of a line of the log.
     ucs_log_func_rc_t: c_uint {
         UCS_LOG_FUNC_RC_STOP = 0,
         UCS_LOG_FUNC_RC_CONTINUE = 1,

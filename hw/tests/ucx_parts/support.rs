@@ -1,11 +1,11 @@
 //! What the tests of the UCX device share.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tagmatch_hw::matching::{
     CompleteWhen, Envelope, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
-use tagmatch_hw::{Buffer, PeerId, Ucx, UcxConfig};
+use tagmatch_hw::{Buffer, DownReason, PeerId, Ucx, UcxConfig};
 
 use crate::common::PATIENCE;
 
@@ -14,7 +14,7 @@ pub fn config(tls: &str) -> UcxConfig {
     UcxConfig {
         used: 0x7fff_ffff,
         source: 0x7fff_0000,
-        settings: vec![("UCX_TLS".into(), tls.into())],
+        transports: Some(tls.into()),
         ..UcxConfig::default()
     }
 }
@@ -56,6 +56,24 @@ pub fn wait<T>(
     }
 }
 
+/// Polls all devices, which have nothing to tell but ends of sends, until `is_there`.
+pub fn wait_until(
+    devices: &mut [&mut Ucx],
+    what: &str,
+    is_there: impl Fn(&mut [&mut Ucx]) -> bool,
+) {
+    let start = Instant::now();
+    while !is_there(devices) {
+        for device in devices.iter_mut() {
+            match device.poll() {
+                None | Some(MatchingEvent::Sent { result: Ok(()), .. }) => {}
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+    }
+}
+
 /// Connects two devices of this process; gives each one's number for the other.
 pub fn connect(a: &mut Ucx, b: &mut Ucx) -> (PeerId, PeerId) {
     let to_b = a.connect(&b.address()).unwrap();
@@ -81,10 +99,21 @@ pub fn pattern_of(tag: u64, mask: u64, source: Option<PeerId>) -> TagPattern {
     TagPattern { tag, mask, source }
 }
 
+/// A pattern that takes exactly this tag, from anyone.
+pub fn exactly(tag: u64) -> TagPattern {
+    pattern_of(tag, !0, None)
+}
+
 /// A send whose token is its tag.
-pub fn send_of(peer: PeerId, tag: u64, bytes: &[u8], complete_when: CompleteWhen) -> TagSend {
+pub fn send_of(peer: PeerId, tag: u64, bytes: &[u8]) -> TagSend {
     let buffer = Buffer::from(bytes.to_vec());
+    let complete_when = CompleteWhen::Reusable;
     TagSend { peer, tag, immediate: None, buffer, complete_when, token: tag }
+}
+
+/// The same, complete when it is matched.
+pub fn synchronous(peer: PeerId, tag: u64, bytes: &[u8]) -> TagSend {
+    TagSend { complete_when: CompleteWhen::Matched, ..send_of(peer, tag, bytes) }
 }
 
 pub fn receive(device: &mut Ucx, pattern: TagPattern, length: usize, token: u64) {
@@ -103,8 +132,8 @@ pub fn end_of(event: MatchingEvent, wanted: u64) -> Option<(End, Vec<u8>)> {
     }
 }
 
-/// The facts of the message that the receive with this token got, and as much of its bytes as came.
-pub fn envelope_of(event: MatchingEvent, wanted: u64) -> Option<(Envelope, Vec<u8>)> {
+/// The facts of the message that the receive with this token got, and its bytes.
+pub fn message_of(event: MatchingEvent, wanted: u64) -> Option<(Envelope, Vec<u8>)> {
     let (result, mut bytes) = end_of(event, wanted)?;
     let envelope = result.unwrap();
     bytes.truncate(usize::try_from(envelope.length).unwrap());
@@ -119,7 +148,35 @@ pub fn sent_of(event: MatchingEvent, wanted: u64) -> Option<Result<(), Operation
     }
 }
 
-/// Polls until there is nothing to do; events are dropped.
+/// The message of `b`'s receive, while both are polled.
+pub fn expect(a: &mut Ucx, b: &mut Ucx, token: u64) -> (Envelope, Vec<u8>) {
+    wait(
+        &mut [a, b],
+        "a message",
+        |index, event| {
+            if index == 1 { message_of(event, token) } else { None }
+        },
+    )
+}
+
+/// Why the peer of the device with this index went down, while all are polled.
+pub fn down(devices: &mut [&mut Ucx], of: usize, wanted: PeerId) -> DownReason {
+    wait(devices, "a peer's end", |index, event| match event {
+        MatchingEvent::PeerDown { peer, reason } if index == of && peer == wanted => Some(reason),
+        _ => None,
+    })
+}
+
+/// Polls for so long; there is nothing to tell.
+pub fn poll_for(device: &mut Ucx, time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let event = device.poll();
+        assert!(event.is_none(), "{event:?}");
+    }
+}
+
+/// Polls for a while; events are dropped.
 pub fn drain(device: &mut Ucx) {
     let mut idle = 0;
     while idle < 300 {
