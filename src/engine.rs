@@ -103,6 +103,13 @@ impl WorkerEngine {
         }
     }
 
+    pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {
+        match self {
+            WorkerEngine::Matching(_) => Vec::new(),
+            WorkerEngine::Ucx(engine) => engine.device().transports(peer),
+        }
+    }
+
     pub(crate) fn disconnect(&mut self, peer: PeerId) {
         on!(self, engine => engine.disconnect(peer));
     }

@@ -119,6 +119,13 @@ impl<A: Access> WorkerOf<A> {
         self.own(peer).map_or(ReadMode::Unknown, mode)
     }
 
+    /// By what messages to a peer travel, in the words of a device that has a choice (UCX); else, and while
+    /// the peer isn't connected, nothing.
+    pub fn transports(&self, peer: Peer) -> Vec<String> {
+        let transports = |id| self.access.with(|state| state.engine.transports(id));
+        self.own(peer).map_or(Vec::new(), transports)
+    }
+
     /// Breaks with a peer: it sees this worker go down, and what depends on it here ends with an
     /// error. For good: the two workers can't connect again.
     ///

@@ -74,12 +74,15 @@ fn missing(absent: &Finding, next: &'static str) -> Missing {
 }
 
 /// How large messages get from one worker to another.
-pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode) -> &'static str {
-    match (device, mode) {
+pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[String]) -> String {
+    let how = match (device, mode) {
         (_, ReadMode::Unknown) => "not known yet",
-        (_, ReadMode::ByDevice) => "as UCX sees fit",
+        (_, ReadMode::ByDevice) => {
+            return format!("as UCX sees fit; its transports are {}", transports.join(" "));
+        }
         (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
         (_, ReadMode::Direct) => "read by RDMA from the sender's memory into the receiver's",
         (_, ReadMode::Copied) => "copied through the device, two copies",
-    }
+    };
+    how.to_owned()
 }

@@ -113,7 +113,7 @@ fn verbs(style: Style) -> String {
 fn verbs_entry(
     style: Style,
     info: &VerbsInfo,
-    tried: Option<Result<&'static str, Failure>>,
+    tried: Option<Result<String, Failure>>,
     kernel_has: &str,
 ) -> String {
     let mut lines = match (usable(info), &tried) {
@@ -160,11 +160,11 @@ fn rdma_devices() -> String {
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
     let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
-    let tried = ucx_usable(&info).is_ok().then(|| measure::large_messages(device).map(drop));
+    let tried = ucx_usable(&info).is_ok().then(|| measure::large_messages(device));
     ucx_entry(style, &info, tried)
 }
 
-fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<(), Failure>>) -> String {
+fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>>) -> String {
     let mut lines = match (ucx_usable(info), &tried) {
         (Err(Missing { why, next }), _) => vec![why, format!("next: {next}")],
         (Ok(library), Some(Err(failure))) => vec![
@@ -176,9 +176,11 @@ fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<(), Failure>>) -
             "next: tagperf lat --device ucx, or ucx:tcp,self to choose transports (UCX_TLS)".into(),
         ],
     };
+    if let Some(Ok(how)) = &tried {
+        lines.push(format!("large messages: {how}"));
+    }
     if info.device.is_available {
-        lines.push(format!("transports: {}", one_line(info.transports.join(" "))));
-        lines.push(one_line(&info.device.reason));
+        lines.push(format!("transports here: {}", one_line(info.transports.join(" "))));
         lines.push(format!("asleep: {}", one_line(&info.wakeup.reason)));
         lines.extend(info.wakeup.next.map(|next| format!("next: {next}")));
     }
@@ -233,13 +235,13 @@ mod tests {
 
     #[test]
     fn ucx_says_what_it_uses_or_what_is_missing() {
-        let text = ucx_entry(Style::plain(), &with_ucx(), Some(Ok(())));
+        let text = ucx_entry(Style::plain(), &with_ucx(), Some(Ok("by posix".into())));
         assert_eq!(
             text,
             "ucx     yes  UCX 1.13.1 in /lib/libucp.so.0; between machines and within one; UCX \
              matches\n             next: tagperf lat --device ucx, or ucx:tcp,self to choose transports \
-             (UCX_TLS)\n             transports: self/memory0 tcp/lo\n             to oneself by \
-             self/memory0\n             asleep: by its descriptor\n             matching by the NIC: no, \
+             (UCX_TLS)\n             large messages: by posix\n             transports here: \
+             self/memory0 tcp/lo\n             asleep: by its descriptor\n             matching by the NIC: no, \
              no mlx5 device\n             next: ls /sys/class/infiniband\n"
         );
         let begins = |info: &UcxInfo, tried, with: &str| {
@@ -277,7 +279,8 @@ mod tests {
     fn a_device_that_can_be_used_says_what_it_is() {
         let mut info = with_device();
         info.locked_memory = Some(64 << 10);
-        let text = verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA")), "kernel: rxe0");
+        let text =
+            verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA".into())), "kernel: rxe0");
         assert_eq!(
             text,
             "verbs   yes  rxe0, port 1, RoCE v2; between machines and within one\n             \

@@ -322,8 +322,9 @@ impl<A: Access> Link<A> {
     }
 
     /// How large messages get here, once the peer is connected.
-    pub(crate) fn large_messages(&self) -> &'static str {
-        device::large_messages(&self.device, self.worker.read_mode(self.peer))
+    pub(crate) fn large_messages(&self) -> String {
+        let mode = self.worker.read_mode(self.peer);
+        device::large_messages(&self.device, mode, &self.worker.transports(self.peer))
     }
 }
 

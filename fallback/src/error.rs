@@ -12,7 +12,9 @@ pub enum PeerFault {
     #[error("its process ended or its worker was closed")]
     Gone,
     /// It could not be reached.
-    #[error("it can't be reached (errno {errno}): is its worker still there, on this machine?")]
+    #[error(
+        "it can't be reached (errno {errno}): is its worker still there, where this device gets to?"
+    )]
     Unreachable {
         /// Error number of the last attempt, 0 if there was none.
         errno: i32,

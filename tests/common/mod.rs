@@ -50,10 +50,9 @@ fn on_device(patience: Option<Duration>) -> Config {
 
 fn ucx(patience: Option<Duration>) -> DeviceConfig {
     let transports = std::env::var("TAGMATCH_TEST_UCX_TLS").ok();
-    let settings = transports.map(|transports| ("TLS".to_owned(), transports));
     let default = UcxConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    DeviceConfig::Ucx(UcxConfig { settings: Vec::from_iter(settings), connect_timeout, ..default })
+    DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
 }
 
 /// What not every device does.

@@ -131,9 +131,7 @@ impl DeviceArg {
             DeviceArg::Ucx { transports } => transports.clone(),
             _ => None,
         };
-        let settings =
-            transports.map(|transports| ("TLS".into(), transports)).into_iter().collect();
-        UcxConfig { settings, ..UcxConfig::default() }
+        UcxConfig { transports, ..UcxConfig::default() }
     }
 
     /// What this side uses for a client that asks for `asked`, if it was started for this device: each
@@ -234,7 +232,7 @@ mod tests {
         }
         assert_eq!(device("verbs").verbs().device, None);
         let DeviceConfig::Ucx(config) = device("ucx:tcp").config() else { panic!("not UCX") };
-        assert_eq!(config.settings, [("TLS".to_owned(), "tcp".to_owned())]);
-        assert!(device("ucx").ucx().settings.is_empty());
+        assert_eq!(config.transports.as_deref(), Some("tcp"));
+        assert_eq!(device("ucx").ucx().transports, None);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Measured {
     /// Both sides.
     pub(crate) matching: Matching,
     /// How large messages got across.
-    pub(crate) large_messages: &'static str,
+    pub(crate) large_messages: String,
     /// The other side's device, if there is another side.
     pub(crate) device_there: Option<DeviceArg>,
     /// Of each thread, where there are several.
@@ -257,7 +257,7 @@ impl Measured {
             blocks: Blocks::new(),
             took: Duration::ZERO,
             matching: Matching::default(),
-            large_messages: "",
+            large_messages: String::new(),
             device_there: None,
             threads: (0..threads).map(per_thread).collect(),
             checked: (leg.single_buffer && leg.validate).then_some(0),

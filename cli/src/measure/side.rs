@@ -318,7 +318,7 @@ impl<'a, A: Handle> Side<'a, A> {
         Matching { list_faults: self.link.matching().list_faults, ..self.matched }
     }
 
-    pub(crate) fn large_messages(&self) -> &'static str {
+    pub(crate) fn large_messages(&self) -> String {
         self.link.large_messages()
     }
 
