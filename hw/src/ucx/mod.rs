@@ -341,6 +341,6 @@ impl MatchingDevice for Ucx {
     }
 
     fn has_work(&self) -> bool {
-        self.alarm.is_stirred() || !self.events.is_empty() || self.operations.has_ends()
+        self.is_busy()
     }
 }
