@@ -16,8 +16,8 @@ use crate::{DownReason, PeerId};
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(500);
 const LINGER_POLLS: u32 = 64;
-/// How long what was sent may take to leave a device that is being closed.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// How long what was sent may take to leave.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How long a device that is dropped lets UCX progress until nothing is under way.
 const DROP_MAX: Duration = Duration::from_secs(3);
 
@@ -25,14 +25,18 @@ impl Ucx {
     /// Begins a peer's end.
     pub(super) fn break_with(&mut self, peer: PeerId, reason: DownReason) {
         let Some(entry) = self.peers.find_mut(peer) else { return };
-        match entry.stage {
-            Stage::Ending { .. } | Stage::Down => return,
-            Stage::Leaving { .. } if reason == DownReason::Gone => return,
-            Stage::Leaving { .. } => {}
-            _ => self.peers.leaving.push(peer),
+        if entry.is_leaving() {
+            return;
         }
-        if reason == DownReason::Gone {
-            let until = Instant::now() + LINGER_MIN;
+        let was_connected = entry.endpoint.is_some() && peer != PeerId::ONESELF;
+        self.peers.leaving.push(peer);
+        let now = Instant::now();
+        let until = match reason {
+            DownReason::Gone => now + LINGER_MIN,
+            DownReason::Disconnected => now + DRAIN_MAX,
+            _ => now,
+        };
+        if was_connected && until > now {
             self.peers.set_stage(peer, Stage::Leaving { reason, until, quiet: 0 });
         } else {
             self.cut_off(peer, reason);
@@ -43,11 +47,9 @@ impl Ucx {
     fn cut_off(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_stage(peer, Stage::Ending { reason });
         let Some(entry) = self.peers.find_mut(peer) else { return };
-        let (connection, endpoint) = (entry.connection.take(), entry.endpoint.take());
+        let endpoint = entry.endpoint.take();
         let waiting = std::mem::take(&mut entry.waiting);
-        if let Some(id) = connection {
-            self.hang_up(id);
-        }
+        self.closing.extend(entry.draining.take());
         for index in waiting {
             self.operations.at(index).end(sys::UCS_ERR_CANCELED);
         }
@@ -70,13 +72,6 @@ impl Ucx {
         let worker = &self.worker;
         self.closing.retain(|request| !worker.has_ended(*request));
         let now = Instant::now();
-        if let Some((request, until)) = self.flushing
-            && (now >= until || self.worker.has_ended(request))
-        {
-            // One that takes too long ends with the endpoints.
-            self.closing.extend((now >= until).then_some(request));
-            self.flushing = None;
-        }
         for peer in self.peers.leaving.clone() {
             self.tend_end_of(peer, was_busy, now);
         }
@@ -89,13 +84,17 @@ impl Ucx {
     fn tend_end_of(&mut self, peer: PeerId, was_busy: bool, now: Instant) {
         let Some(entry) = self.peers.find_mut(peer) else { return };
         match entry.stage {
-            Stage::Leaving { reason, until, quiet } => {
+            Stage::Leaving { reason: DownReason::Gone, until, quiet } => {
+                let reason = DownReason::Gone;
                 let quiet = if was_busy { 0 } else { quiet + 1 };
-                let has_lingered = now >= until && quiet >= LINGER_POLLS;
-                if self.flushing.is_none() && (has_lingered || now >= until + LINGER_MAX) {
+                entry.stage = Stage::Leaving { reason, until, quiet };
+                if now >= until && quiet >= LINGER_POLLS || now >= until + LINGER_MAX {
                     self.cut_off(peer, reason);
-                } else {
-                    entry.stage = Stage::Leaving { reason, until, quiet };
+                }
+            }
+            Stage::Leaving { reason, until, .. } => {
+                if self.is_drained(peer) || now >= until {
+                    self.cut_off(peer, reason);
                 }
             }
             Stage::Ending { reason } => {
@@ -104,12 +103,34 @@ impl Ucx {
                 }
                 let is_over = self.peers.find(peer).is_some_and(|entry| entry.live == 0);
                 if is_over && !self.operations.has_ends() {
-                    self.peers.set_stage(peer, Stage::Down);
-                    self.events.push_back(MatchingEvent::PeerDown { peer, reason });
+                    self.end(peer, reason);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Whether nothing of what was sent is in UCX's hands. Asked right before the endpoint is closed by force,
+    /// for UCX 1.13 over TCP may touch freed memory if writes were under way then: it frees a connection
+    /// when the peer takes its leave of it, and then goes on to write.
+    fn is_drained(&mut self, peer: PeerId) -> bool {
+        let Some(entry) = self.peers.find_mut(peer) else { return true };
+        if let Some(request) = entry.draining {
+            if !self.worker.has_ended(request) {
+                return false;
+            }
+        }
+        entry.draining = entry.endpoint.and_then(|endpoint| self.worker.flush(endpoint));
+        entry.draining.is_none()
+    }
+
+    /// Nothing depends on a peer any more. Its connection goes last: by then UCX has said goodbye.
+    fn end(&mut self, peer: PeerId, reason: DownReason) {
+        self.peers.set_stage(peer, Stage::Down);
+        if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
+            self.hang_up(id);
+        }
+        self.events.push_back(MatchingEvent::PeerDown { peer, reason });
     }
 
     /// Throws away what was sent to oneself, so that its sends end.
@@ -121,7 +142,7 @@ impl Ucx {
         }
     }
 
-    /// See [`MatchingDevice::close`](crate::matching::MatchingDevice::close). What was sent is let out first.
+    /// See [`MatchingDevice::close`](crate::matching::MatchingDevice::close).
     pub(super) fn close_all(&mut self) {
         if self.is_closed {
             return;
@@ -137,28 +158,14 @@ impl Ucx {
                 self.worker.cancel(operation, Canceller::Caller);
             }
         }
-        let now = Instant::now();
-        self.flushing = self.worker.flush().map(|request| (request, now + FLUSH_MAX));
         for peer in self.peers.ids() {
-            let Some(stage) = self.peers.find(peer).map(|entry| entry.stage) else { continue };
-            let reason = DownReason::Disconnected;
-            match stage {
-                Stage::Up | Stage::Greeted => {
-                    let leaving = Stage::Leaving { reason, until: now, quiet: LINGER_POLLS };
-                    self.peers.set_stage(peer, leaving);
-                    self.peers.leaving.push(peer);
-                }
-                _ => self.break_with(peer, reason),
-            }
+            self.break_with(peer, DownReason::Disconnected);
         }
     }
 
     /// Whether nothing is left that UCX may still touch.
     fn is_over(&self) -> bool {
-        self.operations.live() == 0
-            && self.closing.is_empty()
-            && self.flushing.is_none()
-            && self.peers.leaving.is_empty()
+        self.operations.live() == 0 && self.closing.is_empty() && self.peers.leaving.is_empty()
     }
 }
 

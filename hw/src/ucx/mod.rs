@@ -10,11 +10,11 @@
 //!    death is noticed at once; keep-alives notice that of a machine. UCX's own notice counts too.
 //! 4. A message's tag on the wire carries the application's tag, the sender's number in the layout's source
 //!    field, and immediate data above the layout; see [`UcxConfig`].
-//! 5. A peer's end: what it sent is taken in while it still comes, receives that name it are cancelled, its
-//!    endpoint is closed by force, which ends the sends; then its end is reported.
-//! 6. A worker that goes lets out what was sent (for a bounded time), then ends everything and lets UCX
-//!    progress until nothing is under way. If something stays under way, it is leaked with the worker,
-//!    for UCX may still write there.
+//! 5. A peer's end: what it sent is taken in while it still comes, or if we end it, what we sent is let out
+//!    (for a bounded time); receives that name it are cancelled, its endpoint is closed by force, which
+//!    ends the sends; then its end is reported.
+//! 6. A device that goes ends all its peers in that way and lets UCX progress until nothing is under way. If
+//!    something stays under way, it is leaked with the worker, for UCX may still write there.
 //!
 //! # What UCX doesn't give
 //! - [`CompleteWhen::Delivered`](crate::matching::CompleteWhen): UCX acknowledges a synchronous send when
@@ -59,7 +59,6 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
 
 use tagmatch_ucx_sys as sys;
 
@@ -104,8 +103,6 @@ pub struct Ucx {
     events: VecDeque<MatchingEvent>,
     /// Requests of UCX that no operation has: endpoints that are being closed.
     closing: Vec<*mut std::ffi::c_void>,
-    /// Of what was sent before the device was closed, and until when that may take.
-    flushing: Option<(*mut std::ffi::c_void, Instant)>,
     is_closed: bool,
     polls: u32,
     alarm: Alarm,
@@ -194,7 +191,6 @@ impl Ucx {
             held: Held::default(),
             events: VecDeque::new(),
             closing: Vec::new(),
-            flushing: None,
             is_closed: false,
             polls: 0,
             alarm,
@@ -345,6 +341,6 @@ impl MatchingDevice for Ucx {
     }
 
     fn has_work(&self) -> bool {
-        self.alarm.is_stirred() || !self.events.is_empty() || self.operations.has_ends()
+        self.is_busy()
     }
 }

@@ -1,6 +1,7 @@
 //! Peers, and what is known of each.
 
 use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::time::Instant;
 
@@ -14,8 +15,8 @@ const PEERS_EVER_MAX: u64 = 1 << 20;
 /// Where a peer stands.
 ///
 /// Connecting -> Greeted or Up -> Leaving -> Ending -> Down. Greeted: we have answered its greeting, and
-/// it hasn't said yet that it knows us. Leaving: it is gone, and what it sent is still taken in. Ending:
-/// what depends on it is being ended.
+/// it hasn't said yet that it knows us. Leaving: it is gone, and what it sent is still taken in; or we part
+/// from it, and what we sent is let out. Ending: what depends on it is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Connecting,
@@ -48,6 +49,8 @@ pub(super) struct Peer {
     pub(super) connection: Option<u32>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) fault: Option<NonNull<Fault>>,
+    /// UCX's request to let out what was sent to it.
+    pub(super) draining: Option<*mut c_void>,
     /// What it wants in the source field of our messages.
     pub(super) our_number: u64,
     /// What is in the source field of its messages.
@@ -109,6 +112,7 @@ impl Peers {
             connection: None,
             endpoint: None,
             fault: None,
+            draining: None,
             our_number: 0,
             its_number,
             waiting: VecDeque::new(),

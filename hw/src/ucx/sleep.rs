@@ -17,6 +17,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub(super) struct Alarm {
     epoll: Epoll,
     timer: Timer,
+    is_armed: bool,
     is_stirred: bool,
 }
 
@@ -29,7 +30,7 @@ impl Alarm {
             if let Some(descriptor) = ucx {
                 epoll.watch(descriptor, 0)?;
             }
-            Ok(Alarm { epoll, timer, is_stirred: false })
+            Ok(Alarm { epoll, timer, is_armed: false, is_stirred: false })
         };
         open().map_err(system("make a descriptor to sleep on", ""))
     }
@@ -38,19 +39,16 @@ impl Alarm {
         self.epoll.as_fd()
     }
 
-    /// Something was begun.
+    /// Something was begun, of which the descriptor may not tell.
     #[inline]
     pub(super) fn stir(&mut self) {
-        self.is_stirred = true;
-    }
-
-    pub(super) fn is_stirred(&self) -> bool {
-        self.is_stirred
+        self.is_stirred = self.is_armed;
     }
 
     /// Ends what arming began.
     pub(super) fn rest(&mut self) {
         self.timer.set(None);
+        self.is_armed = false;
         self.is_stirred = false;
     }
 }
@@ -75,7 +73,16 @@ impl Ucx {
         let due = self.next_due().map(|due| due.saturating_duration_since(now));
         let period = (is_ending || !wakes).then_some(PERIOD);
         self.alarm.timer.set(due.into_iter().chain(period).min());
+        self.alarm.is_armed = true;
         self.alarm.is_stirred = false;
         true
+    }
+
+    /// See [`MatchingDevice::has_work`](crate::matching::MatchingDevice::has_work). Who doesn't sleep learns
+    /// also whether ends are under way, of which the timer tells a sleeper.
+    pub(super) fn is_busy(&self) -> bool {
+        let is_ending = !self.peers.leaving.is_empty() || !self.closing.is_empty();
+        let has_begun = if self.alarm.is_armed { self.alarm.is_stirred } else { is_ending };
+        has_begun || !self.events.is_empty() || self.operations.has_ends()
     }
 }

@@ -226,11 +226,11 @@ impl Worker {
         request_of(started)
     }
 
-    /// Asks that what was sent leave this process.
-    pub(super) fn flush(&self) -> Option<*mut c_void> {
+    /// Asks that what was sent on an endpoint leave this process; `None` if it has.
+    pub(super) fn flush(&self, endpoint: Endpoint) -> Option<*mut c_void> {
         let param = sys::ucp_request_param_t::zeroed();
-        // SAFETY: a worker, and fields as the mask says.
-        request_of(unsafe { (self.ucp.ucp_worker_flush_nbx)(self.worker, &raw const param) })
+        // SAFETY: an endpoint that isn't closed, and fields as the mask says.
+        request_of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
     }
 
     /// Frees a request without callback if it has ended.

@@ -6,8 +6,8 @@ use tagmatch_hw::matching::{MatchingDevice, MatchingEvent, OperationError, Unfit
 use tagmatch_hw::{Buffer, DownReason, PeerId, Ucx};
 
 use super::support::{
-    config, down, exactly, expect, message_of, pair, pattern_of, poll_for, receive, send_of,
-    synchronous, transports, ucx, ucx_with, wait, wait_until,
+    config, down, end_of, exactly, expect, message_of, pair, pattern_of, poll_for, receive,
+    send_of, synchronous, transports, ucx, ucx_with, wait, wait_until,
 };
 use crate::common::{self, Other, role, say};
 
@@ -397,6 +397,45 @@ fn either_side_may_go_while_a_large_message_is_under_way() {
                 });
                 assert_eq!(ends, 2, "{tls} {is_sender} {polls}");
             }
+        }
+    }
+}
+
+/// Whatever UCX was doing for the sender, its receiver gets the message whole or not at all, and neither
+/// touches what was freed.
+#[test]
+#[ignore = "needs libucx0: ci/test ucx"]
+fn a_sender_may_go_at_any_time() {
+    const SIZE: usize = 8 << 20;
+    for tls in transports() {
+        for round in 0..30u32 {
+            let mut b = ucx(&tls);
+            let (address, other) = (b.address(), tls.clone());
+            let sender = std::thread::spawn(move || {
+                let mut a = ucx(&other);
+                let to_b = a.connect(&address).unwrap();
+                a.send(send_of(to_b, 1, &vec![7; SIZE])).unwrap();
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_micros(u64::from(round % 10) * 400) {
+                    a.poll();
+                }
+                drop(a);
+                std::hint::black_box(vec![9u8; SIZE]);
+            });
+            let result = loop {
+                b.poll();
+                if let Some((held, _)) = b.matched_probe(exactly(1)).unwrap() {
+                    b.receive_held(held, Buffer::zeroed(SIZE), 1).unwrap();
+                    break wait(&mut [&mut b], "its end", |_, event| end_of(event, 1));
+                }
+                if sender.is_finished() {
+                    break (Err(OperationError::Cancelled), Vec::new());
+                }
+            };
+            if let (Ok(_), bytes) = result {
+                assert!(bytes.iter().all(|byte| *byte == 7), "{tls} {round}: garbage");
+            }
+            sender.join().unwrap();
         }
     }
 }

@@ -128,9 +128,9 @@ functions! {
         ucp_worker_progress: fn(ucp_worker_h) -> c_uint,
         ucp_worker_get_efd: fn(ucp_worker_h, *mut c_int) -> ucs_status_t,
         ucp_worker_arm: fn(ucp_worker_h) -> ucs_status_t,
-        ucp_worker_flush_nbx: fn(ucp_worker_h, *const ucp_request_param_t) -> ucs_status_ptr_t,
         ucp_ep_create: fn(ucp_worker_h, *const ucp_ep_params_t, *mut ucp_ep_h) -> ucs_status_t,
         ucp_ep_close_nbx: fn(ucp_ep_h, *const ucp_request_param_t) -> ucs_status_ptr_t,
+        ucp_ep_flush_nbx: fn(ucp_ep_h, *const ucp_request_param_t) -> ucs_status_ptr_t,
         ucp_ep_print_info: fn(ucp_ep_h, *mut libc::FILE),
         ucp_tag_send_nbx: fn(
             ucp_ep_h, *const c_void, usize, ucp_tag_t, *const ucp_request_param_t
