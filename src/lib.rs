@@ -5,7 +5,7 @@
 //! first matched; first arrived, first found. Wildcards cost no more than exact receives, whatever the
 //! number of them. Small messages are sent at once; large ones are read by the receiver out of the
 //! sender's memory. The device is shared memory between processes of one machine, for which nothing needs
-//! to be installed; or verbs, RDMA between machines ([`DeviceConfig`]).
+//! to be installed; verbs, RDMA between machines; or UCX, on whatever it reaches ([`DeviceConfig`]).
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};
