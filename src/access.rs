@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 
-use tagmatch_fallback::{Completion, Engine, RequestId};
+use tagmatch_fallback::{Completion, RequestId};
 use tagmatch_hw::Address;
 
 use crate::config::WaitPolicy;
-use crate::device::WorkerDevice;
+use crate::engine::WorkerEngine;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Rounds of progress in one call, to leave the device armed for those who sleep on it.
@@ -22,7 +22,7 @@ const REARMS_MAX: usize = 256;
 
 /// What the handles of a worker share.
 pub struct State {
-    pub(crate) engine: Engine<WorkerDevice>,
+    pub(crate) engine: WorkerEngine,
     /// Who wants to know that a request is over.
     wakers: HashMap<RequestId, Waker>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
@@ -30,7 +30,7 @@ pub struct State {
 }
 
 impl State {
-    pub(crate) fn new(engine: Engine<WorkerDevice>) -> Self {
+    pub(crate) fn new(engine: WorkerEngine) -> Self {
         State { engine, wakers: HashMap::new(), sleepers: 0 }
     }
 
@@ -76,6 +76,12 @@ impl State {
     /// foreign code.
     pub(crate) fn unwatch(&mut self, request: RequestId) -> Option<Waker> {
         if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
+    }
+
+    /// Whether anybody wants to be woken. Without looking into the engine: mostly nobody does.
+    #[inline(always)]
+    fn has_wakers(&self) -> bool {
+        !self.wakers.is_empty()
     }
 
     #[cold]
@@ -131,7 +137,7 @@ pub trait Access: Clone + sealed::Sealed {
             // Those who sleep can't know of what this call has begun.
             state.progress();
         }
-        if state.engine.has_woken() {
+        if state.has_wakers() && state.engine.has_woken() {
             let wakers = state.take_wakers();
             drop(state);
             // Foreign code, which may well call this worker: nothing is held any more.

@@ -3,6 +3,7 @@
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_hw::model::ModelConfig;
 use tagmatch_hw::shm::ShmConfig;
+use tagmatch_hw::ucx::UcxConfig;
 use tagmatch_hw::verbs::VerbsConfig;
 use tagmatch_soft::TagLayout;
 
@@ -37,7 +38,8 @@ pub enum HwTags {
     /// Software matches all.
     #[default]
     Off,
-    /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software.
+    /// The device's NIC, where it can (`tm_caps` of ibv_query_device_ex(3)); elsewhere software. UCX is allowed to
+    /// use its own tag offload.
     Auto,
     /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the worker
     /// drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
@@ -55,6 +57,9 @@ pub enum DeviceConfig {
     Shm(ShmConfig),
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
     Verbs(VerbsConfig),
+    /// UCX, over whatever it can use. It matches, and moves messages, by itself: of a worker's settings only
+    /// `layout`, `hw_tags` and `wait` count. [`Config::layout`] replaces this one's masks.
+    Ucx(UcxConfig),
 }
 
 impl Default for DeviceConfig {
@@ -90,7 +95,9 @@ pub struct Config {
     /// matching it. The default is UCX's.
     pub hw_tags_threshold: u64,
     /// Where tags have their source. With messages from elsewhere than the NIC's peers, only receives that
-    /// pin their source may be handed to it. A layout other than the runtime's costs speed, nothing else.
+    /// pin their source may be handed to it. A layout other than the runtime's costs speed, nothing else;
+    /// except over UCX, which has 64 bits for all: there a tag outside of the layout, or with a source of its own, is
+    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free.
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,

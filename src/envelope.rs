@@ -81,7 +81,8 @@ pub struct Status {
     pub tag: Tag,
     /// Its full length in bytes, also when less fitted into the buffer.
     pub length: u64,
-    /// Whether the buffer was too small: it holds the message's first bytes. A probe never says so.
+    /// Whether the buffer was too small: it holds the message's first bytes (over UCX, which doesn't keep
+    /// them, whatever it held before). A probe never says so.
     pub truncated: bool,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,

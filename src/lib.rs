@@ -5,7 +5,7 @@
 //! first matched; first arrived, first found. Wildcards cost no more than exact receives, whatever the
 //! number of them. Small messages are sent at once; large ones are read by the receiver out of the
 //! sender's memory. The device is shared memory between processes of one machine, for which nothing needs
-//! to be installed; or verbs, RDMA between machines ([`DeviceConfig`]).
+//! to be installed; verbs, RDMA between machines; or UCX, on whatever it reaches ([`DeviceConfig`]).
 //!
 //! ```
 //! use tagmatch::{Config, Match, Worker};
@@ -36,6 +36,7 @@
 mod access;
 mod config;
 mod device;
+mod engine;
 mod envelope;
 mod error;
 #[cfg(all(loom, test))]
@@ -55,7 +56,7 @@ pub use message::Message;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
-pub use tagmatch_hw::{Address, Buffer, DeviceError, ReadMode, model, shm, verbs};
+pub use tagmatch_hw::{Address, Buffer, DeviceError, Finding, ReadMode, model, shm, ucx, verbs};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 pub use wait::ProgressThread;

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tagmatch_fallback::{Counters, Engine, Fault, PeerFault, SendMode};
-use tagmatch_hw::{Address, Buffer, Device, PeerId, ReadMode};
+use tagmatch_fallback::{Counters, Fault, PeerFault, SendMode};
+use tagmatch_hw::{Address, Buffer, PeerId, ReadMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
 use crate::config::Config;
-use crate::device::WorkerDevice;
+use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::message::Message;
@@ -67,13 +67,12 @@ impl<A: Access> WorkerOf<A> {
     /// # Errors
     /// A setting is out of range, or the system refused sockets or memory; the error says which.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let device = WorkerDevice::new(&config)?;
         // The standard library's keys come from the system's randomness and stay in this process.
         let seed = RandomState::new().build_hasher().finish();
-        let address = device.address();
-        let events = device.event_descriptor().try_clone_to_owned();
+        let mut engine = WorkerEngine::new(&config, seed)?;
+        let address = engine.address();
+        let events = engine.event_descriptor().try_clone_to_owned();
         let events = events.map_err(|source| Error::Wait { address, source })?;
-        let mut engine = Engine::new(device, &config.engine(seed));
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
         let fixed = Fixed { worker, address, wait: config.wait, events };
@@ -105,7 +104,7 @@ impl<A: Access> WorkerOf<A> {
     /// The address of a peer.
     pub fn peer_address(&self, peer: Peer) -> Option<Address> {
         let id = self.own(peer).ok()?;
-        self.access.with(|state| state.engine.device().peer_address(id))
+        self.access.with(|state| state.engine.peer_address(id))
     }
 
     /// Why a peer is down, if it is.
@@ -118,6 +117,13 @@ impl<A: Access> WorkerOf<A> {
     pub fn read_mode(&self, peer: Peer) -> ReadMode {
         let mode = |id| self.access.with(|state| state.engine.read_mode(id));
         self.own(peer).map_or(ReadMode::Unknown, mode)
+    }
+
+    /// By what messages to a peer travel, in the words of a device that has a choice (UCX); else, and while
+    /// the peer isn't connected, nothing.
+    pub fn transports(&self, peer: Peer) -> Vec<String> {
+        let transports = |id| self.access.with(|state| state.engine.transports(id));
+        self.own(peer).map_or(Vec::new(), transports)
     }
 
     /// Breaks with a peer: it sees this worker go down, and what depends on it here ends with an
@@ -140,7 +146,7 @@ impl<A: Access> WorkerOf<A> {
     /// call: it may hold what it held before. A peer that large messages were sent to from this memory
     /// can go on to read it.
     pub fn buffer(&self, length: usize) -> Buffer {
-        self.access.with(|state| state.engine.device_mut().allocate(length))
+        self.access.with(|state| state.engine.allocate(length))
     }
 
     /// Sends a message; complete when its buffer may be used again.
@@ -226,7 +232,7 @@ impl<A: Access> WorkerOf<A> {
         which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
         let status = self.access.with(|state| {
             state.progress();
-            state.engine.probe(which.pattern())
+            state.engine.probe(which.pattern()).ok().flatten()
         })?;
         Some(Status::new(status, self.access.fixed().worker))
     }
@@ -238,7 +244,7 @@ impl<A: Access> WorkerOf<A> {
         which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
         let (id, status) = self.access.with(|state| {
             state.progress();
-            state.engine.matched_probe(which.pattern())
+            state.engine.matched_probe(which.pattern()).ok().flatten()
         })?;
         Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
     }
@@ -329,18 +335,17 @@ impl<A: Access> WorkerOf<A> {
     /// Blocks until the oldest message that matches is there; it stays where it is.
     ///
     /// # Errors
-    /// The peer that is named is down.
+    /// The peer that is named is down, or the device carries no message that would match.
     pub fn probe_blocking(&self, which: Match) -> Result<Status, Error> {
         let worker = self.access.fixed().worker;
-        self.wait_for_message(which, |state| {
-            state.engine.probe(which.pattern()).map(|status| Status::new(status, worker))
-        })
+        let status = self.wait_for_message(which, |state| state.engine.probe(which.pattern()))?;
+        Ok(Status::new(status, worker))
     }
 
     /// Blocks until the oldest message that matches is there, and takes it.
     ///
     /// # Errors
-    /// The peer that is named is down.
+    /// The peer that is named is down, or the device carries no message that would match.
     pub fn mprobe_blocking(&self, which: Match) -> Result<Message<A>, Error> {
         let worker = self.access.fixed().worker;
         let (id, status) =
@@ -351,12 +356,14 @@ impl<A: Access> WorkerOf<A> {
     fn wait_for_message<R>(
         &self,
         which: Match,
-        mut look: impl FnMut(&mut State) -> Option<R>,
+        mut look: impl FnMut(&mut State) -> Result<Option<R>, Fault>,
     ) -> Result<R, Error> {
         let named = which.peer().map(|peer| self.own(peer)).transpose()?;
         let mut find = |state: &mut State| {
-            if let Some(found) = look(state) {
-                return Some(Ok(found));
+            match look(state) {
+                Ok(Some(found)) => return Some(Ok(found)),
+                Ok(None) => {}
+                Err(fault) => return Some(Err(self.error(fault))),
             }
             let fault = state.engine.peer_fault(named?)?;
             Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))

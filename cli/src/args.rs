@@ -133,9 +133,9 @@ pub(crate) struct Common {
     /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
-    /// What carries messages: shm (within a machine) or verbs (RDMA), with a device's name or the
-    /// first that is active [shm]
-    #[arg(long, value_name = "shm|verbs[:NAME]", default_value_t = DeviceArg::Shm)]
+    /// What carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is active),
+    /// or ucx[:UCX_TLS] (over what UCX reaches) [shm]
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceArg::Shm)]
     #[arg(hide_default_value = true)]
     pub(crate) device: DeviceArg,
     /// Who matches: off (software), auto, emu, or a model NIC of so many entries, model[:SLOTS] [off]
@@ -223,8 +223,8 @@ pub(crate) struct Serve {
     /// Address to listen on; any but loopback lets strangers in
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// What carries messages on this side: shm or verbs (RDMA) [what the client names]
-    #[arg(long, value_name = "shm|verbs[:NAME]")]
+    /// What carries messages on this side: shm, verbs (RDMA) or ucx [what the client names]
+    #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
     /// End after the first client that was served
     #[arg(long)]
@@ -450,7 +450,7 @@ mod tests {
             ],
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" | "WHO" => &["entries"],
-            "shm|verbs[:NAME]" => &["carries messages"],
+            "DEVICE" => &["carries messages"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),
         }

@@ -1,7 +1,8 @@
 //! The device that is used: found before anything is measured, and named with the figures.
 
-use tagmatch::ReadMode;
+use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
+use tagmatch::{Finding, ReadMode};
 
 use crate::args::device::DeviceArg;
 use crate::failure::one_line;
@@ -30,11 +31,18 @@ impl Found {
                 let device = DeviceArg::Verbs { name: Some(name.to_owned()) };
                 Ok(Self { device, what: format!("{first}port {port}") })
             }
+            DeviceArg::Ucx { .. } => {
+                let info = Ucx::probe(&wanted.ucx());
+                let library =
+                    ucx_usable(&info).map_err(|Missing { why, next }| format!("{why}; {next}"))?;
+                let what = format!("UCX {library}; {}", info.device.reason);
+                Ok(Self { device: wanted.clone(), what: one_line(what) })
+            }
         }
     }
 }
 
-/// What keeps verbs from being used.
+/// What keeps a device from being used.
 pub(crate) struct Missing {
     pub(crate) why: String,
     /// What to do about it.
@@ -45,25 +53,36 @@ pub(crate) struct Missing {
 pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), Missing> {
     let port = info.port.as_ref();
     let needed = [Some(&info.library), Some(&info.device), port];
-    let missing = needed.into_iter().flatten().find(|finding| !finding.is_available);
-    match (missing, port) {
+    let absent = needed.into_iter().flatten().find(|finding| !finding.is_available);
+    match (absent, port) {
         (None, Some(port)) => Ok((&info.device.reason, &port.reason)),
-        (missing, _) => {
-            let missing = missing.unwrap_or(&info.device);
-            let why = format!("{}: {}", missing.what, missing.reason);
-            Err(Missing { why: one_line(why), next: missing.next.unwrap_or("ibv_devinfo") })
-        }
+        (absent, _) => Err(missing(absent.unwrap_or(&info.device), "ibv_devinfo")),
     }
 }
 
-/// How large messages get from one worker to another.
-pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode) -> &'static str {
-    match (device, mode) {
-        (_, ReadMode::Unknown) => "not known yet",
-        (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
-        (DeviceArg::Verbs { .. }, ReadMode::Direct) => {
-            "read by RDMA from the sender's memory into the receiver's"
-        }
-        (_, ReadMode::Copied) => "copied through the device, two copies",
+/// Version and place of the UCX that would be used.
+pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, Missing> {
+    match [&info.library, &info.device].into_iter().find(|finding| !finding.is_available) {
+        None => Ok(&info.library.reason),
+        Some(absent) => Err(missing(absent, "ucx_info -d")),
     }
+}
+
+fn missing(absent: &Finding, next: &'static str) -> Missing {
+    let why = one_line(format!("{}: {}", absent.what, absent.reason));
+    Missing { why, next: absent.next.unwrap_or(next) }
+}
+
+/// How large messages get from one worker to another.
+pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[String]) -> String {
+    let how = match (device, mode) {
+        (_, ReadMode::Unknown) => "not known yet",
+        (_, ReadMode::ByDevice) => {
+            return format!("as UCX sees fit; its transports are {}", transports.join(" "));
+        }
+        (DeviceArg::Shm, ReadMode::Direct) => "read straight from the sender's memory, one copy",
+        (_, ReadMode::Direct) => "read by RDMA from the sender's memory into the receiver's",
+        (_, ReadMode::Copied) => "copied through the device, two copies",
+    };
+    how.to_owned()
 }

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use tagmatch::verbs::{Verbs, VerbsInfo};
+use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
+use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 
 use crate::args::device::DeviceArg;
 use crate::args::hw_tags::{HwTagsArg, SLOTS, SLOTS_MAX};
-use crate::device::{Missing, usable};
+use crate::device::{Missing, ucx_usable, usable};
 use crate::failure::{Failure, one_line};
-use crate::link::{Unlinked, settings};
+use crate::link::{Needs, Unlinked, settings};
 use crate::measure;
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
@@ -27,7 +28,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &shm(style);
     out += &model(style);
     out += &verbs(style);
-    out += &missing(style, "ucx", "ucx_info -d");
+    out += &ucx(style);
     out += "\n";
     out += &style.block(&Trust::gather(None).machine());
     Output::stdout().print(&out)
@@ -35,7 +36,7 @@ pub(crate) fn command() -> Result<(), Failure> {
 
 /// Not only that it is there: a second process is started and a message exchanged.
 fn shm(style: Style) -> String {
-    if let Err(error) = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off) {
         return entry(
             style,
             "shm",
@@ -68,7 +69,7 @@ fn shm(style: Style) -> String {
 /// The NIC that everyone has, and what keeps receives out of any.
 fn model(style: Style) -> String {
     let nic = HwTagsArg::Model { slots: SLOTS };
-    if let Err(error) = Unlinked::new(&DeviceArg::Shm, 0, nic) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, Needs::default(), nic) {
         let lines = [
             format!("no worker with a model NIC can be made: {}", one_line(error)),
             "next: tagperf lat --sizes 4K --hw-tags model".into(),
@@ -112,7 +113,7 @@ fn verbs(style: Style) -> String {
 fn verbs_entry(
     style: Style,
     info: &VerbsInfo,
-    tried: Option<Result<&'static str, Failure>>,
+    tried: Option<Result<String, Failure>>,
     kernel_has: &str,
 ) -> String {
     let mut lines = match (usable(info), &tried) {
@@ -155,17 +156,39 @@ fn rdma_devices() -> String {
     format!("devices of the kernel ({RDMA_DEVICES}): {names}")
 }
 
-/// A device that is planned: the reason is always this version, the command shows what there is.
-fn missing(style: Style, name: &str, next: &str) -> String {
-    entry(
-        style,
-        name,
-        false,
-        &[
-            format!("tagperf {} has no {name} device yet", env!("CARGO_PKG_VERSION")),
-            format!("next: {next} shows what a later version could use"),
+/// What there is of UCX; where it can be used, also whether a message gets across.
+fn ucx(style: Style) -> String {
+    let device = DeviceArg::Ucx { transports: None };
+    let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
+    let tried = ucx_usable(&info).is_ok().then(|| measure::large_messages(device));
+    ucx_entry(style, &info, tried)
+}
+
+fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>>) -> String {
+    let mut lines = match (ucx_usable(info), &tried) {
+        (Err(Missing { why, next }), _) => vec![why, format!("next: {next}")],
+        (Ok(library), Some(Err(failure))) => vec![
+            format!("UCX {library}: no message gets across: {}", one_line(failure)),
+            "next: tagperf lat --sizes 8 --device ucx".into(),
         ],
-    )
+        (Ok(library), _) => vec![
+            format!("UCX {library}; between machines and within one; UCX matches"),
+            "next: tagperf lat --device ucx, or ucx:tcp,self to choose transports (UCX_TLS)".into(),
+        ],
+    };
+    if let Some(Ok(how)) = &tried {
+        lines.push(format!("large messages: {how}"));
+    }
+    if info.device.is_available {
+        lines.push(format!("transports here: {}", one_line(info.transports.join(" "))));
+        lines.push(format!("asleep: {}", one_line(&info.wakeup.reason)));
+        lines.extend(info.wakeup.next.map(|next| format!("next: {next}")));
+    }
+    let offload = &info.tag_offload;
+    let answer = if offload.is_available { "yes" } else { "no" };
+    lines.push(format!("matching by the NIC: {answer}, {}", one_line(&offload.reason)));
+    lines.extend(offload.next.map(|next| format!("next: {next}")));
+    entry(style, "ucx", tried.is_some_and(|tried| tried.is_ok()), &lines)
 }
 
 fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {
@@ -184,19 +207,56 @@ fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tagmatch::Finding;
+
     use super::*;
 
+    /// As if UCX were there and could be used, whatever there is.
+    fn with_ucx() -> UcxInfo {
+        let found = |what, reason: &str| Finding {
+            what,
+            is_available: true,
+            reason: reason.into(),
+            next: None,
+        };
+        UcxInfo {
+            version: Some("1.13.1".into()),
+            transports: vec!["self/memory0".into(), "tcp/lo".into()],
+            library: found("UCX", "1.13.1 in /lib/libucp.so.0"),
+            device: found("ucx device", "to oneself by self/memory0"),
+            wakeup: found("ucx wakeup", "by its descriptor"),
+            tag_offload: Finding {
+                is_available: false,
+                next: Some("ls /sys/class/infiniband"),
+                ..found("ucx tag offload", "no mlx5 device")
+            },
+        }
+    }
+
     #[test]
-    fn every_no_ends_with_the_next_command() {
-        let text = missing(Style::plain(), "ucx", "ucx_info -d");
+    fn ucx_says_what_it_uses_or_what_is_missing() {
+        let text = ucx_entry(Style::plain(), &with_ucx(), Some(Ok("by posix".into())));
         assert_eq!(
             text,
-            format!(
-                "ucx     no   tagperf {} has no ucx device yet\n             next: ucx_info -d shows \
-                 what a later version could use\n",
-                env!("CARGO_PKG_VERSION")
-            )
+            "ucx     yes  UCX 1.13.1 in /lib/libucp.so.0; between machines and within one; UCX \
+             matches\n             next: tagperf lat --device ucx, or ucx:tcp,self to choose transports \
+             (UCX_TLS)\n             large messages: by posix\n             transports here: \
+             self/memory0 tcp/lo\n             asleep: by its descriptor\n             matching by the NIC: no, \
+             no mlx5 device\n             next: ls /sys/class/infiniband\n"
         );
+        let begins = |info: &UcxInfo, tried, with: &str| {
+            let text = ucx_entry(Style::plain(), info, tried);
+            let lines: Vec<_> = text.lines().collect();
+            assert!(lines[0].starts_with(&format!("ucx     no   {with}")), "{text}");
+            assert!(lines[1].starts_with("             next: "), "{text}");
+        };
+        let failed = Some(Err(Failure::Measurement("it broke".into())));
+        begins(&with_ucx(), failed, "UCX 1.13.1 in /lib/libucp.so.0: no message gets across: ");
+        let mut info = with_ucx();
+        info.device.is_available = false;
+        begins(&info, None, "ucx device: to oneself");
+        info.library.is_available = false;
+        begins(&info, None, "UCX: 1.13.1");
     }
 
     /// As if there were a device, whatever there is.
@@ -219,7 +279,8 @@ mod tests {
     fn a_device_that_can_be_used_says_what_it_is() {
         let mut info = with_device();
         info.locked_memory = Some(64 << 10);
-        let text = verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA")), "kernel: rxe0");
+        let text =
+            verbs_entry(Style::plain(), &info, Some(Ok("read by RDMA".into())), "kernel: rxe0");
         assert_eq!(
             text,
             "verbs   yes  rxe0, port 1, RoCE v2; between machines and within one\n             \

@@ -112,13 +112,16 @@ pub(crate) struct Row {
     pub(crate) histogram: Option<Histogram>,
 }
 
-/// Where receives were matched. `hardware + posted + unexpected` are all of them.
+/// Where receives were matched. `hardware + posted + unexpected + by_device` are all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Matching {
     pub(crate) hardware: u64,
     pub(crate) posted: u64,
     pub(crate) unexpected: u64,
+    /// By a device that doesn't tell where; absent where there is none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) by_device: u64,
     pub(crate) not_offloaded: NotOffloaded,
     /// Events of a NIC's list that its rules don't allow; absent where there was none.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -161,8 +164,8 @@ impl NotOffloaded {
 
 impl From<Counters> for Matching {
     fn from(counters: Counters) -> Self {
-        let Counters { hardware, posted, unexpected, not_offloaded: why, list_faults, .. } =
-            counters;
+        let Counters { hardware, posted, unexpected, by_device, list_faults, .. } = counters;
+        let why = counters.not_offloaded;
         let not_offloaded = NotOffloaded {
             too_small: why.too_small,
             list_full: why.list_full,
@@ -172,7 +175,7 @@ impl From<Counters> for Matching {
             phase: why.phase,
             off: why.off,
         };
-        Self { hardware, posted, unexpected, not_offloaded, list_faults }
+        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
     }
 }
 
@@ -189,7 +192,7 @@ impl Matching {
     }
 
     fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
-        let Self { hardware, posted, unexpected, not_offloaded, list_faults } = self;
+        let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = self;
         let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
             not_offloaded;
         let reasons = &other.not_offloaded;
@@ -197,6 +200,7 @@ impl Matching {
             (hardware, other.hardware),
             (posted, other.posted),
             (unexpected, other.unexpected),
+            (by_device, other.by_device),
             (too_small, reasons.too_small),
             (list_full, reasons.list_full),
             (order, reasons.order),
@@ -247,7 +251,7 @@ pub(crate) mod tests {
 
     fn matching() -> Matching {
         let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
-        Matching { hardware: 0, posted: 19, unexpected: 1, not_offloaded, list_faults: 0 }
+        Matching { posted: 19, unexpected: 1, not_offloaded, ..Matching::default() }
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! All that tagperf uses of `tagmatch`: one worker, one peer, and what to do while waiting.
 
+mod tags;
+
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Failed, Match, Output, Peer, Request, SendOptions, Tag, TagLayout, TagMask,
-    Worker, WorkerOf,
+    Address, Config, Failed, Match, Output, Peer, Request, SendOptions, Worker, WorkerOf,
 };
 
 use crate::args::device::DeviceArg;
@@ -15,6 +16,8 @@ use crate::control::Attention;
 use crate::device;
 use crate::json::Matching;
 use crate::units::{show_count, show_size};
+pub(crate) use tags::Needs;
+use tags::Tags;
 
 /// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
@@ -26,13 +29,6 @@ const POLLS_WITHOUT_PAUSE: u32 = 256;
 const POLLS_BEFORE_YIELD: u32 = 1000;
 /// The same where there are more threads than cores: whoever is waited for may want this one.
 const POLLS_WHEN_CROWDED: u32 = 16;
-
-/// Where tags have their source when a NIC matches, whose list knows nothing but tags. There is one
-/// peer, number 0. Above it is the kind of message, below it a number; both leave these bits alone.
-const LAYOUT: TagLayout = match TagLayout::new(8, 6, 50) {
-    Ok(layout) => layout,
-    Err(_) => panic!("64 bits"),
-};
 
 /// A receive under way.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
@@ -82,33 +78,34 @@ pub(crate) fn settings() -> Vec<String> {
 pub(crate) struct UnlinkedOf<A: Access> {
     worker: WorkerOf<A>,
     device: DeviceArg,
-    source_in_tag: bool,
+    tags: Tags,
 }
 
 /// One for one thread.
 pub(crate) type Unlinked = UnlinkedOf<Local>;
 
 impl<A: Access> UnlinkedOf<A> {
-    /// A worker on `device` that has room for `unexpected` messages that nobody receives, and whose
-    /// receives `hw_tags` matches.
+    /// A worker on `device` that has what is needed, and whose receives `hw_tags` matches.
     pub(crate) fn new(
         device: &DeviceArg,
-        unexpected: u64,
+        needs: Needs,
         hw_tags: HwTagsArg,
     ) -> Result<Self, LinkError> {
         let default = Config::default();
+        let unexpected = needs.unexpected;
+        let tags = Tags::of(device, needs, hw_tags);
         let worker = WorkerOf::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
             unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
             unexpected_peer_percent: 100,
             hw_tags: hw_tags.config(None),
-            layout: LAYOUT,
+            layout: tags.layout,
             device: device.config(),
             ..default
         })?;
         let device = device.clone();
-        Ok(Self { worker, device, source_in_tag: hw_tags != HwTagsArg::Off })
+        Ok(Self { worker, device, tags })
     }
 
     /// Where the other side reaches this worker.
@@ -137,15 +134,14 @@ pub(crate) struct Link<A: Access> {
     peer: Peer,
     attention: Attention,
     polls_before_yield: u32,
-    /// Whether receives name their source in the tag, and not apart from it.
-    source_in_tag: bool,
+    tags: Tags,
 }
 
 impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
-        let UnlinkedOf { worker, device, source_in_tag } = unlinked;
+        let UnlinkedOf { worker, device, tags } = unlinked;
         let polls_before_yield = POLLS_BEFORE_YIELD;
-        Self { worker, device, peer, attention, polls_before_yield, source_in_tag }
+        Self { worker, device, peer, attention, polls_before_yield, tags }
     }
 
     /// There are more threads than cores.
@@ -161,10 +157,10 @@ impl<A: Access> Link<A> {
         tag: u64,
         go_on: &mut impl FnMut() -> bool,
     ) -> Result<Vec<Worker>, LinkError> {
-        let tag = Tag(tag);
+        let (tag, layout) = (self.tags.tag(tag), self.tags.layout);
         let meet = |_| {
             let device = self.device.idle_config();
-            let idle = Worker::new(Config { device, ..Config::default() })?;
+            let idle = Worker::new(Config { device, layout, ..Config::default() })?;
             let peer = idle.connect(&self.worker.address())?;
             let hello = idle.send(peer, tag, Buffer::default());
             let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());
@@ -187,31 +183,35 @@ impl<A: Access> Link<A> {
     /// Receives from the peer.
     #[inline]
     pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        let exact = Match::tag(Tag(tag));
-        self.worker.recv(if self.source_in_tag { exact } else { exact.from(self.peer) }, buffer)
+        self.worker.recv(self.of_peer(tag), buffer)
+    }
+
+    #[inline]
+    fn of_peer(&self, tag: u64) -> Match {
+        let exact = Match::tag(self.tags.tag(tag));
+        if self.tags.names_peers() { exact.from(self.peer) } else { exact }
     }
 
     /// Receives from any source.
     #[inline]
     pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
-        let source = if self.source_in_tag { LAYOUT.source_mask() } else { TagMask::ANY };
-        self.worker.recv(Match::masked(Tag(tag), TagMask(!source.0)), buffer)
+        self.worker.recv(Match::masked(self.tags.tag(tag), self.tags.any_source()), buffer)
     }
 
     #[inline]
     pub(crate) fn send(&self, tag: u64, buffer: Buffer) -> Sending<A> {
-        self.worker.send(self.peer, Tag(tag), buffer)
+        self.worker.send(self.peer, self.tags.tag(tag), buffer)
     }
 
     /// Sends with 32 bits beside the payload.
     pub(crate) fn send_with(&self, tag: u64, buffer: Buffer, immediate: u32) -> Sending<A> {
         let options = SendOptions { immediate: Some(immediate), ..SendOptions::default() };
-        self.worker.send_with(self.peer, Tag(tag), buffer, options)
+        self.worker.send_with(self.peer, self.tags.tag(tag), buffer, options)
     }
 
     /// The 32 bits beside a message that waits, if one does. Makes progress.
     pub(crate) fn waiting(&self, tag: u64) -> Option<Option<u32>> {
-        let status = self.worker.probe(Match::tag(Tag(tag)).from(self.peer))?;
+        let status = self.worker.probe(Match::tag(self.tags.tag(tag)).from(self.peer))?;
         Some(status.immediate)
     }
 
@@ -313,15 +313,26 @@ impl<A: Access> Link<A> {
         self.worker.counters().into()
     }
 
-    /// Receives posted and messages unexpected now.
-    pub(crate) fn depths(&self) -> (u64, u64) {
+    /// Receives posted now, and messages unexpected where the device tells their number.
+    pub(crate) fn depths(&self) -> (u64, Option<u64>) {
         let counters = self.worker.counters();
-        (counters.posted_now, counters.unexpected_now)
+        let is_told = !matches!(self.device, DeviceArg::Ucx { .. });
+        (counters.posted_now, is_told.then_some(counters.unexpected_now))
+    }
+
+    /// Whether `count` messages wait unexpected, of which the last sent has the tag `last`. Makes progress.
+    pub(crate) fn are_waiting(&self, count: u64, last: u64) -> bool {
+        match self.depths().1 {
+            Some(waiting) => waiting >= count,
+            // None overtakes another.
+            None => count == 0 || self.waiting(last).is_some(),
+        }
     }
 
     /// How large messages get here, once the peer is connected.
-    pub(crate) fn large_messages(&self) -> &'static str {
-        device::large_messages(&self.device, self.worker.read_mode(self.peer))
+    pub(crate) fn large_messages(&self) -> String {
+        let mode = self.worker.read_mode(self.peer);
+        device::large_messages(&self.device, mode, &self.worker.transports(self.peer))
     }
 }
 
@@ -331,7 +342,8 @@ mod tests {
 
     #[test]
     fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
-        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
+        let link =
+            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
         let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
         let heard = |counters: tagmatch::Counters| counters.posted + counters.unexpected;
@@ -339,12 +351,13 @@ mod tests {
         for idle in &idle {
             assert_eq!(heard(idle.counters()), 1, "and one back");
         }
-        assert_eq!(link.depths(), (0, 0));
+        assert_eq!(link.depths(), (0, Some(0)));
     }
 
     #[test]
     fn a_receive_is_taken_back_unless_it_was_faster() {
-        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
+        let link =
+            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
         let buffer = link.take_back(link.receive(1, Buffer::zeroed(8))).unwrap();
         assert_eq!(buffer.unwrap().len(), 8);
         let receiving = link.receive(1, Buffer::default());
@@ -352,7 +365,7 @@ mod tests {
         link.progress_until(Duration::from_secs(10), |link| link.depths().0 == 0).unwrap();
         assert!(link.take_back(receiving).unwrap().is_none());
         link.finish(link.send_with(1, Buffer::default(), 77)).unwrap();
-        link.progress_until(Duration::from_secs(10), |link| link.depths().1 == 1).unwrap();
+        link.progress_until(Duration::from_secs(10), |link| link.are_waiting(1, 1)).unwrap();
         assert_eq!(link.waiting(1), Some(Some(77)));
         assert_eq!(link.waiting(2), None);
     }

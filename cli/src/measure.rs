@@ -82,7 +82,7 @@ fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
 }
 
 /// How large messages get to a process of this machine on `device`: found out by sending one.
-pub(crate) fn large_messages(device: DeviceArg) -> Result<&'static str, Failure> {
+pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
     let common = args::Common {
         pin: None,
         device,

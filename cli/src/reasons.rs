@@ -93,14 +93,17 @@ pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
 
 /// Where receives were matched; a line, and one for each reason that kept some from a NIC.
 pub(crate) fn where_matched(matching: &Matching) -> Vec<(&'static str, String)> {
-    let Matching { hardware, posted, unexpected, not_offloaded, list_faults } = matching;
-    let all = format!(
+    let Matching { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = matching;
+    let mut all = format!(
         "{} receives: {} in hardware, {} posted, {} unexpected",
-        show_count(hardware + posted + unexpected),
+        show_count(hardware + posted + unexpected + by_device),
         show_count(*hardware),
         show_count(*posted),
         show_count(*unexpected),
     );
+    if *by_device > 0 {
+        all += &format!(", {} by the device, which doesn't tell how", show_count(*by_device));
+    }
     let mut lines = vec![("matched", all)];
     for Reason { name, meaning, count, .. } in reasons() {
         let count = count(not_offloaded);
@@ -139,11 +142,14 @@ mod tests {
             assert!(counts.contains(&format!("\"{name}\":{want}")), "{name}");
             assert!(!reason.meaning.is_empty() && !reason.remedy.is_empty());
         }
-        let matching =
-            Matching { hardware: 2, posted: 28, unexpected: 5, not_offloaded, list_faults: 0 };
+        let counts = Matching { hardware: 2, posted: 28, unexpected: 5, ..Matching::default() };
+        let matching = Matching { not_offloaded, ..counts };
         let lines = where_matched(&matching);
         assert_eq!(lines[0].1, "35 receives: 2 in hardware, 28 posted, 5 unexpected");
         assert_eq!(lines.len(), 8);
+        let by_device = Matching { by_device: 4, ..Matching::default() };
+        let line = &where_matched(&by_device)[0].1;
+        assert!(line.starts_with("4 receives: ") && line.contains(", 4 by the device"), "{line}");
         assert!(lines.iter().all(|(name, _)| *name != "FAULT"));
     }
 

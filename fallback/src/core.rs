@@ -537,6 +537,6 @@ pub(crate) fn token_of_key(key: Key) -> u64 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
-fn key_of_token(token: u64) -> Key {
+pub(crate) fn key_of_token(token: u64) -> Key {
     Key { index: (token >> 32) as u32, generation: token as u32 }
 }

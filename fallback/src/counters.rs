@@ -52,6 +52,9 @@ pub struct Counters {
     pub posted: u64,
     /// Receives that found their message waiting, those of matched probes included.
     pub unexpected: u64,
+    /// Receives that a device matched which does not tell how (UCX): in hardware, on its posted list, or
+    /// when they were posted.
+    pub by_device: u64,
     /// Why those in `posted` were not matched by a NIC; the sum is `posted`.
     pub not_offloaded: NotOffloaded,
     /// Messages sent with their payload at once.
@@ -60,6 +63,8 @@ pub struct Counters {
     pub rendezvous_sent: u64,
     /// Of those, messages that fit an eager one and became a rendezvous for want of credit.
     pub eager_turned: u64,
+    /// Messages handed to a device that chooses among such ways by itself (UCX).
+    pub sent_by_device: u64,
     /// Reads of senders' memory that were started.
     pub reads: u64,
     /// Receives whose message was longer than their buffer.
@@ -84,7 +89,8 @@ pub struct Counters {
     pub list_faults: u64,
     /// Receives posted *now*.
     pub posted_now: u64,
-    /// Unexpected messages waiting *now*, without those held by a matched probe.
+    /// Unexpected messages waiting *now*, without those held by a matched probe. 0 where the device knows
+    /// them and does not tell (UCX).
     pub unexpected_now: u64,
     /// Bytes that unexpected messages take in the store *now*, those held by matched probes included.
     pub unexpected_bytes_now: u64,

@@ -17,11 +17,11 @@ use crate::requests::{Ended, Owner, Phase};
 use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
-const EVENTS_PER_PROGRESS: usize = 64;
+pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
 
 /// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it holds
 /// is lost then.
-const IDLE_POLLS_MAX: u32 = 1 << 20;
+pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 
 /// Settings of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

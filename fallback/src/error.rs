@@ -12,7 +12,9 @@ pub enum PeerFault {
     #[error("its process ended or its worker was closed")]
     Gone,
     /// It could not be reached.
-    #[error("it can't be reached (errno {errno}): is its worker still there, on this machine?")]
+    #[error(
+        "it can't be reached (errno {errno}): is its worker still there, where this device gets to?"
+    )]
     Unreachable {
         /// Error number of the last attempt, 0 if there was none.
         errno: i32,
@@ -95,6 +97,21 @@ pub enum Fault {
     /// The matched message was received or discarded before.
     #[error("the matched message was received or discarded before")]
     NoSuchMessage,
+    /// The device can't carry the operation; nothing else is affected.
+    #[error("not carried by this device: {why}")]
+    NotCarried {
+        /// What, and what to do about it.
+        why: &'static str,
+    },
+    /// The device failed to move the message; the contents of a receive's buffer are unspecified.
+    #[error("the device failed to move the message (status {status} of its own)")]
+    DeviceFailed {
+        /// The device's own number for why: over UCX a `ucs_status_t`.
+        status: i32,
+    },
+    /// The device has no memory, or no room, for another operation.
+    #[error("the device has no room for another operation now")]
+    DeviceFull,
     /// Too many operations are under way.
     #[error("{limit} operations are under way, the most that a worker can hold")]
     TooMany {

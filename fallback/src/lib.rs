@@ -14,6 +14,7 @@
 //! | `message`, `peer` | its parts: matched probes; a peer's life and death | the device |
 //! | `nic` | receives that a NIC may match, with the shadow; `nic::tending` alone knows the device | what the shadow decides by |
 //! | `engine`, `sending` | the state machine and the device, joined | tags beyond handing them on |
+//! | `delegated` | the same calls on a device that matches and moves messages by itself: requests, nothing else | how it does it |
 //!
 //! # A message comes
 //! 1. The device hands over its bytes; `wire` checks them. Nonsense breaks with the peer.
@@ -42,6 +43,7 @@ mod core;
 mod counters;
 mod credit;
 mod defect;
+mod delegated;
 mod digest;
 mod engine;
 mod error;
@@ -59,6 +61,7 @@ pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
 #[cfg(feature = "defects")]
 pub use defect::Defect;
+pub use delegated::Delegated;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};

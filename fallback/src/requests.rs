@@ -21,9 +21,9 @@ pub(crate) enum Phase {
     Free,
     /// A receive on the posted list.
     Posted,
-    /// A receive whose bytes are being read out of the sender's memory.
+    /// A receive that has its message, whose bytes are being read out of the sender's memory.
     Reading,
-    /// A send that waits for room, for credit or for its FIN.
+    /// A send that waits for room, for credit or for its FIN; or that a matching device has.
     Sending,
     /// Over, and not yet taken by its owner.
     Done,
@@ -92,6 +92,11 @@ impl Request {
         self.set_status(status);
         self.phase = Phase::Reading;
         self.word = operation.0.into();
+    }
+
+    /// Ends a send whose envelope [`Requests::begin_send`] was given.
+    pub(crate) fn finish_sent(&mut self) {
+        self.phase = Phase::Done;
     }
 
     /// Ends with success.
@@ -175,6 +180,19 @@ impl Requests {
         Some(key)
     }
 
+    /// Puts in a send with the envelope that it ends with, under the key that [`Requests::vacant`] gave last.
+    pub(crate) fn begin_send(&mut self, key: Key, status: &Status) {
+        let line = self.use_line(key);
+        line.set_status(status);
+        line.phase = Phase::Sending;
+    }
+
+    /// Puts in a receive whose buffer and message are elsewhere, under the key that [`Requests::vacant`]
+    /// gave last.
+    pub(crate) fn begin_receive(&mut self, key: Key, has_message: bool) {
+        self.use_line(key).phase = if has_message { Phase::Reading } else { Phase::Posted };
+    }
+
     #[inline(always)]
     fn use_line(&mut self, key: Key) -> &mut Request {
         self.len += 1;
@@ -209,6 +227,13 @@ impl Requests {
             length: 0,
             word: NONE.into(),
         });
+    }
+
+    /// All that are not over.
+    pub(crate) fn under_way(&self) -> Vec<Key> {
+        let lines = (0..).zip(&self.lines);
+        let under_way = lines.filter(|(_, line)| line.phase != Phase::Free && !line.is_over());
+        under_way.map(|(index, line)| Key { index, generation: line.generation }).collect()
     }
 
     /// How many lines there are, free ones included.

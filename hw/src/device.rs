@@ -167,6 +167,8 @@ pub enum ReadMode {
     Direct,
     /// Through shared memory, two copies; the peer must make progress.
     Copied,
+    /// As the device sees fit, which moves messages as a whole and doesn't tell how (UCX).
+    ByDevice,
     /// Not known yet: the peer isn't connected.
     Unknown,
 }

@@ -9,6 +9,7 @@ use loom::thread;
 
 use crate::access::Access;
 use crate::device::WorkerDevice;
+use crate::engine::WorkerEngine;
 use crate::{Config, Match, Received, Request, Shared, SharedWorker, WaitPolicy};
 
 /// Every interleaving with at most so many switches from a thread that could have gone on.
@@ -24,9 +25,13 @@ fn worker() -> (SharedWorker, Stranger) {
     let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
     let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
     while worker.progress() > 0 {}
-    let stranger = worker.access.with(|state| match state.engine.device() {
-        WorkerDevice::Shm(shm) => shm.stranger(),
-        _ => unreachable!("the default is shared memory alone"),
+    let stranger = worker.access.with(|state| {
+        if let WorkerEngine::Matching(engine) = &state.engine
+            && let WorkerDevice::Shm(shm) = engine.device()
+        {
+            return shm.stranger();
+        }
+        unreachable!("the default is shared memory alone")
     });
     (worker, stranger)
 }

@@ -1,30 +1,84 @@
-//! What tests of the public API share: the device that they run on.
+//! What tests of the public API share: the device that they run on, and what it can't do.
 
 use std::time::Duration;
 
+use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
-use tagmatch::{Config, DeviceConfig, HwTags};
+use tagmatch::{Config, DeviceConfig, HwTags, TagLayout};
 
-/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm`, which is the default, or verbs,
-/// with `verbs`, or with an emulated NIC that matches, `verbs+emu`. There it is offered all receives.
+/// With 33 bits above it, in which UCX carries immediate data.
+const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
+    Ok(layout) => layout,
+    Err(_) => panic!("31 bits"),
+};
+
+/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm`, which is the default; verbs, with
+/// `verbs`, or with an emulated NIC that matches, `verbs+emu`, which is offered all receives; or `ucx`, over the
+/// transports that `TAGMATCH_TEST_UCX_TLS` names as `UCX_TLS` does.
 pub(crate) fn config() -> Config {
-    on_device(VerbsConfig::default())
+    on_device(None)
 }
 
 /// The same, with little patience for a peer that doesn't answer.
 pub(crate) fn hasty() -> Config {
-    on_device(VerbsConfig { connect_timeout: Duration::from_millis(300), ..VerbsConfig::default() })
+    on_device(Some(Duration::from_millis(300)))
 }
 
-fn on_device(verbs: VerbsConfig) -> Config {
-    let name = std::env::var("TAGMATCH_TEST_DEVICE").unwrap_or_else(|_| "shm".to_owned());
-    let device = DeviceConfig::Verbs(verbs);
-    match name.as_str() {
+fn device() -> String {
+    std::env::var("TAGMATCH_TEST_DEVICE").unwrap_or_else(|_| "shm".to_owned())
+}
+
+fn on_device(patience: Option<Duration>) -> Config {
+    let verbs = || {
+        let default = VerbsConfig::default();
+        let connect_timeout = patience.unwrap_or(default.connect_timeout);
+        DeviceConfig::Verbs(VerbsConfig { connect_timeout, ..default })
+    };
+    match device().as_str() {
         "shm" => Config::default(),
-        "verbs" => Config { device, ..Config::default() },
+        "verbs" => Config { device: verbs(), ..Config::default() },
         "verbs+emu" => {
-            Config { device, hw_tags: HwTags::Emu, hw_tags_threshold: 0, ..Config::default() }
+            let hw_tags = HwTags::Emu;
+            Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
         }
-        other => panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs or verbs+emu would be right"),
+        "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
+        other => {
+            panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu or ucx would be right")
+        }
     }
+}
+
+fn ucx(patience: Option<Duration>) -> DeviceConfig {
+    let transports = std::env::var("TAGMATCH_TEST_UCX_TLS").ok();
+    let default = UcxConfig::default();
+    let connect_timeout = patience.unwrap_or(default.connect_timeout);
+    DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
+}
+
+/// What not every device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// Counts unexpected messages, and messages that became a rendezvous.
+    Counts,
+    /// Bounds the memory that unexpected messages take.
+    Bounds,
+    /// Sends that are complete once their bytes are in the receiver's buffer.
+    Delivered,
+    /// The first bytes of a message that doesn't fit.
+    FirstBytes,
+}
+
+/// Whether the device under test has an ability. If it hasn't, a line of the test's output says so and why.
+pub(crate) fn has(ability: Ability) -> bool {
+    if device() != "ucx" {
+        return true;
+    }
+    let why = match ability {
+        Ability::Counts => "its lists are its own, and it doesn't tell their lengths",
+        Ability::Bounds => "it takes eager messages as they come",
+        Ability::Delivered => "it acknowledges a message when it is matched, not when it is copied",
+        Ability::FirstBytes => "it drops a message that doesn't fit, and tells its length",
+    };
+    println!("NOT OVER UCX: {ability:?}: {why}");
+    false
 }

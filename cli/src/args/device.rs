@@ -6,8 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use tagmatch::DeviceConfig;
 use tagmatch::shm::ShmConfig;
+use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
 
+/// The longest list of transports, in bytes.
+const TRANSPORTS_BYTES_MAX: usize = 127;
 /// The longest name of an RDMA device, in bytes (`IB_DEVICE_NAME_MAX` with its end).
 const NAME_BYTES_MAX: usize = 63;
 
@@ -23,6 +26,11 @@ pub(crate) enum DeviceArg {
         /// As `ibv_devices` lists it; without, the first one that has an active port.
         name: Option<String>,
     },
+    /// UCX.
+    Ucx {
+        /// A value of `UCX_TLS`; without, what the environment says, or all.
+        transports: Option<String>,
+    },
 }
 
 impl FromStr for DeviceArg {
@@ -31,9 +39,11 @@ impl FromStr for DeviceArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = match text.split_once(':') {
             None if text == "shm" => return Ok(DeviceArg::Shm),
+            None if text == "ucx" => return Ok(DeviceArg::Ucx { transports: None }),
+            Some(("ucx", transports)) => return ucx(transports),
             None if text == "verbs" => None,
             Some(("verbs", name)) => Some(name),
-            _ => return Err("shm, verbs or verbs:NAME would be right".into()),
+            _ => return Err("shm, verbs, verbs:NAME, ucx or ucx:TRANSPORTS would be right".into()),
         };
         let is_name = |name: &str| {
             let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -46,12 +56,23 @@ impl FromStr for DeviceArg {
     }
 }
 
+fn ucx(transports: &str) -> Result<DeviceArg, String> {
+    let fits = (1..=TRANSPORTS_BYTES_MAX).contains(&transports.len());
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_,^\\".contains(&byte);
+    if !fits || !transports.bytes().all(known) {
+        return Err("ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self, would be right".into());
+    }
+    Ok(DeviceArg::Ucx { transports: Some(transports.to_owned()) })
+}
+
 impl Display for DeviceArg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             DeviceArg::Shm => f.write_str("shm"),
             DeviceArg::Verbs { name: None } => f.write_str("verbs"),
             DeviceArg::Verbs { name: Some(name) } => write!(f, "verbs:{name}"),
+            DeviceArg::Ucx { transports: None } => f.write_str("ucx"),
+            DeviceArg::Ucx { transports: Some(transports) } => write!(f, "ucx:{transports}"),
         }
     }
 }
@@ -76,6 +97,7 @@ impl DeviceArg {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
+            DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
         }
     }
 
@@ -90,16 +112,26 @@ impl DeviceArg {
                 peers_max: 4,
                 ..self.verbs()
             }),
+            DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
         }
     }
 
     /// The settings of verbs, for the device of this name.
     pub(crate) fn verbs(&self) -> VerbsConfig {
         let name = match self {
-            DeviceArg::Shm => None,
             DeviceArg::Verbs { name } => name.clone(),
+            _ => None,
         };
         VerbsConfig { device: name, ..VerbsConfig::default() }
+    }
+
+    /// The settings of UCX, for these transports.
+    pub(crate) fn ucx(&self) -> UcxConfig {
+        let transports = match self {
+            DeviceArg::Ucx { transports } => transports.clone(),
+            _ => None,
+        };
+        UcxConfig { transports, ..UcxConfig::default() }
     }
 
     /// What this side uses for a client that asks for `asked`, if it was started for this device: each
@@ -109,6 +141,8 @@ impl DeviceArg {
             (DeviceArg::Shm, DeviceArg::Shm)
             | (DeviceArg::Verbs { name: None }, DeviceArg::Verbs { .. }) => Ok(asked.clone()),
             (DeviceArg::Verbs { .. }, DeviceArg::Verbs { .. }) => Ok(self.clone()),
+            (DeviceArg::Ucx { transports: None }, DeviceArg::Ucx { .. }) => Ok(asked.clone()),
+            (DeviceArg::Ucx { .. }, DeviceArg::Ucx { .. }) => Ok(self.clone()),
             _ => Err(format!("{asked} is not served here; --device {self} would be right")),
         }
     }
@@ -125,7 +159,16 @@ mod tests {
     #[test]
     fn a_device_is_named() {
         assert_eq!(device("shm"), DeviceArg::default());
-        for text in ["shm", "verbs", "verbs:rxe0", "verbs:mlx5_0", "verbs:roce-p1.s0"] {
+        for text in [
+            "shm",
+            "verbs",
+            "verbs:rxe0",
+            "verbs:mlx5_0",
+            "verbs:roce-p1.s0",
+            "ucx",
+            "ucx:tcp,self",
+            "ucx:^rc_x",
+        ] {
             assert_eq!(device(text).to_string(), text);
             let json = serde_json::to_string(&device(text)).unwrap();
             assert_eq!(json, format!("\"{text}\""));
@@ -147,10 +190,14 @@ mod tests {
             "verbs:\u{1b}[2J",
             "verbs:\0",
             "verbs:ä",
+            "ucx:",
+            "ucx:a b",
+            "ucx:a/b",
+            "ucx:\u{1b}[2J",
             &too_long,
         ] {
             let error = wrong.parse::<DeviceArg>().unwrap_err();
-            assert!(error.contains("verbs:NAME"), "{wrong}: {error}");
+            assert!(error.contains("would be right"), "{wrong}: {error}");
             let json = serde_json::to_string(wrong).unwrap();
             assert!(serde_json::from_str::<DeviceArg>(&json).is_err(), "{wrong}");
         }
@@ -167,6 +214,9 @@ mod tests {
         assert_eq!(serving("verbs", "verbs:a").unwrap(), "verbs:a");
         assert_eq!(serving("verbs:b", "verbs").unwrap(), "verbs:b");
         assert_eq!(serving("verbs:b", "verbs:a").unwrap(), "verbs:b");
+        assert_eq!(serving("ucx", "ucx:tcp").unwrap(), "ucx:tcp");
+        assert_eq!(serving("ucx:tcp", "ucx").unwrap(), "ucx:tcp");
+        assert!(serving("ucx", "verbs").unwrap_err().ends_with("--device ucx would be right"));
         let right = "--device verbs:b would be right";
         assert!(serving("verbs:b", "shm").unwrap_err().ends_with(right));
         assert!(serving("shm", "verbs").unwrap_err().ends_with("--device shm would be right"));
@@ -181,5 +231,8 @@ mod tests {
             assert_eq!(config.device.as_deref(), Some("x"));
         }
         assert_eq!(device("verbs").verbs().device, None);
+        let DeviceConfig::Ucx(config) = device("ucx:tcp").config() else { panic!("not UCX") };
+        assert_eq!(config.transports.as_deref(), Some("tcp"));
+        assert_eq!(device("ucx").ucx().transports, None);
     }
 }

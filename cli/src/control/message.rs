@@ -15,6 +15,7 @@ use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{DEPTH_MAX, IDLE_MAX, THREADS_MAX, WINDOW_MAX};
 use crate::json::Matching;
+use crate::link::Needs;
 use crate::units::{SIZE_MAX, show_size};
 
 /// Version of these messages; both sides must have the same.
@@ -187,12 +188,14 @@ impl Leg {
         self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
     }
 
-    /// Messages that wait unexpected for long: what a worker must have room for.
-    pub(crate) fn unexpected_room(&self) -> u64 {
-        match self.traffic {
+    /// What a worker must have: room for messages that wait unexpected for long, and 32 bits where one says
+    /// when it was planned.
+    pub(crate) fn needs(&self) -> Needs {
+        let unexpected = match self.traffic {
             Traffic::Drain { queue: Queue::Unexpected, .. } => self.unexpected_depth + self.batch,
             _ => self.unexpected_depth,
-        }
+        };
+        Needs { unexpected, immediate: matches!(self.traffic, Traffic::Paced { .. }) }
     }
 
     /// Receives that a stream has posted at a time.
@@ -321,7 +324,7 @@ mod tests {
     #[test]
     fn a_drain_is_as_deep_as_a_queue_may_be_and_has_one_thread() {
         assert_eq!(drain(Order::Reverse).check(), Ok(()));
-        assert_eq!(drain(Order::Reverse).unexpected_room(), DEPTH_MAX);
+        assert_eq!(drain(Order::Reverse).needs().unexpected, DEPTH_MAX);
         assert!(Leg { threads: Some(1), ..drain(Order::Forward) }.check().is_err());
         let paced = Leg { traffic: Traffic::Paced { interval_ps: 1000 }, ..leg() };
         assert_eq!(paced.check(), Ok(()));

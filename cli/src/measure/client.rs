@@ -49,7 +49,7 @@ pub(crate) struct Measured {
     /// Both sides.
     pub(crate) matching: Matching,
     /// How large messages got across.
-    pub(crate) large_messages: &'static str,
+    pub(crate) large_messages: String,
     /// The other side's device, if there is another side.
     pub(crate) device_there: Option<DeviceArg>,
     /// Of each thread, where there are several.
@@ -103,7 +103,7 @@ fn run_with<A: Handle>(
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
     let [ours, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(device, leg.unexpected_room(), ours);
+    let unlinked = UnlinkedOf::<A>::new(device, leg.needs(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
@@ -145,7 +145,7 @@ fn alone<A: Handle>(
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), leg.hw_tags)?.oneself();
+    let link = UnlinkedOf::<A>::new(&leg.device, leg.needs(), leg.hw_tags)?.oneself();
     let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
     phases(&mut side, limits, &mut tick)
 }
@@ -257,7 +257,7 @@ impl Measured {
             blocks: Blocks::new(),
             took: Duration::ZERO,
             matching: Matching::default(),
-            large_messages: "",
+            large_messages: String::new(),
             device_there: None,
             threads: (0..threads).map(per_thread).collect(),
             checked: (leg.single_buffer && leg.validate).then_some(0),

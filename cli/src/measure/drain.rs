@@ -61,7 +61,7 @@ impl Drain {
             }
             Queue::Unexpected => {
                 side.begin(batch)?;
-                side.await_unexpected(batch.messages)?;
+                side.await_unexpected(batch.messages, self.tag(order.len().saturating_sub(1)))?;
                 let start = Instant::now();
                 for (at, &n) in order.iter().enumerate() {
                     let receive = self.receive(side, n, at);

@@ -241,11 +241,13 @@ mod tests {
     use super::*;
     use crate::args::device::DeviceArg;
     use crate::args::hw_tags::HwTagsArg;
+    use crate::link::Needs;
     use crate::link::{Local, Unlinked};
 
     /// A lane with a batch prepared, and where its messages go out of.
     fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {
-        let link = Unlinked::new(&DeviceArg::Shm, 0, HwTagsArg::Off).unwrap().oneself();
+        let link =
+            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
         let mut lane = Lane::new(&link, leg, role, number);
         lane.prepare(&link, Batch::of(leg.batch, true));
         let places = lane.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();

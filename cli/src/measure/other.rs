@@ -197,7 +197,7 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let right = "--device verbs, or both sides on one machine, would be right";
+    let right = "--device verbs or ucx, or both sides on one machine, would be right";
     Failure::Usage(format!("{what} is another machine, which shm does not reach; {right}"))
 }
 

@@ -192,7 +192,7 @@ fn measure<A: Handle>(
     device: &DeviceArg,
 ) -> Result<Option<Answer>, ControlError> {
     let [_, ours] = leg.matchers();
-    let unlinked = match UnlinkedOf::<A>::new(device, leg.unexpected_room(), ours) {
+    let unlinked = match UnlinkedOf::<A>::new(device, leg.needs(), ours) {
         Ok(unlinked) => unlinked,
         Err(error) => return Ok(Some(Answer::Refused { why: one_line(error) })),
     };

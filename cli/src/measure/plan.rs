@@ -124,8 +124,10 @@ impl Plan {
         if args.oneself && args.common.hw_tags != HwTagsArg::Off {
             return Err(usage("--self --hw-tags: messages to oneself pass no NIC; either alone"));
         }
-        if args.oneself && args.common.device != DeviceArg::Shm {
-            return Err(usage("--self --device: messages to oneself pass no device; either alone"));
+        if args.oneself && matches!(args.common.device, DeviceArg::Verbs { .. }) {
+            return Err(usage(
+                "--self --device verbs: messages to oneself pass no device; either alone",
+            ));
         }
         if args.oneself && test == Test::Bibw {
             return Err(usage("bibw --self: there is only one way; tagperf bw --self"));
@@ -233,11 +235,15 @@ impl Plan {
                 self.test.name()
             )));
         }
-        if self.common.hw_tags == HwTagsArg::Emu && self.common.device == DeviceArg::Shm {
-            return Err(usage(
-                "--hw-tags emu: it is behind verbs; --device verbs with it, or model",
-            ));
-        }
+        match (&self.common.device, self.common.hw_tags) {
+            (DeviceArg::Shm, HwTagsArg::Emu) => {
+                Err(usage("--hw-tags emu: it is behind verbs; --device verbs with it, or model"))
+            }
+            (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => Err(usage(
+                "--hw-tags: UCX matches by itself; auto, which lets it use its NIC, or --device verbs",
+            )),
+            _ => Ok(()),
+        }?;
         self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
         Ok(self)
     }

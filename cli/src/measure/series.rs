@@ -46,7 +46,7 @@ pub(crate) struct Config {
     window: Option<u64>,
     wildcard_recv: bool,
     other_side: String,
-    large_messages: &'static str,
+    large_messages: String,
     #[serde(flatten)]
     trust: Trust,
     #[serde(skip_serializing_if = "<[u64]>::is_empty")]
@@ -103,7 +103,7 @@ pub(super) struct Series {
     /// The other side's, if it is another.
     device_there: Option<DeviceArg>,
     trust: Trust,
-    large_messages: &'static str,
+    large_messages: String,
     /// The facts that hold for all tables stand above the first.
     introduced: bool,
     interrupt: Interrupt,
@@ -142,7 +142,7 @@ impl Series {
             device,
             device_there: None,
             trust,
-            large_messages: "",
+            large_messages: String::new(),
             introduced: false,
             interrupt,
             failed: None,
@@ -157,8 +157,8 @@ impl Series {
         Ok(series)
     }
 
-    pub(super) fn large_messages(&self) -> &'static str {
-        self.large_messages
+    pub(super) fn large_messages(&self) -> String {
+        self.large_messages.clone()
     }
 
     /// Whether the user has seen enough, or something failed.
@@ -287,7 +287,7 @@ impl Series {
             window: plan.window,
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
             other_side: self.other_side(),
-            large_messages: self.large_messages,
+            large_messages: self.large_messages.clone(),
             trust: self.trust.clone(),
             threads: plan.threads.clone(),
             idle_peers: plan.idle_peers,
@@ -367,7 +367,7 @@ impl Series {
         }
         let device = [
             ("device", format!("{}: {}", self.device.device, self.device.what)),
-            ("large", self.large_messages.to_owned()),
+            ("large", self.large_messages.clone()),
             ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);

@@ -131,6 +131,7 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
     // Clients of other machines need what reaches this one.
     let device = match device {
         Some(DeviceArg::Verbs { .. }) => " --device verbs",
+        Some(DeviceArg::Ucx { .. }) => " --device ucx",
         None if !address.ip().is_loopback() => " --device verbs",
         _ => "",
     };

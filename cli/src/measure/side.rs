@@ -194,7 +194,7 @@ impl<'a, A: Handle> Side<'a, A> {
         let (wanted, mut going) = (self.leg.unexpected_depth, true);
         let waited = self.link.progress_until(SETUP_TIME, |link| {
             going = go_on();
-            !going || link.depths().1 >= wanted
+            !going || link.are_waiting(wanted, UNEXPECTED_FILLER | wanted.saturating_sub(1))
         });
         match waited {
             _ if !going => Err(LinkError::Interrupted.into()),
@@ -203,10 +203,10 @@ impl<'a, A: Handle> Side<'a, A> {
         }
     }
 
-    /// Until `count` messages wait beside the fillers.
-    pub(super) fn await_unexpected(&self, count: u64) -> Result<(), MeasureError> {
+    /// Until `count` messages wait beside the fillers, of which the last sent has the tag `last`.
+    pub(super) fn await_unexpected(&self, count: u64, last: u64) -> Result<(), MeasureError> {
         let wanted = self.leg.unexpected_depth + count;
-        Ok(self.link.progress_until(SETUP_TIME, |link| link.depths().1 >= wanted)?)
+        Ok(self.link.progress_until(SETUP_TIME, |link| link.are_waiting(wanted, last))?)
     }
 
     /// A batch, as the client or alone: prepared, run on all lanes, counted, checked. Gives the
@@ -249,8 +249,9 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// No filler may ever have matched.
     pub(crate) fn check_fillers(&self, when: &'static str) -> Result<(), MeasureError> {
-        let (found, wanted) =
-            (self.link.depths(), (self.leg.posted_depth, self.leg.unexpected_depth));
+        let wanted = (self.leg.posted_depth, self.leg.unexpected_depth);
+        let (posted, unexpected) = self.link.depths();
+        let found = (posted, unexpected.unwrap_or(wanted.1));
         if found == wanted {
             return Ok(());
         }
@@ -317,7 +318,7 @@ impl<'a, A: Handle> Side<'a, A> {
         Matching { list_faults: self.link.matching().list_faults, ..self.matched }
     }
 
-    pub(crate) fn large_messages(&self) -> &'static str {
+    pub(crate) fn large_messages(&self) -> String {
         self.link.large_messages()
     }
 

@@ -31,6 +31,17 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, interest, number)
     }
 
+    /// Watches a descriptor for room to write as well, or no longer.
+    pub(crate) fn watch_room(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        wanted: bool,
+    ) -> io::Result<()> {
+        let room = if wanted { libc::EPOLLOUT } else { 0 };
+        self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN | room, number)
+    }
+
     /// Forgets a descriptor. Needed before closing it: a forked child may hold it open, and then
     /// the kernel would go on reporting it.
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {

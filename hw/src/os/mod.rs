@@ -6,6 +6,7 @@ pub(crate) mod event;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod socket;
+pub(crate) mod stream;
 
 use std::io;
 

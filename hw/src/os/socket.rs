@@ -38,7 +38,7 @@ pub(crate) struct Credentials {
     pub(crate) uid: u32,
 }
 
-fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+pub(super) fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all zeros is a valid `sockaddr_un`.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);

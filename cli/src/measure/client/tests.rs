@@ -49,7 +49,7 @@ fn other<A: Handle>(
         let mut control = control(theirs);
         let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
         let [_, theirs] = leg.matchers();
-        let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), theirs).unwrap();
+        let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.needs(), theirs).unwrap();
         control
             .send(&Answer::Ready { address: unlinked.address(), device: leg.device.clone() })
             .unwrap();
@@ -140,7 +140,7 @@ fn a_nic_matches_where_messages_come_to() {
         let measured =
             run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
-        let Matching { hardware, posted, unexpected, not_offloaded, list_faults } =
+        let Matching { hardware, posted, unexpected, by_device: _, not_offloaded, list_faults } =
             measured.matching;
         assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
         assert!(hardware > 0, "{leg:?}: {:?}", measured.matching);
@@ -276,7 +276,7 @@ fn measure_with<A: Handle>(
     ours: impl FnOnce(Leg) -> Leg,
 ) -> MeasureError {
     let [matcher, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.unexpected_room(), matcher).unwrap();
+    let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.needs(), matcher).unwrap();
     leg.address = unlinked.address();
     control.send(&Ask::Leg(leg.clone())).unwrap();
     let Ok(Answer::Ready { address, .. }) = control.receive(READY_TIME) else { panic!() };

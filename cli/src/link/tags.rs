@@ -1,0 +1,114 @@
+//! Where a message's kind and number are in its tag, beside what a device wants to put there.
+
+use tagmatch::{Tag, TagLayout, TagMask};
+
+use crate::args::device::DeviceArg;
+use crate::args::hw_tags::HwTagsArg;
+
+/// The kind of a message is above, its number below.
+const KIND_SHIFT: u32 = 56;
+
+/// Where tags have their source when a NIC matches, whose list knows nothing but tags. There is one
+/// peer, number 0. Above it is the kind of message, below it a number; both leave these bits alone.
+const LAYOUT: TagLayout = layout(8, 6, 50);
+/// Over UCX, which numbers senders there: 2047 peers, and numbers as large as any test has.
+const UCX: TagLayout = layout(3, 11, 50);
+/// The same with 33 bits left, in which immediate data travels: 255 peers, and fillers to the deepest depth.
+const UCX_IMMEDIATE: TagLayout = layout(3, 8, 20);
+
+const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
+    match TagLayout::new(context, source, tag) {
+        Ok(layout) => layout,
+        Err(_) => panic!("64 bits"),
+    }
+}
+
+/// What a leg wants of a worker beside the usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// Room for so many messages that nobody receives.
+    pub(crate) unexpected: u64,
+    /// 32 bits beside a message.
+    pub(crate) immediate: bool,
+}
+
+/// How tags are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tags {
+    pub(super) layout: TagLayout,
+    /// Whether kinds are elsewhere than at [`KIND_SHIFT`].
+    moves_kinds: bool,
+    /// Whether receives name their source in the tag, and not apart from it.
+    source_in_tag: bool,
+}
+
+impl Tags {
+    pub(super) fn of(device: &DeviceArg, needs: Needs, hw_tags: HwTagsArg) -> Self {
+        match device {
+            DeviceArg::Ucx { .. } => {
+                let layout = if needs.immediate { UCX_IMMEDIATE } else { UCX };
+                Tags { layout, moves_kinds: true, source_in_tag: false }
+            }
+            _ => {
+                let source_in_tag = hw_tags != HwTagsArg::Off;
+                Tags { layout: LAYOUT, moves_kinds: false, source_in_tag }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn tag(&self, tag: u64) -> Tag {
+        if self.moves_kinds { self.moved(tag) } else { Tag(tag) }
+    }
+
+    fn moved(&self, tag: u64) -> Tag {
+        let (kind, number) = (tag >> KIND_SHIFT, tag & ((1 << KIND_SHIFT) - 1));
+        debug_assert_eq!(number & !self.layout.tag_mask().0, 0, "a number that doesn't fit");
+        Tag(kind << self.layout.context_mask().0.trailing_zeros() | number)
+    }
+
+    /// Whether receives of one peer name it apart from the tag.
+    #[inline]
+    pub(super) fn names_peers(&self) -> bool {
+        !self.source_in_tag
+    }
+
+    /// Under which a receive takes any source.
+    #[inline]
+    pub(super) fn any_source(&self) -> TagMask {
+        if self.source_in_tag { TagMask(!self.layout.source_mask().0) } else { TagMask::EXACT }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_stay_apart_and_leave_the_source_alone() {
+        let device = |text: &str| text.parse::<DeviceArg>().unwrap();
+        for (name, immediate) in [("shm", false), ("ucx", false), ("ucx", true)] {
+            let needs = Needs { immediate, ..Needs::default() };
+            let tags = Tags::of(&device(name), needs, HwTagsArg::Off);
+            let mut seen = std::collections::BTreeSet::new();
+            for kind in 1..8 {
+                for number in [0, 1, 63, (1 << 20) - 1] {
+                    let tag = tags.tag(kind << KIND_SHIFT | number);
+                    assert_eq!(tag.0 & tags.layout.source_mask().0, 0, "{name}");
+                    assert!(seen.insert(tag.0), "{name}: {kind} {number}");
+                }
+            }
+            if name == "ucx" {
+                let layout = tags.layout;
+                let used = layout.context_bits() + layout.source_bits() + layout.tag_bits();
+                assert!(used <= if immediate { 31 } else { 64 });
+            }
+        }
+        // A drain's largest number.
+        let tags = Tags::of(&device("ucx"), Needs::default(), HwTagsArg::Auto);
+        assert_eq!(tags.tag((1 << 50) - 1).0, (1 << 50) - 1);
+        assert!(tags.names_peers() && tags.any_source() == TagMask::EXACT);
+        let nic = Tags::of(&device("shm"), Needs::default(), HwTagsArg::Auto);
+        assert!(!nic.names_peers() && nic.any_source() != TagMask::EXACT);
+    }
+}

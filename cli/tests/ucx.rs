@@ -1,0 +1,220 @@
+//! `--device ucx`: every test over UCX, and what is said where there is none.
+//!
+//! Those that need libucp run in `ci/test ucx`, with `--ignored`. Two machines are two network namespaces there,
+//! which needs root.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use common::{Server, command, eventually, json, refused, tagperf, text};
+use serde_json::Value;
+
+const FEW: &str = "--iters 50 --warmup 5 --json -";
+
+/// What UCX is tried on.
+const DEVICES: [&str; 2] = ["ucx:posix,self", "ucx:tcp,self"];
+
+/// Runs a test with few iterations, and checks what holds for all of them.
+fn measured(args: &str, device: &str) -> Value {
+    let document = json(&format!("{args} {FEW} --device {device}"));
+    assert_eq!(document["device"], device, "{args}");
+    assert_eq!(document["validated"], !args.contains("--single-buffer"), "{args}");
+    let results = document["results"].as_array().unwrap();
+    assert!(!results.is_empty(), "{args}");
+    for row in results {
+        assert!(row["iters"].as_u64() >= Some(50), "{args}: {row}");
+    }
+    let matching = &document["matching"];
+    assert!(matching["by_device"].as_u64() > Some(0), "{args}: {matching}");
+    assert_eq!((&matching["hardware"], &matching["posted"]), (&0.into(), &0.into()), "{args}");
+    document
+}
+
+#[test]
+#[ignore = "needs libucp: ci/test ucx"]
+fn every_test() {
+    for device in DEVICES {
+        for args in [
+            "lat --sizes 0,8,1K,64K,1M",
+            "bw --sizes 8,64K",
+            "bibw --sizes 8,64K",
+            "rate",
+            "lat --sizes 8 --posted-depth 64 --unexpected-depth 64 --wildcard 50",
+            "lat --sizes 8 --wildcard-recv",
+            "lat --sizes 8 --idle-peers 3",
+            "depth --queue posted --depths 64 --wildcard 50",
+            "depth --drain --depths 64 --order random",
+            "depth --drain --depths 64 --order adversarial",
+            "rate --threads 2",
+            "lat --sizes 8 --threads 2",
+            "bw --sizes 8 --single-buffer",
+            "lat --sizes 8 --hw-tags auto",
+            "rate --self",
+        ] {
+            let document = measured(args, device);
+            let transport = device.split([':', ',']).nth(1).unwrap();
+            let large = document["config"]["large_messages"].as_str().unwrap();
+            assert!(args.contains("--self") || large.contains(transport), "{args}: {large}");
+        }
+        // Planned times travel as immediate data, for which the tags are made narrower.
+        let paced = measured("lat --sizes 0,8 --rate 1k", device);
+        assert!(paced["results"][0]["samples"].as_u64() >= Some(50));
+    }
+}
+
+#[test]
+#[ignore = "needs libucp: ci/test ucx"]
+fn what_people_read_names_the_library_and_the_transports() {
+    let table = tagperf("lat --sizes 8 --iters 20 --device ucx:posix,self");
+    let said = text(&table.stdout);
+    assert!(said.contains("# device      ucx:posix,self: UCX 1."), "{said}");
+    assert!(said.contains("its transports are posix/memory"), "{said}");
+    assert!(said.contains("by the device, which doesn't tell how"), "{said}");
+    let info = tagperf("info");
+    let said = text(&info.stdout);
+    let ucx: Vec<_> = said.lines().skip_while(|line| !line.starts_with("ucx ")).collect();
+    assert!(ucx[0].starts_with("ucx     yes  UCX 1."), "{said}");
+    for what in ["transports here: ", "matching by the NIC: ", "large messages: as UCX sees fit"] {
+        assert!(ucx.iter().any(|line| line.trim_start().starts_with(what)), "{what}: {said}");
+    }
+}
+
+#[test]
+#[ignore = "needs libucp: ci/test ucx"]
+fn what_ucx_has_to_say_stays_out_of_the_json() {
+    let args = format!("lat --sizes 8 {FEW} --device ucx");
+    let output = command(&args).env("UCX_LOG_LEVEL", "info").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["device"], "ucx");
+}
+
+#[test]
+#[ignore = "needs libucp: ci/test ucx"]
+fn through_a_server() {
+    let mut server = Server::start("--device ucx:tcp,self");
+    let output = server.client("lat --sizes 8,64K --iters 20 --device ucx:tcp,self --json -");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(server.logged().contains("served, "));
+    let output = server.client("lat --sizes 8");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--device ucx:tcp,self would be right"));
+}
+
+#[test]
+#[ignore = "needs libucp: ci/test ucx"]
+fn a_transport_that_is_not_there() {
+    let said = refused("lat --sizes 8 --device ucx:nosuch");
+    assert!(said.starts_with("tagperf: --device ucx:nosuch: "), "{said}");
+}
+
+/// Two namespaces with a wire between them; they go with this.
+struct Machines([String; 2]);
+
+/// Addresses for documentation (RFC 5737): nobody's.
+const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+
+fn ip(args: &str) {
+    let output = Command::new("ip").args(args.split_whitespace()).output();
+    let output = output.expect("this test needs ip, of the package iproute2");
+    assert!(output.status.success(), "ip {args}: {}", text(&output.stderr));
+}
+
+impl Machines {
+    fn new() -> Self {
+        let names = [1, 2].map(|n| format!("tagperf-{}-{n}", std::process::id()));
+        let machines = Machines(names);
+        let [a, b] = &machines.0;
+        ip(&format!("netns add {a}"));
+        ip(&format!("netns add {b}"));
+        ip(&format!("link add wire1 netns {a} type veth peer name wire2 netns {b}"));
+        for ((name, wire), address) in machines.0.iter().zip(["wire1", "wire2"]).zip(ADDRESSES) {
+            ip(&format!("-n {name} address add {address}/24 dev {wire}"));
+            ip(&format!("-n {name} link set {wire} up"));
+            ip(&format!("-n {name} link set lo up"));
+        }
+        // UCX uses what runs when it looks, and a link takes its time.
+        for (name, wire) in machines.0.iter().zip(["wire1", "wire2"]) {
+            let link = ["-n", name, "-brief", "link", "show", wire];
+            let show = || Command::new("ip").args(link).output().unwrap().stdout;
+            assert!(eventually(|| text(&show()).contains(" UP ")), "{wire} stays down");
+        }
+        machines
+    }
+
+    /// The command on one of them.
+    fn on(&self, at: usize, args: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0[at], env!("CARGO_BIN_EXE_tagperf")]);
+        command.args(args.split_whitespace()).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // What has not been made can't be deleted.
+            let _ = Command::new("ip").args(["netns", "delete", name]).output();
+        }
+    }
+}
+
+fn document(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs libucp and root: ci/test ucx"]
+fn between_two_machines() {
+    let machines = Machines::new();
+    let [here, there] = ADDRESSES;
+    // The hostname is one; but what is on the other side of the wire isn't reached by shared memory.
+    for (size, device) in [("0,8,4K,64K,1M", "ucx:tcp,self"), ("8,64K", "ucx:tcp")] {
+        let serve = format!("serve --once --bind {there} --device ucx");
+        let mut server = machines.on(1, &serve).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let next = said.find(|line| line.starts_with("next: ")).unwrap();
+        assert_eq!(next, format!("next: tagperf lat {there}:13338 --device ucx"));
+        let lat = format!("lat {there} --sizes {size} {FEW} --device {device}");
+        let measured = document(&machines.on(0, &lat).output().unwrap());
+        let large = measured["config"]["large_messages"].as_str().unwrap();
+        assert!(large.contains("tcp/wire"), "{large}");
+        assert!(measured["config"]["other_side"].as_str().unwrap().contains(there));
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+    }
+    // The wire is what carries them.
+    ip(&format!("-n {} link set wire1 down", machines.0[0]));
+    let lat = format!("lat {there} --sizes 8 {FEW} --device ucx:tcp");
+    let output = machines.on(0, &lat).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{here}: {}", text(&output.stderr));
+}
+
+#[test]
+fn ucx_is_refused_what_it_does_by_itself() {
+    for who in ["emu", "model"] {
+        let said = refused(&format!("lat --sizes 8 --device ucx --hw-tags {who}"));
+        assert!(said.contains("UCX matches by itself"), "{said}");
+    }
+    assert!(refused("lat --device ucx:a/b").contains("UCX_TLS"));
+}
+
+#[test]
+fn a_machine_without_libucp_is_told_what_to_install() {
+    let without =
+        |args: &str| command(args).env("TAGMATCH_LIBUCP", "/nonexistent").output().unwrap();
+    let info = without("info");
+    assert_eq!(info.status.code(), Some(0));
+    let said = text(&info.stdout);
+    assert!(said.contains("ucx     no   UCX: "), "{said}");
+    let next = said.lines().skip_while(|line| !line.starts_with("ucx ")).nth(1).unwrap();
+    assert!(next.contains("next: ") && next.contains("install libucx0"), "{said}");
+    let lat = without("lat --sizes 8 --device ucx");
+    assert_eq!(lat.status.code(), Some(2));
+    assert!(text(&lat.stderr).contains("install libucx0"), "{}", text(&lat.stderr));
+    assert_eq!(without("lat --sizes 8 --iters 20 --json -").status.code(), Some(0));
+}

@@ -1,0 +1,468 @@
+//! The engine over a device that matches by itself.
+//!
+//! The same calls as [`Engine`](crate::Engine), with the same meaning. What is left to do here: requests and who
+//! asks for them, faults in this room's terms, counters.
+
+use tagmatch_hw::matching::{
+    CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
+    TagSend, Unfit,
+};
+use tagmatch_hw::{Address, Buffer, DeviceError, DownReason, PeerId};
+use tagmatch_soft::{Pattern, Tag};
+
+use crate::core::{failed, key_of_token, token_of_key};
+use crate::counters::Counters;
+use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
+use crate::error::{Fault, PeerFault};
+use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
+use crate::requests::{Ended, Owner, Phase, REQUESTS_MAX, Requests};
+use crate::slab::Key;
+
+/// Requests on a device that matches by itself.
+///
+/// Not thread-safe by itself. No call blocks. Results come from [`Delegated::progress`] and
+/// [`Delegated::take`].
+#[derive(Debug)]
+pub struct Delegated<D: MatchingDevice> {
+    device: D,
+    requests: Requests,
+    /// Watched requests that are over.
+    woken: Vec<RequestId>,
+    /// By peer: why it is down, if it is.
+    down: Vec<Option<PeerFault>>,
+    /// Operations that a peer's end has ended. They are over once the device has said why it ended.
+    without_reason: Vec<(PeerId, Key, Buffer)>,
+    counters: Counters,
+    /// Requests that are not over.
+    under_way: usize,
+    is_closing: bool,
+}
+
+impl<D: MatchingDevice> Delegated<D> {
+    /// An engine on a device.
+    pub fn new(device: D) -> Self {
+        Delegated {
+            device,
+            requests: Requests::new(),
+            woken: Vec::new(),
+            down: Vec::new(),
+            without_reason: Vec::new(),
+            counters: Counters::default(),
+            under_way: 0,
+            is_closing: false,
+        }
+    }
+
+    /// The device, for what it tells about itself.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Connects lazily; see [`MatchingDevice::connect`].
+    pub fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        self.device.connect(address)
+    }
+
+    /// Why a peer is down, if it is.
+    pub fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
+        *self.down.get(peer.index())?
+    }
+
+    /// Breaks with a peer: everything that depends on it ends with an error.
+    pub fn disconnect(&mut self, peer: PeerId) {
+        if self.device.peer_address(peer).is_some() {
+            self.set_down(peer, PeerFault::Disconnected);
+            self.device.disconnect(peer);
+        }
+    }
+
+    /// Breaks with all peers and ends everything that is under way; what the device doesn't give back is lost.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+        self.device.close();
+        let mut idle = 0;
+        while idle < IDLE_POLLS_MAX {
+            idle = match self.progress() {
+                0 if self.under_way == 0 && !self.device.has_work() => break,
+                0 => idle + 1,
+                _ => 0,
+            };
+        }
+        for (peer, key, buffer) in std::mem::take(&mut self.without_reason) {
+            self.fail(key, Fault::PeerDown { peer, fault: PeerFault::Gone }, buffer);
+        }
+        for key in self.requests.under_way() {
+            self.fail(key, Fault::Closed, Buffer::default());
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> Counters {
+        let unexpected_now = self.device.unexpected_now().unwrap_or_default();
+        Counters { unexpected_now, ..self.counters }
+    }
+
+    /// Requests that the engine knows, results not yet taken included.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Sends a message. Messages to one peer are matched in the order of these calls.
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        mode: SendMode,
+    ) -> Started {
+        let Some(key) = self.requests.vacant() else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let complete_when = match mode {
+            SendMode::Standard => CompleteWhen::Reusable,
+            SendMode::Synchronous => CompleteWhen::Matched,
+            SendMode::Delivered => CompleteWhen::Delivered,
+        };
+        let (length, token) = (buffer.len() as u64, token_of_key(key));
+        let send = TagSend { peer, tag: tag.0, immediate, buffer, complete_when, token };
+        let started = match self.device.send(send) {
+            Ok(Some(buffer)) => Started::Sent(buffer),
+            Ok(None) => {
+                let status = Status { source: peer, tag, length, truncated: false, immediate };
+                self.requests.begin_send(key, &status);
+                self.pending(key)
+            }
+            Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer),
+        };
+        self.counters.sent_by_device += 1;
+        started
+    }
+
+    #[inline]
+    fn pending(&mut self, key: Key) -> Started {
+        self.under_way += 1;
+        Started::Pending(RequestId(key))
+    }
+
+    /// Sends a copy of `payload`, whose owner may use it again at once.
+    ///
+    /// # Errors
+    /// The peer is down, or the device can't carry the message.
+    pub fn inject(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let sent = self.device.inject(peer, tag.0, immediate, payload);
+        sent.map_err(|unfit| self.fault(unfit, Some(peer)))?;
+        self.counters.sent_by_device += 1;
+        Ok(())
+    }
+
+    /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
+    /// comes. The buffer's length is the most that is received.
+    pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+        let Some(key) = self.requests.vacant() else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let pattern = of_device(&pattern);
+        match self.device.receive(pattern, buffer, token_of_key(key)) {
+            Ok(()) => {
+                self.requests.begin_receive(key, false);
+                self.counters.posted_now += 1;
+                self.pending(key)
+            }
+            Err((buffer, unfit)) => failed(self.fault(unfit, pattern.source), buffer),
+        }
+    }
+
+    /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
+    ///
+    /// # Errors
+    /// The pattern names what the device doesn't carry: no message will ever match it.
+    pub fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
+        let pattern = of_device(pattern);
+        let found = self.device.probe(pattern);
+        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
+        Ok(found.map(|envelope| status(&envelope, u64::MAX)))
+    }
+
+    /// Takes that message: nobody else finds it any more. It must be received or discarded.
+    ///
+    /// # Errors
+    /// As for [`Delegated::probe`].
+    pub fn matched_probe(
+        &mut self,
+        pattern: &Pattern,
+    ) -> Result<Option<(MessageId, Status)>, Fault> {
+        let pattern = of_device(pattern);
+        let found = self.device.matched_probe(pattern);
+        let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
+        Ok(found.map(|(HeldId(id), envelope)| {
+            (MessageId(key_of_token(id)), status(&envelope, u64::MAX))
+        }))
+    }
+
+    /// Receives a message that [`Delegated::matched_probe`] took.
+    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
+        let Some(key) = self.requests.vacant() else {
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+        };
+        let held = HeldId(token_of_key(message.0));
+        match self.device.receive_held(held, buffer, token_of_key(key)) {
+            Ok(()) => {
+                self.requests.begin_receive(key, true);
+                self.counters.unexpected += 1;
+                self.pending(key)
+            }
+            Err((buffer, unfit)) => failed(self.fault(unfit, None), buffer),
+        }
+    }
+
+    /// Drops a message that [`Delegated::matched_probe`] took; its sender completes. `false` if there
+    /// is no such message.
+    pub fn discard_message(&mut self, message: MessageId) -> bool {
+        let found = self.device.discard_held(HeldId(token_of_key(message.0)));
+        self.counters.discarded += u64::from(found);
+        found
+    }
+
+    /// Takes the events that are there, at most 64 per call; returns how many.
+    pub fn progress(&mut self) -> usize {
+        let mut events = 0;
+        while events < EVENTS_PER_PROGRESS && self.take_event() {
+            events += 1;
+        }
+        events
+    }
+
+    /// Takes events until a request is over or there are none left, at most 64; gives how many
+    /// events that were, and whether the request is over.
+    pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        let mut events = 0;
+        let mut is_over = self.is_done(request);
+        while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
+            events += 1;
+            is_over = self.is_done(request);
+        }
+        (events, is_over)
+    }
+
+    /// Takes the next event and does what follows from it; `false` if there is none.
+    #[inline]
+    fn take_event(&mut self) -> bool {
+        match self.device.poll() {
+            Some(MatchingEvent::Received { token, buffer, result }) => {
+                self.received(key_of_token(token), buffer, result);
+            }
+            Some(MatchingEvent::Sent { token, buffer, result }) => {
+                self.sent(key_of_token(token), buffer, result);
+            }
+            Some(MatchingEvent::PeerUp { .. }) => {}
+            Some(MatchingEvent::PeerDown { peer, reason }) => self.peer_down(peer, reason),
+            None => return false,
+        }
+        true
+    }
+
+    fn received(&mut self, key: Key, buffer: Buffer, result: Result<Envelope, OperationError>) {
+        let Some(request) = self.requests.get_mut(key) else { return };
+        let was_posted = request.phase() == Phase::Posted;
+        self.counters.posted_now -= u64::from(was_posted);
+        match result {
+            Ok(envelope) => {
+                let status = status(&envelope, buffer.len() as u64);
+                self.counters.by_device += u64::from(was_posted);
+                self.counters.truncated += u64::from(status.truncated);
+                request.buffer = buffer;
+                request.finish(&status);
+                self.tell_owner(key);
+            }
+            Err(error) => self.end(key, buffer, error),
+        }
+    }
+
+    fn sent(&mut self, key: Key, buffer: Buffer, result: Result<(), OperationError>) {
+        let Some(request) = self.requests.get_mut(key) else { return };
+        match result {
+            Ok(()) => {
+                request.buffer = buffer;
+                request.finish_sent();
+                self.tell_owner(key);
+            }
+            Err(error) => self.end(key, buffer, error),
+        }
+    }
+
+    /// Ends an operation without success.
+    #[cold]
+    fn end(&mut self, key: Key, buffer: Buffer, error: OperationError) {
+        let fault = match error {
+            OperationError::Cancelled if self.is_closing => Fault::Closed,
+            OperationError::Cancelled => {
+                self.counters.cancelled += 1;
+                Fault::Cancelled
+            }
+            OperationError::Failed { status } => Fault::DeviceFailed { status },
+            OperationError::PeerDown(peer) => match self.peer_fault(peer) {
+                Some(fault) => Fault::PeerDown { peer, fault },
+                None => return self.without_reason.push((peer, key, buffer)),
+            },
+        };
+        self.fail(key, fault, buffer);
+    }
+
+    fn fail(&mut self, key: Key, fault: Fault, buffer: Buffer) {
+        self.requests.fail(key, fault, buffer);
+        self.tell_owner(key);
+    }
+
+    /// A request is over: wakes its owner, or frees it if nobody will ask.
+    #[inline]
+    fn tell_owner(&mut self, key: Key) {
+        self.under_way -= 1;
+        match self.requests.get(key).map(|request| request.owner) {
+            Some(Owner::Sleeps) => self.woken.push(RequestId(key)),
+            Some(Owner::Gone) => self.requests.remove(key),
+            Some(Owner::Asks) | None => {}
+        }
+    }
+
+    #[cold]
+    fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
+        self.set_down(peer, reason.into());
+        let Some(fault) = self.peer_fault(peer) else { return };
+        let ended = self.without_reason.extract_if(.., |(of, ..)| *of == peer);
+        for (_, key, buffer) in ended.collect::<Vec<_>>() {
+            self.fail(key, Fault::PeerDown { peer, fault }, buffer);
+        }
+    }
+
+    /// The first reason stays.
+    fn set_down(&mut self, peer: PeerId, fault: PeerFault) {
+        if peer.index() >= self.down.len() {
+            self.down.resize(peer.index() + 1, None);
+        }
+        let known = &mut self.down[peer.index()];
+        if known.is_none() {
+            *known = Some(fault);
+            self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+        }
+    }
+
+    /// Why an operation with `peer` was not taken.
+    #[cold]
+    fn fault(&self, unfit: Unfit, peer: Option<PeerId>) -> Fault {
+        let peer = peer.unwrap_or(PeerId::ONESELF);
+        match unfit {
+            Unfit::Down => {
+                let fault = self.peer_fault(peer).unwrap_or(PeerFault::Gone);
+                Fault::PeerDown { peer, fault }
+            }
+            Unfit::NoSuchPeer => Fault::NoSuchPeer { peer },
+            Unfit::NoSuchMessage => Fault::NoSuchMessage,
+            Unfit::ReadOnly => Fault::ReadOnlyBuffer,
+            Unfit::NotCarried(why) => Fault::NotCarried { why },
+            Unfit::Exhausted => Fault::DeviceFull,
+        }
+    }
+
+    /// The result of a request that is over; the request is gone then. `None` while it is under
+    /// way, and for a stale name.
+    pub fn take(&mut self, request: RequestId) -> Option<Completion> {
+        self.requests.take(request.0)
+    }
+
+    /// A request that is over with success, to have its result taken. `None` for all others.
+    #[inline]
+    pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
+        self.requests.ended(request.0)
+    }
+
+    /// Whether a request is over and its result still here.
+    #[inline]
+    pub fn is_done(&self, request: RequestId) -> bool {
+        self.requests.get(request.0).is_some_and(|request| request.is_over())
+    }
+
+    /// Whether the request is under way, or over with its result still here.
+    pub fn exists(&self, request: RequestId) -> bool {
+        self.requests.get(request.0).is_some()
+    }
+
+    /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
+    /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
+    pub fn cancel(&mut self, request: RequestId) {
+        let Some(entry) = self.requests.get(request.0) else { return };
+        let is_posted = entry.phase() == Phase::Posted;
+        if !is_posted || !self.device.cancel(token_of_key(request.0)) {
+            self.counters.cancelled_late += 1;
+        }
+    }
+
+    /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
+    /// itself and its buffer is freed there.
+    pub fn detach(&mut self, request: RequestId) {
+        let Some(entry) = self.requests.get_mut(request.0) else { return };
+        entry.owner = Owner::Gone;
+        match entry.phase() {
+            Phase::Done | Phase::Failed => self.requests.remove(request.0),
+            Phase::Posted => self.cancel(request),
+            _ => {}
+        }
+    }
+
+    /// Asks that the request be named by [`Delegated::take_woken`] when it is over. `false` if it is
+    /// over already.
+    pub fn watch(&mut self, request: RequestId) -> bool {
+        match self.requests.get_mut(request.0) {
+            Some(request) if !request.is_over() => {
+                request.owner = Owner::Sleeps;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Watched requests that are over since the last call.
+    pub fn take_woken(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Whether [`Delegated::take_woken`] has anything to say.
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
+    /// Makes the device's descriptor readable at the next event. `false`: there is something to do
+    /// already, call [`Delegated::progress`] first.
+    pub fn arm(&mut self) -> bool {
+        self.device.arm()
+    }
+
+    /// Whether there is something to do that an armed descriptor does not tell of.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.device.has_work()
+    }
+
+    /// Ends what [`Delegated::arm`] began.
+    pub fn disarm(&mut self) {
+        self.device.disarm();
+    }
+}
+
+fn of_device(pattern: &Pattern) -> TagPattern {
+    let source = pattern.source().map(|source| PeerId(source.0));
+    TagPattern { tag: pattern.tag().0, mask: pattern.mask().0, source }
+}
+
+/// The facts of a message for which there is so much room.
+fn status(envelope: &Envelope, room: u64) -> Status {
+    let Envelope { source, tag, length, immediate } = *envelope;
+    Status { source, tag: Tag(tag), length, truncated: length > room, immediate }
+}

@@ -1,0 +1,335 @@
+//! The engine over a device that matches by itself: what it adds to such a device, on one in memory.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+mod memory;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use memory::{Memory, TOO_WIDE, World};
+use proptest::prelude::*;
+use tagmatch_fallback::{Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status};
+use tagmatch_hw::matching::MatchingDevice;
+use tagmatch_hw::{Address, Buffer, PeerId};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+
+type Engine = Delegated<Memory>;
+
+const TO_B: PeerId = PeerId(1);
+
+fn engines() -> (Engine, Engine) {
+    let world = Rc::new(World::default());
+    let (a, b) = (world.worker(1), world.worker(2));
+    let to_b = b.address();
+    let (mut a, b) = (Delegated::new(a), Delegated::new(b));
+    assert_eq!(a.connect(&to_b).unwrap(), TO_B);
+    (a, b)
+}
+
+fn tag(tag: u64) -> Pattern {
+    Pattern::new(Tag(tag), TagMask::EXACT)
+}
+
+fn pending(started: Started) -> RequestId {
+    let Started::Pending(request) = started else { panic!("{started:?}") };
+    request
+}
+
+fn refused(started: Started) -> (Fault, usize) {
+    let Started::Refused(refused) = started else { panic!("{started:?}") };
+    (refused.fault, refused.buffer.len())
+}
+
+fn end(engine: &mut Engine, request: RequestId) -> (Result<Status, Fault>, Vec<u8>) {
+    assert!(engine.progress_until(request).1, "not over");
+    let completion = engine.take(request).unwrap();
+    assert!(!engine.exists(request) && engine.take(request).is_none());
+    (completion.result, completion.buffer.into_vec())
+}
+
+fn send(engine: &mut Engine, tag: u64, payload: &[u8], mode: SendMode) -> Started {
+    engine.send(TO_B, Tag(tag), Some(7), Buffer::from(payload.to_vec()), mode)
+}
+
+#[test]
+fn messages_arrive_with_all_their_facts() {
+    let (mut a, mut b) = engines();
+    for early in [true, false] {
+        for room in [8, 5, 2] {
+            let receive = early.then(|| b.receive(tag(3), Buffer::zeroed(room)));
+            let sync = pending(send(&mut a, 3, b"hello", SendMode::Synchronous));
+            assert!(!a.is_done(sync), "complete before the device says so");
+            let receive = pending(receive.unwrap_or_else(|| {
+                let seen = b.probe(&tag(3)).unwrap().unwrap();
+                assert_eq!((seen.length, seen.truncated), (5, false));
+                b.receive(tag(3), Buffer::zeroed(room))
+            }));
+            let (result, data) = end(&mut b, receive);
+            let (source, length, truncated) = (PeerId(1), 5, room < 5);
+            let status = Status { source, tag: Tag(3), length, truncated, immediate: Some(7) };
+            assert_eq!(result, Ok(status));
+            assert_eq!(data[..room.min(5)], b"hello"[..room.min(5)]);
+            let (result, data) = end(&mut a, sync);
+            assert_eq!(result, Ok(Status { source: TO_B, truncated: false, ..status }));
+            assert_eq!(data, b"hello");
+        }
+    }
+    assert!(matches!(send(&mut a, 4, b"x", SendMode::Standard), Started::Sent(_)));
+    a.inject(TO_B, Tag(4), None, b"y").unwrap();
+    let counters = b.counters();
+    assert_eq!((counters.by_device, counters.truncated), (6, 2));
+    assert_eq!((counters.posted_now, counters.unexpected_now), (0, 2));
+    assert_eq!(a.counters().sent_by_device, 8);
+}
+
+#[test]
+fn what_the_device_refuses_comes_back_with_a_reason() {
+    let (mut a, _) = engines();
+    let wide = Fault::NotCarried { why: TOO_WIDE };
+    let nobody = Fault::NoSuchPeer { peer: PeerId(9) };
+    assert_eq!(refused(send(&mut a, 1 << 32, b"abc", SendMode::Standard)), (wide, 3));
+    assert_eq!(a.inject(TO_B, Tag(1 << 40), None, &[]), Err(wide));
+    assert_eq!(a.inject(PeerId(9), Tag(1), None, &[]), Err(nobody));
+    assert_eq!(refused(a.receive(tag(1 << 32), Buffer::zeroed(2))), (wide, 2));
+    assert_eq!(refused(a.receive(tag(1).from_source(SourceId(9)), Buffer::zeroed(2))), (nobody, 2));
+    let shared = Buffer::from(Arc::<[u8]>::from(&b"abc"[..]));
+    assert_eq!(refused(a.receive(tag(1), shared)), (Fault::ReadOnlyBuffer, 3));
+    assert_eq!(a.probe(&tag(1 << 32)), Err(wide));
+    assert_eq!(a.matched_probe(&tag(1 << 32)), Err(wide));
+    assert!(a.connect(&Address::from_bytes(&[77]).unwrap()).is_err());
+    assert_eq!((a.requests(), a.counters().sent_by_device), (0, 0));
+}
+
+#[test]
+fn a_cancel_wins_or_comes_too_late() {
+    let (mut a, mut b) = engines();
+    let won = pending(b.receive(tag(1), Buffer::zeroed(4)));
+    let lost = pending(b.receive(tag(2), Buffer::zeroed(4)));
+    a.inject(TO_B, Tag(2), None, b"2").unwrap();
+    b.cancel(won);
+    b.cancel(lost);
+    assert_eq!(end(&mut b, won), (Err(Fault::Cancelled), vec![0; 4]));
+    assert_eq!(end(&mut b, lost).1, b"2\0\0\0");
+    // Names of requests that are gone name nothing.
+    b.cancel(won);
+    b.detach(lost);
+    let sync = pending(send(&mut a, 3, b"3", SendMode::Synchronous));
+    a.cancel(sync);
+    assert!(!a.progress_until(sync).1);
+    let counters = b.counters();
+    assert_eq!((counters.cancelled, counters.cancelled_late), (1, 1));
+    assert_eq!(a.counters().cancelled_late, 1);
+}
+
+#[test]
+fn who_lets_go_leaves_nothing_behind() {
+    let (mut a, mut b) = engines();
+    let posted = pending(b.receive(tag(1), Buffer::zeroed(4)));
+    let matched = pending(b.receive(tag(2), Buffer::zeroed(4)));
+    let sync = pending(send(&mut a, 2, b"2", SendMode::Delivered));
+    a.detach(sync);
+    b.detach(posted);
+    b.detach(matched);
+    while a.progress() + b.progress() > 0 {}
+    assert_eq!((a.requests(), b.requests()), (0, 0));
+    assert_eq!(b.counters().posted_now, 0);
+    let done = pending(b.receive(tag(1), Buffer::zeroed(4)));
+    a.inject(TO_B, Tag(1), None, b"1").unwrap();
+    b.progress();
+    b.detach(done);
+    assert_eq!(b.requests(), 0);
+}
+
+#[test]
+fn matched_messages_are_received_or_dropped_once() {
+    let (mut a, mut b) = engines();
+    let sends = [1, 1].map(|t| pending(send(&mut a, t, b"abc", SendMode::Synchronous)));
+    let (first, status) = b.matched_probe(&tag(1)).unwrap().unwrap();
+    let (second, _) = b.matched_probe(&tag(1)).unwrap().unwrap();
+    assert_eq!((status.length, b.matched_probe(&tag(1))), (3, Ok(None)));
+    let shared = Buffer::from(Arc::<[u8]>::from(&b"abc"[..]));
+    assert_eq!(refused(b.receive_message(first, shared)).0, Fault::ReadOnlyBuffer);
+    let receive = pending(b.receive_message(first, Buffer::zeroed(3)));
+    b.cancel(receive);
+    assert_eq!(end(&mut b, receive).1, b"abc");
+    let gone = refused(b.receive_message(first, Buffer::zeroed(1)));
+    assert_eq!(gone, (Fault::NoSuchMessage, 1));
+    assert!(!b.discard_message(first));
+    assert!(a.progress_until(sends[0]).1 && !a.is_done(sends[1]));
+    assert!(b.discard_message(second) && !b.discard_message(second));
+    assert!(a.progress_until(sends[1]).1);
+    let counters = b.counters();
+    assert_eq!((counters.unexpected, counters.discarded, counters.by_device), (1, 1, 0));
+}
+
+#[test]
+fn what_a_peers_end_ends_says_why() {
+    let (mut a, mut b) = engines();
+    let to_a = b.connect(&a.device().address()).unwrap();
+    let named = pending(b.receive(tag(1).from_source(SourceId(to_a.0)), Buffer::zeroed(5)));
+    let any = pending(b.receive(tag(1), Buffer::zeroed(6)));
+    let sync = pending(b.send(to_a, Tag(1), None, Buffer::zeroed(7), SendMode::Synchronous));
+    a.inject(TO_B, Tag(8), None, b"last").unwrap();
+    a.device().die();
+    let down = Fault::PeerDown { peer: to_a, fault: PeerFault::Gone };
+    // Not before the device has said so, which it does last.
+    assert_eq!(b.peer_fault(to_a), None);
+    assert_eq!(end(&mut b, named), (Err(down), vec![0; 5]));
+    assert_eq!(end(&mut b, sync), (Err(down), vec![0; 7]));
+    assert_eq!(b.peer_fault(to_a), Some(PeerFault::Gone));
+    assert_eq!(b.inject(to_a, Tag(1), None, &[]), Err(down));
+    let from_a = |t| tag(t).from_source(SourceId(to_a.0));
+    assert_eq!(refused(b.receive(from_a(9), Buffer::zeroed(1))), (down, 1));
+    let words = pending(b.receive(from_a(8), Buffer::zeroed(4)));
+    assert_eq!(end(&mut b, words).1, b"last");
+    assert!(!b.progress_until(any).1 && b.counters().posted_now == 1);
+    assert_eq!(b.counters().peer_faults, 1);
+}
+
+#[test]
+fn whom_this_side_disconnects_is_down_at_once() {
+    let (mut a, b) = engines();
+    let down = Fault::PeerDown { peer: TO_B, fault: PeerFault::Disconnected };
+    let named = pending(a.receive(tag(1).from_source(SourceId(1)), Buffer::zeroed(5)));
+    a.disconnect(TO_B);
+    a.disconnect(PeerId(5));
+    assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
+    assert_eq!(a.inject(TO_B, Tag(1), None, &[]), Err(down));
+    assert_eq!(end(&mut a, named).0, Err(down));
+    // Another reason, later, changes nothing.
+    b.device().die();
+    while a.progress() > 0 {}
+    assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
+    assert_eq!((a.counters().peer_faults, a.peer_fault(PeerId(5))), (0, None));
+}
+
+#[test]
+fn a_failure_of_the_device_is_one() {
+    let (_, mut b) = engines();
+    let receive = pending(b.receive(tag(1), Buffer::zeroed(5)));
+    b.device().fail_oldest(-3);
+    assert_eq!(end(&mut b, receive), (Err(Fault::DeviceFailed { status: -3 }), vec![0; 5]));
+}
+
+#[test]
+fn closing_ends_everything() {
+    let (mut a, mut b) = engines();
+    let posted = pending(b.receive(tag(1), Buffer::zeroed(5)));
+    let sync = pending(send(&mut a, 2, b"abc", SendMode::Synchronous));
+    b.close();
+    assert_eq!(end(&mut b, posted), (Err(Fault::Closed), vec![0; 5]));
+    let down = Fault::PeerDown { peer: TO_B, fault: PeerFault::Gone };
+    assert_eq!(end(&mut a, sync), (Err(down), b"abc".to_vec()));
+    assert_eq!((a.requests(), b.requests()), (0, 0));
+    // What the device doesn't give back is lost, and nobody waits for it.
+    let lost = pending(a.receive(tag(1), Buffer::zeroed(5)));
+    a.device().lose_receives();
+    a.close();
+    assert_eq!(end(&mut a, lost), (Err(Fault::Closed), vec![]));
+}
+
+#[test]
+fn whoever_watches_is_woken_once() {
+    let (mut a, mut b) = engines();
+    let receives = [1, 2].map(|t| pending(b.receive(tag(t), Buffer::zeroed(1))));
+    assert!(b.watch(receives[1]) && b.arm());
+    a.inject(TO_B, Tag(1), None, b"1").unwrap();
+    a.inject(TO_B, Tag(2), None, b"2").unwrap();
+    assert!(b.has_work() && !b.arm());
+    // No further than to the end of the first.
+    assert_eq!(b.progress_until(receives[0]), (1, true));
+    assert!(!b.has_woken());
+    assert_eq!(b.progress(), 1);
+    assert!(b.has_woken() && !b.watch(receives[1]));
+    assert_eq!(b.take_woken(), [receives[1]]);
+    assert!(!b.has_woken() && b.take_woken().is_empty());
+    for receive in receives {
+        assert_eq!(b.ended(receive).unwrap().take().0.length, 1);
+        assert!(b.ended(receive).is_none());
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send { tag: u64, mode: SendMode },
+    Receive { tag: u64, any: bool },
+    Cancel(usize),
+    Detach(usize),
+    Progress,
+    Die,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let modes =
+        prop::sample::select(vec![SendMode::Standard, SendMode::Synchronous, SendMode::Delivered]);
+    let step = prop_oneof![
+        4 => (0..3u64, modes).prop_map(|(tag, mode)| Step::Send { tag, mode }),
+        4 => (0..3u64, any::<bool>()).prop_map(|(tag, any)| Step::Receive { tag, any }),
+        1 => (0..64usize).prop_map(Step::Cancel),
+        1 => (0..64usize).prop_map(Step::Detach),
+        2 => Just(Step::Progress),
+        1 => prop::bool::weighted(0.1).prop_map(|die| if die { Step::Die } else { Step::Progress }),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+proptest! {
+    /// Every operation ends once, with a buffer of its own, whatever happens; nothing is left.
+    #[test]
+    fn every_operation_ends_once(steps in steps()) {
+        let (mut a, mut b) = engines();
+        // Whose, which, and the length of its buffer, which no other has.
+        let mut requests: Vec<(bool, RequestId, usize)> = Vec::new();
+        let mut is_dead = false;
+        for (step, size) in steps.into_iter().zip(1..) {
+            let begun = match step {
+                Step::Send { tag, mode } => {
+                    Some((true, a.send(TO_B, Tag(tag), None, Buffer::zeroed(size), mode)))
+                }
+                Step::Receive { tag, any } => {
+                    let mask = if any { TagMask::ANY } else { TagMask::EXACT };
+                    Some((false, b.receive(Pattern::new(Tag(tag), mask), Buffer::zeroed(size))))
+                }
+                Step::Cancel(at) | Step::Detach(at) if !requests.is_empty() => {
+                    let at = at % requests.len();
+                    let engine = if requests[at].0 { &mut a } else { &mut b };
+                    match step {
+                        Step::Cancel(_) => engine.cancel(requests[at].1),
+                        _ => engine.detach(requests.swap_remove(at).1),
+                    }
+                    None
+                }
+                Step::Progress => {
+                    a.progress();
+                    b.progress();
+                    None
+                }
+                Step::Die if !is_dead => {
+                    is_dead = true;
+                    b.device().die();
+                    None
+                }
+                _ => None,
+            };
+            match begun {
+                Some((of_a, Started::Pending(request))) => requests.push((of_a, request, size)),
+                Some((_, Started::Sent(buffer))) => prop_assert_eq!(buffer.len(), size),
+                Some((_, Started::Refused(refused))) => {
+                    prop_assert_eq!(refused.buffer.len(), size);
+                    prop_assert!(is_dead);
+                }
+                None => {}
+            }
+        }
+        a.close();
+        b.close();
+        for (of_a, request, size) in requests {
+            let engine = if of_a { &mut a } else { &mut b };
+            let (_, buffer) = end(engine, request);
+            prop_assert_eq!(buffer.len(), size);
+        }
+        prop_assert_eq!((a.requests(), b.requests()), (0, 0));
+        prop_assert_eq!((a.counters().posted_now, b.counters().posted_now), (0, 0));
+    }
+}

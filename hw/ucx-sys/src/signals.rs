@@ -1,0 +1,46 @@
+//! Keeps the signal handlers of this process as they are while a library is loaded.
+//!
+//! Loading libucs runs its constructor, which takes SIGILL, SIGSEGV, SIGBUS and SIGFPE
+//! (`UCX_ERROR_SIGNALS`), perhaps another for debugging, and the alternate signal stack of the thread.
+//! Those belong to the program: Rust's own report of a stack overflow, a debugger, a garbage collector.
+
+/// Signals 1 to 31; the real-time ones are for who asks for them by number, which UCX doesn't.
+const SIGNALS: std::ops::Range<libc::c_int> = 1..32;
+
+/// The handlers of this process, and the alternate stack of this thread, to be put back.
+pub(crate) struct Signals {
+    actions: Vec<(libc::c_int, libc::sigaction)>,
+    stack: libc::stack_t,
+}
+
+impl Signals {
+    /// As they are now.
+    pub(crate) fn now() -> Self {
+        // SAFETY: all zeros is a valid value of both; the calls fill them and change nothing.
+        unsafe {
+            let mut stack: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &raw mut stack);
+            let action = |signal| {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let answer = libc::sigaction(signal, std::ptr::null(), &raw mut action);
+                (answer == 0).then_some((signal, action))
+            };
+            Signals { actions: SIGNALS.filter_map(action).collect(), stack }
+        }
+    }
+
+    /// Puts back what has changed.
+    pub(crate) fn restore(&self) {
+        let now = Signals::now();
+        for ((signal, before), (_, after)) in self.actions.iter().zip(&now.actions) {
+            if before.sa_sigaction != after.sa_sigaction || before.sa_flags != after.sa_flags {
+                // SAFETY: a handler that this process had installed a moment ago.
+                unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
+            }
+        }
+        if now.stack.ss_sp != self.stack.ss_sp || now.stack.ss_flags != self.stack.ss_flags {
+            // SAFETY: the stack that this thread had a moment ago, or none.
+            unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Statuses, and pointers that may be one.
+
+use std::ffi::c_void;
+
+constants! {
+    STATUSES:
+
+    /// how something ended: 0, or a negative number for an error. A packed enumeration in C.
+    ucs_status_t: i8 {
+        UCS_OK = 0,
+        UCS_INPROGRESS = 1,
+        UCS_ERR_NO_MESSAGE = -1,
+        UCS_ERR_NO_RESOURCE = -2,
+        UCS_ERR_IO_ERROR = -3,
+        UCS_ERR_NO_MEMORY = -4,
+        UCS_ERR_INVALID_PARAM = -5,
+        UCS_ERR_UNREACHABLE = -6,
+        UCS_ERR_INVALID_ADDR = -7,
+        UCS_ERR_NOT_IMPLEMENTED = -8,
+        UCS_ERR_MESSAGE_TRUNCATED = -9,
+        UCS_ERR_NO_PROGRESS = -10,
+        UCS_ERR_BUFFER_TOO_SMALL = -11,
+        UCS_ERR_NO_ELEM = -12,
+        UCS_ERR_NO_DEVICE = -14,
+        UCS_ERR_BUSY = -15,
+        UCS_ERR_CANCELED = -16,
+        UCS_ERR_ALREADY_EXISTS = -18,
+        UCS_ERR_TIMED_OUT = -20,
+        UCS_ERR_UNSUPPORTED = -22,
+        UCS_ERR_REJECTED = -23,
+        UCS_ERR_NOT_CONNECTED = -24,
+        UCS_ERR_CONNECTION_RESET = -25,
+        UCS_ERR_ENDPOINT_TIMEOUT = -80,
+        UCS_ERR_LAST = -100,
+    }
+}
+
+/// What an operation gives: null if it is complete, a status in disguise if it failed, else a request.
+pub type ucs_status_ptr_t = *mut c_void;
+
+/// What a [`ucs_status_ptr_t`] means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// The operation is complete.
+    Complete,
+    /// It is under way; to be freed when it is complete.
+    Request(*mut c_void),
+    /// It was not begun.
+    Failed(ucs_status_t),
+}
+
+impl Started {
+    /// `UCS_PTR_IS_ERR` and `UCS_PTR_IS_PTR` of the header, in one.
+    #[inline]
+    pub fn of(pointer: ucs_status_ptr_t) -> Self {
+        let value = pointer.addr();
+        if value == 0 {
+            return Started::Complete;
+        }
+        if value < isize::from(UCS_ERR_LAST).cast_unsigned() {
+            return Started::Request(pointer);
+        }
+        // From -100 to -1 by the test above: fits.
+        Started::Failed(ucs_status_t::try_from(value.cast_signed()).unwrap_or(UCS_ERR_LAST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_and_statuses_are_told_apart() {
+        let pointer = |value: isize| std::ptr::without_provenance_mut(value.cast_unsigned());
+        assert_eq!(Started::of(pointer(0)), Started::Complete);
+        assert_eq!(Started::of(pointer(-1)), Started::Failed(UCS_ERR_NO_MESSAGE));
+        assert_eq!(Started::of(pointer(-16)), Started::Failed(UCS_ERR_CANCELED));
+        assert_eq!(Started::of(pointer(-100)), Started::Failed(UCS_ERR_LAST));
+        assert_eq!(Started::of(pointer(-101)), Started::Request(pointer(-101)));
+        assert_eq!(Started::of(pointer(8)), Started::Request(pointer(8)));
+    }
+}

@@ -1,0 +1,267 @@
+//! Structures and constants of `ucp/api/ucp.h` and of what it includes.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::status::ucs_status_t;
+
+/// Declares types that only UCX looks into.
+macro_rules! opaque {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        $(
+            /// Only UCX looks into it:
+            $(#[$meta])*
+            #[repr(C)]
+            pub struct $name {
+                inside: [u8; 0],
+                // Neither moved nor shared between threads without a word from its owner.
+                marker: std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>,
+            }
+        )*
+    };
+}
+
+opaque! {
+    /// settings.
+    ucp_config,
+    /// a communication context.
+    ucp_context,
+    /// a worker: matching, progress.
+    ucp_worker,
+    /// an endpoint: the way to one peer.
+    ucp_ep,
+    /// a worker's address: bytes, whose number is known beside it.
+    ucp_address,
+    /// a message that a probe took.
+    ucp_recv_desc,
+    /// memory that was registered by hand.
+    ucp_mem,
+    /// a connection request of a listener.
+    ucp_conn_request,
+}
+
+/// Settings.
+pub type ucp_config_t = ucp_config;
+/// A communication context.
+pub type ucp_context_h = *mut ucp_context;
+/// A worker.
+pub type ucp_worker_h = *mut ucp_worker;
+/// An endpoint.
+pub type ucp_ep_h = *mut ucp_ep;
+/// A worker's address.
+pub type ucp_address_t = ucp_address;
+/// A message that a probe took.
+pub type ucp_tag_message_h = *mut ucp_recv_desc;
+/// A tag.
+pub type ucp_tag_t = u64;
+/// What a buffer is made of.
+pub type ucp_datatype_t = u64;
+
+/// Called when a send has ended.
+pub type ucp_send_nbx_callback_t = unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void);
+/// Called when a receive has ended.
+pub type ucp_tag_recv_nbx_callback_t =
+    unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void);
+/// Called when an endpoint has failed.
+pub type ucp_err_handler_cb_t = unsafe extern "C" fn(*mut c_void, ucp_ep_h, ucs_status_t);
+/// Called for each line of the log: file, line, function, level, settings, format, arguments (a
+/// `va_list`, which is passed as a pointer on the machines that UCX runs on). Not zero: the next handler
+/// gets it too.
+pub type ucs_log_func_t = unsafe extern "C" fn(
+    *const c_char,
+    c_uint,
+    *const c_char,
+    ucs_log_level_t,
+    *const c_void,
+    *const c_char,
+    *mut c_void,
+) -> c_uint;
+
+/// A callback of an operation; which one, its call says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union ucp_request_callback_t {
+    /// Of a send.
+    pub send: Option<ucp_send_nbx_callback_t>,
+    /// Of a tagged receive.
+    pub recv: Option<ucp_tag_recv_nbx_callback_t>,
+}
+
+structures! {
+    STRUCTURES:
+
+    /// how a context is to be.
+    80 ucp_params_t {
+        0 field_mask: u64,
+        8 features: u64,
+        16 request_size: usize,
+        24 request_init: *mut c_void,
+        32 request_cleanup: *mut c_void,
+        40 tag_sender_mask: u64,
+        48 mt_workers_shared: c_int,
+        56 estimated_num_eps: usize,
+        64 estimated_num_ppn: usize,
+        72 name: *const c_char,
+    }
+
+    /// a set of processors.
+    128 ucs_cpu_set_t {
+        0 ucs_bits: [u64; 16],
+    }
+
+    /// how a worker is to be.
+    200 ucp_worker_params_t {
+        0 field_mask: u64,
+        8 thread_mode: ucs_thread_mode_t,
+        16 cpu_mask: ucs_cpu_set_t,
+        144 events: c_uint,
+        152 user_data: *mut c_void,
+        160 event_fd: c_int,
+        168 flags: u64,
+        176 name: *const c_char,
+        184 am_alignment: usize,
+        192 client_id: u64,
+    }
+
+    /// who is told of an endpoint's failure.
+    16 ucp_err_handler_t {
+        0 cb: Option<ucp_err_handler_cb_t>,
+        8 arg: *mut c_void,
+    }
+
+    /// a socket's address.
+    16 ucs_sock_addr_t {
+        0 addr: *const libc::sockaddr,
+        8 addrlen: libc::socklen_t,
+    }
+
+    /// how an endpoint is to be.
+    104 ucp_ep_params_t {
+        0 field_mask: u64,
+        8 address: *const ucp_address_t,
+        16 err_mode: ucp_err_handling_mode_t,
+        24 err_handler: ucp_err_handler_t,
+        40 user_data: *mut c_void,
+        48 flags: c_uint,
+        56 sockaddr: ucs_sock_addr_t,
+        72 conn_request: *mut ucp_conn_request,
+        80 name: *const c_char,
+        88 local_sockaddr: ucs_sock_addr_t,
+    }
+
+    /// the facts of a message.
+    16 ucp_tag_recv_info_t {
+        0 sender_tag: ucp_tag_t,
+        8 length: usize,
+    }
+
+    /// how an operation is to be done. `recv_info` is a union of two pointers in C.
+    72 ucp_request_param_t {
+        0 op_attr_mask: u32,
+        4 flags: u32,
+        8 request: *mut c_void,
+        16 cb: ucp_request_callback_t,
+        24 datatype: ucp_datatype_t,
+        32 user_data: *mut c_void,
+        40 reply_buffer: *mut c_void,
+        48 memory_type: ucs_memory_type_t,
+        56 recv_info: *mut c_void,
+        64 memh: *mut ucp_mem,
+    }
+}
+
+constants! {
+    VALUES:
+
+    /// fields of [`ucp_params_t`] that are set.
+    ucp_params_field: u64 {
+        UCP_PARAM_FIELD_FEATURES = 1 << 0,
+        UCP_PARAM_FIELD_TAG_SENDER_MASK = 1 << 4,
+        UCP_PARAM_FIELD_MT_WORKERS_SHARED = 1 << 5,
+        UCP_PARAM_FIELD_ESTIMATED_NUM_EPS = 1 << 6,
+        UCP_PARAM_FIELD_NAME = 1 << 8,
+    }
+
+    /// what a context is for.
+    ucp_feature: u64 {
+        UCP_FEATURE_TAG = 1 << 0,
+        UCP_FEATURE_WAKEUP = 1 << 4,
+    }
+
+    /// fields of [`ucp_worker_params_t`] that are set.
+    ucp_worker_params_field: u64 {
+        UCP_WORKER_PARAM_FIELD_THREAD_MODE = 1 << 0,
+        UCP_WORKER_PARAM_FIELD_EVENTS = 1 << 2,
+        UCP_WORKER_PARAM_FIELD_FLAGS = 1 << 5,
+    }
+
+    /// flags of a worker.
+    ucp_worker_flags_t: u64 {
+        UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = 1 << 0,
+    }
+
+    /// what a worker's descriptor tells of.
+    ucp_wakeup_event_types: c_uint {
+        UCP_WAKEUP_TAG_SEND = 1 << 2,
+        UCP_WAKEUP_TAG_RECV = 1 << 3,
+        UCP_WAKEUP_TX = 1 << 10,
+        UCP_WAKEUP_RX = 1 << 11,
+    }
+
+    /// fields of [`ucp_ep_params_t`] that are set.
+    ucp_ep_params_field: u64 {
+        UCP_EP_PARAM_FIELD_REMOTE_ADDRESS = 1 << 0,
+        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE = 1 << 1,
+        UCP_EP_PARAM_FIELD_ERR_HANDLER = 1 << 2,
+    }
+
+    /// what an endpoint does about errors.
+    ucp_err_handling_mode_t: c_uint {
+        UCP_ERR_HANDLING_MODE_NONE = 0,
+        UCP_ERR_HANDLING_MODE_PEER = 1,
+    }
+
+    /// how an endpoint is closed: `flags` of [`ucp_request_param_t`].
+    ucp_ep_close_flags_t: u32 {
+        UCP_EP_CLOSE_FLAG_FORCE = 1 << 0,
+    }
+
+    /// fields of [`ucp_request_param_t`] that are set, and flags.
+    ucp_op_attr_t: u32 {
+        UCP_OP_ATTR_FIELD_CALLBACK = 1 << 1,
+        UCP_OP_ATTR_FIELD_USER_DATA = 1 << 2,
+        UCP_OP_ATTR_FIELD_FLAGS = 1 << 4,
+        UCP_OP_ATTR_FIELD_MEMORY_TYPE = 1 << 6,
+        UCP_OP_ATTR_FLAG_NO_IMM_CMPL = 1 << 16,
+        UCP_OP_ATTR_FLAG_FAST_CMPL = 1 << 17,
+        UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1 << 18,
+    }
+
+    /// who may call a worker.
+    ucs_thread_mode_t: c_uint {
+        UCS_THREAD_MODE_SINGLE = 0,
+        UCS_THREAD_MODE_SERIALIZED = 1,
+        UCS_THREAD_MODE_MULTI = 2,
+    }
+
+    /// where memory is.
+    ucs_memory_type_t: c_uint {
+        UCS_MEMORY_TYPE_HOST = 0,
+    }
+
+    /// how much a line of the log matters.
+    ucs_log_level_t: c_uint {
+        UCS_LOG_LEVEL_FATAL = 0,
+        UCS_LOG_LEVEL_ERROR = 1,
+        UCS_LOG_LEVEL_WARN = 2,
+        UCS_LOG_LEVEL_DIAG = 3,
+        UCS_LOG_LEVEL_INFO = 4,
+        UCS_LOG_LEVEL_DEBUG = 5,
+        UCS_LOG_LEVEL_TRACE = 6,
+    }
+
+    /// what becomes of a line of the log.
+    ucs_log_func_rc_t: c_uint {
+        UCS_LOG_FUNC_RC_STOP = 0,
+        UCS_LOG_FUNC_RC_CONTINUE = 1,
+    }
+}

@@ -1,0 +1,249 @@
+//! The engines that a worker can run on, chosen when it is made: one that matches, on a device that moves bytes,
+//! or one that leaves both to its device.
+
+use std::os::fd::BorrowedFd;
+
+use tagmatch_fallback::{
+    Completion, Counters, Delegated, Ended, Engine, Fault, MessageId, PeerFault, RequestId,
+    SendMode, Started, Status,
+};
+use tagmatch_hw::matching::MatchingDevice;
+use tagmatch_hw::verbs::TagMatching;
+use tagmatch_hw::{Address, Buffer, Device, DeviceError, PeerId, ReadMode, Ucx, UcxConfig};
+use tagmatch_soft::{Pattern, Tag};
+
+use crate::config::{Config, DeviceConfig, HwTags};
+use crate::device::WorkerDevice;
+
+/// A worker's engine.
+#[expect(clippy::large_enum_variant, reason = "in place, where every message comes by")]
+// A tag of its own is looked at in one instruction, one in the niche of a field in three.
+#[repr(u8)]
+pub(crate) enum WorkerEngine {
+    /// Matches, in software or by a NIC's list.
+    Matching(Engine<WorkerDevice>),
+    /// UCX does.
+    Ucx(Box<Delegated<Ucx>>),
+}
+
+impl WorkerEngine {
+    pub(crate) fn new(config: &Config, seed: u64) -> Result<Self, DeviceError> {
+        let device = match &config.device {
+            DeviceConfig::Shm(shm) => WorkerDevice::on_shm(shm, &config.hw_tags)?,
+            DeviceConfig::Verbs(verbs) => WorkerDevice::on_verbs(verbs, &config.hw_tags)?,
+            DeviceConfig::Ucx(ucx) => return Self::on_ucx(ucx, config),
+        };
+        Ok(WorkerEngine::Matching(Engine::new(device, &config.engine(seed))))
+    }
+
+    // Apart, since it has much on its stack.
+    #[inline(never)]
+    fn on_ucx(ucx: &UcxConfig, config: &Config) -> Result<Self, DeviceError> {
+        let hw_tags = match config.hw_tags {
+            HwTags::Off => TagMatching::Off,
+            HwTags::Auto => TagMatching::Auto,
+            HwTags::Emu | HwTags::Model(_) => {
+                let (what, why) = (
+                    "a NIC in software",
+                    "UCX matches by itself; HwTags::Auto lets it use its NIC",
+                );
+                return Err(DeviceError::Unsupported { what, why });
+            }
+        };
+        let source = config.layout.source_mask().0;
+        let used = source | config.layout.context_mask().0 | config.layout.tag_mask().0;
+        let ucx = Ucx::new(UcxConfig { hw_tags, used, source, ..ucx.clone() })?;
+        Ok(WorkerEngine::Ucx(Box::new(Delegated::new(ucx))))
+    }
+}
+
+/// The same call on whichever engine it is.
+macro_rules! on {
+    ($engine:expr, $each:ident => $call:expr) => {
+        match $engine {
+            WorkerEngine::Matching($each) => $call,
+            WorkerEngine::Ucx($each) => out_of_line(move || $call),
+        }
+    };
+}
+
+/// Keeps the way to another library out of the short way of a message.
+#[cold]
+#[inline(never)]
+fn out_of_line<R>(call: impl FnOnce() -> R) -> R {
+    call()
+}
+
+/// What both engines do; see [`Engine`].
+impl WorkerEngine {
+    pub(crate) fn address(&self) -> Address {
+        on!(self, engine => engine.device().address())
+    }
+
+    pub(crate) fn event_descriptor(&self) -> BorrowedFd<'_> {
+        on!(self, engine => engine.device().event_descriptor())
+    }
+
+    pub(crate) fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        on!(self, engine => engine.connect(address))
+    }
+
+    pub(crate) fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        on!(self, engine => engine.device().peer_address(peer))
+    }
+
+    pub(crate) fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
+        on!(self, engine => engine.peer_fault(peer))
+    }
+
+    pub(crate) fn read_mode(&self, peer: PeerId) -> ReadMode {
+        match self {
+            WorkerEngine::Matching(engine) => engine.read_mode(peer),
+            WorkerEngine::Ucx(_) => ReadMode::ByDevice,
+        }
+    }
+
+    pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
+        match self {
+            WorkerEngine::Matching(engine) => engine.device_mut().allocate(length),
+            WorkerEngine::Ucx(_) => Buffer::zeroed(length),
+        }
+    }
+
+    pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {
+        match self {
+            WorkerEngine::Matching(_) => Vec::new(),
+            WorkerEngine::Ucx(engine) => engine.device().transports(peer),
+        }
+    }
+
+    pub(crate) fn disconnect(&mut self, peer: PeerId) {
+        on!(self, engine => engine.disconnect(peer));
+    }
+
+    pub(crate) fn close(&mut self) {
+        on!(self, engine => engine.close());
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        on!(self, engine => engine.counters())
+    }
+
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        mode: SendMode,
+    ) -> Started {
+        on!(self, engine => engine.send(peer, tag, immediate, buffer, mode))
+    }
+
+    #[inline(always)]
+    pub(crate) fn inject(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        on!(self, engine => engine.inject(peer, tag, immediate, payload))
+    }
+
+    #[inline(always)]
+    pub(crate) fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+        on!(self, engine => engine.receive(pattern, buffer))
+    }
+
+    /// An error: no message that the device carries will ever match.
+    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
+        match self {
+            WorkerEngine::Matching(engine) => Ok(engine.probe(pattern)),
+            WorkerEngine::Ucx(engine) => engine.probe(pattern),
+        }
+    }
+
+    /// As [`WorkerEngine::probe`].
+    pub(crate) fn matched_probe(
+        &mut self,
+        pattern: &Pattern,
+    ) -> Result<Option<(MessageId, Status)>, Fault> {
+        match self {
+            WorkerEngine::Matching(engine) => Ok(engine.matched_probe(pattern)),
+            WorkerEngine::Ucx(engine) => engine.matched_probe(pattern),
+        }
+    }
+
+    pub(crate) fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
+        on!(self, engine => engine.receive_message(message, buffer))
+    }
+
+    pub(crate) fn discard_message(&mut self, message: MessageId) -> bool {
+        on!(self, engine => engine.discard_message(message))
+    }
+
+    #[inline]
+    pub(crate) fn progress(&mut self) -> usize {
+        on!(self, engine => engine.progress())
+    }
+
+    #[inline(always)]
+    pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
+        on!(self, engine => engine.progress_until(request))
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, request: RequestId) -> Option<Completion> {
+        on!(self, engine => engine.take(request))
+    }
+
+    #[inline(always)]
+    pub(crate) fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
+        on!(self, engine => engine.ended(request))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_done(&self, request: RequestId) -> bool {
+        on!(self, engine => engine.is_done(request))
+    }
+
+    pub(crate) fn exists(&self, request: RequestId) -> bool {
+        on!(self, engine => engine.exists(request))
+    }
+
+    pub(crate) fn cancel(&mut self, request: RequestId) {
+        on!(self, engine => engine.cancel(request));
+    }
+
+    pub(crate) fn detach(&mut self, request: RequestId) {
+        on!(self, engine => engine.detach(request));
+    }
+
+    pub(crate) fn watch(&mut self, request: RequestId) -> bool {
+        on!(self, engine => engine.watch(request))
+    }
+
+    pub(crate) fn take_woken(&mut self) -> Vec<RequestId> {
+        on!(self, engine => engine.take_woken())
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_woken(&self) -> bool {
+        on!(self, engine => engine.has_woken())
+    }
+
+    pub(crate) fn arm(&mut self) -> bool {
+        on!(self, engine => engine.arm())
+    }
+
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        on!(self, engine => engine.has_work())
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        on!(self, engine => engine.disarm());
+    }
+}
