@@ -20,12 +20,34 @@ pub enum Defect {
     IgnoredTakes,
     /// Ids run out although other allocations hold the eager words just then.
     HastyExhaustion,
+    /// Collective operations are in the context of the program's own messages.
+    OneContext,
+    /// All collective operations of a communicator have the same number.
+    OneNumber,
+    /// A process that knows of a failure doesn't mark what it sends.
+    NoMark,
+    /// A process that knows of a failure ends its operation at once.
+    GiveUp,
+    /// The left operand of a reduction is taken for the right one.
+    SwapOperands,
+    /// Layers lie in the order in which they were given.
+    LayersAsGiven,
+    /// What layers have attached is dropped from the lowest level to the highest.
+    UndoUpwards,
+    /// Patched tables are shared whatever is beneath them.
+    ShareAcross,
+    /// A split does not look at keys.
+    NoKeys,
+    /// A message that is too long is cut without a word.
+    CutQuietly,
+    /// A message is of the rank that it says.
+    BelieveRank,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 8] = [
+    pub const ALL: [Defect; 19] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -34,6 +56,17 @@ impl Defect {
         Defect::StayListed,
         Defect::IgnoredTakes,
         Defect::HastyExhaustion,
+        Defect::OneContext,
+        Defect::OneNumber,
+        Defect::NoMark,
+        Defect::GiveUp,
+        Defect::SwapOperands,
+        Defect::LayersAsGiven,
+        Defect::UndoUpwards,
+        Defect::ShareAcross,
+        Defect::NoKeys,
+        Defect::CutQuietly,
+        Defect::BelieveRank,
     ];
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tagmatch::{Buffer, TagLayout, TagMask};
 
+use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::ContextId;
@@ -25,6 +26,7 @@ pub struct Channel {
     pub(crate) context: ContextId,
     pub(crate) tag: u32,
     pub(crate) tags: TagLayout,
+    pub(crate) planted: Planted,
 }
 
 impl Channel {
@@ -43,6 +45,7 @@ impl Channel {
     }
 
     fn pack(&self, source: u32, marked: bool) -> Result<tagmatch::Tag, Error> {
+        let marked = marked && !self.planted.is(Defect::NoMark);
         let mark = u32::from(marked) << (self.tags.tag_bits() - 1);
         let (context, tag) = (u64::from(self.context.bits()), u64::from(self.tag | mark));
         self.tags.pack(context, u64::from(source), tag).map_err(unpackable)

@@ -7,6 +7,7 @@ use tagmatch::TagLayout;
 use crate::alloc::Allocator;
 use crate::coll::{CollLayer, Tables};
 use crate::comm::{Comm, CommInfo, Inner};
+use crate::defect::Planted;
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
@@ -26,11 +27,31 @@ pub struct Config<N: Net> {
     pub tags: TagLayout,
     /// Layers over the collective operations, in any order: each has its level.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
+    /// A bug to plant.
+    #[cfg(feature = "defects")]
+    pub defect: Option<crate::Defect>,
 }
 
 impl<N: Net> Default for Config<N> {
     fn default() -> Self {
-        Config { ids: IdLayout::BITS_16, eager_words: 2, tags: TagLayout::MPI, layers: Vec::new() }
+        Config {
+            ids: IdLayout::BITS_16,
+            eager_words: 2,
+            tags: TagLayout::MPI,
+            layers: Vec::new(),
+            #[cfg(feature = "defects")]
+            defect: None,
+        }
+    }
+}
+
+impl<N: Net> Config<N> {
+    #[cfg_attr(not(feature = "defects"), expect(clippy::unused_self, reason = "as with it"))]
+    fn planted(&self) -> Planted {
+        Planted {
+            #[cfg(feature = "defects")]
+            defect: self.defect,
+        }
     }
 }
 
@@ -47,7 +68,8 @@ impl<N: Net> Runtime<N> {
     /// The layouts don't fit each other or the job, two layers have the same level, or a layer refused one of
     /// the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
-        let Config { ids, eager_words, tags, layers } = config;
+        let planted = config.planted();
+        let Config { ids, eager_words, tags, layers, .. } = config;
         let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
         if ids.bits() > tags.context_bits() {
             return too_large("bits of a context id, with these tags", tags.context_bits());
@@ -59,7 +81,7 @@ impl<N: Net> Runtime<N> {
         if u64::from(size) > 1 << tags.source_bits().min(32) || own.0 >= size {
             return too_large("processes, as a power of two", tags.source_bits());
         }
-        let tables = Tables::new(layers)?;
+        let tables = Tables::new(layers, planted)?;
         let world = Group::new((0..size).map(ProcessId));
         let predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
@@ -68,9 +90,9 @@ impl<N: Net> Runtime<N> {
         };
         let world = predefined(ids.world(), world, "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
-        let allocator = Allocator::new(ids, eager_words)?;
+        let allocator = Allocator::new(ids, eager_words)?.with(planted);
         let state = Mutex::new(State { net, tasks: Vec::new(), buffered: Buffered::default() });
-        Ok(Runtime(Arc::new(Shared { state, allocator, tags, tables, world, oneself })))
+        Ok(Runtime(Arc::new(Shared { state, allocator, tags, tables, planted, world, oneself })))
     }
 
     /// The communicator of all processes of the job.
@@ -121,12 +143,6 @@ impl<N: Net> Runtime<N> {
             idle = if moved { 0 } else { idle + 1 };
             N::pause(idle);
         }
-    }
-
-    /// The allocator of context ids, to plant bugs in it.
-    #[cfg(feature = "defects")]
-    pub fn allocator(&self) -> &Allocator {
-        &self.0.allocator
     }
 
     /// Tables of collective operations that are in use: those with an equal one beneath that were patched
@@ -257,6 +273,7 @@ pub struct Shared<N: Net> {
     pub(crate) allocator: Allocator,
     pub(crate) tags: TagLayout,
     pub(crate) tables: Tables<N>,
+    pub(crate) planted: Planted,
     world: Arc<Inner<N>>,
     oneself: Arc<Inner<N>>,
 }

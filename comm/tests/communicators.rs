@@ -146,6 +146,23 @@ fn many_duplicates_at_once_in_whatever_order() {
     }
 }
 
+/// Without eager words every allocation wants the same part of the mask, that of a process alone too, which
+/// takes no message to come to its next round.
+#[test]
+fn an_allocation_of_one_process_lets_others_have_their_turn() {
+    for seed in 0..30 {
+        let config = || Config { eager_words: 0, ..Config::default() };
+        let program = |runtime: common::Sims| async move {
+            let of_all: Vec<_> = (0..3).map(|_| runtime.world().idup()).collect();
+            let own: Vec<_> = (0..3).map(|_| runtime.oneself().idup()).collect();
+            for request in own.into_iter().chain(of_all) {
+                request.await.unwrap().ibarrier().await.unwrap();
+            }
+        };
+        try_run(3, seed, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
 /// Few enough ids to run out of: 62.
 fn small() -> Config<tagmatch_comm::net::sim::SimNet> {
     Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() }

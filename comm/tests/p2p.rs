@@ -202,3 +202,39 @@ fn what_cannot_be_is_an_error_with_the_buffer() {
         assert!(matches!(request.test(), Some(Err(failed)) if failed.error == Error::AlreadyTaken));
     });
 }
+
+#[test]
+fn a_message_of_another_rank_than_it_says_is_an_error() {
+    use tagmatch::{Buffer, TagLayout};
+    use tagmatch_comm::net::sim::{Sim, SimConfig};
+    use tagmatch_comm::net::{Mode, Net, ProcessId};
+    use tagmatch_comm::{Config, Runtime};
+    let sim = Sim::new(SimConfig { processes: 2, ..SimConfig::default() });
+    let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+    let world = runtime.world();
+    let mut hostile = sim.net(1);
+    for rank in [0, 2, 0xff_ffff] {
+        let tag = TagLayout::MPI.pack(0, rank, 7).unwrap();
+        for _ in 0..3 {
+            drop(hostile.send(ProcessId(0), tag, Buffer::from(vec![6]), Mode::Standard));
+        }
+        let received = world.recv(Source::Any, 7, vec![0; 8]);
+        let program = async { received.await.unwrap_err().error };
+        let ran = sim.run([program], &[]).unwrap();
+        assert_eq!(ran.ends, [Some(Error::Forged { rank })]);
+        // Let the others come as well.
+        drop(sim.run(
+            [async {
+                for _ in 0..200 {
+                    turn().await
+                }
+            }],
+            &[],
+        ));
+        assert_eq!(world.probe(Source::Any, 7), Err(Error::Forged { rank }));
+        assert!(matches!(world.mprobe(Source::Any, 7), Err(Error::Forged { .. })));
+        // The probe that takes has taken it; take the other one too.
+        let _ = world.mprobe(Source::Any, 7);
+        assert_eq!(sim.unexpected(), 0);
+    }
+}

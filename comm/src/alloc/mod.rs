@@ -27,6 +27,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::defect::Planted;
 use crate::error::Error;
 use crate::ids::{ContextId, IdLayout};
 
@@ -71,12 +72,13 @@ impl Allocator {
         self.claims().mask.layout()
     }
 
-    /// Plants a bug.
-    #[cfg(feature = "defects")]
-    pub fn plant(&self, defect: crate::Defect) {
+    /// The same, with a bug.
+    pub(crate) fn with(self, planted: Planted) -> Self {
         let mut claims = self.claims();
-        claims.planted.defect = Some(defect);
-        claims.mask.planted.defect = Some(defect);
+        claims.planted = planted;
+        claims.mask.planted = planted;
+        drop(claims);
+        self
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {

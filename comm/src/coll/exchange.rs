@@ -3,6 +3,7 @@
 use std::mem;
 use std::ops::Range;
 
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{Channel, Ended, Handle, Port};
@@ -171,6 +172,11 @@ impl Exchange {
                 }
                 Step::Send { .. } | Step::Fence => continue,
             };
+            let swaps = self.channel.planted.is(Defect::SwapOperands);
+            let landing = match landing {
+                Landing::Left if swaps => Landing::Right,
+                other => other,
+            };
             combine(self.op.as_ref(), data, &mut self.plan.memory[into.clone()], landing);
         }
     }
@@ -226,6 +232,9 @@ impl<N: Net> Machine<N> for Exchange {
             self.at = round.end + 1;
             self.is_posted = false;
             self.land(round);
+            if self.failure.is_some() && self.channel.planted.is(Defect::GiveUp) {
+                break;
+            }
         }
         Some(self.end())
     }

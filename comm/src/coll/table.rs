@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::comm::{Comm, CommInfo};
+use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -135,10 +136,14 @@ pub trait CollLayer<N: Net>: Send + Sync {
 pub(crate) struct Bound<N: Net> {
     pub(crate) table: Arc<CollTable<N>>,
     attached: Vec<Attached>,
+    planted: Planted,
 }
 
 impl<N: Net> Drop for Bound<N> {
     fn drop(&mut self) {
+        if self.planted.is(Defect::UndoUpwards) {
+            self.attached.drain(..);
+        }
         while self.attached.pop().is_some() {}
     }
 }
@@ -151,11 +156,17 @@ pub(crate) struct Tables<N: Net> {
     layers: Vec<Arc<dyn CollLayer<N>>>,
     bottom: Arc<CollTable<N>>,
     patched: Mutex<HashMap<Patch, Weak<CollTable<N>>>>,
+    planted: Planted,
 }
 
 impl<N: Net> Tables<N> {
-    pub(crate) fn new(mut layers: Vec<Arc<dyn CollLayer<N>>>) -> Result<Self, Error> {
-        layers.sort_by_key(|layer| layer.level());
+    pub(crate) fn new(
+        mut layers: Vec<Arc<dyn CollLayer<N>>>,
+        planted: Planted,
+    ) -> Result<Self, Error> {
+        if !planted.is(Defect::LayersAsGiven) {
+            layers.sort_by_key(|layer| layer.level());
+        }
         let same = layers.windows(2).find(|pair| pair[0].level() == pair[1].level());
         if let Some(pair) = same {
             return Err(Error::SameLevel { level: pair[0].level() });
@@ -168,12 +179,13 @@ impl<N: Net> Tables<N> {
             beneath: None,
             layer: String::new(),
         });
-        Ok(Tables { layers, bottom, patched: Mutex::default() })
+        Ok(Tables { layers, bottom, patched: Mutex::default(), planted })
     }
 
     /// The table of a new communicator.
     pub(crate) fn bind(&self, info: &CommInfo) -> Result<Bound<N>, Error> {
-        let mut bound = Bound { table: Arc::clone(&self.bottom), attached: Vec::new() };
+        let mut bound =
+            Bound { table: Arc::clone(&self.bottom), attached: Vec::new(), planted: self.planted };
         for (at, layer) in self.layers.iter().enumerate() {
             if let Some(variant) = layer.variant(info) {
                 bound.attached.push(layer.attach(info)?);
@@ -191,7 +203,8 @@ impl<N: Net> Tables<N> {
         variant: u64,
     ) -> Result<Arc<CollTable<N>>, Error> {
         // A table keeps the one beneath it alive, so that its address is no other's as long as it lives.
-        let key = (at, Arc::as_ptr(beneath).addr(), variant);
+        let address = Arc::as_ptr(beneath).addr();
+        let key = (at, if self.planted.is(Defect::ShareAcross) { 0 } else { address }, variant);
         if let Some(table) = self.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(table);
         }

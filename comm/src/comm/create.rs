@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::alloc::{Allocation, Allocator, OwnedId, Progress, Role};
 use crate::coll::{Exchange, Op, plan};
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::ContextId;
@@ -101,8 +102,14 @@ impl<N: Net> Comm<N> {
         let group = Arc::new(group.clone());
         let context = self.shared.allocator.layout().collective(self.id());
         let tags = self.shared.tags;
-        let channel =
-            Channel { group: Arc::clone(&group), own: rank, context, tag: tag | apart, tags };
+        let channel = Channel {
+            group: Arc::clone(&group),
+            own: rank,
+            context,
+            tag: tag | apart,
+            tags,
+            planted: self.shared.planted,
+        };
         Ok(Request::new(&self.shared, Duplication(self.create_from(channel, Some(group)))))
     }
 
@@ -209,7 +216,9 @@ impl Creating {
             .filter(|(_, choice)| choice.color == Some(color))
             .map(|(rank, choice)| (choice.key, rank))
             .collect();
-        members.sort_unstable();
+        if !self.channel.planted.is(Defect::NoKeys) {
+            members.sort_unstable();
+        }
         let process = |(_, rank): &(i32, u32)| self.channel.group.process(*rank);
         Some(Arc::new(Group::new(members.iter().filter_map(process))))
     }
@@ -239,7 +248,11 @@ impl<N: Net> Machine<N> for Creating {
                         allocation.conclude(&all)
                     });
                     match concluded {
-                        Ok(Progress::Again) => *of_round = round(&self.channel, allocation),
+                        // What this one waits for may be another machine, which must have its turn.
+                        Ok(Progress::Again) => {
+                            *of_round = round(&self.channel, allocation);
+                            return None;
+                        }
                         Ok(Progress::Done(id)) => {
                             let members = members.take();
                             let created =

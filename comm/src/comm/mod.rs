@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
 use crate::coll::{Bound, Tables};
+use crate::defect::Defect;
 use crate::error::Error;
 use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
@@ -127,15 +128,18 @@ impl<N: Net> Comm<N> {
 
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
+        let Shared { tags, planted, ref allocator, .. } = *self.shared;
         let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
-        let tags = self.shared.tags;
+        let number = if planted.is(Defect::OneNumber) { 0 } else { number };
         let info = &self.inner.info;
+        let collective = allocator.layout().collective(info.id);
         Channel {
             group: Arc::clone(&info.group),
             own: info.rank,
-            context: self.shared.allocator.layout().collective(info.id),
+            context: if planted.is(Defect::OneContext) { info.id } else { collective },
             tag: number & ((1 << (tags.tag_bits() - 2)) - 1),
             tags,
+            planted,
         }
     }
 
