@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::net::Net;
-use crate::runtime::Shared;
+use crate::runtime::{Shared, TESTS_IN_A_ROW};
 
 /// What a request waits for.
 pub trait Pending<N: Net> {
@@ -40,15 +40,16 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
 
     /// Blocks until it ends: spins, yields, then looks every so often.
     pub fn wait(mut self) -> P::Output {
-        let mut idle = 0;
+        let mut turn = 0;
         loop {
-            if let Some(output) = self.pending.test(&self.shared) {
-                return output;
+            for _ in 0..TESTS_IN_A_ROW {
+                if let Some(output) = self.pending.test(&self.shared) {
+                    return output;
+                }
             }
-            idle = if self.shared.progress() { 0 } else { idle + 1 };
-            if idle > 0 {
-                N::pause(idle);
-            }
+            self.shared.progress();
+            N::pause(turn);
+            turn = turn.saturating_add(1);
         }
     }
 }

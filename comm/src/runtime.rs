@@ -17,6 +17,9 @@ use crate::port::{Operations, Port};
 /// Bits that a tag must have at least: two marks, and numbers that tell operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
 
+/// Times that a blocking call looks for its own end before it moves what else is under way, and lets others run.
+pub(crate) const TESTS_IN_A_ROW: usize = 16;
+
 /// Settings of a [`Runtime`], the same in all processes of a job.
 pub struct Config<N: Net> {
     /// Fields of context ids.
@@ -92,7 +95,16 @@ impl<N: Net> Runtime<N> {
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
         let allocator = Allocator::new(ids, eager_words)?.with(planted);
         let state = Mutex::new(State { net, tasks: Vec::new(), buffered: Buffered::default() });
-        Ok(Runtime(Arc::new(Shared { state, allocator, tags, tables, planted, world, oneself })))
+        Ok(Runtime(Arc::new(Shared {
+            state,
+            allocator,
+            ids,
+            tags,
+            tables,
+            planted,
+            world,
+            oneself,
+        })))
     }
 
     /// The communicator of all processes of the job.
@@ -251,6 +263,15 @@ pub(crate) struct State<N: Net> {
 }
 
 impl<N: Net> State<N> {
+    /// Takes in what has come and moves all that is under way: whether anything has moved, and what is to be
+    /// dropped.
+    fn progress(&mut self) -> (bool, Vec<Task<N>>) {
+        let events = self.net.progress();
+        let over = self.drive();
+        self.buffered.reap(&mut self.net);
+        (events > 0 || !over.is_empty(), over)
+    }
+
     /// Drives all machines; those that are over are to be dropped after the lock: what they hold may be the
     /// last of a communicator, with a layer's own things in it.
     fn drive(&mut self) -> Vec<Task<N>> {
@@ -271,6 +292,7 @@ impl<N: Net> State<N> {
 pub struct Shared<N: Net> {
     state: Mutex<State<N>>,
     pub(crate) allocator: Allocator,
+    pub(crate) ids: IdLayout,
     pub(crate) tags: TagLayout,
     pub(crate) tables: Tables<N>,
     pub(crate) planted: Planted,
@@ -287,12 +309,10 @@ impl<N: Net> Shared<N> {
     /// Whether anything moved.
     pub(crate) fn progress(&self) -> bool {
         let mut state = self.lock();
-        let events = state.net.progress();
-        let over = state.drive();
-        let State { net, buffered, .. } = &mut *state;
-        buffered.reap(net);
+        let (moved, over) = state.progress();
         drop(state);
-        events > 0 || !over.is_empty()
+        drop(over);
+        moved
     }
 
     /// Begins a machine, to be driven by all progress.
@@ -318,17 +338,21 @@ impl<N: Net> Shared<N> {
     /// Drives a machine, and all others, until it is over. Blocks.
     pub(crate) fn run<M: Machine<N>>(&self, mut machine: M) -> Result<M::Output, Error> {
         let mut operations = Operations::default();
-        let mut idle = 0;
+        let mut turn = 0;
         loop {
             let mut state = self.lock();
-            let State { net, .. } = &mut *state;
-            if let Some(result) = machine.step(&mut Port { net, operations: &mut operations }) {
-                drop(state);
-                return result;
+            for _ in 0..TESTS_IN_A_ROW {
+                let State { net, .. } = &mut *state;
+                if let Some(result) = machine.step(&mut Port { net, operations: &mut operations }) {
+                    drop(state);
+                    return result;
+                }
             }
+            let (_, over) = state.progress();
             drop(state);
-            idle = if self.progress() { 0 } else { idle + 1 };
-            N::pause(idle);
+            drop(over);
+            N::pause(turn);
+            turn = turn.saturating_add(1);
         }
     }
 }

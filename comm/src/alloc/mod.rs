@@ -67,11 +67,6 @@ impl Allocator {
         self.claims().mask.free_count()
     }
 
-    /// The layout of the ids.
-    pub fn layout(&self) -> IdLayout {
-        self.claims().mask.layout()
-    }
-
     /// The same, with a bug.
     pub(crate) fn with(self, planted: Planted) -> Self {
         let mut claims = self.claims();

@@ -81,8 +81,8 @@ pub(crate) struct Exchange {
     channel: Channel,
     plan: Plan,
     op: Option<Op>,
-    /// The first step of the round under way.
-    at: usize,
+    /// The steps of the round under way; empty before the first.
+    round: Range<usize>,
     is_posted: bool,
     /// Operations under way, with their steps.
     pending: Vec<(Handle, usize)>,
@@ -96,7 +96,7 @@ impl Exchange {
             channel,
             plan,
             op,
-            at: 0,
+            round: 0..0,
             is_posted: false,
             pending: Vec::new(),
             landed: Vec::new(),
@@ -104,16 +104,16 @@ impl Exchange {
         }
     }
 
-    /// The steps of the round under way.
-    fn round(&self) -> Range<usize> {
-        let rest = &self.plan.steps[self.at..];
+    /// The steps from `at` to the next fence.
+    fn round_from(&self, at: usize) -> Range<usize> {
+        let rest = &self.plan.steps[at..];
         let length = rest.iter().position(|step| *step == Step::Fence);
-        self.at..self.at + length.unwrap_or(rest.len())
+        at..at + length.unwrap_or(rest.len())
     }
 
     /// Receives before sends: what comes is expected.
-    fn post<N: Net>(&mut self, port: &mut Port<'_, N>, round: &Range<usize>) {
-        let Exchange { channel, plan, pending, failure, .. } = self;
+    fn post<N: Net>(&mut self, port: &mut Port<'_, N>) {
+        let Exchange { channel, plan, pending, failure, round, .. } = self;
         for at in round.clone() {
             if let Step::Receive { from, into, .. } = &plan.steps[at] {
                 match port.receive(channel, *from, into.len()) {
@@ -157,11 +157,11 @@ impl Exchange {
     }
 
     /// Puts what has come where it belongs, in the order of the steps.
-    fn land(&mut self, round: Range<usize>) {
+    fn land(&mut self) {
         let mut landed = mem::take(&mut self.landed);
         landed.sort_unstable_by_key(|(at, _)| *at);
         let mut landed = landed.into_iter().peekable();
-        for at in round {
+        for at in self.round.clone() {
             let (data, into, landing) = match &self.plan.steps[at] {
                 Step::Receive { into, landing, .. } => {
                     let Some((_, data)) = landed.next_if(|(of, _)| *of == at) else { continue };
@@ -221,17 +221,17 @@ impl<N: Net> Machine<N> for Exchange {
     type Output = Vec<u8>;
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
-        while self.at < self.plan.steps.len() {
-            let round = self.round();
+        while self.round.start < self.plan.steps.len() {
             if !mem::replace(&mut self.is_posted, true) {
-                self.post(port, &round);
+                self.round = self.round_from(self.round.start);
+                self.post(port);
             }
             if !self.poll(port) {
                 return None;
             }
-            self.at = round.end + 1;
             self.is_posted = false;
-            self.land(round);
+            self.land();
+            self.round.start = self.round.end + 1;
             if self.failure.is_some() && self.channel.planted.is(Defect::GiveUp) {
                 break;
             }

@@ -100,7 +100,7 @@ impl<N: Net> Comm<N> {
             return Err(Error::Tag { tag, max: apart - 1 });
         }
         let group = Arc::new(group.clone());
-        let context = self.shared.allocator.layout().collective(self.id());
+        let context = self.shared.ids.collective(self.id());
         let tags = self.shared.tags;
         let channel = Channel {
             group: Arc::clone(&group),

@@ -128,11 +128,11 @@ impl<N: Net> Comm<N> {
 
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
-        let Shared { tags, planted, ref allocator, .. } = *self.shared;
+        let Shared { ids, tags, planted, .. } = *self.shared;
         let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
         let number = if planted.is(Defect::OneNumber) { 0 } else { number };
         let info = &self.inner.info;
-        let collective = allocator.layout().collective(info.id);
+        let collective = ids.collective(info.id);
         Channel {
             group: Arc::clone(&info.group),
             own: info.rank,

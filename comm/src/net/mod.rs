@@ -134,6 +134,7 @@ pub trait Net: 'static {
     /// Takes in what has come: how many events that were, 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 
-    /// Called by blocking calls after `idle` turns without progress: lets others run.
-    fn pause(idle: u32);
+    /// Called by blocking calls after each turn, of which `turn` are over: lets others run, the longer the
+    /// call lasts the more.
+    fn pause(turn: u32);
 }

@@ -10,8 +10,10 @@ use tagmatch::{Fault, SendMode, SendOptions, Sent, Tag, WorkerOf};
 
 use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId};
 
-/// Turns of a blocking call before it yields the processor.
-const SPINS: u32 = 2_000;
+/// Turns of a blocking call before it tells the processor that it spins.
+const POLLS: u32 = 4;
+/// Turns before it yields the processor.
+const SPINS: u32 = 200;
 /// Turns after which it sleeps between two looks.
 const YIELDS: u32 = 20_000;
 /// How long it sleeps. What is waited for then has taken some milliseconds already.
@@ -217,9 +219,11 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.worker.progress()
     }
 
-    fn pause(idle: u32) {
-        match idle {
-            0..SPINS => spin_loop(),
+    fn pause(turn: u32) {
+        match turn {
+            // On some processors saying that one spins costs as much as a message takes.
+            0..POLLS => {}
+            POLLS..SPINS => spin_loop(),
             SPINS..YIELDS => thread::yield_now(),
             _ => thread::sleep(SLEEP),
         }
