@@ -1,6 +1,5 @@
 //! Each planted bug is found. With `--nocapture`: how it shows. Those of the allocation alone are found where
 //! that is explored, `src/alloc/tests.rs`.
-#![cfg(feature = "defects")]
 
 mod common;
 
