@@ -57,6 +57,24 @@ fn collective_operations_end_at_all_who_live() {
 }
 
 #[test]
+fn a_split_ends_at_all_who_live() {
+    for processes in [3, 5, 8] {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            let part = world.isplit(Some(world.rank() % 2), 0).await;
+            let free = runtime.free_ids();
+            (part.map(|part| part.map(|part| part.size())), free)
+        };
+        kill_everywhere(processes, 6, program, |_, ends| {
+            for (part, free) in ends.into_iter().flatten() {
+                assert!(part.as_ref().map_or_else(is_failure, |size| size.is_some()));
+                assert_eq!(free, if part.is_ok() { 2045 } else { 2046 });
+            }
+        });
+    }
+}
+
+#[test]
 fn receives_that_name_the_dead_end_and_others_stay() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();

@@ -13,6 +13,8 @@ use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Error, ErrorClass, Runtime, Source, TagChoice};
 
 const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
+/// Bytes of a message that is read out of its sender's memory.
+const LARGE: usize = 1 << 20;
 const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
 
 /// A job of this program's processes; dropping it kills those that still run.
@@ -206,8 +208,20 @@ fn victim(runtime: &Process<Local>) {
     world.barrier().unwrap();
     say("met", "");
     if world.rank() == last {
+        let _never_read = world.send(0, 9, vec![1; LARGE]);
+        world.send(0, 10, vec![]).wait().unwrap();
+        say("sent", "");
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return;
+    }
+    if world.rank() == 0 {
+        // Taken while its sender lives, received after.
+        let message = world.mprobe_blocking(last, 9).unwrap();
+        world.recv(last, 10, vec![]).wait().unwrap();
+        say("taken", "");
+        while world.probe(last, 11).is_ok() {}
+        let failed = message.recv(vec![0; LARGE]).wait().unwrap_err();
+        assert_eq!(failed.error, Error::ProcessFailed { rank: Some(last) });
     }
     let named = world.recv(last, 1, vec![0; 8]).wait().unwrap_err();
     assert_eq!(named.error, Error::ProcessFailed { rank: Some(last) });
@@ -246,6 +260,8 @@ fn a_rank_is_killed() {
         for rank in 0..ranks {
             job.hear(rank, "met");
         }
+        job.hear(ranks - 1, "sent");
+        job.hear(0, "taken");
         job.kill(ranks - 1);
         job.finish(Some(ranks - 1));
     }

@@ -104,6 +104,11 @@ impl Exchange {
         }
     }
 
+    /// One that may have failed before it begins: then it tells all others.
+    pub(crate) fn after(self, failure: Option<Error>) -> Self {
+        Exchange { failure, ..self }
+    }
+
     /// The steps from `at` to the next fence.
     fn round_from(&self, at: usize) -> Range<usize> {
         let rest = &self.plan.steps[at..];

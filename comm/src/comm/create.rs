@@ -119,7 +119,7 @@ impl<N: Net> Comm<N> {
     }
 
     fn create_from(&self, channel: Channel, members: Option<Arc<Group>>) -> Creation<N> {
-        let stage = Stage::allocate(&self.shared.allocator, self.id(), &channel, members);
+        let stage = Stage::allocate(&self.shared.allocator, self.id(), &channel, members, None);
         self.creation(channel, stage)
     }
 
@@ -192,10 +192,11 @@ impl Stage {
         parent: ContextId,
         channel: &Channel,
         members: Option<Arc<Group>>,
+        failure: Option<Error>,
     ) -> Self {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
         let mut allocation = allocator.begin(parent, channel.tag, role);
-        let round = round(channel, &mut allocation);
+        let round = round(channel, &mut allocation).after(failure);
         Stage::Allocating { allocation, round, members }
     }
 }
@@ -231,13 +232,14 @@ impl<N: Net> Machine<N> for Creating {
         loop {
             match &mut self.stage {
                 Stage::Choosing(gather) => {
-                    let all = match gather.step(port)? {
-                        Ok(all) => all,
-                        Err(error) => return self.end(Err(error)),
+                    // Others may know all choices: a failure is told to them by the next round, so that
+                    // they don't wait for it.
+                    let (members, failure) = match gather.step(port)? {
+                        Ok(all) => (self.chosen(&all), None),
+                        Err(error) => (None, Some(error)),
                     };
-                    let members = self.chosen(&all);
-                    self.stage =
-                        Stage::allocate(&self.allocator, self.parent, &self.channel, members);
+                    let Creating { allocator, parent, channel, .. } = self;
+                    self.stage = Stage::allocate(allocator, *parent, channel, members, failure);
                 }
                 Stage::Allocating { allocation, round: of_round, members } => {
                     let concluded = of_round.step(port)?.and_then(|all| {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
-use tagmatch::{Fault, SendMode, SendOptions, Sent, Tag, WorkerOf};
+use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 
 use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId};
 
@@ -31,7 +31,7 @@ pub struct WorkerNet<A: Access = Local> {
     own: ProcessId,
 }
 
-impl<A: Access> WorkerNet<A> {
+impl<A: Access + 'static> WorkerNet<A> {
     /// The job's processes in the order of their ranks, of which the worker is the one of rank `rank`.
     ///
     /// # Errors
@@ -91,18 +91,19 @@ impl<A: Access> WorkerNet<A> {
         Envelope { from: self.process(status.source), tag: status.tag, length: status.length }
     }
 
-    fn failed(&mut self, failed: Failed) -> NetFailed {
+    /// `with`: the process that the operation depends on, if it is a certain one.
+    fn failed(&mut self, failed: Failed, with: Option<ProcessId>) -> NetFailed {
         let error = match failed.error {
             tagmatch::Error::Cancelled => NetError::Cancelled,
             tagmatch::Error::PeerDown { peer, fault } => match self.process(peer) {
                 Some(process) => NetError::Down(process),
                 None => NetError::Other(fault.to_string()),
             },
-            // The sender went down before its message could be read.
-            tagmatch::Error::Operation(Fault::ReadFailed { peer, errno }) => {
-                NetError::Other(format!("reading a message of {peer} failed (errno {errno})"))
-            }
-            other => NetError::Other(other.to_string()),
+            // Whatever broke first, as when a message can't be read out of memory that is gone.
+            other => match with.filter(|process| self.is_down(*process)) {
+                Some(process) => NetError::Down(process),
+                None => NetError::Other(other.to_string()),
+            },
         };
         NetFailed { error, buffer: failed.buffer }
     }
@@ -110,15 +111,30 @@ impl<A: Access> WorkerNet<A> {
 
 /// An operation of the worker, or why there is none.
 #[derive(Debug)]
-pub struct Operation<T: tagmatch::Output, A: Access>(Result<Request<T, A>, Option<NetFailed>>);
+pub struct Operation<T: tagmatch::Output, A: Access> {
+    request: Result<Request<T, A>, Option<NetFailed>>,
+    /// The process that it depends on, if it is a certain one.
+    with: Option<ProcessId>,
+}
+
+/// A message that a matched probe took.
+#[derive(Debug)]
+pub struct Held<A: Access> {
+    message: Message<A>,
+    from: Option<ProcessId>,
+}
 
 impl<T: tagmatch::Output, A: Access> Operation<T, A> {
+    fn new(request: Request<T, A>, with: Option<ProcessId>) -> Self {
+        Operation { request: Ok(request), with }
+    }
+
     fn refused(error: NetError, buffer: Buffer) -> Self {
-        Operation(Err(Some(NetFailed { error, buffer })))
+        Operation { request: Err(Some(NetFailed { error, buffer })), with: None }
     }
 
     fn test(&mut self) -> Option<Result<T, Result<Failed, NetFailed>>> {
-        match &mut self.0 {
+        match &mut self.request {
             Ok(request) => Some(request.test()?.map_err(Ok)),
             Err(refused) => {
                 let taken = NetError::Other("the result was taken before".to_owned());
@@ -132,7 +148,7 @@ impl<T: tagmatch::Output, A: Access> Operation<T, A> {
 impl<A: Access + 'static> Net for WorkerNet<A> {
     type Send = Operation<Sent, A>;
     type Receive = Operation<Received, A>;
-    type Message = Message<A>;
+    type Message = Held<A>;
 
     fn processes(&self) -> u32 {
         u32::try_from(self.addresses.len()).unwrap_or(u32::MAX)
@@ -150,7 +166,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         match self.peer(to) {
             Ok(peer) => {
                 let options = SendOptions { mode, immediate: None };
-                Operation(Ok(self.worker.send_with(peer, tag, data, options)))
+                Operation::new(self.worker.send_with(peer, tag, data, options), Some(to))
             }
             Err(error) => Operation::refused(error, data),
         }
@@ -159,12 +175,14 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
         let peer = self.peer(to)?;
         let sent = self.worker.inject(peer, tag, data);
-        sent.map_err(|error| self.failed(Failed { error, buffer: Buffer::default() }).error)
+        sent.map_err(|error| {
+            self.failed(Failed { error, buffer: Buffer::default() }, Some(to)).error
+        })
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
         match self.pattern(pattern) {
-            Ok(which) => Operation(Ok(self.worker.recv(which, room))),
+            Ok(which) => Operation::new(self.worker.recv(which, room), pattern.from),
             Err(error) => Operation::refused(error, room),
         }
     }
@@ -173,7 +191,8 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let end = send.test()?;
         Some(match end {
             Ok(sent) => Ok(sent.buffer),
-            Err(failed) => Err(failed.map_or_else(|refused| refused, |failed| self.failed(failed))),
+            Err(Ok(failed)) => Err(self.failed(failed, send.with)),
+            Err(Err(refused)) => Err(refused),
         })
     }
 
@@ -183,12 +202,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
             Ok(Received { buffer, status }) => {
                 Ok(Arrived { envelope: self.envelope(status), buffer })
             }
-            Err(failed) => Err(failed.map_or_else(|refused| refused, |failed| self.failed(failed))),
+            Err(Ok(failed)) => Err(self.failed(failed, receive.with)),
+            Err(Err(refused)) => Err(refused),
         })
     }
 
     fn cancel(&mut self, receive: &mut Self::Receive) {
-        if let Ok(request) = &mut receive.0 {
+        if let Ok(request) = &mut receive.request {
             request.cancel();
         }
     }
@@ -203,11 +223,11 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let which = self.pattern(pattern).ok()?;
         let message = self.worker.mprobe(which)?;
         let envelope = self.envelope(message.status());
-        Some((message, envelope))
+        Some((Held { message, from: envelope.from }, envelope))
     }
 
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        Operation(Ok(message.recv(room)))
+        Operation::new(message.message.recv(room), message.from)
     }
 
     fn is_down(&self, process: ProcessId) -> bool {
