@@ -50,6 +50,60 @@ fn every_operation_gives_what_it_is_defined_to_give() {
     }
 }
 
+#[test]
+fn blocks_may_differ_in_length() {
+    // Of rank `from` for rank `to`; some are empty.
+    let length = |from: u32, to: u32| (3 * from + to) as usize % 5;
+    let block = |from: u32, to: u32| vec![u8::try_from(from + 50 * to).unwrap(); length(from, to)];
+    for size in [1, 2, 3, 5] {
+        run(size, u64::from(size), |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            let lengths = |to| (0..size).map(|from| length(from, to)).collect::<Vec<_>>();
+            for root in [0, size - 1] {
+                let gathered =
+                    world.igatherv(root, block(rank, root), &lengths(root)).await.unwrap();
+                let all = blocks(size, |from| block(from, root));
+                assert_eq!(gathered, if rank == root { all.clone() } else { vec![] });
+                let given = if rank == root { all } else { vec![] };
+                let own = world.iscatterv(root, given, &lengths(root), length(rank, root));
+                assert_eq!(own.await.unwrap(), block(rank, root));
+            }
+            let all = world.iallgatherv(block(rank, 2), &lengths(2)).await.unwrap();
+            assert_eq!(all, blocks(size, |from| block(from, 2)));
+            let sends: Vec<_> = (0..size).map(|to| length(rank, to)).collect();
+            let given = blocks(size, |to| block(rank, to));
+            let to_me = world.ialltoallv(given, &sends, &lengths(rank)).await.unwrap();
+            assert_eq!(to_me, blocks(size, |from| block(from, rank)));
+            // Rank r gets r values; the others' order shows.
+            let lengths: Vec<_> = (0..size as usize).map(|rank| 2 * rank).collect();
+            let given = || {
+                let [a, b] = of(rank);
+                [a, b].repeat((size * (size - 1) / 2) as usize)
+            };
+            let own = world.ireduce_scatter(given(), &lengths, &compose()).await.unwrap();
+            assert_eq!(own, fold(size - 1).repeat(rank as usize));
+            let before = world.iexclusive_scan(of(rank).to_vec(), &compose()).await.unwrap();
+            assert_eq!(before, if rank == 0 { vec![] } else { fold(rank - 1) });
+            let wrong = world.igatherv(rank, vec![0; 9], &lengths).await;
+            assert!(matches!(wrong, Err(Error::Length { .. })));
+        });
+    }
+}
+
+/// Rank's function.
+fn of(rank: u32) -> [u8; 2] {
+    [u8::try_from(2 * rank + 3).unwrap(), u8::try_from(rank + 1).unwrap()]
+}
+
+/// Those of the ranks up to one, composed.
+fn fold(upto: u32) -> Vec<u8> {
+    (1..=upto).fold(of(0).to_vec(), |left, rank| {
+        let [a, b] = of(rank);
+        vec![a.wrapping_mul(left[0]), a.wrapping_mul(left[1]).wrapping_add(b)]
+    })
+}
+
 /// Composition of functions x -> ax + b modulo 256: associative, and its order matters.
 fn compose() -> Op {
     Op::new(2, false, |left, right| {
@@ -63,13 +117,6 @@ fn compose() -> Op {
 
 #[test]
 fn an_operation_that_does_not_commute_is_applied_in_the_order_of_ranks() {
-    let of = |rank: u32| [u8::try_from(2 * rank + 3).unwrap(), u8::try_from(rank + 1).unwrap()];
-    let fold = |upto: u32| {
-        (1..=upto).fold(of(0).to_vec(), |left, rank| {
-            let [a, b] = of(rank);
-            vec![a.wrapping_mul(left[0]), a.wrapping_mul(left[1]).wrapping_add(b)]
-        })
-    };
     for size in SIZES {
         run(size, 99, |runtime| async move {
             let world = runtime.world();

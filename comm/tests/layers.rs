@@ -12,7 +12,7 @@ use tagmatch_comm::{CommInfo, Config, Error, Runtime};
 
 /// Counts the calls that come through it.
 #[derive(Default)]
-struct Counts([Arc<AtomicU32>; 9]);
+struct Counts([Arc<AtomicU32>; Coll::ALL.len()]);
 
 impl CollLayer<SimNet> for Counts {
     fn name(&self) -> &str {

@@ -7,6 +7,7 @@ mod exchange;
 mod op;
 pub(crate) mod plan;
 mod table;
+mod uneven;
 
 pub use op::{Element, Op, from_bytes, to_bytes};
 pub use table::{Attached, CollLayer, CollTable, Run, Start, TableBuilder};
@@ -40,10 +41,22 @@ pub enum Coll {
     Alltoall,
     /// The values up to the own one, combined.
     Scan,
+    /// The values before the own one, combined.
+    ExclusiveScan,
+    /// A block of each to the root, of any lengths.
+    Gatherv,
+    /// A block to each from the root, of any lengths.
+    Scatterv,
+    /// A block of each to all, of any lengths.
+    Allgatherv,
+    /// A block of each to each, of any lengths.
+    Alltoallv,
+    /// All values, combined; a block of them to each, of any lengths.
+    ReduceScatter,
 }
 
 /// How many there are.
-pub(crate) const COLLS: usize = 9;
+pub(crate) const COLLS: usize = 15;
 
 impl Coll {
     /// All of them.
@@ -57,6 +70,12 @@ impl Coll {
         Coll::Allgather,
         Coll::Alltoall,
         Coll::Scan,
+        Coll::ExclusiveScan,
+        Coll::Gatherv,
+        Coll::Scatterv,
+        Coll::Allgatherv,
+        Coll::Alltoallv,
+        Coll::ReduceScatter,
     ];
 }
 
@@ -69,15 +88,25 @@ pub struct Call {
     pub root: u32,
     /// What this member gives.
     pub data: Vec<u8>,
-    /// Bytes that a scatter gives to each.
-    pub block: usize,
+    /// Bytes for each rank, where they may differ.
+    pub sends: Vec<usize>,
+    /// Bytes from each rank, where they may differ; one number where there is one source.
+    pub receives: Vec<usize>,
     /// What values are combined with, where they are.
     pub op: Option<Op>,
 }
 
 impl Call {
     fn new(coll: Coll, root: u32, data: Vec<u8>) -> Self {
-        Call { coll, root, data, block: 0, op: None }
+        Call { coll, root, data, sends: Vec::new(), receives: Vec::new(), op: None }
+    }
+
+    fn sending(self, sends: &[usize]) -> Self {
+        Call { sends: sends.to_vec(), ..self }
+    }
+
+    fn receiving(self, receives: &[usize]) -> Self {
+        Call { receives: receives.to_vec(), ..self }
     }
 
     fn with(self, op: &Op) -> Self {
@@ -166,12 +195,12 @@ impl<N: Net> Comm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn scatter(&self, root: u32, data: Vec<u8>, block: usize) -> Result<Vec<u8>, Error> {
-        self.table().run(self, Call { block, ..Call::new(Coll::Scatter, root, data) })
+        self.table().run(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
     /// The same, without blocking.
     pub fn iscatter(&self, root: u32, data: Vec<u8>, block: usize) -> CollRequest<N> {
-        self.table().start(self, Call { block, ..Call::new(Coll::Scatter, root, data) })
+        self.table().start(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
     /// Gives all members all members' bytes, by rank. Blocks.
@@ -211,6 +240,113 @@ impl<N: Net> Comm<N> {
     /// The same, without blocking.
     pub fn iscan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Scan, 0, data).with(op))
+    }
+
+    /// Gives each member the values before its own, combined in the order of ranks; the first one nothing.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    pub fn exclusive_scan(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
+        self.table().run(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
+    }
+
+    /// The same, without blocking.
+    pub fn iexclusive_scan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
+        self.table().start(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
+    }
+
+    /// Combines all members' values and gives each member its block of them, of `lengths` bytes by rank. Blocks.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    pub fn reduce_scatter(
+        &self,
+        data: Vec<u8>,
+        lengths: &[usize],
+        op: &Op,
+    ) -> Result<Vec<u8>, Error> {
+        self.table().run(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
+    }
+
+    /// The same, without blocking.
+    pub fn ireduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> CollRequest<N> {
+        self.table().start(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
+    }
+
+    /// Like [`gather`](Self::gather), with blocks of `lengths` bytes by rank, which count at the root. Blocks.
+    ///
+    /// # Errors
+    /// As for [`broadcast`](Self::broadcast).
+    pub fn gatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> Result<Vec<u8>, Error> {
+        self.table().run(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
+    }
+
+    /// The same, without blocking.
+    pub fn igatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
+        self.table().start(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
+    }
+
+    /// Like [`scatter`](Self::scatter), with blocks of `lengths` bytes by rank, which count at the root; `own`
+    /// is this member's. Blocks.
+    ///
+    /// # Errors
+    /// As for [`broadcast`](Self::broadcast).
+    pub fn scatterv(
+        &self,
+        root: u32,
+        data: Vec<u8>,
+        lengths: &[usize],
+        own: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let call = Call::new(Coll::Scatterv, root, data).sending(lengths).receiving(&[own]);
+        self.table().run(self, call)
+    }
+
+    /// The same, without blocking.
+    pub fn iscatterv(
+        &self,
+        root: u32,
+        data: Vec<u8>,
+        lengths: &[usize],
+        own: usize,
+    ) -> CollRequest<N> {
+        let call = Call::new(Coll::Scatterv, root, data).sending(lengths).receiving(&[own]);
+        self.table().start(self, call)
+    }
+
+    /// Like [`allgather`](Self::allgather), with blocks of `lengths` bytes by rank. Blocks.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    pub fn allgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> Result<Vec<u8>, Error> {
+        self.table().run(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
+    }
+
+    /// The same, without blocking.
+    pub fn iallgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
+        self.table().start(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
+    }
+
+    /// Like [`alltoall`](Self::alltoall), with blocks of `sends` bytes for each rank and of `receives` from
+    /// each. Blocks.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    pub fn alltoallv(
+        &self,
+        data: Vec<u8>,
+        sends: &[usize],
+        receives: &[usize],
+    ) -> Result<Vec<u8>, Error> {
+        let call = Call::new(Coll::Alltoallv, 0, data).sending(sends).receiving(receives);
+        self.table().run(self, call)
+    }
+
+    /// The same, without blocking.
+    pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
+        let call = Call::new(Coll::Alltoallv, 0, data).sending(sends).receiving(receives);
+        self.table().start(self, call)
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {

@@ -4,17 +4,19 @@
 //! binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et al. (1997); alltoall
 //! by pairs. Small messages are what they are good at.
 
+use std::ops::Range;
+
 use crate::error::Error;
 use crate::port::Channel;
 
-use super::Call;
 use super::exchange::{Landing, Plan};
+use super::{Call, Coll, uneven};
 
 /// Pairs of an alltoall that are under way at once.
 const PAIRS_MAX: u32 = 32;
 
-/// A member's view: its rank, how many there are, and what it gives.
-type Planned = Result<Plan, Error>;
+/// What a member does, if what it gives can be.
+pub(super) type Planned = Result<Plan, Error>;
 
 pub(crate) fn barrier(channel: &Channel) -> Plan {
     let (own, size) = (channel.own, channel.size());
@@ -165,30 +167,36 @@ pub(crate) fn scatter(channel: &Channel, root: u32, mut data: Vec<u8>, block: us
 
 /// `data` has a block for each rank.
 pub(crate) fn alltoall(channel: &Channel, data: Vec<u8>) -> Planned {
-    let (own, size) = (channel.own, channel.size());
+    let size = channel.size();
     let length = data.len();
     if !length.is_multiple_of(size as usize) {
         return Err(Error::Length { length, what: "an alltoall takes a block for each rank" });
     }
-    let block = length / size as usize;
-    let place = |rank: u32| rank as usize * block..(rank as usize + 1) * block;
-    let into = |rank: u32| length + rank as usize * block..length + (rank as usize + 1) * block;
-    let mut plan = Plan { memory: data, result: length..2 * length, ..Plan::default() };
-    plan.memory.resize(2 * length, 0);
-    plan.local(place(own), into(own), Landing::Store);
+    let lengths = vec![length / size as usize; size as usize];
+    uneven::alltoall(channel, data, &lengths, &lengths)
+}
+
+/// Each rank's block from here to there: first the own one, then pairs.
+pub(super) fn pairs(
+    channel: &Channel,
+    plan: &mut Plan,
+    from: &[Range<usize>],
+    into: &[Range<usize>],
+) {
+    let (own, size) = (channel.own, channel.size());
+    plan.local(from[own as usize].clone(), into[own as usize].clone(), Landing::Store);
     for distance in 1..size {
-        let (from, to) = (around(own, size - distance, size), around(own, distance, size));
-        plan.receive(from, into(from), Landing::Store);
-        plan.send(to, place(to));
+        let (source, to) = (around(own, size - distance, size), around(own, distance, size));
+        plan.receive(source, into[source as usize].clone(), Landing::Store);
+        plan.send(to, from[to as usize].clone());
         if distance.is_multiple_of(PAIRS_MAX) {
             plan.fence();
         }
     }
-    Ok(plan)
 }
 
-/// The combination of all ranks up to the own one.
-pub(crate) fn scan(channel: &Channel, data: Vec<u8>) -> Plan {
+/// The combination of all ranks up to the own one, or of those before it: of none there is no result.
+pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
     let (own, size) = (channel.own, channel.size());
     let length = data.len();
     // The result; what all of the own block have given; what came.
@@ -196,6 +204,8 @@ pub(crate) fn scan(channel: &Channel, data: Vec<u8>) -> Plan {
     let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
     plan.memory.extend_from_within(..);
     plan.memory.resize(3 * length, 0);
+    // Of an exclusive one there is nothing to combine the first with.
+    let mut first = if exclusive { Landing::Store } else { Landing::Left };
     for distance in powers_below(size) {
         let other = own ^ distance;
         if other >= size {
@@ -204,37 +214,50 @@ pub(crate) fn scan(channel: &Channel, data: Vec<u8>) -> Plan {
         plan.receive(other, came.clone(), Landing::Store);
         plan.send(other, block.clone());
         if other < own {
-            plan.local(came.clone(), result.clone(), Landing::Left);
+            plan.local(came.clone(), result.clone(), first);
+            first = Landing::Left;
             plan.local(came.clone(), block.clone(), Landing::Left);
         } else {
             plan.local(came.clone(), block.clone(), Landing::Right);
         }
         plan.fence();
     }
+    if exclusive && own == 0 {
+        plan.result = 0..0;
+    }
     plan
 }
 
 /// The plan of a call.
 pub(crate) fn of(channel: &Channel, call: Call) -> Planned {
-    let Call { coll, root, data, block, op } = call;
+    let Call { coll, root, data, sends, receives, op } = call;
     let size = channel.size();
     if root >= size {
         return Err(Error::Rank { rank: root, size });
     }
     let op = op.as_ref();
     op.map_or(Ok(()), |op| op.check(data.len()))?;
+    let own = receives.first().copied().unwrap_or(0);
     Ok(match coll {
-        super::Coll::Barrier => barrier(channel),
-        super::Coll::Broadcast => broadcast(channel, root, data),
-        super::Coll::Reduce => {
-            reduce(channel, root, data, op.is_some_and(|op| !op.is_commutative()))
+        Coll::Barrier => barrier(channel),
+        Coll::Broadcast => broadcast(channel, root, data),
+        Coll::Reduce => reduce(channel, root, data, op.is_some_and(|op| !op.is_commutative())),
+        Coll::Allreduce => allreduce(channel, data),
+        Coll::Gather => gather(channel, root, data),
+        Coll::Scatter => scatter(channel, root, data, own)?,
+        Coll::Allgather => allgather(channel, data),
+        Coll::Alltoall => alltoall(channel, data)?,
+        Coll::Scan => scan(channel, data, false),
+        Coll::ExclusiveScan => scan(channel, data, true),
+        Coll::Gatherv => uneven::gather(channel, root, data, &receives)?,
+        Coll::Scatterv => uneven::scatter(channel, root, data, &sends, own)?,
+        Coll::Allgatherv => uneven::allgather(channel, data, &receives)?,
+        Coll::Alltoallv => uneven::alltoall(channel, data, &sends, &receives)?,
+        Coll::ReduceScatter => {
+            let op = op.ok_or(Error::Length { length: 0, what: "an operation is due" })?;
+            sends.iter().try_for_each(|length| op.check(*length))?;
+            uneven::reduce_scatter(channel, data, &sends)?
         }
-        super::Coll::Allreduce => allreduce(channel, data),
-        super::Coll::Gather => gather(channel, root, data),
-        super::Coll::Scatter => scatter(channel, root, data, block)?,
-        super::Coll::Allgather => allgather(channel, data),
-        super::Coll::Alltoall => alltoall(channel, data)?,
-        super::Coll::Scan => scan(channel, data),
     })
 }
 
@@ -244,12 +267,12 @@ fn powers_below(size: u32) -> impl Iterator<Item = u32> {
 }
 
 /// The rank that many, `size` at most, after another one, around.
-fn around(rank: u32, distance: u32, size: u32) -> u32 {
+pub(super) fn around(rank: u32, distance: u32, size: u32) -> u32 {
     let left = size - rank;
     if distance < left { rank + distance } else { distance - left }
 }
 
-fn scaled(places: std::ops::Range<usize>, block: usize) -> std::ops::Range<usize> {
+fn scaled(places: Range<usize>, block: usize) -> Range<usize> {
     places.start * block..places.end * block
 }
 
@@ -272,7 +295,7 @@ impl Tree {
     }
 
     /// Children, the smallest subtree first, with the places of their subtrees in this one's.
-    fn children(&self) -> Vec<(u32, std::ops::Range<usize>)> {
+    fn children(&self) -> Vec<(u32, Range<usize>)> {
         let is_child = |power: &u32| {
             self.number & (2 * power - 1) == 0
                 && u64::from(self.number) + u64::from(*power) < self.size.into()

@@ -87,8 +87,10 @@ impl<A: Access + 'static> WorkerNet<A> {
         pattern.from.map_or(Ok(which), |process| Ok(which.from(self.peer(process)?)))
     }
 
-    fn envelope(&mut self, status: tagmatch::Status) -> Envelope {
-        Envelope { from: self.process(status.source), tag: status.tag, length: status.length }
+    /// `from`: the only one who can have sent it, if there is one.
+    fn envelope(&mut self, status: tagmatch::Status, from: Option<ProcessId>) -> Envelope {
+        let from = from.or_else(|| self.process(status.source));
+        Envelope { from, tag: status.tag, length: status.length }
     }
 
     /// `with`: the process that the operation depends on, if it is a certain one.
@@ -200,7 +202,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let end = receive.test()?;
         Some(match end {
             Ok(Received { buffer, status }) => {
-                Ok(Arrived { envelope: self.envelope(status), buffer })
+                Ok(Arrived { envelope: self.envelope(status, receive.with), buffer })
             }
             Err(Ok(failed)) => Err(self.failed(failed, receive.with)),
             Err(Err(refused)) => Err(refused),
@@ -216,13 +218,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
         let which = self.pattern(pattern).ok()?;
         let status = self.worker.probe(which)?;
-        Some(self.envelope(status))
+        Some(self.envelope(status, pattern.from))
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
         let which = self.pattern(pattern).ok()?;
         let message = self.worker.mprobe(which)?;
-        let envelope = self.envelope(message.status());
+        let envelope = self.envelope(message.status(), pattern.from);
         Some((Held { message, from: envelope.from }, envelope))
     }
 
