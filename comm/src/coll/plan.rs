@@ -146,11 +146,11 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
 /// `data` is the root's: a block for each rank.
 pub(crate) fn scatter(channel: &Channel, root: u32, mut data: Vec<u8>, block: usize) -> Planned {
     let tree = Tree::new(channel, root);
+    let what = "the root of a scatter gives a block for each rank";
+    let all = block.checked_mul(channel.size() as usize);
+    let all = all.ok_or(Error::Length { length: block, what })?;
     match tree.parent() {
-        None if data.len() != block * channel.size() as usize => {
-            let what = "the root of a scatter gives a block for each rank";
-            return Err(Error::Length { length: data.len(), what });
-        }
+        None if data.len() != all => return Err(Error::Length { length: data.len(), what }),
         None => data.rotate_left(root as usize * block),
         Some(_) => data = vec![0; block * tree.blocks()],
     }
