@@ -1,0 +1,267 @@
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::claims::Claims;
+use super::explore::{Scope, explore, rounds_when_fair};
+use super::*;
+
+/// Two words, of which one is eager: prefixes 2 to 31, and 32 to 63.
+const EAGER: [u32; 3] = [5, 4, 3];
+const BASE: [u32; 3] = [40, 39, 38];
+
+fn tiny() -> IdLayout {
+    IdLayout::new(1, true, 2).unwrap()
+}
+
+/// A rank that has only these ids left.
+fn rank(left: &[u32]) -> Claims {
+    let mut claims = Claims::new(tiny(), 1).unwrap();
+    for prefix in (2..64).filter(|prefix| !left.contains(prefix)) {
+        claims.mask.take(prefix).unwrap();
+    }
+    claims
+}
+
+fn key(parent: u32) -> Key {
+    Key { parent: tiny().id(parent).unwrap(), tag: 0 }
+}
+
+const MEMBER: Option<Role> = Some(Role::Member);
+
+/// All ranks, with the same ids left, in each of two allocations.
+fn two_calls(ranks: usize, left: &[u32]) -> Scope {
+    let calls = vec![(key(0), vec![MEMBER; ranks]), (key(9), vec![MEMBER; ranks])];
+    Scope { ranks: vec![rank(left); ranks], calls, may_fail: false }
+}
+
+/// Each two of three ranks in an allocation of their own.
+fn ring(left: &[u32]) -> Scope {
+    let calls = (0..3).map(|out| {
+        let roles = (0..3).map(|rank| (rank != out).then_some(Role::Member)).collect();
+        (key(9 - u32::try_from(out).unwrap()), roles)
+    });
+    Scope { ranks: vec![rank(left); 3], calls: calls.collect(), may_fail: false }
+}
+
+/// Whether the ids that each rank has used up are as many as should be.
+type Check = &'static dyn Fn(&[u32]) -> bool;
+
+/// What `explore` says of the scopes that have to come out right in every order, the first fault of them.
+fn explore_all(plant: impl Fn(&mut Scope)) -> Result<(), String> {
+    let both: Check = &|burnt| burnt.iter().all(|ids| *ids == 2);
+    let mut scopes: Vec<(&str, Scope, Check)> = vec![
+        ("eager words", two_calls(2, &EAGER), both),
+        ("base", two_calls(2, &BASE), both),
+        ("the last id of each part", two_calls(2, &[5, 40]), both),
+        ("the last two eager ids", two_calls(2, &[5, 4]), both),
+        ("one id for two", two_calls(2, &[40]), &|burnt| burnt == [1, 1]),
+        ("one eager id for two", two_calls(2, &[5]), &|burnt| burnt == [1, 1]),
+        ("none", two_calls(2, &[]), &|burnt| burnt == [0, 0]),
+        ("three ranks", two_calls(3, &[5, 40]), &|burnt| burnt == [2, 2, 2]),
+    ];
+    let mut ignored = two_calls(2, &[5, 40]);
+    ignored.calls[0].1[1] = Some(Role::Ignored);
+    scopes.push(("ignored", ignored, &|burnt| burnt == [2, 1]));
+    let mut failing = two_calls(2, &[5, 40]);
+    failing.may_fail = true;
+    scopes.push(("failing", failing, &|burnt| burnt[0] == burnt[1]));
+    for (name, mut scope, check) in scopes {
+        plant(&mut scope);
+        let states = explore(&scope, check).map_err(|fault| format!("{name}: {fault}"))?;
+        println!("{name}: {states} states");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_order_of_small_scopes_ends_right() {
+    assert_eq!(explore_all(|_| ()), Ok(()));
+}
+
+#[test]
+fn every_order_of_a_ring_ends_right() {
+    let explored = explore(&ring(&[5, 40, 39]), |burnt| burnt == [2, 2, 2]);
+    assert!(explored.is_ok(), "{explored:?}");
+}
+
+/// Allocations whose threads all run end after a few rounds, whoever comes first in each of them.
+fn rounds_are_bounded(plant: impl Fn(&mut Scope)) -> Result<(), String> {
+    for (name, mut scope, max) in [
+        ("eager words", two_calls(2, &EAGER), 5),
+        ("base", two_calls(2, &BASE), 3),
+        ("the last of each part", two_calls(2, &[5, 40]), 4),
+        ("none", two_calls(2, &[]), 5),
+    ] {
+        plant(&mut scope);
+        let rounds = rounds_when_fair(&scope, max).map_err(|fault| format!("{name}: {fault}"))?;
+        println!("{name}: {rounds} rounds");
+    }
+    Ok(())
+}
+
+#[test]
+fn rounds_are_bounded_when_all_threads_run() {
+    assert_eq!(rounds_are_bounded(|_| ()), Ok(()));
+}
+
+/// Every bug that can be planted here is found by the scopes above.
+#[cfg(feature = "defects")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::Defect;
+    std::panic::set_hook(Box::new(|_| {}));
+    let planted = [
+        Defect::ShareEager,
+        Defect::ShareBase,
+        Defect::NoOrder,
+        Defect::KeepClaims,
+        Defect::StayListed,
+        Defect::IgnoredTakes,
+        Defect::HastyExhaustion,
+    ];
+    let mut missed = Vec::new();
+    for defect in planted {
+        let plant = |scope: &mut Scope| {
+            scope.ranks.iter_mut().for_each(|claims| claims.planted.defect = Some(defect));
+        };
+        match rounds_are_bounded(plant).and_then(|()| explore_all(plant)) {
+            Ok(()) => missed.push(defect),
+            Err(fault) => println!("{defect:?}: {fault}"),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Goes through an allocation on all of these, one round after the other.
+fn allocate(allocators: &[Allocator], roles: &[Role]) -> Vec<Result<Option<OwnedId>, Error>> {
+    let begin =
+        |(allocator, role): (&Allocator, &Role)| allocator.begin(tiny().world(), u32::MAX, *role);
+    let mut allocations: Vec<_> = allocators.iter().zip(roles).map(begin).collect();
+    loop {
+        let offers: Vec<_> = allocations.iter_mut().map(Allocation::offer).collect();
+        let and = |a: Vec<u32>, b: &Vec<u32>| a.iter().zip(b).map(|(a, b)| a & b).collect();
+        let all = offers[1..].iter().fold(offers[0].clone(), and);
+        let ends: Vec<_> = allocations.iter_mut().map(|one| one.conclude(&all)).collect();
+        if !matches!(ends[0], Ok(Progress::Again)) {
+            let id = |end| match end {
+                Ok(Progress::Done(id)) => Ok(id),
+                Ok(Progress::Again) => panic!("not uniform"),
+                Err(error) => Err(error),
+            };
+            return ends.into_iter().map(id).collect();
+        }
+    }
+}
+
+#[test]
+fn all_ids_then_the_same_error_then_recovery() {
+    let allocators = [(); 2].map(|()| Allocator::new(IdLayout::BITS_16, 2).unwrap());
+    let roles = [Role::Member; 2];
+    let mut ids = Vec::new();
+    for _ in 0..2046 {
+        for end in allocate(&allocators, &roles) {
+            ids.push(end.unwrap().unwrap());
+        }
+    }
+    assert_eq!(ids[0].id().bits(), 496);
+    for end in allocate(&allocators, &roles) {
+        assert_eq!(end.map(|_| ()), Err(Error::Exhausted { ids: 2048 }));
+    }
+    drop(ids);
+    assert_eq!(allocators.each_ref().map(Allocator::free_count), [2046; 2]);
+    assert!(allocate(&allocators, &roles).iter().all(Result::is_ok));
+}
+
+#[test]
+fn ids_that_no_two_have_in_common_are_fragmentation() {
+    let ranks = [[5, 40], [4, 41]];
+    let allocators = ranks.map(|left| Allocator(Arc::new(Mutex::new(rank(&left)))));
+    for end in allocate(&allocators, &[Role::Member; 2]) {
+        assert_eq!(end.map(|_| ()), Err(Error::Fragmented { ids: 64 }));
+    }
+    // One that has none at all: that is exhaustion, for all of them.
+    let mut three = allocators.to_vec();
+    three.push(Allocator(Arc::new(Mutex::new(rank(&[])))));
+    for end in allocate(&three, &[Role::Member; 3]) {
+        assert_eq!(end.map(|_| ()), Err(Error::Exhausted { ids: 64 }));
+    }
+    let ignored = [Role::Member, Role::Ignored];
+    let ends = allocate(&allocators, &ignored);
+    assert!(matches!(ends[..], [Ok(Some(_)), Ok(None)]));
+}
+
+#[test]
+fn what_cannot_be_right_is_refused_and_leaves_nothing_held() {
+    let allocator = Allocator::new(tiny(), 1).unwrap();
+    let before = allocator.free_count();
+    let wrong: [&[u32]; 4] = [&[], &[1], &[u32::MAX, 1, 1], &[1, 7]];
+    for all in wrong {
+        let mut allocation = allocator.begin(tiny().world(), 0, Role::Member);
+        allocation.offer();
+        assert!(matches!(allocation.conclude(all), Err(Error::NotOffered)), "{all:?}");
+        assert!(allocator.claims().is_at_rest());
+    }
+    let mut allocation = allocator.begin(tiny().world(), 0, Role::Member);
+    allocation.offer();
+    drop(allocation);
+    assert!(allocator.claims().is_at_rest());
+    assert_eq!(allocator.free_count(), before);
+    assert!(Allocator::new(tiny(), 2).is_err());
+}
+
+#[test]
+fn threads_that_allocate_at_once_get_ids_of_their_own() {
+    let allocator = Allocator::new(IdLayout::BITS_16, 2).unwrap();
+    let run = |parent: u32| {
+        let allocator = allocator.clone();
+        move || {
+            let parent = IdLayout::BITS_16.id(parent).unwrap();
+            let allocate = |_| {
+                let mut allocation = allocator.begin(parent, 0, Role::Member);
+                loop {
+                    let offer = allocation.offer();
+                    thread::yield_now();
+                    if let Progress::Done(id) = allocation.conclude(&offer).unwrap() {
+                        return id.unwrap();
+                    }
+                }
+            };
+            (0..100).map(allocate).collect::<Vec<_>>()
+        }
+    };
+    let threads: Vec<_> = (0..4).map(|parent| thread::spawn(run(parent))).collect();
+    let owned: Vec<OwnedId> = threads.into_iter().flat_map(|one| one.join().unwrap()).collect();
+    let mut ids: Vec<_> = owned.iter().map(OwnedId::id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 400);
+    drop(owned);
+    assert_eq!(allocator.free_count(), 2046);
+}
+
+proptest! {
+    /// With any ids left to each of a few ranks: the lowest word's highest bit that all have, or the error
+    /// that says why there is none.
+    #[test]
+    fn the_first_common_id(masks in prop::collection::vec(any::<u64>(), 1..5), ignored in 0usize..5) {
+        let left = |bits: u64| (2..64).filter(|prefix| bits >> prefix & 1 == 1).collect::<Vec<_>>();
+        let of_rank = |bits: &u64| Allocator(Arc::new(Mutex::new(rank(&left(*bits)))));
+        let allocators: Vec<_> = masks.iter().map(of_rank).collect();
+        let role = |rank| if rank == ignored && rank > 0 { Role::Ignored } else { Role::Member };
+        let roles: Vec<_> = (0..masks.len()).map(role).collect();
+        let members = || masks.iter().zip(&roles).filter(|(_, role)| **role == Role::Member);
+        let common = members().fold(u64::MAX << 2, |all, (mask, _)| all & mask);
+        let expected = match (common & 0xffff_ffff, common >> 32) {
+            (0, 0) if members().any(|(mask, _)| mask >> 2 == 0) => Err(Error::Exhausted { ids: 64 }),
+            (0, 0) => Err(Error::Fragmented { ids: 64 }),
+            (0, high) => Ok(tiny().id(32 + high.ilog2())),
+            (low, _) => Ok(tiny().id(low.ilog2())),
+        };
+        for (end, role) in allocate(&allocators, &roles).into_iter().zip(roles) {
+            let expected = expected.clone().map(|id| id.filter(|_| role == Role::Member));
+            prop_assert_eq!(end.map(|id| id.map(|own| own.id())), expected);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Making communicators out of others.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::alloc::{Allocation, Allocator, OwnedId, Progress, Role};
+use crate::coll::{Exchange, Op, plan};
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::group::Group;
+use crate::ids::ContextId;
+use crate::net::Net;
+use crate::port::{Channel, Port};
+use crate::request::{Pending, Request};
+use crate::runtime::{Machine, Shared, Slot};
+
+use super::{Comm, CommInfo, Inner};
+
+/// A communicator that is being made, or none for a process that is not to be in it.
+pub type CommRequest<N> = Request<N, Creation<N>>;
+
+/// A duplicate that is being made.
+pub type DupRequest<N> = Request<N, Duplication<N>>;
+
+impl<N: Net> Comm<N> {
+    /// A communicator of the same members, whose messages are apart. Collective; blocks.
+    ///
+    /// # Errors
+    /// There is no context id left, the same error in all members; or a member is down.
+    pub fn dup(&self) -> Result<Comm<N>, Error> {
+        self.idup().wait()
+    }
+
+    /// The same, without blocking.
+    pub fn idup(&self) -> DupRequest<N> {
+        let members = Some(Arc::clone(&self.inner.info.group));
+        Request::new(&self.shared, Duplication(self.create_from(self.channel(), members)))
+    }
+
+    /// One communicator for each colour, of the members that gave it, ordered by key, then by rank.
+    /// Who gives none gets none, and loses no context id. Collective; blocks.
+    ///
+    /// # Errors
+    /// As for [`dup`](Self::dup).
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Comm<N>>, Error> {
+        self.isplit(color, key).wait()
+    }
+
+    /// The same, without blocking.
+    pub fn isplit(&self, color: Option<u32>, key: i32) -> CommRequest<N> {
+        let channel = self.channel();
+        let own = Choice { color, key };
+        let gather =
+            Exchange::new(channel.clone(), plan::allgather(&channel, own.to_bytes()), None);
+        self.create_with(channel, Stage::Choosing(gather))
+    }
+
+    /// A communicator of those members that are in the group; all members of a group give the same. Others
+    /// get none. Collective over this communicator; blocks.
+    ///
+    /// # Errors
+    /// As for [`dup`](Self::dup); [`Error::Group`] if the group is not a part of this one.
+    pub fn create(&self, group: &Group) -> Result<Option<Comm<N>>, Error> {
+        self.icreate(group)?.wait()
+    }
+
+    /// The same, without blocking.
+    ///
+    /// # Errors
+    /// [`Error::Group`].
+    pub fn icreate(&self, group: &Group) -> Result<CommRequest<N>, Error> {
+        self.check(group)?;
+        let own = self.group().process(self.rank());
+        let is_member = own.is_some_and(|own| group.rank(own).is_some());
+        let members = is_member.then(|| Arc::new(group.clone()));
+        let creation = self.create_from(self.channel(), members);
+        Ok(Request::new(&self.shared, creation))
+    }
+
+    /// A communicator of a group of members, without the others. Collective over the group; blocks. Threads
+    /// that do this at once, with groups that have a process in common, differ in their tags.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create); [`Error::Group`] also if the caller is not in the group.
+    pub fn create_group(&self, group: &Group, tag: u32) -> Result<Comm<N>, Error> {
+        self.icreate_group(group, tag)?.wait()
+    }
+
+    /// The same, without blocking.
+    ///
+    /// # Errors
+    /// [`Error::Group`], [`Error::Tag`].
+    pub fn icreate_group(&self, group: &Group, tag: u32) -> Result<DupRequest<N>, Error> {
+        self.check(group)?;
+        let own = self.group().process(self.rank()).ok_or(Error::Group)?;
+        let rank = group.rank(own).ok_or(Error::Group)?;
+        // A field of its own, apart from the numbers of collective operations.
+        let apart = 1 << (self.shared.tags.tag_bits() - 2);
+        if tag >= apart {
+            return Err(Error::Tag { tag, max: apart - 1 });
+        }
+        let group = Arc::new(group.clone());
+        let context = self.shared.ids.collective(self.id());
+        let tags = self.shared.tags;
+        let channel = Channel {
+            group: Arc::clone(&group),
+            own: rank,
+            context,
+            tag: tag | apart,
+            tags,
+            planted: self.shared.planted,
+        };
+        Ok(Request::new(&self.shared, Duplication(self.create_from(channel, Some(group)))))
+    }
+
+    fn check(&self, group: &Group) -> Result<(), Error> {
+        let is_part = group.difference(self.group()).size() == 0;
+        if is_part { Ok(()) } else { Err(Error::Group) }
+    }
+
+    fn create_from(&self, channel: Channel, members: Option<Arc<Group>>) -> Creation<N> {
+        let stage = Stage::allocate(&self.shared.allocator, self.id(), &channel, members, None);
+        self.creation(channel, stage)
+    }
+
+    fn create_with(&self, channel: Channel, stage: Stage) -> CommRequest<N> {
+        Request::new(&self.shared, self.creation(channel, stage))
+    }
+
+    fn creation(&self, channel: Channel, stage: Stage) -> Creation<N> {
+        let allocator = self.shared.allocator.clone();
+        let parent = self.id();
+        let slot = self.shared.start(Creating { allocator, parent, channel, stage });
+        Creation { slot, parent: Arc::clone(&self.inner) }
+    }
+}
+
+/// What a member gives to a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    color: Option<u32>,
+    key: i32,
+}
+
+impl Choice {
+    const BYTES: usize = 12;
+
+    fn to_bytes(self) -> Vec<u8> {
+        let fields = [u32::from(self.color.is_some()), self.color.unwrap_or(0), self.key as u32];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+    }
+
+    fn parse(bytes: &[u8]) -> Self {
+        let field = |at: usize| {
+            let bytes = bytes.get(4 * at..4 * at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u32::from_le_bytes)
+        };
+        Choice { color: (field(0) != 0).then(|| field(1)), key: field(2).cast_signed() }
+    }
+}
+
+/// What is under way in one process to make a communicator.
+struct Creating {
+    allocator: Allocator,
+    parent: ContextId,
+    channel: Channel,
+    stage: Stage,
+}
+
+enum Stage {
+    /// All members tell all what they choose.
+    Choosing(Exchange),
+    /// A round of the allocation.
+    Allocating {
+        allocation: Allocation,
+        round: Exchange,
+        members: Option<Arc<Group>>,
+    },
+    Over,
+}
+
+/// A new communicator's id and members.
+pub(super) struct Created {
+    id: OwnedId,
+    members: Arc<Group>,
+}
+
+impl Stage {
+    /// Begins the allocation; `members` is none for a process that is to be ignored.
+    fn allocate(
+        allocator: &Allocator,
+        parent: ContextId,
+        channel: &Channel,
+        members: Option<Arc<Group>>,
+        failure: Option<Error>,
+    ) -> Self {
+        let role = if members.is_some() { Role::Member } else { Role::Ignored };
+        let mut allocation = allocator.begin(parent, channel.tag, role);
+        let round = round(channel, &mut allocation).after(failure);
+        Stage::Allocating { allocation, round, members }
+    }
+}
+
+/// The reduction of one round.
+fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
+    let offer = allocation.offer().iter().flat_map(|word| word.to_le_bytes()).collect();
+    Exchange::new(channel.clone(), plan::allreduce(channel, offer), Some(Op::band()))
+}
+
+impl Creating {
+    /// The members of this process's colour.
+    fn chosen(&self, all: &[u8]) -> Option<Arc<Group>> {
+        let choices: Vec<Choice> = all.chunks(Choice::BYTES).map(Choice::parse).collect();
+        let color = choices.get(self.channel.own as usize)?.color?;
+        let mut members: Vec<(i32, u32)> = (0..)
+            .zip(&choices)
+            .filter(|(_, choice)| choice.color == Some(color))
+            .map(|(rank, choice)| (choice.key, rank))
+            .collect();
+        if !self.channel.planted.is(Defect::NoKeys) {
+            members.sort_unstable();
+        }
+        let process = |(_, rank): &(i32, u32)| self.channel.group.process(*rank);
+        Some(Arc::new(Group::new(members.iter().filter_map(process))))
+    }
+}
+
+impl<N: Net> Machine<N> for Creating {
+    type Output = Option<Created>;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Option<Created>, Error>> {
+        loop {
+            match &mut self.stage {
+                Stage::Choosing(gather) => {
+                    // Others may know all choices: a failure is told to them by the next round, so that
+                    // they don't wait for it.
+                    let (members, failure) = match gather.step(port)? {
+                        Ok(all) => (self.chosen(&all), None),
+                        Err(error) => (None, Some(error)),
+                    };
+                    let Creating { allocator, parent, channel, .. } = self;
+                    self.stage = Stage::allocate(allocator, *parent, channel, members, failure);
+                }
+                Stage::Allocating { allocation, round: of_round, members } => {
+                    let concluded = of_round.step(port)?.and_then(|all| {
+                        let word = |bytes: &[u8]| {
+                            bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
+                        };
+                        let all: Vec<u32> = all.chunks(4).map(word).collect();
+                        allocation.conclude(&all)
+                    });
+                    match concluded {
+                        // What this one waits for may be another machine, which must have its turn.
+                        Ok(Progress::Again) => {
+                            *of_round = round(&self.channel, allocation);
+                            return None;
+                        }
+                        Ok(Progress::Done(id)) => {
+                            let members = members.take();
+                            let created =
+                                id.zip(members).map(|(id, members)| Created { id, members });
+                            return self.end(Ok(created));
+                        }
+                        Err(error) => return self.end(Err(error)),
+                    }
+                }
+                Stage::Over => return Some(Err(Error::AlreadyTaken)),
+            }
+        }
+    }
+}
+
+impl Creating {
+    /// Lets go of the allocation at once, not when the request is dropped.
+    fn end<T>(&mut self, result: Result<T, Error>) -> Option<Result<T, Error>> {
+        drop(mem::replace(&mut self.stage, Stage::Over));
+        Some(result)
+    }
+}
+
+/// A communicator that is being made.
+pub struct Creation<N: Net> {
+    slot: Arc<Slot<Option<Created>>>,
+    parent: Arc<Inner<N>>,
+}
+
+impl<N: Net> Pending<N> for Creation<N> {
+    type Output = Result<Option<Comm<N>>, Error>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let created = match self.slot.take()? {
+            Ok(Some(created)) => created,
+            Ok(None) => return Some(Ok(None)),
+            Err(error) => return Some(Err(error)),
+        };
+        let Created { id, members } = created;
+        let own = self.parent.info.group.process(self.parent.info.rank);
+        let Some(rank) = own.and_then(|own| members.rank(own)) else {
+            return Some(Err(Error::Group));
+        };
+        let info = CommInfo { id: id.id(), group: members, rank };
+        let inner = Inner::new(info, Some(id), &shared.tables, "");
+        Some(inner.map(|inner| Some(Comm::new(shared, Arc::new(inner)))))
+    }
+}
+
+/// A communicator that is being made, of which this process is certainly a member.
+pub struct Duplication<N: Net>(Creation<N>);
+
+impl<N: Net> Pending<N> for Duplication<N> {
+    type Output = Result<Comm<N>, Error>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        Some(self.0.test(shared)?.and_then(|comm| comm.ok_or(Error::Group)))
+    }
+}

@@ -1,0 +1,83 @@
+//! Where messages go and come from.
+
+use tagmatch::Buffer;
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// To a member.
+    Rank(u32),
+    /// Nowhere: the send is complete at once.
+    NoProcess,
+}
+
+impl From<u32> for Destination {
+    fn from(rank: u32) -> Self {
+        Destination::Rank(rank)
+    }
+}
+
+/// Where a message comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// From a member.
+    Rank(u32),
+    /// From any member.
+    Any,
+    /// From nowhere: there is an empty message at once.
+    NoProcess,
+}
+
+impl From<u32> for Source {
+    fn from(rank: u32) -> Self {
+        Source::Rank(rank)
+    }
+}
+
+/// Which tags a receive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagChoice {
+    /// This one.
+    Tag(u32),
+    /// Any.
+    Any,
+}
+
+impl From<u32> for TagChoice {
+    fn from(tag: u32) -> Self {
+        TagChoice::Tag(tag)
+    }
+}
+
+/// A message's envelope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status {
+    /// The sender's rank; `None` for a message of no process.
+    pub source: Option<u32>,
+    /// Its tag; `None` for a message of no process.
+    pub tag: Option<u32>,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+impl Status {
+    /// What comes from no process (MPI-4.1 section 3.10).
+    pub(crate) const NO_PROCESS: Status = Status { source: None, tag: None, length: 0 };
+}
+
+/// A received message.
+#[derive(Debug)]
+pub struct Received {
+    /// The buffer that the receive was given.
+    pub buffer: Buffer,
+    /// The message's envelope.
+    pub status: Status,
+}
+
+impl Received {
+    /// The message's bytes.
+    pub fn data(&self) -> &[u8] {
+        let length = usize::try_from(self.status.length).unwrap_or(usize::MAX);
+        &self.buffer[..length.min(self.buffer.len())]
+    }
+}

@@ -1,0 +1,65 @@
+//! Messages that a matched probe took.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tagmatch::Buffer;
+
+use crate::net::Net;
+use crate::request::Request;
+
+use super::Comm;
+use super::envelope::{Received, Status};
+use super::p2p::{Receiving, RecvRequest, UnderWay};
+
+/// What is held.
+pub(crate) enum Held<N: Net> {
+    Message(N::Message),
+    /// MPI's MPI_MESSAGE_NO_PROC.
+    NoProcess,
+}
+
+/// A message that [`Comm::mprobe`] took: nobody else finds it. It is to be received or discarded; dropping
+/// it discards it. It keeps its communicator alive. Receiving takes it by value: there is no handle to a
+/// message that is gone.
+#[must_use = "a matched message that is dropped is discarded"]
+pub struct Message<N: Net> {
+    comm: Comm<N>,
+    held: Held<N>,
+    status: Status,
+}
+
+impl<N: Net> Message<N> {
+    pub(super) fn new(comm: Comm<N>, held: Held<N>, status: Status) -> Self {
+        Message { comm, held, status }
+    }
+
+    /// The message's envelope.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Receives it. That it is too long for the buffer is said here, not by the probe, and it is consumed all
+    /// the same.
+    pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
+        let Message { comm: Comm { shared, inner }, held, .. } = self;
+        let buffer = room.into();
+        let under_way = match held {
+            Held::Message(message) => {
+                UnderWay::Net(shared.lock().net.receive_message(message, buffer))
+            }
+            Held::NoProcess => UnderWay::Over(Ok(Received { buffer, status: Status::NO_PROCESS })),
+        };
+        Request::new(&shared, Receiving { under_way, inner: Arc::clone(&inner) })
+    }
+
+    /// Drops it: its sender completes as if it had been received. (MPI-3 has no such call; the proposal for
+    /// matched probes had one.)
+    pub fn discard(self) {}
+}
+
+impl<N: Net> fmt::Debug for Message<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("comm", &self.comm).field("status", &self.status).finish()
+    }
+}

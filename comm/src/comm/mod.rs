@@ -1,0 +1,196 @@
+//! Communicators.
+
+mod create;
+mod envelope;
+mod message;
+mod p2p;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::alloc::OwnedId;
+use crate::coll::{Bound, Tables};
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::group::{Group, Likeness};
+use crate::ids::ContextId;
+use crate::net::Net;
+use crate::port::Channel;
+use crate::request::Request;
+use crate::runtime::{Machine, Shared, Slot};
+
+pub use create::{CommRequest, Creation, DupRequest, Duplication};
+pub use envelope::{Destination, Received, Source, Status, TagChoice};
+pub use message::Message;
+pub use p2p::{Receiving, RecvRequest, SendRequest, Sending};
+
+/// What a communicator is: by which it differs from all others that this process has had or will have at
+/// the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CommInfo {
+    /// Its context id. Other communicators, of other processes, may have the same.
+    pub id: ContextId,
+    /// Its members.
+    pub group: Arc<Group>,
+    /// This process among them.
+    pub rank: u32,
+}
+
+/// What the handles of one communicator share.
+pub(crate) struct Inner<N: Net> {
+    pub(crate) info: CommInfo,
+    name: Mutex<String>,
+    /// Numbers collective operations, alike in all members.
+    sequence: AtomicU32,
+    // Before the id: layers let go of what they have of a communicator before its id can be another's.
+    pub(crate) bound: Bound<N>,
+    _owned: Option<OwnedId>,
+}
+
+impl<N: Net> Inner<N> {
+    pub(crate) fn new(
+        info: CommInfo,
+        owned: Option<OwnedId>,
+        tables: &Tables<N>,
+        name: &str,
+    ) -> Result<Self, Error> {
+        let bound = tables.bind(&info)?;
+        let name = Mutex::new(name.to_owned());
+        Ok(Inner { info, name, sequence: AtomicU32::new(0), bound, _owned: owned })
+    }
+}
+
+/// A communicator: an ordered group of processes whose messages meet no others. Clones are the same.
+///
+/// It is freed when the last of its clones, requests and held messages is gone; its context id is given
+/// out again once all members have freed it. Predefined ones are never freed.
+///
+/// Collective calls are made by all members, in the same order.
+pub struct Comm<N: Net> {
+    pub(crate) shared: Arc<Shared<N>>,
+    pub(crate) inner: Arc<Inner<N>>,
+}
+
+impl<N: Net> Comm<N> {
+    pub(crate) fn new(shared: &Arc<Shared<N>>, inner: Arc<Inner<N>>) -> Self {
+        Comm { shared: Arc::clone(shared), inner }
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> u32 {
+        self.inner.info.rank
+    }
+
+    /// How many members.
+    pub fn size(&self) -> u32 {
+        self.inner.info.group.size()
+    }
+
+    /// The members.
+    pub fn group(&self) -> &Group {
+        &self.inner.info.group
+    }
+
+    /// Id, members and rank.
+    pub fn info(&self) -> &CommInfo {
+        &self.inner.info
+    }
+
+    /// The context id.
+    pub fn id(&self) -> ContextId {
+        self.inner.info.id
+    }
+
+    /// The name, for people; empty if none was given.
+    pub fn name(&self) -> String {
+        self.inner.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives it a name, in this process. Duplicates don't inherit it (MPI-4.1 section 7.8).
+    pub fn set_name(&self, name: impl Into<String>) {
+        *self.inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+    }
+
+    /// Whether both are handles of one communicator.
+    pub fn is(&self, other: &Comm<N>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// How its members are like another's. Different communicators of identical groups are what MPI calls
+    /// congruent.
+    pub fn compare(&self, other: &Comm<N>) -> Likeness {
+        self.group().compare(other.group())
+    }
+
+    /// Lets go of this handle. The communicator is freed with its last one.
+    pub fn free(self) {}
+
+    /// A number for the messages of the next collective operation; all members take it at the same call.
+    pub fn channel(&self) -> Channel {
+        let Shared { ids, tags, planted, .. } = *self.shared;
+        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
+        let number = if planted.is(Defect::OneNumber) { 0 } else { number };
+        let info = &self.inner.info;
+        let collective = ids.collective(info.id);
+        Channel {
+            group: Arc::clone(&info.group),
+            own: info.rank,
+            context: if planted.is(Defect::OneContext) { info.id } else { collective },
+            tag: number & ((1 << (tags.tag_bits() - 2)) - 1),
+            tags,
+            planted,
+        }
+    }
+
+    /// Begins a state machine, such as a layer's own form of a collective operation.
+    pub fn start<M>(&self, machine: M) -> Request<N, Running<N, M::Output>>
+    where
+        M: Machine<N> + 'static,
+        M::Output: 'static,
+    {
+        let slot = self.shared.start(machine);
+        Request::new(&self.shared, Running { slot, _inner: Arc::clone(&self.inner) })
+    }
+
+    /// A request that is over.
+    pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
+        let slot = Arc::new(Slot::over(result));
+        Request::new(&self.shared, Running { slot, _inner: Arc::clone(&self.inner) })
+    }
+
+    /// Drives a state machine until it is over. Blocks.
+    ///
+    /// # Errors
+    /// What the machine ends with.
+    pub fn run<M: Machine<N>>(&self, machine: M) -> Result<M::Output, Error> {
+        self.shared.run(machine)
+    }
+}
+
+/// A state machine under way.
+pub struct Running<N: Net, T> {
+    slot: Arc<Slot<T>>,
+    /// Keeps the communicator.
+    _inner: Arc<Inner<N>>,
+}
+
+impl<N: Net, T> crate::request::Pending<N> for Running<N, T> {
+    type Output = Result<T, Error>;
+
+    fn test(&mut self, _: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.slot.take()
+    }
+}
+
+impl<N: Net> Clone for Comm<N> {
+    fn clone(&self) -> Self {
+        Comm::new(&self.shared, Arc::clone(&self.inner))
+    }
+}
+
+impl<N: Net> fmt::Debug for Comm<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Comm({} {:?}, rank {} of {})", self.id(), self.name(), self.rank(), self.size())
+    }
+}

@@ -1,0 +1,353 @@
+//! Sends, receives and probes in the terms of a communicator.
+
+use std::sync::Arc;
+
+use tagmatch::{Buffer, Tag, TagMask};
+
+use crate::defect::Defect;
+use crate::error::{Error, Failed};
+use crate::net::{Arrived, Envelope, Mode, Net, NetFailed, Pattern};
+use crate::port::{in_group, unpackable};
+use crate::request::{Pending, Request};
+use crate::runtime::{Shared, State};
+
+use super::envelope::{Destination, Received, Source, Status, TagChoice};
+use super::message::{Held, Message};
+use super::{Comm, Inner};
+
+/// A send under way: it ends with its buffer.
+pub type SendRequest<N> = Request<N, Sending<N>>;
+
+/// A receive under way.
+pub type RecvRequest<N> = Request<N, Receiving<N>>;
+
+impl<N: Net> Comm<N> {
+    /// Sends; complete when the buffer may be used again.
+    pub fn send(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Standard, to.into(), tag, data.into())
+    }
+
+    /// Sends; complete when a receive has taken the message. A matched probe is not a receive.
+    pub fn send_sync(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Synchronous, to.into(), tag, data.into())
+    }
+
+    /// Sends to a receive that is certainly posted; else the program is erroneous. MPI leaves open what
+    /// happens then; here the message waits as any other.
+    pub fn send_ready(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Standard, to.into(), tag, data.into())
+    }
+
+    /// Sends a copy out of the room that [`crate::Runtime::attach_buffer`] gave, and is complete at once.
+    ///
+    /// # Errors
+    /// [`Error::BufferFull`]; no such rank or tag.
+    pub fn send_buffered(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        let Destination::Rank(rank) = to.into() else { return Ok(()) };
+        let (process, tag) = (self.process(rank)?, self.pack(tag)?);
+        let mut state = self.shared.lock();
+        let State { net, buffered, .. } = &mut *state;
+        let taken = buffered.reserve(data.len())?;
+        let send = net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
+        buffered.keep(send, taken);
+        Ok(())
+    }
+
+    fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
+        let under_way = match to {
+            Destination::NoProcess => UnderWay::Over(Ok(data)),
+            Destination::Rank(rank) => {
+                match self.process(rank).and_then(|to| Ok((to, self.pack(tag)?))) {
+                    Ok((to, tag)) => {
+                        UnderWay::Net(self.shared.lock().net.send(to, tag, data, mode))
+                    }
+                    Err(error) => UnderWay::Over(Err(Failed { error, buffer: data })),
+                }
+            }
+        };
+        Request::new(&self.shared, Sending { under_way, inner: Arc::clone(&self.inner) })
+    }
+
+    /// Receives a message into a buffer: the oldest waiting one that matches, else the first that comes.
+    /// A longer message than the buffer ends it with [`Error::Truncated`].
+    pub fn recv(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+        room: impl Into<Buffer>,
+    ) -> RecvRequest<N> {
+        let room = room.into();
+        let under_way = match self.pattern(from.into(), tag.into()) {
+            Ok(Some(pattern)) => UnderWay::Net(self.shared.lock().net.receive(pattern, room)),
+            Ok(None) => UnderWay::Over(Ok(Received { buffer: room, status: Status::NO_PROCESS })),
+            Err(error) => UnderWay::Over(Err(Failed { error, buffer: room })),
+        };
+        Request::new(&self.shared, Receiving { under_way, inner: Arc::clone(&self.inner) })
+    }
+
+    /// The envelope of the oldest waiting message that matches, which stays where it is.
+    ///
+    /// # Errors
+    /// No such rank or tag; the rank is down and has left no such message.
+    pub fn probe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+    ) -> Result<Option<Status>, Error> {
+        self.look(from.into(), tag.into(), |net, pattern| {
+            let envelope = net.probe(pattern)?;
+            // Who lies about its rank would be found by every probe from now on.
+            if self.inner.status(&self.shared, &envelope).is_err() {
+                drop(net.matched_probe(pattern));
+            }
+            Some(((), envelope))
+        })
+        .map(|found| found.map(|(_, status)| status))
+    }
+
+    /// Takes the oldest waiting message that matches: nobody else finds it any more. From no process there
+    /// is always one, and empty.
+    ///
+    /// # Errors
+    /// As for [`probe`](Self::probe).
+    pub fn mprobe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+    ) -> Result<Option<Message<N>>, Error> {
+        let found = self.look(from.into(), tag.into(), N::matched_probe)?;
+        Ok(found.map(|(message, status)| {
+            let held = message.map_or(Held::NoProcess, Held::Message);
+            Message::new(self.clone(), held, status)
+        }))
+    }
+
+    /// Blocks until there is a message that matches, and gives its envelope.
+    ///
+    /// # Errors
+    /// As for [`probe`](Self::probe).
+    pub fn probe_blocking(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+    ) -> Result<Status, Error> {
+        let (from, tag) = (from.into(), tag.into());
+        self.until(|| self.probe(from, tag))
+    }
+
+    /// Blocks until there is a message that matches, and takes it.
+    ///
+    /// # Errors
+    /// As for [`probe`](Self::probe).
+    pub fn mprobe_blocking(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+    ) -> Result<Message<N>, Error> {
+        let (from, tag) = (from.into(), tag.into());
+        self.until(|| self.mprobe(from, tag))
+    }
+
+    fn until<R>(&self, look: impl Fn() -> Result<Option<R>, Error>) -> Result<R, Error> {
+        let mut idle = 0;
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            idle += 1;
+            N::pause(idle);
+        }
+    }
+
+    /// Looks among the waiting messages. Of no process there is always one.
+    fn look<M>(
+        &self,
+        from: Source,
+        tag: TagChoice,
+        take: impl FnOnce(&mut N, Pattern) -> Option<(M, Envelope)>,
+    ) -> Result<Option<(Option<M>, Status)>, Error> {
+        let Some(pattern) = self.pattern(from, tag)? else {
+            return Ok(Some((None, Status::NO_PROCESS)));
+        };
+        self.shared.progress();
+        let mut state = self.shared.lock();
+        if let Some((found, envelope)) = take(&mut state.net, pattern) {
+            let status = self.inner.status(&self.shared, &envelope)?;
+            return Ok(Some((Some(found), status)));
+        }
+        let down = pattern.from.filter(|process| state.net.is_down(*process));
+        down.map_or(Ok(None), |process| {
+            Err(Error::ProcessFailed { rank: self.group().rank(process) })
+        })
+    }
+
+    fn process(&self, rank: u32) -> Result<crate::net::ProcessId, Error> {
+        self.group().process(rank).ok_or(Error::Rank { rank, size: self.size() })
+    }
+
+    /// The largest tag.
+    pub fn tag_max(&self) -> u32 {
+        u32::try_from(self.shared.tags.tag_mask().0).unwrap_or(u32::MAX)
+    }
+
+    fn pack(&self, tag: u32) -> Result<Tag, Error> {
+        if tag > self.tag_max() {
+            return Err(Error::Tag { tag, max: self.tag_max() });
+        }
+        let context = u64::from(self.id().bits());
+        let packed = self.shared.tags.pack(context, u64::from(self.rank()), u64::from(tag));
+        packed.map_err(unpackable)
+    }
+
+    /// `None`: of no process.
+    fn pattern(&self, from: Source, tag: TagChoice) -> Result<Option<Pattern>, Error> {
+        let tags = self.shared.tags;
+        let (rank, process) = match from {
+            Source::Rank(rank) => (Some(rank), Some(self.process(rank)?)),
+            Source::Any => (None, None),
+            Source::NoProcess => return Ok(None),
+        };
+        let tag = match tag {
+            TagChoice::Tag(tag) if tag > self.tag_max() => {
+                return Err(Error::Tag { tag, max: self.tag_max() });
+            }
+            TagChoice::Tag(tag) => Some(u64::from(tag)),
+            TagChoice::Any => None,
+        };
+        let mut mask = TagMask::EXACT;
+        if rank.is_none() {
+            mask.0 &= !tags.source_mask().0;
+        }
+        if tag.is_none() {
+            mask.0 &= !tags.tag_mask().0;
+        }
+        let context = u64::from(self.id().bits());
+        let packed = tags.pack(context, rank.unwrap_or(0).into(), tag.unwrap_or(0));
+        Ok(Some(Pattern { tag: packed.map_err(unpackable)?, mask, from: process }))
+    }
+}
+
+impl<N: Net> Inner<N> {
+    /// A message's envelope, if its sender has the rank that the tag names.
+    pub(crate) fn status(&self, shared: &Shared<N>, envelope: &Envelope) -> Result<Status, Error> {
+        let (_, rank, tag) = shared.tags.unpack(envelope.tag);
+        let forged = || Error::Forged { rank };
+        let source = u32::try_from(rank).map_err(|_| forged())?;
+        let process = self.info.group.process(source).ok_or_else(forged)?;
+        if envelope.from != Some(process) && !shared.planted.is(Defect::BelieveRank) {
+            return Err(forged());
+        }
+        let tag = u32::try_from(tag).ok();
+        Ok(Status { source: Some(source), tag, length: envelope.length })
+    }
+}
+
+/// An operation of the transport, or its end.
+pub(crate) enum UnderWay<O, T> {
+    Net(O),
+    Over(Result<T, Failed>),
+    Taken,
+}
+
+impl<O, T> UnderWay<O, T> {
+    /// The end, once.
+    fn take(
+        &mut self,
+        test: impl FnOnce(&mut O) -> Option<Result<T, Failed>>,
+    ) -> Option<Result<T, Failed>> {
+        if let UnderWay::Net(operation) = self {
+            let result = test(operation)?;
+            *self = UnderWay::Taken;
+            return Some(result);
+        }
+        let taken = || Failed { error: Error::AlreadyTaken, buffer: Buffer::default() };
+        Some(match std::mem::replace(self, UnderWay::Taken) {
+            UnderWay::Over(result) => result,
+            UnderWay::Net(_) | UnderWay::Taken => Err(taken()),
+        })
+    }
+}
+
+/// What a [`SendRequest`] waits for.
+pub struct Sending<N: Net> {
+    under_way: UnderWay<N::Send, Buffer>,
+    inner: Arc<Inner<N>>,
+}
+
+impl<N: Net> Pending<N> for Sending<N> {
+    type Output = Result<Buffer, Failed>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let group = &self.inner.info.group;
+        self.under_way.take(|send| {
+            let ended = shared.lock().net.test_send(send)?;
+            Some(ended.map_err(|NetFailed { error, buffer }| Failed {
+                error: in_group(error, group),
+                buffer,
+            }))
+        })
+    }
+}
+
+/// What a [`RecvRequest`] waits for.
+pub struct Receiving<N: Net> {
+    pub(crate) under_way: UnderWay<N::Receive, Received>,
+    pub(crate) inner: Arc<Inner<N>>,
+}
+
+impl<N: Net> Pending<N> for Receiving<N> {
+    type Output = Result<Received, Failed>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let inner = &self.inner;
+        self.under_way.take(|receive| {
+            let ended = shared.lock().net.test_receive(receive)?;
+            let Arrived { envelope, buffer } = match ended {
+                Ok(arrived) => arrived,
+                Err(NetFailed { error, buffer }) => {
+                    let error = in_group(error, &inner.info.group);
+                    return Some(Err(Failed { error, buffer }));
+                }
+            };
+            let cuts = shared.planted.is(Defect::CutQuietly);
+            let room = if cuts { usize::MAX } else { buffer.len() };
+            Some(match inner.status(shared, &envelope) {
+                Err(error) => Err(Failed { error, buffer }),
+                Ok(Status { length, .. }) if length > room as u64 => {
+                    Err(Failed { error: Error::Truncated { length, room }, buffer })
+                }
+                Ok(status) => Ok(Received { buffer, status }),
+            })
+        })
+    }
+}
+
+impl<N: Net> Request<N, Receiving<N>> {
+    /// Asks to cancel. The receive's end tells the outcome: [`Error::Cancelled`], or a message that was
+    /// faster.
+    pub fn cancel(&mut self) {
+        if let UnderWay::Net(receive) = &mut self.pending.under_way {
+            self.shared.lock().net.cancel(receive);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Bugs that tests plant, to see that their checks find them: each breaks one rule where it is kept.
+
+/// A rule to break. Only with the feature `defects`.
+#[cfg_attr(not(feature = "defects"), expect(unreachable_pub))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Defect {
+    /// Freeing a derived id frees what it was derived from.
+    FreeDerived,
+    /// A first round offers the eager words although another allocation holds them.
+    ShareEager,
+    /// A later round offers the mask although another allocation holds it.
+    ShareBase,
+    /// Whoever comes first gets the mask, whatever its place in the list.
+    NoOrder,
+    /// An allocation that ends early keeps what it holds.
+    KeepClaims,
+    /// An allocation that ends early stays in the list.
+    StayListed,
+    /// A rank that is to be ignored takes the id too.
+    IgnoredTakes,
+    /// Ids run out although other allocations hold the eager words just then.
+    HastyExhaustion,
+    /// Collective operations are in the context of the program's own messages.
+    OneContext,
+    /// All collective operations of a communicator have the same number.
+    OneNumber,
+    /// A process that knows of a failure doesn't mark what it sends.
+    NoMark,
+    /// A process that knows of a failure ends its operation at once.
+    GiveUp,
+    /// The left operand of a reduction is taken for the right one.
+    SwapOperands,
+    /// Layers lie in the order in which they were given.
+    LayersAsGiven,
+    /// What layers have attached is dropped from the lowest level to the highest.
+    UndoUpwards,
+    /// Patched tables are shared whatever is beneath them.
+    ShareAcross,
+    /// A split does not look at keys.
+    NoKeys,
+    /// A message that is too long is cut without a word.
+    CutQuietly,
+    /// A message is of the rank that it says.
+    BelieveRank,
+}
+
+#[cfg(feature = "defects")]
+impl Defect {
+    /// All of them.
+    pub const ALL: [Defect; 19] = [
+        Defect::FreeDerived,
+        Defect::ShareEager,
+        Defect::ShareBase,
+        Defect::NoOrder,
+        Defect::KeepClaims,
+        Defect::StayListed,
+        Defect::IgnoredTakes,
+        Defect::HastyExhaustion,
+        Defect::OneContext,
+        Defect::OneNumber,
+        Defect::NoMark,
+        Defect::GiveUp,
+        Defect::SwapOperands,
+        Defect::LayersAsGiven,
+        Defect::UndoUpwards,
+        Defect::ShareAcross,
+        Defect::NoKeys,
+        Defect::CutQuietly,
+        Defect::BelieveRank,
+    ];
+}
+
+/// The one that is planted, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Planted {
+    #[cfg(feature = "defects")]
+    pub(crate) defect: Option<Defect>,
+}
+
+impl Planted {
+    #[cfg(feature = "defects")]
+    pub(crate) fn is(self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    #[cfg(not(feature = "defects"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    pub(crate) const fn is(self, _: Defect) -> bool {
+        false
+    }
+}

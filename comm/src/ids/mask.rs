@@ -1,0 +1,88 @@
+//! Which ids a process has left.
+
+use crate::defect::{Defect, Planted};
+use crate::error::Error;
+
+use super::layout::{ContextId, IdLayout};
+
+/// The ids that are free in one process: a set bit is a free id.
+///
+/// Ids are taken from the lowest word that has one, and of that the highest bit, as in MPICH, so that
+/// traces of both can be laid side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdMask {
+    layout: IdLayout,
+    words: Vec<u32>,
+    pub(crate) planted: Planted,
+}
+
+impl IdMask {
+    /// All ids of the layout are free, but the predefined ones.
+    pub fn new(layout: IdLayout) -> Self {
+        let mut words = vec![u32::MAX; layout.words()];
+        words[0] <<= layout.predefined();
+        IdMask { layout, words, planted: Planted::default() }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> IdLayout {
+        self.layout
+    }
+
+    /// The words: bit X of word W is the id with prefix `32 * W + X`.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
+    /// Ids that are free.
+    pub fn free_count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The next id, for this process alone. `None`: none is free.
+    pub fn allocate(&mut self) -> Option<ContextId> {
+        let prefix = next_of(&self.words)?;
+        self.take(prefix)
+    }
+
+    /// Takes the id with this prefix; `None` if it isn't free, or there is no such id.
+    pub fn take(&mut self, prefix: u32) -> Option<ContextId> {
+        let id = self.layout.id(prefix)?;
+        let (word, bit) = place(prefix);
+        let word = &mut self.words[word];
+        let was_free = *word & bit != 0;
+        *word &= !bit;
+        was_free.then_some(id)
+    }
+
+    /// Gives an id back. What was derived from another id frees nothing.
+    ///
+    /// # Errors
+    /// The id is free already, or predefined.
+    pub fn free(&mut self, id: ContextId) -> Result<(), Error> {
+        if self.layout.is_derived(id) && !self.planted.is(Defect::FreeDerived) {
+            return Ok(());
+        }
+        let prefix = self.layout.prefix(id);
+        if prefix < self.layout.predefined() {
+            return Err(Error::FreePredefined { id });
+        }
+        let (word, bit) = place(prefix);
+        if self.words[word] & bit != 0 {
+            return Err(Error::DoubleFree { id });
+        }
+        self.words[word] |= bit;
+        Ok(())
+    }
+}
+
+/// The prefix that is taken next, of words like those of a mask.
+pub(crate) fn next_of(words: &[u32]) -> Option<u32> {
+    let (at, word) = words.iter().enumerate().find(|(_, word)| **word != 0)?;
+    Some(u32::try_from(at).ok()? * u32::BITS + word.ilog2())
+}
+
+/// Word, and bit in it, of a prefix.
+fn place(prefix: u32) -> (usize, u32) {
+    ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS))
+}

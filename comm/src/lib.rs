@@ -1,0 +1,67 @@
+//! Communicators on `tagmatch`: what a message-passing runtime builds on tag matching.
+//!
+//! A [`Runtime`] is a process's part in a job. It gives the communicator of all processes, and from that come
+//! others: duplicates, parts, groups. Each has its own context, so that its messages meet no others, and its
+//! own table of collective operations, which layers may override.
+//!
+//! ```
+//! use tagmatch::{Config as WorkerConfig, Worker};
+//! use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+//! use tagmatch_comm::net::worker::WorkerNet;
+//! use tagmatch_comm::{Config, Runtime, Source};
+//!
+//! // A job of one process. With more, every process is given the addresses of all, in one order.
+//! let worker = Worker::new(WorkerConfig::default())?;
+//! let addresses = vec![worker.address()];
+//! let runtime = Runtime::new(WorkerNet::new(worker, addresses, 0)?, Config::default())?;
+//! let world = runtime.world();
+//!
+//! let part = world.split(Some(7), 0)?.expect("this process has given a colour");
+//! let hello = part.send(0, 1, b"hello".to_vec());
+//! let message = part.mprobe_blocking(Source::Any, 1)?;
+//! let room = vec![0; usize::try_from(message.status().length)?];
+//! assert_eq!(message.recv(room).wait()?.data(), b"hello");
+//! hello.wait()?;
+//! let sum = part.allreduce(to_bytes(&[42u64]), &Op::sum::<u64>())?;
+//! assert_eq!(from_bytes::<u64>(&sum), [42]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
+//! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
+//! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
+//! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
+//! | stand between | [`coll::CollLayer`], [`Machine`] |
+//! | run it on another transport | [`net::Net`] |
+//! | run many processes in one thread | [`net::sim`] |
+//!
+//! Everything is a state machine that progress drives; a blocking call begins the non-blocking one and waits.
+
+#![forbid(unsafe_code)]
+
+pub mod alloc;
+pub mod coll;
+mod comm;
+mod defect;
+mod error;
+mod group;
+pub mod ids;
+pub mod net;
+mod port;
+mod request;
+mod runtime;
+
+pub use comm::TagChoice;
+pub use comm::{
+    Comm, CommInfo, CommRequest, Creation, Destination, DupRequest, Duplication, Message,
+};
+pub use comm::{Received, Receiving, RecvRequest, Running, SendRequest, Sending, Source, Status};
+#[cfg(feature = "defects")]
+pub use defect::Defect;
+pub use error::{Error, ErrorClass, Failed};
+pub use group::{Group, Likeness};
+pub use port::{Channel, Ended, Handle, Port};
+pub use request::{Pending, Request};
+pub use runtime::{Config, Machine, Runtime};

@@ -1,0 +1,140 @@
+//! What this room needs of a transport.
+//!
+//! Everything above it is a state machine that [`Net::progress`] and the tests of operations drive. So the
+//! same code runs on a [`worker::WorkerNet`], between real processes, and on a [`sim::SimNet`], where one
+//! thread holds a hundred of them and a seed decides on every delay and death.
+
+pub mod sim;
+pub mod worker;
+
+use tagmatch::{Buffer, Tag, TagMask};
+
+/// A process, as another one numbers those that it knows: those of its job by their ranks there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u32);
+
+/// When a send is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// When its buffer may be used again.
+    Standard,
+    /// When it was matched, and the matching receive has begun.
+    Synchronous,
+}
+
+/// Which messages a receive or a probe takes: those whose tag agrees with `tag` in the bits of `mask`, of
+/// one process or of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The tag.
+    pub tag: Tag,
+    /// Which bits of it count.
+    pub mask: TagMask,
+    /// Whose messages; `None`: anyone's.
+    pub from: Option<ProcessId>,
+}
+
+/// What is known of a message without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Who sent it; `None`: someone who is not of the job.
+    pub from: Option<ProcessId>,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its full length in bytes, also when less fitted into the buffer.
+    pub length: u64,
+}
+
+/// A received message.
+#[derive(Debug)]
+pub struct Arrived {
+    /// Its envelope.
+    pub envelope: Envelope,
+    /// The buffer of the receive, with as many of its bytes as fitted.
+    pub buffer: Buffer,
+}
+
+/// Why a transport could not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetError {
+    /// A process is down, for good.
+    #[error("process {} is down", .0.0)]
+    Down(ProcessId),
+    /// The receive was cancelled before a message matched it.
+    #[error("the receive was cancelled before a message matched it")]
+    Cancelled,
+    /// Something else, in the transport's words.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A failed operation and the buffer that it owned.
+#[derive(Debug)]
+pub struct NetFailed {
+    /// What went wrong.
+    pub error: NetError,
+    /// The operation's buffer.
+    pub buffer: Buffer,
+}
+
+/// A transport, as one process has it. Nothing of it blocks but [`pause`](Self::pause).
+///
+/// Messages between two processes are matched in the order in which they were sent. A send that is dropped
+/// goes on; a receive that is dropped is cancelled; a matched message that is dropped is discarded, and
+/// its sender completes.
+pub trait Net: 'static {
+    /// A send under way.
+    type Send;
+    /// A receive under way.
+    type Receive;
+    /// A message that a matched probe took.
+    type Message;
+
+    /// Processes of the job: numbers 0 to one less.
+    fn processes(&self) -> u32;
+
+    /// This process.
+    fn own(&self) -> ProcessId;
+
+    /// Sends a message.
+    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send;
+
+    /// Sends a copy of a few bytes; there is nothing to wait for.
+    ///
+    /// # Errors
+    /// The process is known to be down.
+    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError>;
+
+    /// Receives a message into a buffer.
+    fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive;
+
+    /// The end of a send, once: its buffer.
+    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>>;
+
+    /// The end of a receive, once.
+    fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>>;
+
+    /// Asks to cancel a receive. Its end tells the outcome: [`NetError::Cancelled`], or a message that was
+    /// faster.
+    fn cancel(&mut self, receive: &mut Self::Receive);
+
+    /// The oldest waiting message that matches.
+    fn probe(&mut self, pattern: Pattern) -> Option<Envelope>;
+
+    /// Takes the oldest waiting message that matches.
+    fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)>;
+
+    /// Receives a message that a matched probe took.
+    fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive;
+
+    /// Whether a process is known to be down.
+    fn is_down(&self, process: ProcessId) -> bool;
+
+    /// Takes in what has come: how many events that were, 0 if there was nothing to do.
+    fn progress(&mut self) -> usize;
+
+    /// Called by blocking calls after each turn, of which `turn` are over: lets others run, the longer the
+    /// call lasts the more.
+    fn pause(turn: u32);
+}

@@ -1,0 +1,75 @@
+//! A simulated network: many processes in one thread, and everything that can vary decided by a seed.
+//!
+//! Each message takes a time of its own, but none overtakes another of the same sender and receiver.
+//! A process can be killed at any step: what it has sent last may arrive or not, and each other process
+//! learns of it at another time, after the last of its messages.
+//!
+//! ```
+//! use tagmatch_comm::net::sim::{Sim, SimConfig};
+//! use tagmatch_comm::{Config, Runtime};
+//!
+//! let sim = Sim::new(SimConfig { processes: 5, seed: 1, ..SimConfig::default() });
+//! let program = |rank: u32| {
+//!     let net = sim.net(rank);
+//!     async move { Runtime::new(net, Config::default())?.world().ibarrier().await }
+//! };
+//! for end in sim.run((0..5).map(program), &[])?.ends {
+//!     assert!(end.is_some_and(|result| result.is_ok()));
+//! }
+//! # Ok::<(), tagmatch_comm::net::sim::Stuck>(())
+//! ```
+
+mod net;
+mod rng;
+mod run;
+mod world;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+pub use net::{SimMessage, SimNet, SimReceive, SimSend};
+pub use run::{Kill, Ran, Stuck};
+
+use world::World;
+
+/// What a simulation is a function of.
+#[derive(Clone, Copy, Debug)]
+pub struct SimConfig {
+    /// How many processes.
+    pub processes: u32,
+    /// Decides on all that varies.
+    pub seed: u64,
+    /// Longest time that a message takes, in events of the whole network.
+    pub delay_max: u32,
+    /// Largest message in bytes whose standard send is complete before it is matched.
+    pub eager_max: usize,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        SimConfig { processes: 2, seed: 0, delay_max: 20, eager_max: 64 }
+    }
+}
+
+/// A simulated network.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    world: Rc<RefCell<World>>,
+}
+
+impl Sim {
+    /// A network whose processes have done nothing yet.
+    pub fn new(config: SimConfig) -> Self {
+        Sim { world: Rc::new(RefCell::new(World::new(config))) }
+    }
+
+    /// The network as one process has it.
+    pub fn net(&self, rank: u32) -> SimNet {
+        SimNet::new(&self.world, rank)
+    }
+
+    /// Messages that have been received by nobody.
+    pub fn unexpected(&self) -> usize {
+        self.world.borrow().unexpected()
+    }
+}

@@ -1,0 +1,309 @@
+//! The network's state: messages on their way, and what each process has posted and not yet received.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::rc::{Rc, Weak};
+
+use tagmatch::{Buffer, Tag};
+
+use super::SimConfig;
+use super::rng::Rng;
+use crate::net::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
+
+/// A receive that has or has not ended.
+#[derive(Debug)]
+pub(super) enum Receive {
+    Posted(Buffer),
+    Ended(Result<Arrived, NetFailed>),
+    Taken,
+}
+
+/// A send that has or has not ended.
+#[derive(Debug)]
+pub(super) enum Send {
+    Waiting(Buffer),
+    Ended(Result<Buffer, NetFailed>),
+    Taken,
+}
+
+/// A message that has come.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    from: ProcessId,
+    tag: Tag,
+    data: Vec<u8>,
+    /// The send that waits for the match.
+    ack: Option<u64>,
+}
+
+impl Parcel {
+    pub(super) fn envelope(&self) -> Envelope {
+        Envelope { from: Some(self.from), tag: self.tag, length: self.data.len() as u64 }
+    }
+
+    fn matches(&self, pattern: &Pattern) -> bool {
+        (self.tag.0 ^ pattern.tag.0) & pattern.mask.0 == 0
+            && pattern.from.is_none_or(|from| from == self.from)
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    Parcel(Parcel),
+    Ack(u64),
+    Down,
+}
+
+/// On its way from one process to another.
+#[derive(Debug)]
+struct Flight {
+    from: ProcessId,
+    to: ProcessId,
+    event: Event,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    is_dead: bool,
+    /// A receive that its owner has dropped is as if it weren't there.
+    posted: VecDeque<(Pattern, Weak<RefCell<Receive>>)>,
+    unexpected: VecDeque<Parcel>,
+    down: HashSet<ProcessId>,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) config: SimConfig,
+    pub(super) rng: Rng,
+    nodes: Vec<Node>,
+    /// By time of arrival, then by number.
+    flights: BTreeMap<(u64, u64), Flight>,
+    now: u64,
+    number: u64,
+    /// When the last message of a pair arrives.
+    last: HashMap<(ProcessId, ProcessId), u64>,
+    sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<Send>>)>,
+}
+
+impl World {
+    pub(super) fn new(config: SimConfig) -> Self {
+        World {
+            config,
+            rng: Rng::new(config.seed),
+            nodes: (0..config.processes).map(|_| Node::default()).collect(),
+            flights: BTreeMap::new(),
+            now: 0,
+            number: 0,
+            last: HashMap::new(),
+            sends: HashMap::new(),
+        }
+    }
+
+    pub(super) fn unexpected(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.is_dead).map(|node| node.unexpected.len()).sum()
+    }
+
+    /// How much has happened.
+    pub(super) fn activity(&self) -> u64 {
+        self.now + self.number
+    }
+
+    pub(super) fn is_down(&self, at: ProcessId, process: ProcessId) -> bool {
+        self.node(at).is_some_and(|node| node.down.contains(&process))
+    }
+
+    fn node(&self, of: ProcessId) -> Option<&Node> {
+        self.nodes.get(of.0 as usize)
+    }
+
+    fn node_mut(&mut self, of: ProcessId) -> Option<&mut Node> {
+        self.nodes.get_mut(of.0 as usize)
+    }
+
+    /// On its way, behind everything that the pair has under way already.
+    fn launch(&mut self, from: ProcessId, to: ProcessId, event: Event) {
+        let delay = if from == to { 0 } else { self.rng.below(self.config.delay_max + 1) };
+        let last = self.last.entry((from, to)).or_default();
+        *last = (self.now + u64::from(delay)).max(*last);
+        self.number += 1;
+        self.flights.insert((*last, self.number), Flight { from, to, event });
+    }
+
+    pub(super) fn send(
+        &mut self,
+        (from, to): (ProcessId, ProcessId),
+        tag: Tag,
+        data: Buffer,
+        mode: Mode,
+    ) -> Rc<RefCell<Send>> {
+        let ended = |result| Rc::new(RefCell::new(Send::Ended(result)));
+        let error = if to.0 >= self.config.processes {
+            Some(NetError::Other(format!("there is no process {}", to.0)))
+        } else {
+            self.is_down(from, to).then_some(NetError::Down(to))
+        };
+        if let Some(error) = error {
+            return ended(Err(NetFailed { error, buffer: data }));
+        }
+        let bytes = data.to_vec();
+        if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
+            self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
+            return ended(Ok(data));
+        }
+        let ack = Some(self.number);
+        let send = Rc::new(RefCell::new(Send::Waiting(data)));
+        self.sends.insert(self.number, (from, to, Rc::downgrade(&send)));
+        self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack }));
+        send
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        own: ProcessId,
+        pattern: Pattern,
+        room: Buffer,
+    ) -> Rc<RefCell<Receive>> {
+        if let Some(parcel) = self.take(own, &pattern) {
+            return self.receive_parcel(own, parcel, room);
+        }
+        if let Some(from) = pattern.from.filter(|from| self.is_down(own, *from)) {
+            let failed = NetFailed { error: NetError::Down(from), buffer: room };
+            return Rc::new(RefCell::new(Receive::Ended(Err(failed))));
+        }
+        let receive = Rc::new(RefCell::new(Receive::Posted(room)));
+        if let Some(node) = self.node_mut(own) {
+            node.posted.push_back((pattern, Rc::downgrade(&receive)));
+        }
+        receive
+    }
+
+    pub(super) fn receive_parcel(
+        &mut self,
+        own: ProcessId,
+        parcel: Parcel,
+        room: Buffer,
+    ) -> Rc<RefCell<Receive>> {
+        let receive = Rc::new(RefCell::new(Receive::Posted(room)));
+        self.deliver(own, parcel, &receive);
+        receive
+    }
+
+    fn deliver(&mut self, own: ProcessId, parcel: Parcel, receive: &RefCell<Receive>) {
+        self.acknowledge(own, &parcel);
+        let envelope = parcel.envelope();
+        let mut receive = receive.borrow_mut();
+        let Receive::Posted(mut buffer) = std::mem::replace(&mut *receive, Receive::Taken) else {
+            return;
+        };
+        if let Some(room) = buffer.as_mut_slice() {
+            let length = room.len().min(parcel.data.len());
+            room[..length].copy_from_slice(&parcel.data[..length]);
+        }
+        *receive = Receive::Ended(Ok(Arrived { envelope, buffer }));
+    }
+
+    /// The message was matched, or discarded.
+    pub(super) fn acknowledge(&mut self, own: ProcessId, parcel: &Parcel) {
+        let is_dead = self.node(own).is_none_or(|node| node.is_dead);
+        if let Some(ack) = parcel.ack.filter(|_| !is_dead) {
+            self.launch(own, parcel.from, Event::Ack(ack));
+        }
+    }
+
+    pub(super) fn probe(&self, own: ProcessId, pattern: &Pattern) -> Option<Envelope> {
+        let waiting = &self.node(own)?.unexpected;
+        waiting.iter().find(|parcel| parcel.matches(pattern)).map(Parcel::envelope)
+    }
+
+    pub(super) fn take(&mut self, own: ProcessId, pattern: &Pattern) -> Option<Parcel> {
+        let waiting = &mut self.node_mut(own)?.unexpected;
+        let at = waiting.iter().position(|parcel| parcel.matches(pattern))?;
+        waiting.remove(at)
+    }
+
+    pub(super) fn kill(&mut self, who: ProcessId) {
+        let Some(node) = self.node_mut(who).filter(|node| !node.is_dead) else { return };
+        *node = Node { is_dead: true, ..Node::default() };
+        for to in (0..self.config.processes).map(ProcessId).filter(|to| *to != who) {
+            // What would arrive later than this has not left the process.
+            let cut = self.now + u64::from(self.rng.below(self.config.delay_max + 1));
+            let is_lost =
+                |at: u64, flight: &Flight| (flight.from, flight.to) == (who, to) && at > cut;
+            self.flights.retain(|(at, _), flight| !is_lost(*at, flight));
+            self.launch(who, to, Event::Down);
+        }
+    }
+
+    /// Lets the next event happen; `false` if there is none.
+    pub(super) fn step(&mut self) -> bool {
+        let Some(((at, _), flight)) = self.flights.pop_first() else { return false };
+        self.now = self.now.max(at) + 1;
+        let Flight { from, to, event } = flight;
+        if self.node(to).is_none_or(|node| node.is_dead) {
+            return true;
+        }
+        match event {
+            Event::Parcel(parcel) => self.arrive(to, parcel),
+            Event::Ack(number) => self.end_send(number, None),
+            Event::Down => self.down(to, from),
+        }
+        true
+    }
+
+    fn arrive(&mut self, to: ProcessId, parcel: Parcel) {
+        let Some(node) = self.node_mut(to) else { return };
+        node.posted.retain(|(_, receive)| receive.strong_count() > 0);
+        let found = node.posted.iter().position(|(pattern, _)| parcel.matches(pattern));
+        let receive = found.and_then(|at| node.posted.remove(at)?.1.upgrade());
+        match receive {
+            Some(receive) => self.deliver(to, parcel, &receive),
+            None => node.unexpected.push_back(parcel),
+        }
+    }
+
+    fn end_send(&mut self, number: u64, error: Option<NetError>) {
+        let Some((_, _, send)) = self.sends.remove(&number) else { return };
+        let Some(send) = send.upgrade() else { return };
+        let mut send = send.borrow_mut();
+        if let Send::Waiting(buffer) = std::mem::replace(&mut *send, Send::Taken) {
+            *send = Send::Ended(match error {
+                Some(error) => Err(NetFailed { error, buffer }),
+                None => Ok(buffer),
+            });
+        }
+    }
+
+    /// A process learns that another one is down.
+    fn down(&mut self, at: ProcessId, who: ProcessId) {
+        let mut lost: Vec<u64> = self
+            .sends
+            .iter()
+            .filter(|(_, send)| (send.0, send.1) == (at, who))
+            .map(|s| *s.0)
+            .collect();
+        lost.sort_unstable();
+        for number in lost {
+            self.end_send(number, Some(NetError::Down(who)));
+        }
+        let Some(node) = self.node_mut(at) else { return };
+        node.down.insert(who);
+        // Its memory is gone, and with it what was to be read from there.
+        node.unexpected.retain(|parcel| parcel.from != who || parcel.ack.is_none());
+        node.posted.retain(|(pattern, receive)| {
+            let Some(receive) = receive.upgrade().filter(|_| pattern.from == Some(who)) else {
+                return true;
+            };
+            cancel(&receive, NetError::Down(who));
+            false
+        });
+    }
+}
+
+/// Ends a receive that has not ended.
+pub(super) fn cancel(receive: &RefCell<Receive>, error: NetError) {
+    let mut receive = receive.borrow_mut();
+    match std::mem::replace(&mut *receive, Receive::Taken) {
+        Receive::Posted(buffer) => *receive = Receive::Ended(Err(NetFailed { error, buffer })),
+        other => *receive = other,
+    }
+}

@@ -1,0 +1,253 @@
+//! The transport between real processes: a worker of `tagmatch`.
+
+use std::collections::HashMap;
+use std::hint::spin_loop;
+use std::thread;
+use std::time::Duration;
+
+use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
+use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
+
+use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId};
+
+/// Turns of a blocking call before it tells the processor that it spins.
+const POLLS: u32 = 4;
+/// Turns before it yields the processor.
+const SPINS: u32 = 200;
+/// Turns after which it sleeps between two looks.
+const YIELDS: u32 = 20_000;
+/// How long it sleeps. What is waited for then has taken some milliseconds already.
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// A worker, and where the processes of its job are.
+#[derive(Debug)]
+pub struct WorkerNet<A: Access = Local> {
+    worker: WorkerOf<A>,
+    addresses: Vec<Address>,
+    /// By process; those that were not needed yet are not connected.
+    peers: Vec<Option<Peer>>,
+    processes: HashMap<Address, ProcessId>,
+    by_peer: HashMap<Peer, ProcessId>,
+    own: ProcessId,
+}
+
+impl<A: Access + 'static> WorkerNet<A> {
+    /// The job's processes in the order of their ranks, of which the worker is the one of rank `rank`.
+    ///
+    /// # Errors
+    /// Two processes have one address, or the worker's is not the one at `rank`.
+    pub fn new(worker: WorkerOf<A>, addresses: Vec<Address>, rank: u32) -> Result<Self, NetError> {
+        let wrong = |what: &str| Err(NetError::Other(what.to_owned()));
+        if addresses.get(rank as usize) != Some(&worker.address()) {
+            return wrong("the address at the own rank is not the worker's");
+        }
+        let numbers = (0..).map(ProcessId);
+        let processes: HashMap<_, _> = addresses.iter().copied().zip(numbers).collect();
+        if processes.len() < addresses.len() {
+            return wrong("two processes of the job have the same address");
+        }
+        let peers = vec![None; addresses.len()];
+        let own = ProcessId(rank);
+        Ok(WorkerNet { worker, addresses, peers, processes, by_peer: HashMap::new(), own })
+    }
+
+    /// The worker.
+    pub fn worker(&self) -> &WorkerOf<A> {
+        &self.worker
+    }
+
+    fn peer(&mut self, process: ProcessId) -> Result<Peer, NetError> {
+        let at = process.0 as usize;
+        if let Some(Some(peer)) = self.peers.get(at) {
+            return Ok(*peer);
+        }
+        let unknown = || NetError::Other(format!("there is no process {}", process.0));
+        let address = self.addresses.get(at).ok_or_else(unknown)?;
+        let peer = self.worker.connect(address);
+        let peer = peer.map_err(|error| NetError::Other(error.to_string()))?;
+        self.peers[at] = Some(peer);
+        self.by_peer.insert(peer, process);
+        Ok(peer)
+    }
+
+    /// Who a peer is. One that connected first is known by its address.
+    fn process(&mut self, peer: Peer) -> Option<ProcessId> {
+        if let Some(process) = self.by_peer.get(&peer) {
+            return Some(*process);
+        }
+        let process = *self.processes.get(&self.worker.peer_address(peer)?)?;
+        self.by_peer.insert(peer, process);
+        Some(process)
+    }
+
+    fn pattern(&mut self, pattern: Pattern) -> Result<Match, NetError> {
+        let which = Match::masked(pattern.tag, pattern.mask);
+        // Named apart from the tag, so that a receive ends when its sender does, and nobody else can send it
+        // what it waits for.
+        pattern.from.map_or(Ok(which), |process| Ok(which.from(self.peer(process)?)))
+    }
+
+    /// `from`: the only one who can have sent it, if there is one.
+    fn envelope(&mut self, status: tagmatch::Status, from: Option<ProcessId>) -> Envelope {
+        let from = from.or_else(|| self.process(status.source));
+        Envelope { from, tag: status.tag, length: status.length }
+    }
+
+    /// `with`: the process that the operation depends on, if it is a certain one.
+    fn failed(&mut self, failed: Failed, with: Option<ProcessId>) -> NetFailed {
+        let error = match failed.error {
+            tagmatch::Error::Cancelled => NetError::Cancelled,
+            tagmatch::Error::PeerDown { peer, fault } => match self.process(peer) {
+                Some(process) => NetError::Down(process),
+                None => NetError::Other(fault.to_string()),
+            },
+            // Whatever broke first, as when a message can't be read out of memory that is gone.
+            other => match with.filter(|process| self.is_down(*process)) {
+                Some(process) => NetError::Down(process),
+                None => NetError::Other(other.to_string()),
+            },
+        };
+        NetFailed { error, buffer: failed.buffer }
+    }
+}
+
+/// An operation of the worker, or why there is none.
+#[derive(Debug)]
+pub struct Operation<T: tagmatch::Output, A: Access> {
+    request: Result<Request<T, A>, Option<NetFailed>>,
+    /// The process that it depends on, if it is a certain one.
+    with: Option<ProcessId>,
+}
+
+/// A message that a matched probe took.
+#[derive(Debug)]
+pub struct Held<A: Access> {
+    message: Message<A>,
+    from: Option<ProcessId>,
+}
+
+impl<T: tagmatch::Output, A: Access> Operation<T, A> {
+    fn new(request: Request<T, A>, with: Option<ProcessId>) -> Self {
+        Operation { request: Ok(request), with }
+    }
+
+    fn refused(error: NetError, buffer: Buffer) -> Self {
+        Operation { request: Err(Some(NetFailed { error, buffer })), with: None }
+    }
+
+    fn test(&mut self) -> Option<Result<T, Result<Failed, NetFailed>>> {
+        match &mut self.request {
+            Ok(request) => Some(request.test()?.map_err(Ok)),
+            Err(refused) => {
+                let taken = NetError::Other("the result was taken before".to_owned());
+                let taken = || NetFailed { error: taken, buffer: Buffer::default() };
+                Some(Err(Err(refused.take().unwrap_or_else(taken))))
+            }
+        }
+    }
+}
+
+impl<A: Access + 'static> Net for WorkerNet<A> {
+    type Send = Operation<Sent, A>;
+    type Receive = Operation<Received, A>;
+    type Message = Held<A>;
+
+    fn processes(&self) -> u32 {
+        u32::try_from(self.addresses.len()).unwrap_or(u32::MAX)
+    }
+
+    fn own(&self) -> ProcessId {
+        self.own
+    }
+
+    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
+        let mode = match mode {
+            Mode::Standard => SendMode::Standard,
+            Mode::Synchronous => SendMode::Synchronous,
+        };
+        match self.peer(to) {
+            Ok(peer) => {
+                let options = SendOptions { mode, immediate: None };
+                Operation::new(self.worker.send_with(peer, tag, data, options), Some(to))
+            }
+            Err(error) => Operation::refused(error, data),
+        }
+    }
+
+    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
+        let peer = self.peer(to)?;
+        let sent = self.worker.inject(peer, tag, data);
+        sent.map_err(|error| {
+            self.failed(Failed { error, buffer: Buffer::default() }, Some(to)).error
+        })
+    }
+
+    fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        match self.pattern(pattern) {
+            Ok(which) => Operation::new(self.worker.recv(which, room), pattern.from),
+            Err(error) => Operation::refused(error, room),
+        }
+    }
+
+    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
+        let end = send.test()?;
+        Some(match end {
+            Ok(sent) => Ok(sent.buffer),
+            Err(Ok(failed)) => Err(self.failed(failed, send.with)),
+            Err(Err(refused)) => Err(refused),
+        })
+    }
+
+    fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
+        let end = receive.test()?;
+        Some(match end {
+            Ok(Received { buffer, status }) => {
+                Ok(Arrived { envelope: self.envelope(status, receive.with), buffer })
+            }
+            Err(Ok(failed)) => Err(self.failed(failed, receive.with)),
+            Err(Err(refused)) => Err(refused),
+        })
+    }
+
+    fn cancel(&mut self, receive: &mut Self::Receive) {
+        if let Ok(request) = &mut receive.request {
+            request.cancel();
+        }
+    }
+
+    fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
+        let which = self.pattern(pattern).ok()?;
+        let status = self.worker.probe(which)?;
+        Some(self.envelope(status, pattern.from))
+    }
+
+    fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
+        let which = self.pattern(pattern).ok()?;
+        let message = self.worker.mprobe(which)?;
+        let envelope = self.envelope(message.status(), pattern.from);
+        Some((Held { message, from: envelope.from }, envelope))
+    }
+
+    fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
+        Operation::new(message.message.recv(room), message.from)
+    }
+
+    fn is_down(&self, process: ProcessId) -> bool {
+        let peer = self.peers.get(process.0 as usize).copied().flatten();
+        peer.is_some_and(|peer| self.worker.peer_fault(peer).is_some())
+    }
+
+    fn progress(&mut self) -> usize {
+        self.worker.progress()
+    }
+
+    fn pause(turn: u32) {
+        match turn {
+            // On some processors saying that one spins costs as much as a message takes.
+            0..POLLS => {}
+            POLLS..SPINS => spin_loop(),
+            SPINS..YIELDS => thread::yield_now(),
+            _ => thread::sleep(SLEEP),
+        }
+    }
+}

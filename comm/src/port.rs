@@ -1,0 +1,180 @@
+//! How state machines reach the transport.
+
+use std::sync::Arc;
+
+use tagmatch::{Buffer, TagLayout, TagMask};
+
+use crate::defect::{Defect, Planted};
+use crate::error::Error;
+use crate::group::Group;
+use crate::ids::ContextId;
+use crate::net::{Mode, Net, NetError, Pattern, ProcessId};
+
+/// Up to this many bytes a message is sent as a copy, with nothing to wait for.
+const INJECT_MAX: usize = 4096;
+
+/// The messages of one collective operation: those who take part, the context, and a tag that no other
+/// operation under way has.
+///
+/// The tag's highest bit is a mark that all receives take: the sender knows of a failure. So an operation
+/// whose member has died goes on to its end everywhere, and all who depend on that member learn of it,
+/// instead of waiting for those who gave up.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    pub(crate) group: Arc<Group>,
+    pub(crate) own: u32,
+    pub(crate) context: ContextId,
+    pub(crate) tag: u32,
+    pub(crate) tags: TagLayout,
+    pub(crate) planted: Planted,
+}
+
+impl Channel {
+    /// Members of the operation.
+    pub fn size(&self) -> u32 {
+        self.group.size()
+    }
+
+    /// This process among them.
+    pub fn rank(&self) -> u32 {
+        self.own
+    }
+
+    fn process(&self, rank: u32) -> Result<ProcessId, Error> {
+        self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
+    }
+
+    fn pack(&self, source: u32, marked: bool) -> Result<tagmatch::Tag, Error> {
+        let marked = marked && !self.planted.is(Defect::NoMark);
+        let mark = u32::from(marked) << (self.tags.tag_bits() - 1);
+        let (context, tag) = (u64::from(self.context.bits()), u64::from(self.tag | mark));
+        self.tags.pack(context, u64::from(source), tag).map_err(unpackable)
+    }
+
+    fn pattern(&self, from: u32) -> Result<Pattern, Error> {
+        let mark = 1 << (self.tags.tag_bits() - 1);
+        let mask = TagMask(!mark);
+        Ok(Pattern { tag: self.pack(from, false)?, mask, from: Some(self.process(from)?) })
+    }
+
+    pub(crate) fn error(&self, error: NetError) -> Error {
+        in_group(error, &self.group)
+    }
+}
+
+/// Ranks and tags are checked against the layout before; this is for what was not foreseen.
+pub(crate) fn unpackable(error: impl std::fmt::Display) -> Error {
+    Error::Net(NetError::Other(error.to_string()))
+}
+
+/// A transport's error in the terms of a group.
+pub(crate) fn in_group(error: NetError, group: &Group) -> Error {
+    match error {
+        NetError::Down(process) => Error::ProcessFailed { rank: group.rank(process) },
+        NetError::Cancelled => Error::Cancelled,
+        other => Error::Net(other),
+    }
+}
+
+enum Operation<N: Net> {
+    Send(N::Send),
+    Receive(N::Receive),
+}
+
+/// The operations that one state machine has under way.
+pub(crate) struct Operations<N: Net>(Vec<Option<Operation<N>>>);
+
+impl<N: Net> Default for Operations<N> {
+    fn default() -> Self {
+        Operations(Vec::new())
+    }
+}
+
+/// Names an operation of a state machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(usize);
+
+/// The end of a machine's operation.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was received.
+    pub data: Vec<u8>,
+    /// The message's length in bytes, also if the room was smaller.
+    pub length: u64,
+    /// Whether the sender knew of a failure.
+    pub marked: bool,
+}
+
+/// The transport, as a state machine sees it while it is driven.
+pub struct Port<'a, N: Net> {
+    pub(crate) net: &'a mut N,
+    pub(crate) operations: &'a mut Operations<N>,
+}
+
+impl<N: Net> Port<'_, N> {
+    /// Sends to a member. `None`: there is nothing to wait for. `marked`: tells of a failure.
+    ///
+    /// # Errors
+    /// There is no such rank, or it is down.
+    pub fn send(
+        &mut self,
+        channel: &Channel,
+        to: u32,
+        data: &[u8],
+        marked: bool,
+    ) -> Result<Option<Handle>, Error> {
+        let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked)?);
+        if data.len() <= INJECT_MAX {
+            let sent = self.net.inject(process, tag, data);
+            return sent.map(|()| None).map_err(|error| channel.error(error));
+        }
+        let send = self.net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
+        Ok(Some(self.keep(Operation::Send(send))))
+    }
+
+    /// Receives up to `room` bytes from a member.
+    ///
+    /// # Errors
+    /// There is no such rank.
+    pub fn receive(&mut self, channel: &Channel, from: u32, room: usize) -> Result<Handle, Error> {
+        let receive = self.net.receive(channel.pattern(from)?, Buffer::zeroed(room));
+        Ok(self.keep(Operation::Receive(receive)))
+    }
+
+    /// The end of an operation, once.
+    ///
+    /// # Errors
+    /// The process that it depends on is down, or the transport failed.
+    pub fn test(&mut self, channel: &Channel, handle: Handle) -> Option<Result<Ended, Error>> {
+        let slot = self.operations.0.get_mut(handle.0);
+        let Some(slot) = slot.filter(|slot| slot.is_some()) else {
+            return Some(Err(Error::AlreadyTaken));
+        };
+        let ended = match slot.as_mut()? {
+            Operation::Send(send) => self.net.test_send(send)?.map(|_| Ended {
+                data: Vec::new(),
+                length: 0,
+                marked: false,
+            }),
+            Operation::Receive(receive) => self.net.test_receive(receive)?.map(|arrived| {
+                let (_, _, tag) = channel.tags.unpack(arrived.envelope.tag);
+                let marked = tag >> (channel.tags.tag_bits() - 1) & 1 == 1;
+                let length = arrived.envelope.length;
+                Ended { data: arrived.buffer.into_vec(), length, marked }
+            }),
+        };
+        *slot = None;
+        Some(ended.map_err(|failed| channel.error(failed.error)))
+    }
+
+    fn keep(&mut self, operation: Operation<N>) -> Handle {
+        let slots = &mut self.operations.0;
+        let free = slots.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        slots[at] = Some(operation);
+        Handle(at)
+    }
+}

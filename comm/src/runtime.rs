@@ -1,0 +1,358 @@
+//! What the communicators of one process share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tagmatch::TagLayout;
+
+use crate::alloc::Allocator;
+use crate::coll::{CollLayer, Tables};
+use crate::comm::{Comm, CommInfo, Inner};
+use crate::defect::Planted;
+use crate::error::Error;
+use crate::group::Group;
+use crate::ids::{ContextId, IdLayout};
+use crate::net::{Net, ProcessId};
+use crate::port::{Operations, Port};
+
+/// Bits that a tag must have at least: two marks, and numbers that tell operations under way apart.
+const TAG_BITS_MIN: u32 = 10;
+
+/// Times that a blocking call looks for its own end before it moves what else is under way, and lets others run.
+pub(crate) const TESTS_IN_A_ROW: usize = 16;
+
+/// Settings of a [`Runtime`], the same in all processes of a job.
+pub struct Config<N: Net> {
+    /// Fields of context ids.
+    pub ids: IdLayout,
+    /// Words of the mask that the first round of an allocation is about.
+    pub eager_words: usize,
+    /// Where a message's 64 bits have context, source and tag.
+    pub tags: TagLayout,
+    /// Layers over the collective operations, in any order: each has its level.
+    pub layers: Vec<Arc<dyn CollLayer<N>>>,
+    /// A bug to plant.
+    #[cfg(feature = "defects")]
+    pub defect: Option<crate::Defect>,
+}
+
+impl<N: Net> Default for Config<N> {
+    fn default() -> Self {
+        Config {
+            ids: IdLayout::BITS_16,
+            eager_words: 2,
+            tags: TagLayout::MPI,
+            layers: Vec::new(),
+            #[cfg(feature = "defects")]
+            defect: None,
+        }
+    }
+}
+
+impl<N: Net> Config<N> {
+    #[cfg_attr(not(feature = "defects"), expect(clippy::unused_self, reason = "as with it"))]
+    fn planted(&self) -> Planted {
+        Planted {
+            #[cfg(feature = "defects")]
+            defect: self.defect,
+        }
+    }
+}
+
+/// A process's part in a job: where its communicators come from. Clones are the same.
+///
+/// Nothing moves by itself: every test, wait and poll of a request makes progress for all that is under
+/// way, and so does [`progress`](Self::progress).
+pub struct Runtime<N: Net>(Arc<Shared<N>>);
+
+impl<N: Net> Runtime<N> {
+    /// The process's part in the job that its transport knows.
+    ///
+    /// # Errors
+    /// The layouts don't fit each other or the job, two layers have the same level, or a layer refused one of
+    /// the predefined communicators.
+    pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
+        let planted = config.planted();
+        let Config { ids, eager_words, tags, layers, .. } = config;
+        let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
+        if ids.bits() > tags.context_bits() {
+            return too_large("bits of a context id, with these tags", tags.context_bits());
+        }
+        if tags.tag_bits() < TAG_BITS_MIN || tags.tag_bits() > 32 {
+            return too_large("bits of a tag, of which there are 10 at least", 32);
+        }
+        let (size, own) = (net.processes(), net.own());
+        if u64::from(size) > 1 << tags.source_bits().min(32) || own.0 >= size {
+            return too_large("processes, as a power of two", tags.source_bits());
+        }
+        let tables = Tables::new(layers, planted)?;
+        let world = Group::new((0..size).map(ProcessId));
+        let predefined = |id: ContextId, group: Group, name: &str| {
+            let rank = group.rank(own).unwrap_or(0);
+            let info = CommInfo { id, group: Arc::new(group), rank };
+            Inner::new(info, None, &tables, name).map(Arc::new)
+        };
+        let world = predefined(ids.world(), world, "world")?;
+        let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
+        let allocator = Allocator::new(ids, eager_words)?.with(planted);
+        let state = Mutex::new(State { net, tasks: Vec::new(), buffered: Buffered::default() });
+        Ok(Runtime(Arc::new(Shared {
+            state,
+            allocator,
+            ids,
+            tags,
+            tables,
+            planted,
+            world,
+            oneself,
+        })))
+    }
+
+    /// The communicator of all processes of the job.
+    pub fn world(&self) -> Comm<N> {
+        Comm::new(&self.0, Arc::clone(&self.0.world))
+    }
+
+    /// The communicator of this process alone.
+    pub fn oneself(&self) -> Comm<N> {
+        Comm::new(&self.0, Arc::clone(&self.0.oneself))
+    }
+
+    /// Takes in what has come, and moves all that is under way.
+    pub fn progress(&self) {
+        self.0.progress();
+    }
+
+    /// Context ids that this process has left.
+    pub fn free_ids(&self) -> u32 {
+        self.0.allocator.free_count()
+    }
+
+    /// Gives room for buffered sends, in bytes: each takes its length and [`Self::BUFFER_OVERHEAD`].
+    ///
+    /// # Errors
+    /// There is room already.
+    pub fn attach_buffer(&self, bytes: usize) -> Result<(), Error> {
+        let buffered = &mut self.0.lock().buffered;
+        if buffered.room.is_some() {
+            return Err(Error::BufferAttached);
+        }
+        buffered.room = Some(bytes);
+        Ok(())
+    }
+
+    /// Bytes that a buffered send takes beside its own.
+    pub const BUFFER_OVERHEAD: usize = 64;
+
+    /// Blocks until all buffered sends have left, and takes their room back: how many bytes that was.
+    pub fn detach_buffer(&self) -> usize {
+        let mut idle = 0;
+        loop {
+            let moved = self.0.progress();
+            let buffered = &mut self.0.lock().buffered;
+            if buffered.sends.is_empty() {
+                return buffered.room.take().unwrap_or(0);
+            }
+            idle = if moved { 0 } else { idle + 1 };
+            N::pause(idle);
+        }
+    }
+
+    /// Tables of collective operations that are in use: those with an equal one beneath that were patched
+    /// alike are one.
+    pub fn tables(&self) -> usize {
+        self.0.tables.count()
+    }
+}
+
+impl<N: Net> Clone for Runtime<N> {
+    fn clone(&self) -> Self {
+        Runtime(Arc::clone(&self.0))
+    }
+}
+
+/// A state machine over the transport. It is driven until it ends; then it is dropped.
+///
+/// It is driven while the runtime is locked: it must not call a communicator.
+pub trait Machine<N: Net>: Send {
+    /// What it ends with.
+    type Output: Send;
+
+    /// Does what can be done now. `None`: it is not over.
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>>;
+}
+
+/// Where a machine's result is left for its request.
+pub(crate) struct Slot<T>(Mutex<Option<Result<T, Error>>>);
+
+impl<T> Slot<T> {
+    pub(crate) fn over(result: Result<T, Error>) -> Self {
+        Slot(Mutex::new(Some(result)))
+    }
+
+    pub(crate) fn take(&self) -> Option<Result<T, Error>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A machine and its slot, whatever it ends with.
+trait Drive<N: Net>: Send {
+    fn drive(&mut self, port: &mut Port<'_, N>) -> bool;
+}
+
+struct Driven<M, T> {
+    machine: M,
+    slot: Arc<Slot<T>>,
+}
+
+impl<N: Net, M: Machine<N>> Drive<N> for Driven<M, M::Output> {
+    fn drive(&mut self, port: &mut Port<'_, N>) -> bool {
+        let Some(result) = self.machine.step(port) else { return false };
+        *self.slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        true
+    }
+}
+
+struct Task<N: Net> {
+    machine: Box<dyn Drive<N>>,
+    operations: Operations<N>,
+}
+
+/// Sends whose bytes are the runtime's.
+pub(crate) struct Buffered<N: Net> {
+    room: Option<usize>,
+    used: usize,
+    sends: Vec<(N::Send, usize)>,
+}
+
+impl<N: Net> Default for Buffered<N> {
+    fn default() -> Self {
+        Buffered { room: None, used: 0, sends: Vec::new() }
+    }
+}
+
+impl<N: Net> Buffered<N> {
+    /// Takes room for a message of this length.
+    pub(crate) fn reserve(&mut self, length: usize) -> Result<usize, Error> {
+        let needed = length.saturating_add(Runtime::<N>::BUFFER_OVERHEAD);
+        let left = self.room.unwrap_or(0).saturating_sub(self.used);
+        if needed > left {
+            return Err(Error::BufferFull { needed, left });
+        }
+        self.used += needed;
+        Ok(needed)
+    }
+
+    pub(crate) fn keep(&mut self, send: N::Send, taken: usize) {
+        self.sends.push((send, taken));
+    }
+
+    fn reap(&mut self, net: &mut N) {
+        let used = &mut self.used;
+        self.sends.retain_mut(|(send, taken)| {
+            let ended = net.test_send(send).is_some();
+            *used -= if ended { *taken } else { 0 };
+            !ended
+        });
+    }
+}
+
+pub(crate) struct State<N: Net> {
+    pub(crate) net: N,
+    tasks: Vec<Task<N>>,
+    pub(crate) buffered: Buffered<N>,
+}
+
+impl<N: Net> State<N> {
+    /// Takes in what has come and moves all that is under way: whether anything has moved, and what is to be
+    /// dropped.
+    fn progress(&mut self) -> (bool, Vec<Task<N>>) {
+        let events = self.net.progress();
+        let over = self.drive();
+        self.buffered.reap(&mut self.net);
+        (events > 0 || !over.is_empty(), over)
+    }
+
+    /// Drives all machines; those that are over are to be dropped after the lock: what they hold may be the
+    /// last of a communicator, with a layer's own things in it.
+    fn drive(&mut self) -> Vec<Task<N>> {
+        let mut over = Vec::new();
+        let mut at = 0;
+        while let Some(Task { machine, operations }) = self.tasks.get_mut(at) {
+            if machine.drive(&mut Port { net: &mut self.net, operations }) {
+                over.push(self.tasks.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        over
+    }
+}
+
+/// What the handles of a runtime share.
+pub struct Shared<N: Net> {
+    state: Mutex<State<N>>,
+    pub(crate) allocator: Allocator,
+    pub(crate) ids: IdLayout,
+    pub(crate) tags: TagLayout,
+    pub(crate) tables: Tables<N>,
+    pub(crate) planted: Planted,
+    world: Arc<Inner<N>>,
+    oneself: Arc<Inner<N>>,
+}
+
+impl<N: Net> Shared<N> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<N>> {
+        // A reduction's operator may have panicked; what it worked on is not used again.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything moved.
+    pub(crate) fn progress(&self) -> bool {
+        let mut state = self.lock();
+        let (moved, over) = state.progress();
+        drop(state);
+        drop(over);
+        moved
+    }
+
+    /// Begins a machine, to be driven by all progress.
+    pub(crate) fn start<M>(&self, mut machine: M) -> Arc<Slot<M::Output>>
+    where
+        M: Machine<N> + 'static,
+        M::Output: 'static,
+    {
+        let slot = Arc::new(Slot(Mutex::new(None)));
+        let mut operations = Operations::default();
+        let mut state = self.lock();
+        let first = machine.step(&mut Port { net: &mut state.net, operations: &mut operations });
+        if first.is_some() {
+            *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = first;
+            drop(state);
+        } else {
+            let machine = Box::new(Driven { machine, slot: Arc::clone(&slot) });
+            state.tasks.push(Task { machine, operations });
+        }
+        slot
+    }
+
+    /// Drives a machine, and all others, until it is over. Blocks.
+    pub(crate) fn run<M: Machine<N>>(&self, mut machine: M) -> Result<M::Output, Error> {
+        let mut operations = Operations::default();
+        let mut turn = 0;
+        loop {
+            let mut state = self.lock();
+            for _ in 0..TESTS_IN_A_ROW {
+                let State { net, .. } = &mut *state;
+                if let Some(result) = machine.step(&mut Port { net, operations: &mut operations }) {
+                    drop(state);
+                    return result;
+                }
+            }
+            let (_, over) = state.progress();
+            drop(state);
+            drop(over);
+            N::pause(turn);
+            turn = turn.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Collective operations between many simulated processes, each beside what it has to give by definition.
+
+mod common;
+
+use common::run;
+use tagmatch_comm::Error;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+
+const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
+
+/// What rank `rank` gives to rank `to`: a few numbers that tell both apart.
+fn block(rank: u32, to: u32) -> Vec<u8> {
+    to_bytes(&[rank, to, rank * 1000 + to])
+}
+
+fn blocks(ranks: u32, of: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    (0..ranks).flat_map(of).collect()
+}
+
+#[test]
+fn every_operation_gives_what_it_is_defined_to_give() {
+    for size in SIZES {
+        run(size, u64::from(size), |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            for root in [0, size / 2, size - 1] {
+                let given = if rank == root { vec![7, 8, 9] } else { vec![0; 3] };
+                assert_eq!(world.ibroadcast(root, given).await.unwrap(), [7, 8, 9]);
+                let sum =
+                    world.ireduce(root, to_bytes(&[rank, 1]), &Op::sum::<u32>()).await.unwrap();
+                let expected =
+                    if rank == root { vec![size * (size - 1) / 2, size] } else { vec![] };
+                assert_eq!(from_bytes::<u32>(&sum), expected);
+                let gathered = world.igather(root, block(rank, 0)).await.unwrap();
+                let all = blocks(size, |from| block(from, 0));
+                assert_eq!(gathered, if rank == root { all } else { vec![] });
+                let given = if rank == root { blocks(size, |to| block(root, to)) } else { vec![] };
+                assert_eq!(world.iscatter(root, given, 12).await.unwrap(), block(root, rank));
+            }
+            let min = world.iallreduce(to_bytes(&[f64::from(rank) - 1.5]), &Op::min::<f64>());
+            assert_eq!(from_bytes::<f64>(&min.await.unwrap()), [-1.5]);
+            let all = world.iallgather(block(rank, 1)).await.unwrap();
+            assert_eq!(all, blocks(size, |from| block(from, 1)));
+            let to_me = world.ialltoall(blocks(size, |to| block(rank, to))).await.unwrap();
+            assert_eq!(to_me, blocks(size, |from| block(from, rank)));
+            let sum = world.iscan(to_bytes(&[u64::from(rank)]), &Op::sum::<u64>()).await.unwrap();
+            assert_eq!(from_bytes::<u64>(&sum), [u64::from(rank * (rank + 1) / 2)]);
+            world.ibarrier().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn blocks_may_differ_in_length() {
+    // Of rank `from` for rank `to`; some are empty.
+    let length = |from: u32, to: u32| (3 * from + to) as usize % 5;
+    let block = |from: u32, to: u32| vec![u8::try_from(from + 50 * to).unwrap(); length(from, to)];
+    for size in [1, 2, 3, 5] {
+        run(size, u64::from(size), |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            let lengths = |to| (0..size).map(|from| length(from, to)).collect::<Vec<_>>();
+            for root in [0, size - 1] {
+                let gathered =
+                    world.igatherv(root, block(rank, root), &lengths(root)).await.unwrap();
+                let all = blocks(size, |from| block(from, root));
+                assert_eq!(gathered, if rank == root { all.clone() } else { vec![] });
+                let given = if rank == root { all } else { vec![] };
+                let own = world.iscatterv(root, given, &lengths(root), length(rank, root));
+                assert_eq!(own.await.unwrap(), block(rank, root));
+            }
+            let all = world.iallgatherv(block(rank, 2), &lengths(2)).await.unwrap();
+            assert_eq!(all, blocks(size, |from| block(from, 2)));
+            let sends: Vec<_> = (0..size).map(|to| length(rank, to)).collect();
+            let given = blocks(size, |to| block(rank, to));
+            let to_me = world.ialltoallv(given, &sends, &lengths(rank)).await.unwrap();
+            assert_eq!(to_me, blocks(size, |from| block(from, rank)));
+            // Rank r gets r values; the others' order shows.
+            let lengths: Vec<_> = (0..size as usize).map(|rank| 2 * rank).collect();
+            let given = || {
+                let [a, b] = of(rank);
+                [a, b].repeat((size * (size - 1) / 2) as usize)
+            };
+            let own = world.ireduce_scatter(given(), &lengths, &compose()).await.unwrap();
+            assert_eq!(own, fold(size - 1).repeat(rank as usize));
+            let before = world.iexclusive_scan(of(rank).to_vec(), &compose()).await.unwrap();
+            assert_eq!(before, if rank == 0 { vec![] } else { fold(rank - 1) });
+            let wrong = world.igatherv(rank, vec![0; 9], &lengths).await;
+            assert!(matches!(wrong, Err(Error::Length { .. })));
+        });
+    }
+}
+
+/// Rank's function.
+fn of(rank: u32) -> [u8; 2] {
+    [u8::try_from(2 * rank + 3).unwrap(), u8::try_from(rank + 1).unwrap()]
+}
+
+/// Those of the ranks up to one, composed.
+fn fold(upto: u32) -> Vec<u8> {
+    (1..=upto).fold(of(0).to_vec(), |left, rank| {
+        let [a, b] = of(rank);
+        vec![a.wrapping_mul(left[0]), a.wrapping_mul(left[1]).wrapping_add(b)]
+    })
+}
+
+/// Composition of functions x -> ax + b modulo 256: associative, and its order matters.
+fn compose() -> Op {
+    Op::new(2, false, |left, right| {
+        for (left, right) in left.chunks_exact(2).zip(right.chunks_exact_mut(2)) {
+            right[1] = right[0].wrapping_mul(left[1]).wrapping_add(right[1]);
+            right[0] = right[0].wrapping_mul(left[0]);
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn an_operation_that_does_not_commute_is_applied_in_the_order_of_ranks() {
+    for size in SIZES {
+        run(size, 99, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            let all = fold(size - 1);
+            let given = || of(rank).to_vec();
+            assert_eq!(world.iallreduce(given(), &compose()).await.unwrap(), all);
+            assert_eq!(world.iscan(given(), &compose()).await.unwrap(), fold(rank));
+            let root = size / 2;
+            let reduced = world.ireduce(root, given(), &compose()).await.unwrap();
+            assert_eq!(reduced, if rank == root { all } else { vec![] });
+        });
+    }
+}
+
+#[test]
+fn many_at_once_do_not_mix() {
+    for seed in 0..20 {
+        run(7, seed, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            // A wildcard on the same communicator sees none of their messages.
+            let mut any =
+                world.recv(tagmatch_comm::Source::Any, tagmatch_comm::TagChoice::Any, vec![0; 64]);
+            let sums: Vec<_> = (0..10u32)
+                .map(|i| world.iallreduce(to_bytes(&[rank * i]), &Op::sum::<u32>()))
+                .collect();
+            let barrier = world.ibarrier();
+            let large = world.ibroadcast(3, vec![u8::try_from(rank).unwrap(); 100_000]);
+            barrier.await.unwrap();
+            assert_eq!(large.await.unwrap(), vec![3; 100_000]);
+            // Waited for in another order than begun.
+            for (i, sum) in (0..10u32).zip(sums).rev() {
+                assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [21 * i]);
+            }
+            assert!(any.test().is_none());
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_is_an_error() {
+    run(2, 5, |runtime| async move {
+        let world = runtime.world();
+        let rank = world.rank();
+        let wrong = world.ibroadcast(2, vec![]).await;
+        assert_eq!(wrong, Err(Error::Rank { rank: 2, size: 2 }));
+        let wrong = world.iallreduce(vec![0; 7], &Op::sum::<u32>()).await;
+        assert!(matches!(wrong, Err(Error::Length { length: 7, .. })));
+        let wrong = world.ialltoall(vec![0; 3]).await;
+        assert!(matches!(wrong, Err(Error::Length { length: 3, .. })));
+        assert!(Op::new(0, true, |_, _| ()).is_err());
+        // One rank gives more than the other.
+        let lengths = world.iallreduce(vec![0; 4 + 4 * rank as usize], &Op::sum::<u32>()).await;
+        assert!(matches!(
+            lengths,
+            Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })
+        ));
+        world.ibarrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_hundred_processes_in_one_thread() {
+    run(100, 1, |runtime| async move {
+        let world = runtime.world();
+        let sum = world.iallreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>());
+        assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), [4950]);
+        let half = world.isplit(Some(world.rank() % 2), 0).await.unwrap().unwrap();
+        let sum = half.iallreduce(to_bytes(&[u64::from(world.rank())]), &Op::sum::<u64>());
+        assert_eq!(
+            from_bytes::<u64>(&sum.await.unwrap()),
+            [if world.rank() % 2 == 0 { 2450 } else { 2500 }]
+        );
+    });
+}

@@ -1,0 +1,262 @@
+//! Communicators between simulated processes: ids, groups, lives.
+
+mod common;
+
+use common::{run, try_run};
+use tagmatch_comm::ids::IdLayout;
+use tagmatch_comm::net::sim::Ran;
+use tagmatch_comm::{Config, Error, ErrorClass, Group, Likeness, Source, TagChoice};
+
+#[test]
+fn predefined_ones() {
+    run(3, 0, |runtime| async move {
+        let (world, oneself) = (runtime.world(), runtime.oneself());
+        assert_eq!((world.size(), world.id().bits(), world.name().as_str()), (3, 0, "world"));
+        assert_eq!((oneself.size(), oneself.rank(), oneself.id().bits()), (1, 0, 16));
+        let copy = oneself.idup().await.unwrap();
+        assert_eq!(copy.compare(&oneself), Likeness::Identical);
+        assert!(!copy.is(&oneself) && oneself.is(&runtime.oneself()));
+        assert_eq!((copy.id().bits(), copy.name().as_str()), (496, ""));
+        oneself.ibarrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_duplicate_has_messages_of_its_own() {
+    for seed in 0..30 {
+        run(4, seed, |runtime| async move {
+            let world = runtime.world();
+            let copy = world.idup().await.unwrap();
+            copy.set_name("copy");
+            assert_eq!((copy.id().bits(), copy.name().as_str()), (496, "copy"));
+            let (right, left) = ((world.rank() + 1) % 4, (world.rank() + 3) % 4);
+            world.send(right, 1, vec![1]).await.unwrap();
+            copy.send(right, 1, vec![2]).await.unwrap();
+            let of_copy = copy.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
+            let of_world = world.recv(left, 1, vec![0; 8]).await.unwrap();
+            assert_eq!((of_copy.data(), of_world.data()), (&[2][..], &[1][..]));
+            assert_eq!(of_copy.status.source, Some(left));
+        });
+    }
+}
+
+#[test]
+fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
+    for seed in 0..30 {
+        let free = run(7, seed, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            let color = (rank != 6).then_some(rank % 2);
+            // Descending keys for one colour, equal ones for the other.
+            let key = if rank.is_multiple_of(2) { -rank.cast_signed() } else { 5 };
+            let part = world.isplit(color, key).await.unwrap();
+            let Some(part) = part else {
+                assert_eq!(rank, 6);
+                return (runtime.free_ids(), runtime.free_ids());
+            };
+            let members: Vec<_> =
+                part.group().processes().iter().map(|process| process.0).collect();
+            assert_eq!(members, if rank.is_multiple_of(2) { [4, 2, 0] } else { [1, 3, 5] });
+            // All colours have the same id.
+            assert_eq!(part.id().bits(), 496);
+            part.ibarrier().await.unwrap();
+            let with = runtime.free_ids();
+            part.free();
+            (with, runtime.free_ids())
+        });
+        assert_eq!(free[..6], [(2045, 2046); 6]);
+        assert_eq!(free[6], (2046, 2046));
+    }
+}
+
+#[test]
+fn create_and_create_group() {
+    for seed in 0..30 {
+        run(5, seed, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            let odd = world.group().include(&[3, 1]).unwrap();
+            let created = world.icreate(&odd).unwrap().await.unwrap();
+            assert_eq!(
+                created.as_ref().map(|comm| comm.rank()),
+                [None, Some(1), None, Some(0), None][rank as usize]
+            );
+            // Without the others, while these do nothing; two at once that share a process.
+            if rank < 3 {
+                let (first, both) = (
+                    Group::new(world.group().processes()[..2].to_vec()),
+                    world.group().include(&[2, 1]).unwrap(),
+                );
+                let a = (rank < 2).then(|| world.icreate_group(&first, 1).unwrap());
+                let b = (rank > 0).then(|| world.icreate_group(&both, 2).unwrap());
+                if let Some(b) = b {
+                    b.await.unwrap().ibarrier().await.unwrap();
+                }
+                if let Some(a) = a {
+                    let a = a.await.unwrap();
+                    assert_eq!((a.rank(), a.size()), (rank, 2));
+                    a.ibarrier().await.unwrap();
+                }
+            } else {
+                assert!(matches!(
+                    world.icreate_group(&odd.include(&[1]).unwrap(), 0),
+                    Err(Error::Group)
+                ));
+                let wrong = world.icreate_group(&odd, 1 << 22);
+                assert_eq!(matches!(wrong, Err(Error::Tag { .. })), rank == 3);
+            }
+            let elsewhere = Group::new([tagmatch_comm::net::ProcessId(9)]);
+            assert!(matches!(world.icreate(&elsewhere), Err(Error::Group)));
+        });
+    }
+}
+
+#[test]
+fn many_duplicates_at_once_in_whatever_order() {
+    for seed in 0..30 {
+        let free = run(3, seed, |runtime| async move {
+            let world = runtime.world();
+            let other = world.idup().await.unwrap();
+            let mut of_world: Vec<_> = (0..5).map(|_| world.idup()).collect();
+            let mut of_other: Vec<_> = (0..5).map(|_| other.idup()).collect();
+            if world.rank() == 1 {
+                std::mem::swap(&mut of_world, &mut of_other);
+            }
+            let mut comms = Vec::new();
+            for request in of_world.into_iter().chain(of_other) {
+                comms.push(request.await.unwrap());
+            }
+            if world.rank() == 1 {
+                comms.rotate_left(5);
+            }
+            let ids: Vec<_> = comms.iter().map(|comm| comm.id()).collect();
+            let mut apart = ids.clone();
+            apart.sort_unstable();
+            apart.dedup();
+            assert_eq!(apart.len(), 10);
+            for comm in comms {
+                comm.ibarrier().await.unwrap();
+            }
+            drop(other);
+            (ids, runtime.free_ids())
+        });
+        assert_eq!(free[0], free[1]);
+        assert_eq!(free[0], free[2]);
+        assert_eq!(free[0].1, 2046);
+    }
+}
+
+/// Without eager words every allocation wants the same part of the mask, that of a process alone too, which
+/// takes no message to come to its next round.
+#[test]
+fn an_allocation_of_one_process_lets_others_have_their_turn() {
+    for seed in 0..30 {
+        let config = || Config { eager_words: 0, ..Config::default() };
+        let program = |runtime: common::Sims| async move {
+            let of_all: Vec<_> = (0..3).map(|_| runtime.world().idup()).collect();
+            let own: Vec<_> = (0..3).map(|_| runtime.oneself().idup()).collect();
+            for request in own.into_iter().chain(of_all) {
+                request.await.unwrap().ibarrier().await.unwrap();
+            }
+        };
+        try_run(3, seed, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Few enough ids to run out of: 62.
+fn small() -> Config<tagmatch_comm::net::sim::SimNet> {
+    Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() }
+}
+
+#[test]
+fn running_out_is_the_same_error_everywhere_and_passes() {
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        let mut comms = Vec::new();
+        let error = loop {
+            match world.idup().await {
+                Ok(comm) => comms.push(comm),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((comms.len(), error.class()), (62, ErrorClass::Resource));
+        assert_eq!(error, Error::Exhausted { ids: 64 });
+        comms.truncate(60);
+        let again = world.idup().await.unwrap();
+        again.ibarrier().await.unwrap();
+        // No id is free in all: each has kept another one.
+        drop(again);
+        let kept: Vec<_> = (0..2).map(|_| runtime.oneself().idup()).collect();
+        for one in kept {
+            comms.push(one.await.unwrap());
+        }
+        let dropped = comms.remove(world.rank() as usize);
+        drop(dropped);
+        world.ibarrier().await.unwrap();
+        let error = world.idup().await.map(drop);
+        world.ibarrier().await.unwrap();
+        drop(comms);
+        (error, runtime.free_ids())
+    };
+    let Ran { ends, .. } = try_run(3, 4, &[], small, program).unwrap();
+    for end in ends {
+        assert_eq!(end, Some((Err(Error::Fragmented { ids: 64 }), 62)));
+    }
+}
+
+#[test]
+fn nothing_leaks_in_many_cycles() {
+    run(2, 3, |runtime| async move {
+        let world = runtime.world();
+        for _ in 0..10_000 {
+            let comm = world.idup().await.unwrap();
+            assert_eq!(comm.id().bits(), 496);
+            drop(comm);
+            world.ibarrier().await.unwrap();
+        }
+        assert_eq!((runtime.free_ids(), runtime.tables()), (2046, 0));
+    });
+}
+
+#[test]
+fn what_is_under_way_keeps_its_communicator() {
+    run(2, 8, |runtime| async move {
+        let world = runtime.world();
+        let comm = world.idup().await.unwrap();
+        let other = 1 - world.rank();
+        comm.send(other, 3, vec![5; 10]).await.unwrap();
+        let message = loop {
+            if let Some(message) = comm.mprobe(other, 3).unwrap() {
+                break message;
+            }
+            common::turn().await;
+        };
+        let receive = comm.recv(other, 4, vec![0; 10]);
+        let world_again = world.clone();
+        comm.free();
+        assert_eq!(runtime.free_ids(), 2045);
+        drop(receive);
+        assert_eq!(runtime.free_ids(), 2045);
+        let received = message.recv(vec![0; 10]);
+        assert_eq!(runtime.free_ids(), 2045);
+        assert_eq!(received.await.unwrap().data(), [5; 10]);
+        assert_eq!(runtime.free_ids(), 2046);
+        world_again.ibarrier().await.unwrap();
+    });
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    use tagmatch::TagLayout;
+    use tagmatch_comm::Runtime;
+    use tagmatch_comm::net::sim::{Sim, SimConfig};
+    let sim = Sim::new(SimConfig { processes: 5, ..SimConfig::default() });
+    let refused = |config| matches!(Runtime::new(sim.net(0), config), Err(Error::Layout { .. }));
+    assert!(refused(Config { ids: IdLayout::BITS_20, ..Config::default() }));
+    assert!(refused(Config { eager_words: 64, ..Config::default() }));
+    let tags = |context, source, tag| TagLayout::new(context, source, tag).unwrap();
+    assert!(refused(Config { tags: tags(16, 2, 24), ..Config::default() }));
+    assert!(refused(Config { tags: tags(16, 24, 9), ..Config::default() }));
+    let wide = Config { ids: IdLayout::BITS_20, tags: tags(20, 13, 31), ..Config::default() };
+    assert!(Runtime::new(sim.net(0), wide).is_ok());
+}

@@ -1,0 +1,219 @@
+//! Deaths on the simulated network, at every step: what depends on the dead ends with an error, and nothing
+//! hangs or leaks.
+
+mod common;
+
+use common::try_run;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::sim::{Kill, Ran};
+use tagmatch_comm::{Config, Error, ErrorClass, Source, TagChoice};
+
+/// Runs the program with each of some ranks killed at each step of the run without deaths.
+fn kill_everywhere<F: Future>(
+    processes: u32,
+    seeds: u64,
+    program: impl Fn(common::Sims) -> F,
+    check: impl Fn(u32, Vec<Option<F::Output>>),
+) {
+    for seed in 0..seeds {
+        let whole = try_run(processes, seed, &[], Config::default, &program);
+        let Ran { steps, .. } = whole.unwrap_or_else(|stuck| panic!("without a death: {stuck}"));
+        for step in 0..steps {
+            let rank = u32::try_from((step + seed) % u64::from(processes)).unwrap();
+            let kills = [Kill { rank, step }];
+            let ends = try_run(processes, seed, &kills, Config::default, &program);
+            let Ran { ends, .. } = ends.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            check(rank, ends);
+        }
+    }
+}
+
+fn is_failure(error: &Error) -> bool {
+    error.class() == ErrorClass::ProcessFailed
+}
+
+#[test]
+fn collective_operations_end_at_all_who_live() {
+    for processes in [2, 3, 5, 8] {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            let sum = world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
+            let barrier = world.ibarrier();
+            let large = world.ibroadcast(0, vec![1; 10_000]);
+            (sum.await, barrier.await, large.await)
+        };
+        kill_everywhere(processes, 6, program, |_, ends| {
+            for (sum, barrier, large) in ends.into_iter().flatten() {
+                // Whoever got a sum got that of all.
+                assert!(
+                    sum.as_ref()
+                        .map_or_else(is_failure, |sum| from_bytes::<u32>(sum) == [processes])
+                );
+                assert!(barrier.as_ref().map_or_else(is_failure, |_| true));
+                assert!(large.as_ref().map_or_else(is_failure, |large| *large == vec![1; 10_000]));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_seed_says_all_that_happens() {
+    let program = |runtime: common::Sims| async move {
+        let part = runtime.world().isplit(Some(0), 0).await;
+        let sum = runtime.world().iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
+        (part.map(|part| part.map(|part| part.rank())), sum)
+    };
+    let mut steps = Vec::new();
+    for seed in 0..50 {
+        let kills = [Kill { rank: 1, step: seed }, Kill { rank: 4, step: 2 * seed }];
+        let run = || try_run(7, seed, &kills, Config::default, program).unwrap();
+        let (first, again) = (run(), run());
+        assert_eq!((first.steps, &first.ends), (again.steps, &again.ends));
+        steps.push(first.steps);
+    }
+    steps.dedup();
+    assert!(steps.len() > 40, "seeds that differ in nothing");
+}
+
+#[test]
+fn two_deaths_at_any_steps() {
+    for processes in [4, 7] {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            let sum = world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
+            let all = world.iallgather(vec![1; 5000]);
+            (sum.await, all.await)
+        };
+        let whole = try_run(processes, 0, &[], Config::default, program).unwrap();
+        for first in 0..whole.steps {
+            for second in (first..whole.steps).step_by(7) {
+                let rank = |step: u64| u32::try_from(step % u64::from(processes)).unwrap();
+                let kills = [first, second].map(|step| Kill { rank: rank(step), step });
+                let Ran { ends, .. } =
+                    try_run(processes, 0, &kills, Config::default, program).unwrap();
+                for (sum, all) in ends.into_iter().flatten() {
+                    assert!(sum.map_or_else(
+                        |e| is_failure(&e),
+                        |sum| from_bytes::<u32>(&sum) == [processes]
+                    ));
+                    assert!(all.map_or_else(
+                        |e| is_failure(&e),
+                        |all| all == vec![1; 5000 * processes as usize]
+                    ));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_split_ends_at_all_who_live() {
+    for processes in [3, 5, 8] {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            let part = world.isplit(Some(world.rank() % 2), 0).await;
+            let free = runtime.free_ids();
+            (part.map(|part| part.map(|part| part.size())), free)
+        };
+        kill_everywhere(processes, 6, program, |_, ends| {
+            for (part, free) in ends.into_iter().flatten() {
+                assert!(part.as_ref().map_or_else(is_failure, |size| size.is_some()));
+                assert_eq!(free, if part.is_ok() { 2045 } else { 2046 });
+            }
+        });
+    }
+}
+
+#[test]
+fn receives_that_name_the_dead_end_and_others_stay() {
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        match world.rank() {
+            0 => {
+                let named = world.recv(1, 1, vec![0; 8]);
+                let any = world.recv(Source::Any, 2, vec![0; 8]);
+                let sync = world.send_sync(1, 3, vec![0; 8]);
+                let ends = (named.await.map(|_| ()), sync.await.map(|_| ()));
+                assert!(any.await.is_ok_and(|received| received.status.source == Some(2)));
+                Some((ends.0.map_err(|failed| failed.error), ends.1.map_err(|failed| failed.error)))
+            }
+            1 => {
+                world.send(0, 1, vec![1]).await.unwrap();
+                world.recv(0, 3, vec![0; 8]).await.unwrap();
+                None
+            }
+            _ => {
+                world.send(0, 2, vec![1]).await.unwrap();
+                None
+            }
+        }
+    };
+    for seed in 0..200 {
+        for step in 0..12 {
+            let kills = [Kill { rank: 1, step }];
+            let Ran { ends, .. } = try_run(3, seed, &kills, Config::default, program).unwrap();
+            let (received, sent) = ends[0].clone().flatten().unwrap();
+            let down = Error::ProcessFailed { rank: Some(1) };
+            assert!(received.is_ok() || received == Err(down.clone()));
+            assert!(sent.is_ok() || sent == Err(down));
+        }
+    }
+}
+
+#[test]
+fn a_probe_that_names_the_dead_is_an_error_one_of_any_is_not() {
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        if world.rank() == 1 {
+            return std::future::pending().await;
+        }
+        let error = loop {
+            match world.mprobe(1, TagChoice::Any) {
+                Ok(found) => assert!(found.is_none()),
+                Err(error) => break error,
+            }
+            common::turn().await;
+        };
+        assert!(world.mprobe(Source::Any, 1).unwrap().is_none());
+        // What needs nobody else goes on.
+        let copy = runtime.oneself().idup().await.unwrap();
+        copy.ibarrier().await.unwrap();
+        error
+    };
+    let kills = [Kill { rank: 1, step: 3 }];
+    let Ran { ends, .. } = try_run(2, 1, &kills, Config::default, program).unwrap();
+    assert_eq!(ends[0], Some(Error::ProcessFailed { rank: Some(1) }));
+}
+
+/// A member that dies while ids are allocated leaves nothing locked: those who live can go on without it.
+/// (Whether a survivor got the communicator is not uniform: that takes agreement.)
+#[test]
+fn an_allocation_that_fails_leaves_nothing_held() {
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        let rank = world.rank();
+        let made = world.idup().await;
+        let survivors = world.group().exclude(&[2]).unwrap();
+        if rank == 2 {
+            return None;
+        }
+        let failed = made.as_ref().map_or_else(is_failure, |_| false);
+        drop(made);
+        let next = world.icreate_group(&survivors, 1).unwrap().await.unwrap();
+        next.ibarrier().await.unwrap();
+        let id = next.id();
+        drop(next);
+        Some((id, failed, runtime.free_ids()))
+    };
+    let mut failures = 0;
+    for seed in 0..40 {
+        for step in 0..20 {
+            let kills = [Kill { rank: 2, step }];
+            let Ran { ends, .. } = try_run(3, seed, &kills, Config::default, program).unwrap();
+            let [Some(Some(a)), Some(Some(b)), _] = ends[..] else { panic!("{ends:?}") };
+            assert_eq!((a.0, a.2, b.2), (b.0, 2046, 2046));
+            failures += u32::from(a.1 || b.1);
+        }
+    }
+    assert!(failures > 100, "{failures} of 800: too few deaths hit the allocation");
+}

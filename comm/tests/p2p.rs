@@ -1,0 +1,240 @@
+//! Point to point in the terms of a communicator, by MPI's rules.
+
+mod common;
+
+use common::{run, turn};
+use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
+
+type Sim = tagmatch_comm::net::sim::SimNet;
+
+async fn mprobe(comm: &Comm<Sim>, from: Source, tag: TagChoice) -> Message<Sim> {
+    loop {
+        if let Some(message) = comm.mprobe(from, tag).unwrap() {
+            return message;
+        }
+        turn().await;
+    }
+}
+
+#[test]
+fn wildcards_give_rank_and_tag() {
+    for seed in 0..20 {
+        run(5, seed, |runtime| async move {
+            let world = runtime.world();
+            let rank = world.rank();
+            if rank > 0 {
+                for tag in [rank, world.tag_max()] {
+                    world
+                        .send(0, tag, vec![u8::try_from(rank).unwrap(); rank as usize])
+                        .await
+                        .unwrap();
+                }
+                return;
+            }
+            let mut seen = Vec::new();
+            for _ in 0..8 {
+                let received = world.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
+                let Status { source, tag, length } = received.status;
+                let source = source.unwrap();
+                assert_eq!(received.data(), vec![u8::try_from(source).unwrap(); source as usize]);
+                assert_eq!(length, u64::from(source));
+                seen.push((source, tag.unwrap()));
+            }
+            // Of each sender, the first before the second.
+            for rank in 1..5 {
+                let of_rank: Vec<_> =
+                    seen.iter().filter(|of| of.0 == rank).map(|of| of.1).collect();
+                assert_eq!(of_rank, [rank, world.tag_max()]);
+            }
+        });
+    }
+}
+
+#[test]
+fn of_no_process() {
+    run(1, 0, |runtime| async move {
+        let world = runtime.world();
+        let nowhere = Destination::NoProcess;
+        assert_eq!(world.send(nowhere, 1, vec![1, 2]).await.unwrap()[..], [1, 2]);
+        world.send_sync(nowhere, 1, vec![1]).await.unwrap();
+        world.send_buffered(nowhere, 1, &[1]).unwrap();
+        let none = Status { source: None, tag: None, length: 0 };
+        let received = world.recv(Source::NoProcess, 3, vec![7; 4]).await.unwrap();
+        assert_eq!(
+            (received.status, received.data(), &received.buffer[..]),
+            (none, &[][..], &[7; 4][..])
+        );
+        assert_eq!(world.probe(Source::NoProcess, 1).unwrap(), Some(none));
+        let message = world.mprobe(Source::NoProcess, TagChoice::Any).unwrap().unwrap();
+        assert_eq!(message.status(), none);
+        assert_eq!(message.recv(vec![]).await.unwrap().status, none);
+        world.mprobe(Source::NoProcess, 1).unwrap().unwrap().discard();
+    });
+}
+
+#[test]
+fn a_synchronous_send_waits_for_the_receive_not_for_the_probe() {
+    for seed in 0..20 {
+        run(2, seed, |runtime| async move {
+            let world = runtime.world();
+            if world.rank() == 0 {
+                let mut send = world.send_sync(1, 5, vec![1; 8]);
+                let mut discarded = world.send_sync(1, 6, vec![1; 8]);
+                world.recv(1, 1, vec![]).await.unwrap();
+                assert!(send.test().is_none() && discarded.test().is_none());
+                world.send(1, 2, vec![]).await.unwrap();
+                send.await.unwrap();
+                discarded.await.unwrap();
+            } else {
+                let message = mprobe(&world, Source::Any, TagChoice::Tag(5)).await;
+                let other = mprobe(&world, Source::Rank(0), TagChoice::Any).await;
+                assert_eq!((message.status().tag, other.status().tag), (Some(5), Some(6)));
+                assert_eq!(world.probe(Source::Any, 5).unwrap(), None);
+                world.send(0, 1, vec![]).await.unwrap();
+                world.recv(0, 2, vec![]).await.unwrap();
+                assert_eq!(message.recv(vec![0; 8]).await.unwrap().data(), [1; 8]);
+                other.discard();
+            }
+        });
+    }
+}
+
+#[test]
+fn truncation_is_the_receives_and_consumes_the_message() {
+    for seed in 0..20 {
+        run(2, seed, |runtime| async move {
+            let world = runtime.world();
+            if world.rank() == 0 {
+                for length in [10, 100] {
+                    world.send(1, 1, vec![3; length]).await.unwrap();
+                    world.send(1, 1, vec![3; length]).await.unwrap();
+                }
+                return;
+            }
+            for length in [10, 100u8] {
+                let truncated = Error::Truncated { length: u64::from(length), room: 4 };
+                let message = mprobe(&world, Source::Any, TagChoice::Any).await;
+                assert_eq!(message.status().length, u64::from(length));
+                let failed = message.recv(vec![0; 4]).await.unwrap_err();
+                assert_eq!((&failed.error, &failed.buffer[..]), (&truncated, &[3; 4][..]));
+                assert_eq!(failed.error.class(), ErrorClass::Truncate);
+                let failed = world.recv(0, 1, vec![0; 4]).await.unwrap_err();
+                assert_eq!(failed.error, truncated);
+            }
+            assert_eq!(world.probe(Source::Any, TagChoice::Any).unwrap(), None);
+        });
+    }
+}
+
+#[test]
+fn buffered_sends_take_room_until_they_have_left() {
+    run(2, 3, |runtime| async move {
+        let world = runtime.world();
+        // Above the eager limit of the network: it leaves with the match.
+        let message = [9; 100];
+        if world.rank() == 0 {
+            let full = |needed, left| Err(Error::BufferFull { needed, left });
+            assert_eq!(world.send_buffered(1, 1, &message), full(164, 0));
+            runtime.attach_buffer(400).unwrap();
+            assert_eq!(runtime.attach_buffer(400), Err(Error::BufferAttached));
+            world.send_buffered(1, 1, &message).unwrap();
+            world.send_buffered(1, 1, &message).unwrap();
+            assert_eq!(world.send_buffered(1, 1, &message), full(164, 72));
+            world.send(1, 2, vec![]).await.unwrap();
+            world.recv(1, 3, vec![]).await.unwrap();
+            world.send_buffered(1, 1, &message).unwrap();
+            world.recv(1, 3, vec![]).await.unwrap();
+            assert_eq!(runtime.detach_buffer(), 400);
+        } else {
+            world.recv(0, 2, vec![]).await.unwrap();
+            for count in [2, 1] {
+                for _ in 0..count {
+                    assert_eq!(world.recv(0, 1, vec![0; 100]).await.unwrap().data(), message);
+                }
+                world.send(0, 3, vec![]).await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_receive_can_be_cancelled_until_it_is_matched() {
+    run(2, 9, |runtime| async move {
+        let world = runtime.world();
+        let other = 1 - world.rank();
+        let mut receive = world.recv(other, 1, vec![0; 4]);
+        receive.cancel();
+        let failed = receive.await.unwrap_err();
+        assert_eq!((failed.error, failed.buffer.len()), (Error::Cancelled, 4));
+        let mut receive = world.recv(other, 1, vec![0; 4]);
+        world.send(other, 1, vec![1]).await.unwrap();
+        world.ibarrier().await.unwrap();
+        let matched = receive.test();
+        receive.cancel();
+        let ended = match matched {
+            Some(ended) => ended,
+            None => receive.await,
+        };
+        assert!(ended.is_ok_and(|received| received.data() == [1]));
+        // Dropped: the message is another's.
+        drop(world.recv(other, 2, vec![0; 4]));
+        world.ibarrier().await.unwrap();
+        world.send(other, 2, vec![2]).await.unwrap();
+        assert_eq!(world.recv(other, 2, vec![0; 4]).await.unwrap().data(), [2]);
+    });
+}
+
+#[test]
+fn what_cannot_be_is_an_error_with_the_buffer() {
+    run(2, 1, |runtime| async move {
+        let world = runtime.world();
+        let tag = world.tag_max() + 1;
+        let failed = world.send(2, 0, vec![1, 2]).await.unwrap_err();
+        assert_eq!(failed.error, Error::Rank { rank: 2, size: 2 });
+        assert_eq!(failed.buffer[..], [1, 2]);
+        let failed = world.recv(0, tag, vec![1, 2]).await.unwrap_err();
+        assert_eq!(failed.error, Error::Tag { tag, max: tag - 1 });
+        assert_eq!(failed.error.class(), ErrorClass::Argument);
+        assert!(world.probe(2, 0).is_err() && world.mprobe(0, tag).is_err());
+        assert!(world.send_buffered(3, 0, &[]).is_err());
+        let mut request = world.send(2, 0, vec![]);
+        assert!(request.test().is_some());
+        assert!(matches!(request.test(), Some(Err(failed)) if failed.error == Error::AlreadyTaken));
+    });
+}
+
+#[test]
+fn a_message_of_another_rank_than_it_says_is_an_error() {
+    use tagmatch::{Buffer, TagLayout};
+    use tagmatch_comm::net::sim::{Sim, SimConfig};
+    use tagmatch_comm::net::{Mode, Net, ProcessId};
+    use tagmatch_comm::{Config, Runtime};
+    let sim = Sim::new(SimConfig { processes: 2, ..SimConfig::default() });
+    let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+    let world = runtime.world();
+    let mut hostile = sim.net(1);
+    for rank in [0, 2, 0xff_ffff] {
+        let tag = TagLayout::MPI.pack(0, rank, 7).unwrap();
+        for _ in 0..3 {
+            drop(hostile.send(ProcessId(0), tag, Buffer::from(vec![6]), Mode::Standard));
+        }
+        let received = world.recv(Source::Any, 7, vec![0; 8]);
+        let program = async { received.await.unwrap_err().error };
+        let ran = sim.run([program], &[]).unwrap();
+        assert_eq!(ran.ends, [Some(Error::Forged { rank })]);
+        // Let the others come as well.
+        drop(sim.run(
+            [async {
+                for _ in 0..200 {
+                    turn().await
+                }
+            }],
+            &[],
+        ));
+        assert_eq!(world.probe(Source::Any, 7), Err(Error::Forged { rank }));
+        // Said once: neither probe leaves it to be found again.
+        assert!(matches!(world.mprobe(Source::Any, 7), Err(Error::Forged { .. })));
+        assert_eq!(world.probe(Source::Any, 7), Ok(None));
+        assert_eq!(sim.unexpected(), 0);
+    }
+}

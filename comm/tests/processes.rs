@@ -1,0 +1,268 @@
+//! The same between real processes over shared memory, two to four ranks, deaths by SIGKILL included.
+//!
+//! Each test starts this very program again for every rank, with a role in its environment; `role` is the
+//! test that plays it and does nothing otherwise.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+
+use tagmatch::{Access, Address, Config as WorkerConfig, Local, Shared, WorkerOf};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Config, Error, ErrorClass, Runtime, Source, TagChoice};
+
+const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
+/// Bytes of a message that is read out of its sender's memory.
+const LARGE: usize = 1 << 20;
+const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
+
+/// A job of this program's processes; dropping it kills those that still run.
+struct Job(Vec<(Child, BufReader<ChildStdout>)>);
+
+impl Job {
+    /// Starts the ranks and hands all addresses to each.
+    fn start(role: &str, ranks: usize) -> Self {
+        let start = |rank: usize| {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+                .env(ROLE, role)
+                .env(RANK, rank.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            (child, output)
+        };
+        let mut job = Job((0..ranks).map(start).collect());
+        let addresses: Vec<String> = (0..ranks).map(|rank| job.hear(rank, "address")).collect();
+        for (child, _) in &mut job.0 {
+            writeln!(child.stdin.as_mut().unwrap(), "{}", addresses.join(" ")).unwrap();
+        }
+        job
+    }
+
+    /// What a rank says next after this word.
+    fn hear(&mut self, rank: usize, word: &str) -> String {
+        for line in self.0[rank].1.by_ref().lines() {
+            let line = line.unwrap();
+            // The test runner prints in front of the first line.
+            if let Some(at) = line.find(&format!("@{word}")) {
+                return line[at + word.len() + 1..].trim().to_owned();
+            }
+        }
+        panic!("rank {rank} ended without saying {word}");
+    }
+
+    fn kill(&mut self, rank: usize) {
+        self.0[rank].0.kill().unwrap();
+        self.0[rank].0.wait().unwrap();
+    }
+
+    fn finish(mut self, but: Option<usize>) {
+        for (rank, (child, _)) in self.0.iter_mut().enumerate() {
+            assert!(child.wait().unwrap().success() || but == Some(rank), "rank {rank} failed");
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn say(word: &str, rest: impl std::fmt::Display) {
+    println!("@{word} {rest}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// This process's part in the job: says its address, hears those of all.
+fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
+    let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
+    say("address", worker.address());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let addresses: Vec<Address> = line.split_whitespace().map(|one| one.parse().unwrap()).collect();
+    let rank = std::env::var(RANK).unwrap().parse().unwrap();
+    Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
+}
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match role.as_str() {
+        "everything" => everything(&join::<Local>()),
+        "everything shared" => everything(&join::<Shared>()),
+        "exhaust" => exhaust(&join::<Local>()),
+        "threads" => threads(&join::<Shared>()),
+        "victim" => victim(&join::<Local>()),
+        other => panic!("no role {other}"),
+    }
+}
+
+type Process<A> = Runtime<WorkerNet<A>>;
+
+fn everything<A: Access + 'static>(runtime: &Process<A>) {
+    let world = runtime.world();
+    let (rank, size) = (world.rank(), world.size());
+    world.barrier().unwrap();
+    let sum = |comm: &tagmatch_comm::Comm<WorkerNet<A>>, value: u64| {
+        from_bytes::<u64>(&comm.allreduce(to_bytes(&[value]), &Op::sum::<u64>()).unwrap())[0]
+    };
+    assert_eq!(sum(&world, u64::from(rank)), u64::from(size * (size - 1) / 2));
+    let large = if rank == 1 { vec![9; 1 << 20] } else { vec![0; 1 << 20] };
+    assert_eq!(world.broadcast(1, large).unwrap(), vec![9; 1 << 20]);
+    let byte = u8::try_from(rank).unwrap();
+    assert_eq!(
+        world.allgather(vec![byte]).unwrap(),
+        (0..=u8::MAX).take(size as usize).collect::<Vec<_>>()
+    );
+    let part = world.split((rank != 0).then_some(7), -rank.cast_signed()).unwrap();
+    assert_eq!(part.as_ref().map(|part| part.rank()), (rank != 0).then(|| size - 1 - rank));
+    for _ in 0..200 {
+        let copy = world.dup().unwrap();
+        assert_eq!(sum(&copy, 1), u64::from(size));
+    }
+    drop(part);
+    world.barrier().unwrap();
+    assert_eq!(runtime.free_ids(), 2046);
+    point_to_point(runtime);
+    world.barrier().unwrap();
+}
+
+/// A ring: each to its right, small and large, probed and not.
+fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
+    let world = runtime.world();
+    let (rank, size) = (world.rank(), world.size());
+    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    for length in [0, 100, 100_000] {
+        let sync = world.send_sync(right, 1, vec![1; length]);
+        let standard = world.send(right, 2, vec![2; length]);
+        let message = world.mprobe_blocking(Source::Any, 2).unwrap();
+        assert_eq!((message.status().source, message.status().length), (Some(left), length as u64));
+        assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![2; length]);
+        let status = world.probe_blocking(left, TagChoice::Any).unwrap();
+        assert_eq!((status.tag, status.length), (Some(1), length as u64));
+        let received = world.recv(Source::Any, TagChoice::Any, vec![0; 10]).wait();
+        match received {
+            Ok(received) => assert_eq!(received.data(), vec![1; length]),
+            Err(failed) => {
+                assert_eq!(failed.error, Error::Truncated { length: length as u64, room: 10 });
+                assert_eq!(failed.buffer[..], [1; 10]);
+            }
+        }
+        sync.wait().unwrap();
+        standard.wait().unwrap();
+        // All have what they wait for, so that the next round's messages are not theirs.
+        world.barrier().unwrap();
+    }
+    runtime.attach_buffer(10_000).unwrap();
+    world.send_buffered(right, 3, &[3; 5000]).unwrap();
+    assert!(matches!(world.send_buffered(right, 3, &[3; 5000]), Err(Error::BufferFull { .. })));
+    assert_eq!(world.recv(left, 3, vec![0; 5000]).wait().unwrap().data(), [3; 5000]);
+    assert_eq!(runtime.detach_buffer(), 10_000);
+}
+
+/// 2046 live duplicates, then the error, then recovery.
+fn exhaust(runtime: &Process<Local>) {
+    let world = runtime.world();
+    let copies: Vec<_> = (0..2046).map(|_| world.dup().unwrap()).collect();
+    assert!(matches!(world.dup(), Err(Error::Exhausted { ids: 2048 })));
+    copies[2045].barrier().unwrap();
+    drop(copies);
+    world.dup().unwrap().barrier().unwrap();
+    world.barrier().unwrap();
+}
+
+/// Four threads, each on a communicator of its own, in an order of their own.
+fn threads(runtime: &Process<Shared>) {
+    let world = runtime.world();
+    let mut own: Vec<_> = (0..4).map(|_| world.dup().unwrap()).collect();
+    if world.rank() % 2 == 1 {
+        own.reverse();
+    }
+    let work = |comm: tagmatch_comm::Comm<WorkerNet<Shared>>| {
+        move || {
+            for _ in 0..50 {
+                comm.dup().unwrap().barrier().unwrap();
+            }
+        }
+    };
+    let threads: Vec<_> = own.into_iter().map(|comm| thread::spawn(work(comm))).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    world.barrier().unwrap();
+    assert_eq!(runtime.free_ids(), 2046);
+}
+
+/// The last rank falls silent, and is killed then.
+fn victim(runtime: &Process<Local>) {
+    let world = runtime.world();
+    let last = world.size() - 1;
+    world.barrier().unwrap();
+    say("met", "");
+    if world.rank() == last {
+        let _never_read = world.send(0, 9, vec![1; LARGE]);
+        world.send(0, 10, vec![]).wait().unwrap();
+        say("sent", "");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    if world.rank() == 0 {
+        // Taken while its sender lives, received after.
+        let message = world.mprobe_blocking(last, 9).unwrap();
+        world.recv(last, 10, vec![]).wait().unwrap();
+        say("taken", "");
+        while world.probe(last, 11).is_ok() {}
+        let failed = message.recv(vec![0; LARGE]).wait().unwrap_err();
+        assert_eq!(failed.error, Error::ProcessFailed { rank: Some(last) });
+    }
+    let named = world.recv(last, 1, vec![0; 8]).wait().unwrap_err();
+    assert_eq!(named.error, Error::ProcessFailed { rank: Some(last) });
+    let failed = world.allreduce(vec![1; 8], &Op::bor()).unwrap_err();
+    assert_eq!(failed.class(), ErrorClass::ProcessFailed);
+    assert!(world.probe_blocking(last, TagChoice::Any).is_err());
+    // Those who live go on.
+    let living = world.group().exclude(&[last]).unwrap();
+    let next = world.create_group(&living, 1).unwrap();
+    next.barrier().unwrap();
+    assert_eq!(next.size(), last);
+}
+
+#[test]
+fn two_to_four_ranks_do_everything() {
+    for ranks in 2..=4 {
+        Job::start("everything", ranks).finish(None);
+    }
+    Job::start("everything shared", 3).finish(None);
+}
+
+#[test]
+fn all_ids_can_be_in_use() {
+    Job::start("exhaust", 2).finish(None);
+}
+
+#[test]
+fn threads_duplicate_at_once() {
+    Job::start("threads", 2).finish(None);
+}
+
+#[test]
+fn a_rank_is_killed() {
+    for ranks in [2, 3, 4] {
+        let mut job = Job::start("victim", ranks);
+        for rank in 0..ranks {
+            job.hear(rank, "met");
+        }
+        job.hear(ranks - 1, "sent");
+        job.hear(0, "taken");
+        job.kill(ranks - 1);
+        job.finish(Some(ranks - 1));
+    }
+}
