@@ -18,6 +18,9 @@ const LINGER_MAX: Duration = Duration::from_millis(500);
 const LINGER_POLLS: u32 = 64;
 /// How long what was sent may take to leave.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// The same where it is UCX's acknowledgements at most. An endpoint that was never used may not even be
+/// connected, and then drains only with the peer's help.
+const DRAIN_MAX_UNUSED: Duration = Duration::from_millis(10);
 /// How long a device that is dropped lets UCX progress until nothing is under way.
 const DROP_MAX: Duration = Duration::from_secs(3);
 
@@ -29,11 +32,13 @@ impl Ucx {
             return;
         }
         let was_connected = entry.endpoint.is_some() && peer != PeerId::ONESELF;
+        let has_sent = entry.has_sent;
         self.peers.leaving.push(peer);
         let now = Instant::now();
         let until = match reason {
             DownReason::Gone => now + LINGER_MIN,
-            DownReason::Disconnected => now + DRAIN_MAX,
+            DownReason::Disconnected if has_sent => now + DRAIN_MAX,
+            DownReason::Disconnected => now + DRAIN_MAX_UNUSED,
             _ => now,
         };
         if was_connected && until > now {
@@ -93,7 +98,8 @@ impl Ucx {
                 }
             }
             Stage::Leaving { reason, until, .. } => {
-                if self.is_drained(peer) || now >= until {
+                let is_due = now >= until || self.is_drained(peer);
+                if is_due {
                     self.cut_off(peer, reason);
                 }
             }
@@ -115,10 +121,8 @@ impl Ucx {
     /// when the peer takes its leave of it, and then goes on to write.
     fn is_drained(&mut self, peer: PeerId) -> bool {
         let Some(entry) = self.peers.find_mut(peer) else { return true };
-        if let Some(request) = entry.draining {
-            if !self.worker.has_ended(request) {
-                return false;
-            }
+        if entry.draining.is_some_and(|request| !self.worker.has_ended(request)) {
+            return false;
         }
         entry.draining = entry.endpoint.and_then(|endpoint| self.worker.flush(endpoint));
         entry.draining.is_none()

@@ -122,6 +122,7 @@ impl Ucx {
     fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
+        entry.has_sent = true;
         if entry.stage != Stage::Up || !entry.waiting.is_empty() {
             entry.waiting.push_back(index);
             return Ok(None);
@@ -188,11 +189,12 @@ impl Ucx {
         payload: &[u8],
     ) -> Result<(), Unfit> {
         self.check_send(peer, tag, immediate)?;
-        if let Some(entry) = self.peers.find(peer)
+        if let Some(entry) = self.peers.find_mut(peer)
             && entry.stage == Stage::Up
             && entry.waiting.is_empty()
             && let Some(endpoint) = entry.endpoint
         {
+            entry.has_sent = true;
             let wire = self.carrier.send(tag, immediate, entry.our_number);
             if self.worker.inject(endpoint, wire, payload) {
                 return Ok(());

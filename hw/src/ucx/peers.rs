@@ -49,6 +49,8 @@ pub(super) struct Peer {
     pub(super) connection: Option<u32>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) fault: Option<NonNull<Fault>>,
+    /// Messages went to it.
+    pub(super) has_sent: bool,
     /// UCX's request to let out what was sent to it.
     pub(super) draining: Option<*mut c_void>,
     /// What it wants in the source field of our messages.
@@ -112,6 +114,7 @@ impl Peers {
             connection: None,
             endpoint: None,
             fault: None,
+            has_sent: false,
             draining: None,
             our_number: 0,
             its_number,

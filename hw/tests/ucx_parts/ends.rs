@@ -322,7 +322,7 @@ fn a_device_is_dropped_with_everything_under_way() {
             receive(&mut a, exactly(number), 100_000, number);
             receive(&mut b, pattern_of(number, !0, Some(to_a)), 100_000, number);
             let _ = a.send(synchronous(to_b, 100 + number, &vec![1; 50_000])).unwrap();
-            let _ = b.send(synchronous(to_a, 100 + number, &vec![1; 50])).unwrap();
+            let _ = b.send(synchronous(to_a, 100 + number, &[1; 50])).unwrap();
             let _ = a.send(synchronous(PeerId::ONESELF, 200, &vec![1; 50_000])).unwrap();
             let _ = a.send(send_of(to_b, number, &vec![1; 100_000])).unwrap();
         }
