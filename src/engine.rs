@@ -247,3 +247,20 @@ impl WorkerEngine {
         on!(self, engine => engine.disarm());
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tagmatch_hw::model::ModelConfig;
+
+    use super::*;
+
+    #[test]
+    fn no_nic_in_software_gets_between_ucx_and_its_network() {
+        for hw_tags in [HwTags::Emu, HwTags::Model(ModelConfig::default())] {
+            let device = DeviceConfig::Ucx(UcxConfig::default());
+            let config = Config { device, hw_tags, ..Config::default() };
+            let refused = WorkerEngine::new(&config, 1).map(drop);
+            assert!(matches!(refused, Err(DeviceError::Unsupported { .. })), "{refused:?}");
+        }
+    }
+}

@@ -171,7 +171,8 @@ impl<A: Access> WorkerOf<A> {
         self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
     }
 
-    /// Sends a message; complete when its bytes are in the receiver's buffer.
+    /// Sends a message; complete when its bytes are in the receiver's buffer. Refused over UCX, which can't
+    /// tell when that is.
     pub fn send_delivered(
         &self,
         peer: Peer,
@@ -206,7 +207,8 @@ impl<A: Access> WorkerOf<A> {
     /// wait for. The fastest way for small messages. What can't go out at once waits in a copy.
     ///
     /// # Errors
-    /// The peer is down, or not one of this worker. A peer that goes down later is not reported here.
+    /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that goes down
+    /// later is not reported here.
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
         let (id, tag) = (self.own(peer)?, tag.into());

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use common::{Ability, config, has};
 use tagmatch::{
-    Buffer, Cancel, Config, Error, Match, Peer, Received, Request, SendMode, SendOptions, Sent,
-    SharedWorker, Status, Tag, TagMask, WaitPolicy, Worker,
+    Buffer, Cancel, Config, Error, Fault, Match, Peer, Received, Request, SendMode, SendOptions,
+    Sent, SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
 };
 
 /// Two connected workers that one thread drives.
@@ -365,6 +365,41 @@ fn an_address_where_nobody_is_fails_what_depends_on_it() {
     assert!(start.elapsed() < Duration::from_secs(1));
     let nonsense = tagmatch::Address::from_bytes(b"nonsense").unwrap();
     assert!(matches!(worker.connect(&nonsense), Err(Error::Device(_))));
+}
+
+#[test]
+fn what_a_device_does_not_carry_is_refused_at_the_call() {
+    let p = pair();
+    if has(Ability::AllTags) {
+        p.a.inject(p.to_b, u64::MAX, b"far").unwrap();
+        assert_eq!(p.ok(p.b.recv(Match::tag(u64::MAX), vec![0; 3])).data(), b"far");
+        return;
+    }
+    let refused = |error: &Error| {
+        assert!(matches!(error, Error::Operation(Fault::NotCarried { .. })), "{error}");
+    };
+    let outside = 1u64 << 40;
+    let source = config().layout.source_mask().0;
+    for tag in [outside, source, source & source.wrapping_neg()] {
+        let failed = p.a.send(p.to_b, tag, bytes(3)).wait().unwrap_err();
+        refused(&failed.error);
+        assert_eq!(failed.buffer.into_vec(), bytes(3));
+        refused(&p.a.inject(p.to_b, tag, &[]).unwrap_err());
+        refused(&p.b.recv(Match::tag(tag), bytes(3)).wait().unwrap_err().error);
+        // No such message will ever come: who looks for one sees none, and nobody waits for it.
+        assert!(p.b.probe(Match::tag(tag)).is_none() && p.b.mprobe(Match::tag(tag)).is_none());
+        refused(&p.b.probe_blocking(Match::tag(tag)).unwrap_err());
+        refused(&p.b.mprobe_blocking(Match::tag(tag)).map(drop).unwrap_err());
+    }
+    if !has(Ability::Delivered) {
+        refused(&p.a.send_delivered(p.to_b, 1, bytes(3)).wait().unwrap_err().error);
+    }
+    let wide = Config { layout: TagLayout::MPI, ..config() };
+    let p = pair_with(&wide);
+    let options = SendOptions { immediate: Some(1), ..SendOptions::default() };
+    refused(&p.a.send_with(p.to_b, 1, bytes(3), options).wait().unwrap_err().error);
+    p.a.inject(p.to_b, 1, b"still well").unwrap();
+    assert_eq!(p.ok(p.b.recv(Match::tag(1), vec![0; 10])).data(), b"still well");
 }
 
 #[test]

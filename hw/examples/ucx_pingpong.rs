@@ -1,10 +1,10 @@
-//! The UCX device alone, between two processes: half round trip and message rate.
+//! The UCX device alone, between two processes: half round trip and time per message, medians as
+//! `ucx_perftest` gives them in its second column.
 //!
 //! `cargo run --release -p tagmatch-hw --example ucx_pingpong -- posix,self 8 200000`, beside
 //! `UCX_TLS=posix,self ucx_perftest -t tag_lat -s 8 -n 200000` (and `tag_bw` for the rate).
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use tagmatch_hw::matching::{CompleteWhen, MatchingDevice, MatchingEvent, TagPattern, TagSend};
@@ -12,6 +12,26 @@ use tagmatch_hw::{Address, Buffer, PeerId, Ucx, UcxConfig};
 
 /// Messages under way in the measurement of the rate, as in `ucx_perftest`.
 const WINDOW: u64 = 32;
+
+/// When each round began.
+struct Times(Vec<Instant>);
+
+impl Times {
+    fn new(count: u64) -> Self {
+        Times(Vec::with_capacity(usize::try_from(count).unwrap_or(0)))
+    }
+
+    fn note(&mut self) {
+        self.0.push(Instant::now());
+    }
+
+    /// Microseconds.
+    fn median(&self) -> f64 {
+        let mut rounds: Vec<_> = self.0.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        rounds.sort_unstable();
+        rounds.get(rounds.len() / 2).map_or(0.0, |median| median.as_secs_f64() * 1e6)
+    }
+}
 
 struct End {
     ucx: Ucx,
@@ -74,22 +94,28 @@ impl End {
         while self.poll().0 == 0 {}
     }
 
-    fn ping_pong(&mut self, size: usize, count: u64, is_first: bool) {
+    fn ping_pong(&mut self, size: usize, count: u64, is_first: bool) -> Times {
+        let mut times = Times::new(count);
         for _ in 0..count {
-            self.post(size);
+            times.note();
             if is_first {
                 self.send(size);
+                self.post(size);
                 self.wait_for_message();
             } else {
+                self.post(size);
                 self.wait_for_message();
                 self.send(size);
             }
         }
+        times
     }
 
-    fn stream_out(&mut self, size: usize, count: u64) {
+    fn stream_out(&mut self, size: usize, count: u64) -> Times {
+        let mut times = Times::new(count);
         let mut under_way = 0;
         for _ in 0..count {
+            times.note();
             while under_way >= WINDOW {
                 under_way -= self.poll().1;
             }
@@ -98,6 +124,7 @@ impl End {
         while under_way > 0 {
             under_way -= self.poll().1;
         }
+        times
     }
 
     fn stream_in(&mut self, size: usize, count: u64) {
@@ -146,23 +173,15 @@ fn main() {
     let ucx = device(&tls);
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([&tls, &size.to_string(), &count.to_string(), &ucx.address().to_string()])
-        .stdout(Stdio::piped())
         .spawn()
         .expect("another process");
     let mut end = End::new(ucx, None);
     end.ping_pong(size, count / 10, true);
-    let start = Instant::now();
-    end.ping_pong(size, count, true);
-    let half = start.elapsed().as_secs_f64() / (2 * count) as f64;
-    let start = Instant::now();
-    end.stream_out(size, count);
+    let half = end.ping_pong(size, count, true).median() / 2.0;
+    let message = end.stream_out(size, count).median();
     end.post(0);
     end.wait_for_message();
-    let rate = count as f64 / start.elapsed().as_secs_f64();
-    println!("{tls} {size} B: half round trip {:.3} us, {rate:.0} messages/s", half * 1e6);
+    println!("{tls} {size} B: half round trip {half:.3} us, {message:.3} us a message");
     drop(end);
     child.wait().expect("its end");
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok) {
-        println!("{line}");
-    }
 }

@@ -66,6 +66,8 @@ pub(crate) enum Ability {
     Delivered,
     /// The first bytes of a message that doesn't fit.
     FirstBytes,
+    /// Tags of 64 bits, whatever the layout.
+    AllTags,
 }
 
 /// Whether the device under test has an ability. If it hasn't, a line of the test's output says so and why.
@@ -77,6 +79,7 @@ pub(crate) fn has(ability: Ability) -> bool {
         Ability::Counts => "its lists are its own, and it doesn't tell their lengths",
         Ability::Bounds => "it takes eager messages as they come",
         Ability::Delivered => "it acknowledges a message when it is matched, not when it is copied",
+        Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
         Ability::FirstBytes => "it drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");

@@ -173,6 +173,7 @@ impl Operations {
         self.live
     }
 
+    #[inline]
     pub(super) fn ends(&self) -> &Ends {
         // SAFETY: lives as long as the table.
         unsafe { self.ends.as_ref() }
@@ -245,6 +246,7 @@ impl Operations {
         Some(first)
     }
 
+    #[inline]
     pub(super) fn has_ends(&self) -> bool {
         !self.ends().first.get().is_null()
     }

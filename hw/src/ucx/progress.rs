@@ -9,20 +9,31 @@ use crate::matching::MatchingEvent;
 /// How many polls go by between two looks at the sockets of the handshake; while one is under way, and
 /// otherwise.
 const LOOK_PERIOD_GREETING: u32 = 8;
-const LOOK_PERIOD: u32 = 256;
+const LOOK_PERIOD: u32 = 2048;
 
 impl Ucx {
     /// See [`MatchingDevice::poll`](crate::matching::MatchingDevice::poll).
     #[inline]
     pub(super) fn next_event(&mut self) -> Option<MatchingEvent> {
-        if let Some(event) = self.ready_event() {
+        if (!self.events.is_empty() || self.operations.has_ends())
+            && let Some(event) = self.ready_event()
+        {
             return Some(event);
         }
         let was_busy = self.worker.progress();
         self.polls = self.polls.wrapping_add(1);
-        let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING)
-            && (self.polls.is_multiple_of(LOOK_PERIOD) || self.is_greeting());
-        if is_due {
+        // Who waits polls over and over: nothing was done, and nothing else is due.
+        let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING);
+        if !was_busy && !is_due && self.peers.leaving.is_empty() && self.closing.is_empty() {
+            return None;
+        }
+        self.follow_progress(was_busy, is_due)
+    }
+
+    /// What follows from progress, or is due.
+    #[inline(never)]
+    fn follow_progress(&mut self, was_busy: bool, is_due: bool) -> Option<MatchingEvent> {
+        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.is_greeting()) {
             self.look(Instant::now());
         }
         if self.operations.ends().faults.get() > 0 {
