@@ -105,7 +105,7 @@ impl Ucx {
         operation.tag.set(tag);
         operation.immediate.set(immediate);
         operation.is_synchronous.set(complete_when == CompleteWhen::Matched);
-        operation.buffer.set(buffer);
+        operation.hold(buffer);
         let index = operation.index();
         self.launch(peer, index)
     }
@@ -123,7 +123,7 @@ impl Ucx {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
         entry.has_sent = true;
-        if entry.stage != Stage::Up || !entry.waiting.is_empty() {
+        if !matches!(entry.stage, Stage::Up) || !entry.waiting.is_empty() {
             entry.waiting.push_back(index);
             return Ok(None);
         }
@@ -190,7 +190,7 @@ impl Ucx {
     ) -> Result<(), Unfit> {
         self.check_send(peer, tag, immediate)?;
         if let Some(entry) = self.peers.find_mut(peer)
-            && entry.stage == Stage::Up
+            && matches!(entry.stage, Stage::Up)
             && entry.waiting.is_empty()
             && let Some(endpoint) = entry.endpoint
         {
@@ -205,7 +205,7 @@ impl Ucx {
         operation.tag.set(tag);
         operation.immediate.set(immediate);
         operation.is_synchronous.set(false);
-        operation.buffer.set(payload.to_vec().into());
+        operation.hold(payload.to_vec().into());
         let index = operation.index();
         self.launch(peer, index).map(drop).map_err(|(_, unfit)| unfit)
     }
@@ -247,7 +247,7 @@ impl Ucx {
         let Some(operation) = self.operations.take(Kind::Receive, source, token) else {
             return Err((buffer, Unfit::Exhausted));
         };
-        operation.buffer.set(buffer);
+        operation.hold(buffer);
         let started = self.worker.receive(operation, wire);
         let index = operation.index();
         self.posted(index, started)
@@ -330,7 +330,7 @@ impl Ucx {
         let Some(operation) = self.operations.take(Kind::Receive, None, token) else {
             return Err((buffer, Unfit::Exhausted));
         };
-        operation.buffer.set(buffer);
+        operation.hold(buffer);
         let started = self.worker.receive_taken(operation, found.message);
         let index = operation.index();
         self.posted(index, started)?;
@@ -341,7 +341,7 @@ impl Ucx {
     /// Receives a message that was taken into nothing, so that its sender is released.
     pub(super) fn discard(&mut self, found: Found) {
         let Some(operation) = self.operations.take(Kind::Discard, None, 0) else { return };
-        operation.buffer.set(Buffer::default());
+        operation.hold(Buffer::default());
         let started = self.worker.receive_taken(operation, found.message);
         let index = operation.index();
         if let sys::Started::Failed(_) = started {

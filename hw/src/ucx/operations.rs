@@ -51,6 +51,7 @@ pub(super) struct Operation {
     pub(super) is_synchronous: Cell<bool>,
     pub(super) immediate: Cell<Option<u32>>,
     pub(super) buffer: Cell<Buffer>,
+    memory: Cell<(*mut c_void, usize)>,
     /// UCX's handle of it, to be freed when it has ended.
     pub(super) request: Cell<*mut c_void>,
     pub(super) cancelled_by: Cell<Canceller>,
@@ -93,6 +94,7 @@ impl Operation {
             is_synchronous: Cell::new(false),
             immediate: Cell::new(None),
             buffer: Cell::new(Buffer::default()),
+            memory: Cell::new((ptr::null_mut(), 0)),
             request: Cell::new(ptr::null_mut()),
             cancelled_by: Cell::new(Canceller::Nobody),
             has_ended: Cell::new(false),
@@ -114,16 +116,21 @@ impl Operation {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The buffer's first byte and length, for UCX to read, or to write if it is a receive's.
+    /// Takes a buffer in.
     #[inline]
-    pub(super) fn memory(&self) -> (*mut c_void, usize) {
-        let mut buffer = self.buffer.take();
-        let memory = match buffer.as_mut_slice() {
+    pub(super) fn hold(&self, mut buffer: Buffer) {
+        let (start, room) = match buffer.as_mut_slice() {
             Some(bytes) => (bytes.as_mut_ptr().cast(), bytes.len()),
             None => (buffer.as_ptr().cast_mut().cast(), buffer.len()),
         };
+        self.memory.set((start, room));
         self.buffer.set(buffer);
-        memory
+    }
+
+    /// The buffer's first byte and length, for UCX to read, or to write if it is a receive's.
+    #[inline]
+    pub(super) fn memory(&self) -> (*mut c_void, usize) {
+        self.memory.get()
     }
 
     /// Puts it at the end of the list of ended operations.
