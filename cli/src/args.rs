@@ -7,6 +7,7 @@ pub(crate) mod hw_tags;
 mod pin;
 pub(crate) mod report;
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(crate) const WINDOW_MAX: u64 = 1 << 14;
 pub(crate) const ITERS_MAX: u64 = 1 << 40;
 pub(crate) const THREADS_MAX: u64 = 64;
 pub(crate) const IDLE_MAX: u64 = 1024;
+/// Processes of one machine.
+const RANKS_MAX: i64 = 4096;
 
 const TOUR_EXAMPLES: &str = "\
 Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth
@@ -63,6 +66,14 @@ Examples:
   tagperf depth
   tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
   tagperf depth --drain --order forward,reverse,random,adversarial --depths 1K,16K";
+
+const RUN_EXAMPLES: &str = "\
+Exit status: that of the first process that failed, 128 and the signal's number if one killed it
+
+Examples:
+  tagperf run -n 2 -- tagperf lat                 as `mpiexec -n 2 tagperf lat`
+  tagperf run -n 4 --label -- ./app               which rank says what?
+  tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -114,6 +125,9 @@ pub(crate) enum Command {
     Depth(Depth),
     /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
     Serve(Serve),
+    /// Start a command N times here, as ranks of a job (by PMI-1): `tagperf run -n 4 -- ./app`
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Run),
     /// Devices found, what each can do, and what to do about those missing
     Info,
     /// Run a recorded matching history (tagtrace 1) through the matcher
@@ -232,6 +246,23 @@ pub(crate) struct Serve {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct Run {
+    /// How many processes
+    #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
+    pub(crate) n: u32,
+    /// Begin each line of output with the rank that wrote it: [3] ...
+    #[arg(long)]
+    pub(crate) label: bool,
+    /// Let the others go on when a process fails; without it they are ended
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// What to start, with its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Peer {
     /// Whom it serves, for the log
     #[arg(long)]
@@ -266,9 +297,7 @@ pub(crate) struct Replay {
 
 impl Cli {
     /// Reads the command line. `Ok(None)`: help or version was asked for, and printed.
-    pub(crate) fn read(
-        args: impl IntoIterator<Item = std::ffi::OsString>,
-    ) -> Result<Option<Self>, Failure> {
+    pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
         match Self::try_parse_from(args) {
             Ok(cli) => Ok(Some(cli)),
             Err(error) if !error.use_stderr() => match error.print() {
@@ -432,7 +461,7 @@ mod tests {
         command.build();
         let shown: Vec<_> =
             command.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
-        assert_eq!(shown.len(), 9);
+        assert_eq!(shown.len(), 10);
         std::iter::once(command).chain(shown).map(|command| command.term_width(100)).collect()
     }
 

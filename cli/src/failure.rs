@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     /// The user has seen enough: exit status 130, as of a shell's ^C.
     #[error("tagperf: interrupted; what was measured until then is told")]
     Interrupted,
+    /// A process that was launched failed, and was told of: its exit status is ours.
+    #[error("a process that was launched failed, status {0}")]
+    Launched(u8),
     /// Whoever read our output has gone (`tagperf ... | head`). Nothing to say, nothing failed.
     #[error("the reader of the output has gone")]
     ReaderGone,
@@ -28,6 +31,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::ReaderGone => return ExitCode::SUCCESS,
+            Self::Launched(status) => return ExitCode::from(*status),
             failure => {
                 // Standard error may be gone as well; there is nobody left to tell.
                 let _ = std::io::Write::write_all(

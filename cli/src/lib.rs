@@ -41,6 +41,8 @@ pub mod replay;
 #[cfg(feature = "command")]
 mod report;
 #[cfg(feature = "command")]
+mod run;
+#[cfg(feature = "command")]
 mod runs;
 #[cfg(feature = "command")]
 mod samples;
@@ -82,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Depth(args)) => measure::depth(&args),
         Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
         Some(Command::Serve(args)) => measure::serve(&args),
+        Some(Command::Run(args)) => run::command(&args),
         Some(Command::Info) => info::command(),
         Some(Command::Compare(args)) => compare::command(&args),
         Some(Command::Replay(args)) => replay::command(&args),

@@ -7,6 +7,7 @@
 //! | `layout`, `row` | a table's columns, and the figures in a row |
 //! | `tour` | all of it, one after the other |
 //! | `other` | the other side: a process of our own, or one behind `serve` |
+//! | `joined` | both sides as ranks of a launched job |
 //! | `serve` | waits for clients, gives each a process |
 //! | `client`, `peer` | one leg, from the asking and from the other side |
 //! | `side` | what both do alike: fillers and batches |
@@ -18,6 +19,7 @@ mod client;
 mod crew;
 mod drain;
 mod interrupt;
+mod joined;
 mod lane;
 mod layout;
 mod other;
@@ -44,6 +46,7 @@ use crate::report::Report;
 pub(crate) use plan::{Test, default_window};
 
 use interrupt::Interrupt;
+use joined::Part;
 use plan::Plan;
 use series::{Series, Where};
 
@@ -58,15 +61,27 @@ pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
         common = common.with_pin();
     }
     let args = &args::Measure { common, ..args.clone() };
-    let place = if args.oneself { Where::Oneself } else { Where::host(args.host.as_ref()) };
-    measure(&Plan::new(test, args)?, place)
+    let plan = Plan::new(test, args)?;
+    if args.oneself { measure(&plan, Where::Oneself) } else { between(&plan, args.host.as_ref()) }
 }
 
 /// `tagperf depth`.
 pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
     let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
     let args = &args::Depth { common, ..args.clone() };
-    measure(&Plan::depth(args)?, Where::host(args.host.as_ref()))
+    between(&Plan::depth(args)?, args.host.as_ref())
+}
+
+/// Measures with `serve` at `host`, or with the other rank of a job, or with a second process.
+fn between(plan: &Plan, host: Option<&args::Host>) -> Result<(), Failure> {
+    if let Some(host) = host {
+        return measure(plan, Where::At(host));
+    }
+    match joined::join()? {
+        Part::Alone => measure(plan, Where::Here),
+        Part::Measures(stream) => measure(plan, Where::Joined(&stream)),
+        Part::Serves(stream) => peer::joined(stream),
+    }
 }
 
 fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {

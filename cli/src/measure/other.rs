@@ -31,32 +31,46 @@ pub(crate) struct Other {
 impl Other {
     /// A process of our own, or the one behind `serve` at `host`, where messages on `device` get to.
     pub(crate) fn find(host: Option<&Host>, device: &DeviceArg) -> Result<Self, Failure> {
-        let mut other = match host {
+        let other = match host {
             None => Self::spawn()?,
             Some(host) => Self::connect(host, device)?,
         };
+        other.greet(device)
+    }
+
+    /// The other rank of a job, at the end of a connection.
+    pub(crate) fn joined(stream: &TcpStream, device: &DeviceArg) -> Result<Self, Failure> {
+        let control = stream
+            .try_clone()
+            .and_then(|reader| Control::new(reader, stream.try_clone()?, || ()))
+            .map_err(|error| Failure::Measurement(format!("cannot listen to rank 1: {error}")))?;
+        let what = "rank 1 of a launched job".to_owned();
+        Self { control, child: None, what, is_here: false }.greet(device)
+    }
+
+    fn greet(mut self, device: &DeviceArg) -> Result<Self, Failure> {
         let ours = Hello::new();
-        let greeted = other.control.send(&Ask::Hello(ours.clone()));
-        let answer = greeted.and_then(|()| other.control.receive(HELLO_TIME));
+        let greeted = self.control.send(&Ask::Hello(ours.clone()));
+        let answer = greeted.and_then(|()| self.control.receive(HELLO_TIME));
         let theirs = match answer {
             Ok(Answer::Hello(theirs)) => theirs,
             Ok(Answer::Refused { why }) => {
-                return Err(Failure::Measurement(format!("{}: {}", other.what, one_line(why))));
+                return Err(Failure::Measurement(format!("{}: {}", self.what, one_line(why))));
             }
             Ok(answer) => {
-                let why = format!("{} says {answer:?}, no hello", other.what);
+                let why = format!("{} says {answer:?}, no hello", self.what);
                 return Err(Failure::Measurement(why));
             }
             Err(error) => {
-                return Err(Failure::Measurement(format!("{}: {}", other.what, one_line(error))));
+                return Err(Failure::Measurement(format!("{}: {}", self.what, one_line(error))));
             }
         };
         ours.understands(&theirs).map_err(Failure::Usage)?;
-        other.is_here = ours.boot_id == theirs.boot_id;
-        if !other.is_here && *device == DeviceArg::Shm {
-            return Err(another_machine(&other.what));
+        self.is_here = ours.boot_id == theirs.boot_id;
+        if !self.is_here && *device == DeviceArg::Shm {
+            return Err(another_machine(&self.what));
         }
-        Ok(other)
+        Ok(self)
     }
 
     /// Whether times can be taken one way.

@@ -4,7 +4,8 @@
 //! nothing that happens to a measurement, reaches whoever started it. It never outlives its client:
 //! when the control channel closes it is gone at once, whatever it was doing.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -83,10 +84,27 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
     // Behind `serve` the channel does not close when `serve` is killed; the kernel tells us then.
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
+    attend(std::io::stdin(), std::io::stdout(), args)
+}
+
+/// As a rank of a job, whose launcher ends it if need be.
+pub(super) fn joined(stream: TcpStream) -> Result<(), Failure> {
+    let reader = stream
+        .try_clone()
+        .map_err(|error| Failure::Measurement(format!("cannot listen to rank 0: {error}")))?;
+    attend(reader, stream, args::Peer { client: None, device: None })
+}
+
+/// Does what the client at the end of a channel asks for; ends this process.
+fn attend(
+    reader: impl Read + Send + 'static,
+    writer: impl Write + Send + 'static,
+    args: args::Peer,
+) -> Result<(), Failure> {
     interrupt::ignore();
-    let session = Arc::new(Session { client: args.client.clone(), ..Session::default() });
+    let session = Arc::new(Session { client: args.client, ..Session::default() });
     let closing = Arc::clone(&session);
-    let control = Control::new(std::io::stdin(), std::io::stdout(), move || closing.end(None));
+    let control = Control::new(reader, writer, move || closing.end(None));
     let mut control =
         control.map_err(|e| Failure::Measurement(format!("cannot start a thread: {e}")))?;
     match serve(&mut control, &session, args.device.as_ref()) {

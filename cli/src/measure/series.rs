@@ -1,5 +1,6 @@
 //! A table's worth of measurements: the block of facts, a row as each is done, and the JSON.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -86,14 +87,10 @@ pub(super) enum Where<'a> {
     /// In a second process that is started for it.
     Here,
     At(&'a Host),
+    /// In the other rank of a job, at the end of this connection.
+    Joined(&'a TcpStream),
     /// There is none.
     Oneself,
-}
-
-impl<'a> Where<'a> {
-    pub(super) fn host(host: Option<&'a Host>) -> Self {
-        host.map_or(Self::Here, Self::At)
-    }
 }
 
 /// Two sides that know each other, or one that sends to itself.
@@ -122,11 +119,12 @@ impl Series {
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let trust = match place {
             Where::Oneself => Trust::gather_alone(common.pin),
-            Where::Here | Where::At(_) => Trust::gather(common.pin),
+            Where::Here | Where::At(_) | Where::Joined(_) => Trust::gather(common.pin),
         };
         let other = match place {
             Where::Here => Some(Other::find(None, &device.device)),
             Where::At(host) => Some(Other::find(Some(host), &device.device)),
+            Where::Joined(stream) => Some(Other::joined(stream, &device.device)),
             Where::Oneself => None,
         };
         // A second process that is hit by ^C before it ignores it is no failure.

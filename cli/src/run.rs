@@ -1,0 +1,26 @@
+//! `tagperf run`: starts processes of a command as the ranks of a job.
+
+use tagmatch_launch::launcher::{self, Launch};
+
+use crate::args;
+use crate::failure::{Failure, one_line};
+
+/// The command. Its exit status is that of the process that failed first.
+pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
+    let launch = Launch {
+        command: args.command.clone(),
+        size: args.n,
+        label: args.label,
+        keep_going: args.keep_going,
+    };
+    let told = |rank: u32, failure: &launcher::Failure| {
+        let line = one_line(format!("tagperf run: rank {rank} {failure}")) + "\n";
+        // Nobody may read it; the exit status says it too.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    };
+    match launcher::run(&launch, told) {
+        Ok(None) => Ok(()),
+        Ok(Some((_, failure))) => Err(Failure::Launched(failure.status())),
+        Err(error) => Err(Failure::Usage(format!("run: {error}"))),
+    }
+}

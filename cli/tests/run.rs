@@ -1,0 +1,125 @@
+//! `tagperf run`, and tagperf as ranks of a job, under its own launcher and under foreign ones.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use common::{children, command, eventually, lives, refused, tagperf, text};
+
+const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
+
+fn status(args: &str) -> Option<i32> {
+    tagperf(args).status.code()
+}
+
+#[test]
+fn every_rank_is_started_and_labelled() {
+    let output = command("run -n 3 --label -- sh -c")
+        .arg("echo $PMI_RANK of $PMI_SIZE; echo x >&2")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut lines: Vec<_> = text(&output.stdout).lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"]);
+    assert_eq!(text(&output.stderr).lines().count(), 3);
+}
+
+#[test]
+fn the_exit_status_is_of_the_first_that_failed() {
+    assert_eq!(status("run -n 2 -- true"), Some(0));
+    assert_eq!(status("run -n 2 -- false"), Some(1));
+    let script = |script: &str| command("run -n 2 -- sh -c").arg(script).output().unwrap();
+    let output = script("[ $PMI_RANK = 0 ] || exit 7; sleep 600");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(text(&output.stderr), "tagperf run: rank 1 exited with status 7\n");
+    let output = script("[ $PMI_RANK = 0 ] || kill -KILL $$; sleep 600");
+    assert_eq!(output.status.code(), Some(137));
+    assert!(refused("run -n 2 -- /nonexistent").contains("cannot start /nonexistent"));
+    assert!(refused("run -n 0 -- true").contains("'0'"));
+    refused("run -n 2");
+}
+
+#[test]
+fn standard_input_is_of_rank_0() {
+    let mut run = command("run -n 2 -- cat");
+    let file = std::fs::File::open("/proc/self/comm").unwrap();
+    let output = run.stdin(file).output().unwrap();
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+}
+
+/// The launcher's processes, once there are `count`.
+fn ranks(launcher: u32, count: usize) -> Vec<u32> {
+    assert!(eventually(|| children(launcher).len() == count));
+    children(launcher)
+}
+
+#[test]
+fn signals_are_handed_on_and_nothing_outlives_the_launcher() {
+    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(143)), ("-KILL", None)] {
+        let mut launcher = command("run -n 2 -- sleep 600").stderr(Stdio::null()).spawn().unwrap();
+        let ranks = ranks(launcher.id(), 2);
+        let is_sleep = |rank: &u32| {
+            std::fs::read_to_string(format!("/proc/{rank}/comm")).is_ok_and(|c| c == "sleep\n")
+        };
+        assert!(eventually(|| ranks.iter().all(is_sleep)));
+        Command::new("kill").args([signal, &launcher.id().to_string()]).status().unwrap();
+        assert_eq!(launcher.wait().unwrap().code(), code, "{signal}");
+        assert!(eventually(|| !ranks.iter().any(|&rank| lives(rank))), "{signal}");
+    }
+}
+
+fn check_lat(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("rank 1 of a launched job"), "{said}");
+    assert_eq!(said.matches("# other side").count(), 1, "one rank speaks: {said}");
+}
+
+#[test]
+fn two_ranks_measure_between_each_other() {
+    let lat = format!("{TAGPERF} lat --sizes 8 --iters 50 --pin none");
+    check_lat(&tagperf(&format!("run -n 2 -- {lat}")));
+    let alone = tagperf(&format!("run -n 1 -- {lat}"));
+    assert!(text(&alone.stdout).contains("a second process here"), "{}", text(&alone.stderr));
+    let three = tagperf(&format!("run -n 3 -- {lat}"));
+    assert_eq!(three.status.code(), Some(2));
+    assert!(text(&three.stderr).contains("of 3: two processes measure; -n 2"));
+}
+
+fn example() -> PathBuf {
+    PathBuf::from(TAGPERF).with_file_name("examples").join("launched")
+}
+
+#[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn three_launchers_start_the_same_example() {
+    let own = format!("{TAGPERF} run -n 4 --");
+    for (launcher, protocol) in [
+        (&*own, "PMI-1"),
+        ("mpiexec.hydra -n 4", "PMI-1"),
+        ("mpiexec.hydra -pmi-port -n 4", "PMI-1"),
+        ("mpirun -n 4 --oversubscribe --allow-run-as-root", "PMIx"),
+    ] {
+        let mut words = launcher.split(' ');
+        let mut run = Command::new(words.next().unwrap());
+        let output = run.args(words).arg(example()).stdin(Stdio::null()).output().unwrap();
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
+        let line = format!("4 ranks by {protocol}: 2 over the even ones, 6 over all\n");
+        assert_eq!(said, line, "{launcher}");
+    }
+}
+
+#[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn foreign_launchers_start_both_sides() {
+    for launcher in ["mpiexec.hydra -n 2", "mpirun -n 2 --oversubscribe --allow-run-as-root"] {
+        let mut words = launcher.split(' ');
+        let mut run = Command::new(words.next().unwrap());
+        let lat = ["lat", "--sizes", "8", "--iters", "50", "--pin", "none"];
+        let run = run.args(words).arg(TAGPERF).args(lat).stdin(Stdio::null());
+        check_lat(&run.output().unwrap());
+    }
+}

@@ -1,0 +1,34 @@
+//! A job that any launcher starts: splits the world, adds up ranks, prints one line.
+//!
+//! `cargo build -p tagmatch-comm --example launched`, then one of `tagperf run -n 4 --`,
+//! `mpiexec.hydra -n 4` and `mpirun -n 4` with `target/debug/examples/launched`.
+
+use tagmatch::{Address, Config as WorkerConfig, Worker};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Config, Runtime};
+use tagmatch_launch::Job;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut job = Job::join()?;
+    let worker = Worker::new(WorkerConfig::default())?;
+    let addresses = job.exchange(worker.address().as_bytes())?;
+    let addresses: Result<Vec<_>, _> =
+        addresses.iter().map(|address| Address::from_bytes(address)).collect();
+    let net = WorkerNet::new(worker, addresses?, job.rank())?;
+    let world = Runtime::new(net, Config::default())?.world();
+
+    // Even ranks and odd ones, each among themselves.
+    let half = world.split(Some(world.rank() % 2), 0)?.ok_or("no half")?;
+    let own = to_bytes(&[u64::from(world.rank())]);
+    let sum = from_bytes::<u64>(&half.allreduce(own.clone(), &Op::sum::<u64>())?)[0];
+    let all = from_bytes::<u64>(&world.allreduce(own, &Op::sum::<u64>())?)[0];
+    if world.rank() == 0 {
+        let (launcher, size) = (job.launcher(), world.size());
+        println!("{size} ranks by {launcher}: {sum} over the even ones, {all} over all");
+    }
+    // Nobody goes before all are done with each other.
+    world.barrier()?;
+    job.leave()?;
+    Ok(())
+}

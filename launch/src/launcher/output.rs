@@ -1,0 +1,99 @@
+//! Output of processes, a whole line at a time, with the rank before it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+
+use super::Event;
+use super::process::Process;
+
+/// Longer lines are broken.
+const LINE_BYTES_MAX: u16 = 32 << 10;
+
+/// How many outputs have begun and not ended.
+#[derive(Default)]
+pub(super) struct Outputs(usize);
+
+impl Outputs {
+    pub(super) fn begin(
+        &mut self,
+        rank: u32,
+        process: &mut Process,
+        events: &SyncSender<Event>,
+    ) -> io::Result<()> {
+        let (output, error) = process.outputs();
+        let label = format!("[{rank}] ");
+        if let Some(output) = output {
+            self.copy(output, label.clone(), io::stdout(), events)?;
+        }
+        if let Some(error) = error {
+            self.copy(error, label, io::stderr(), events)?;
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        from: OwnedFd,
+        label: String,
+        to: impl Write + Send + 'static,
+        events: &SyncSender<Event>,
+    ) -> io::Result<()> {
+        let events = events.clone();
+        let copy = move || {
+            // Where nobody reads any more, nobody needs to write: the pipe is closed, as it would be without us.
+            let _ = copy_lines(File::from(from), &label, to);
+            let _ = events.send(Event::OutputEnded);
+        };
+        thread::Builder::new().name("output".into()).spawn(copy)?;
+        self.0 += 1;
+        Ok(())
+    }
+
+    pub(super) fn ended(&mut self) {
+        self.0 -= 1;
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+fn copy_lines(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        line.extend_from_slice(label.as_bytes());
+        if from.by_ref().take(LINE_BYTES_MAX.into()).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            line.push(b'\n');
+        }
+        // In one piece, so that lines of several ranks don't mix.
+        to.write_all(&line)?;
+        to.flush()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        copy_lines(text, "[3] ", &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn every_line_has_its_label() {
+        assert_eq!(copied(b""), b"");
+        assert_eq!(copied(b"a\n\nb"), b"[3] a\n[3] \n[3] b\n");
+        let bytes = copied(&[b'x'; LINE_BYTES_MAX as usize + 1]);
+        assert_eq!(bytes.iter().filter(|&&byte| byte == b'\n').count(), 2);
+    }
+}

@@ -1,0 +1,358 @@
+//! PMIx, by its own library: the protocol between that and a server is nobody else's, and changes.
+//!
+//! A program with this module starts on a machine without PMIx: `libpmix.so.2` is loaded when a launcher has left
+//! its variables. Types and constants are those of `pmix_common.h`, which all versions of that library share.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+
+/// Characters of a namespace and of a key, a terminating zero included.
+const NAMESPACE_BYTES: usize = 256;
+const KEY_BYTES: usize = 512;
+/// `PMIX_RANK_WILDCARD`: the whole job.
+const WHOLE_JOB: u32 = u32::MAX - 1;
+/// `PMIX_GLOBAL`: for processes of this machine and of others.
+const GLOBAL: u8 = 3;
+/// `PMIX_BOOL`, `PMIX_STRING`, `PMIX_UINT32`.
+const BOOL: u16 = 1;
+const STRING: u16 = 3;
+const UINT32: u16 = 14;
+const SUCCESS: c_int = 0;
+
+const LIBRARY: &CStr = c"libpmix.so.2";
+
+/// Why PMIx can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PmixError {
+    /// The library isn't there.
+    #[error(
+        "the launcher speaks PMIx, whose library can't be loaded: {reason}; \
+         `apt-get install libpmix2` or MPICH's mpiexec would be right"
+    )]
+    NotLoaded {
+        /// What the loader says.
+        reason: String,
+    },
+    /// A call failed.
+    #[error("{call} failed with status {status} of PMIx")]
+    Failed {
+        /// The call.
+        call: &'static str,
+        /// Its status, `PMIX_ERR_...` in `pmix_common.h`.
+        status: i32,
+    },
+    /// A value is of another type, or out of bounds.
+    #[error("PMIx has no good value of {key}")]
+    Value {
+        /// Its key.
+        key: String,
+    },
+    /// A key or a value can't be put: it has a zero byte, or the key is too long.
+    #[error("PMIx can't take `{what}`")]
+    Unfit {
+        /// The key or value.
+        what: String,
+    },
+}
+
+#[repr(C)]
+struct Process {
+    namespace: [c_char; NAMESPACE_BYTES],
+    rank: u32,
+}
+
+#[repr(C)]
+union Data {
+    flag: bool,
+    number: u32,
+    string: *mut c_char,
+    /// The largest of its members have three words.
+    room: [u64; 3],
+}
+
+#[repr(C)]
+struct Value {
+    kind: u16,
+    data: Data,
+}
+
+#[repr(C)]
+struct Info {
+    key: [c_char; KEY_BYTES],
+    flags: u32,
+    value: Value,
+}
+
+// As a C compiler has them on a machine of 64 bits, for versions 3 to 5.
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<Process>() == 260);
+    assert!(size_of::<Value>() == 32 && std::mem::offset_of!(Value, data) == 8);
+    assert!(size_of::<Info>() == 552 && std::mem::offset_of!(Info, value) == 520);
+};
+
+/// The functions of the library.
+struct Functions {
+    init: unsafe extern "C" fn(*mut Process, *mut Info, usize) -> c_int,
+    finalize: unsafe extern "C" fn(*const Info, usize) -> c_int,
+    abort: unsafe extern "C" fn(c_int, *const c_char, *mut Process, usize) -> c_int,
+    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
+    commit: unsafe extern "C" fn() -> c_int,
+    fence: unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int,
+    get: unsafe extern "C" fn(
+        *const Process,
+        *const c_char,
+        *const Info,
+        usize,
+        *mut *mut Value,
+    ) -> c_int,
+}
+
+impl Functions {
+    /// Loads the library for good.
+    fn load(path: &CStr) -> Result<Self, PmixError> {
+        // SAFETY: a terminated string; loading libpmix does nothing by itself.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return Err(PmixError::NotLoaded { reason: last_error() });
+        }
+        let find = |name: &CStr| {
+            // SAFETY: the library was just loaded, and is never unloaded.
+            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+            if found.is_null() {
+                return Err(PmixError::NotLoaded { reason: last_error() });
+            }
+            Ok(found)
+        };
+        // SAFETY: functions of these names in libpmix.so.2 have these types (pmix.h).
+        unsafe {
+            Ok(Functions {
+                init: function(find(c"PMIx_Init")?),
+                finalize: function(find(c"PMIx_Finalize")?),
+                abort: function(find(c"PMIx_Abort")?),
+                put: function(find(c"PMIx_Put")?),
+                commit: function(find(c"PMIx_Commit")?),
+                fence: function(find(c"PMIx_Fence")?),
+                get: function(find(c"PMIx_Get")?),
+            })
+        }
+    }
+}
+
+/// # Safety
+/// `F` is the type of the function at this address.
+unsafe fn function<F: Copy>(address: *mut c_void) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: as the caller says; a function's pointer is as large as any.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+fn last_error() -> String {
+    // SAFETY: null, or a string of this thread that lives until its next call of the loader.
+    unsafe {
+        let reason = libc::dlerror();
+        if reason.is_null() {
+            return "the loader gives no reason".into();
+        }
+        CStr::from_ptr(reason).to_string_lossy().into_owned()
+    }
+}
+
+/// A process's part in a job of PMIx.
+pub struct Pmix {
+    functions: Functions,
+    own: Process,
+    size: u32,
+}
+
+impl std::fmt::Debug for Pmix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pmix").field("rank", &self.own.rank).field("size", &self.size).finish()
+    }
+}
+
+impl Pmix {
+    /// Connects as the environment says; `None` if it names no server of PMIx. Once in a process.
+    ///
+    /// # Errors
+    /// The library isn't there, or finds no server.
+    pub fn from_env() -> Result<Option<Self>, PmixError> {
+        if env::var_os("PMIX_NAMESPACE").is_none() {
+            return Ok(None);
+        }
+        let functions = Functions::load(LIBRARY)?;
+        let mut own = Process { namespace: [0; NAMESPACE_BYTES], rank: 0 };
+        // SAFETY: a structure to be filled, and no settings.
+        let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
+        checked("PMIx_Init", status)?;
+        let mut pmix = Pmix { functions, own, size: 0 };
+        let key = "pmix.job.size";
+        let wrong = || PmixError::Value { key: key.to_owned() };
+        let value = pmix.value(WHOLE_JOB, key)?;
+        pmix.size = value.number().ok_or_else(wrong)?;
+        if !(1..=crate::pmi1::SIZE_MAX).contains(&pmix.size) || pmix.own.rank >= pmix.size {
+            return Err(wrong());
+        }
+        Ok(Some(pmix))
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> u32 {
+        self.own.rank
+    }
+
+    /// How many processes the job has.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Puts a value under a key of this process; others see it after a fence.
+    ///
+    /// # Errors
+    /// The key is too long, or the server has gone.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmixError> {
+        let (key, string) = (c_key(key)?, c_string(value)?);
+        let data = Data { string: string.as_ptr().cast_mut() };
+        let mut value = Value { kind: STRING, data };
+        // SAFETY: a terminated key; a value of the kind it says. Both are copied, neither is changed.
+        let put = unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut value) };
+        checked("PMIx_Put", put)?;
+        // SAFETY: sends what was put.
+        checked("PMIx_Commit", unsafe { (self.functions.commit)() })
+    }
+
+    /// Waits for all processes of the job, and collects what they have put.
+    ///
+    /// # Errors
+    /// A process or the server has gone.
+    pub fn fence(&mut self) -> Result<(), PmixError> {
+        let mut collect = Info {
+            key: [0; KEY_BYTES],
+            flags: 0,
+            value: Value { kind: BOOL, data: Data { room: [0; 3] } },
+        };
+        collect.value.data.flag = true;
+        for (to, from) in collect.key.iter_mut().zip(b"pmix.collect") {
+            *to = c_char::from_ne_bytes([*from]);
+        }
+        // SAFETY: no list of processes is all of them; one setting, which is read.
+        let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
+        checked("PMIx_Fence", status)
+    }
+
+    /// What a process has put under a key.
+    ///
+    /// # Errors
+    /// It has put nothing, or no text.
+    pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
+        let value = self.value(rank, key)?;
+        value.text().ok_or_else(|| PmixError::Value { key: key.to_owned() })
+    }
+
+    fn value(&self, rank: u32, key: &str) -> Result<Found, PmixError> {
+        let c_key = c_key(key)?;
+        let of = Process { namespace: self.own.namespace, rank };
+        let mut value: *mut Value = ptr::null_mut();
+        // SAFETY: a process and a terminated key, which are read; a place for the value, which is ours then.
+        let status = unsafe {
+            (self.functions.get)(&raw const of, c_key.as_ptr(), ptr::null(), 0, &raw mut value)
+        };
+        checked("PMIx_Get", status)?;
+        if value.is_null() {
+            return Err(PmixError::Value { key: key.to_owned() });
+        }
+        Ok(Found(value))
+    }
+
+    /// Ends the connection: from now on this process's end is no failure.
+    ///
+    /// # Errors
+    /// The server has gone.
+    pub fn finalize(self) -> Result<(), PmixError> {
+        // SAFETY: no settings; nothing is called afterwards.
+        checked("PMIx_Finalize", unsafe { (self.functions.finalize)(ptr::null(), 0) })
+    }
+
+    /// Asks for the end of the whole job with this status.
+    ///
+    /// # Errors
+    /// The server has gone, or doesn't do it.
+    pub fn abort(self, status: u8) -> Result<(), PmixError> {
+        let status = c_int::from(status);
+        let why = c"aborted";
+        // SAFETY: a terminated string; no list of processes is all of them.
+        let result = unsafe { (self.functions.abort)(status, why.as_ptr(), ptr::null_mut(), 0) };
+        checked("PMIx_Abort", result)
+    }
+}
+
+/// A value that the library has allocated for us, not null.
+struct Found(*mut Value);
+
+impl Found {
+    fn number(&self) -> Option<u32> {
+        // SAFETY: a value of the library; its kind says which member is there.
+        unsafe { ((*self.0).kind == UINT32).then(|| (*self.0).data.number) }
+    }
+
+    fn text(&self) -> Option<String> {
+        // SAFETY: as above; a string of it is terminated, or null.
+        unsafe {
+            let string = ((*self.0).kind == STRING).then(|| (*self.0).data.string)?;
+            (!string.is_null()).then(|| CStr::from_ptr(string).to_string_lossy().into_owned())
+        }
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // SAFETY: allocated by malloc, the string too (PMIX_VALUE_RELEASE frees both so), and ours. What a value of
+        // another kind holds is left: none is asked for.
+        unsafe {
+            if (*self.0).kind == STRING {
+                libc::free((*self.0).data.string.cast());
+            }
+            libc::free(self.0.cast());
+        }
+    }
+}
+
+fn checked(call: &'static str, status: c_int) -> Result<(), PmixError> {
+    if status == SUCCESS { Ok(()) } else { Err(PmixError::Failed { call, status }) }
+}
+
+fn c_string(text: &str) -> Result<CString, PmixError> {
+    CString::new(text).map_err(|_| PmixError::Unfit { what: text.escape_debug().to_string() })
+}
+
+fn c_key(key: &str) -> Result<CString, PmixError> {
+    if key.len() >= KEY_BYTES {
+        return Err(PmixError::Unfit { what: key.escape_debug().to_string() });
+    }
+    c_string(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_or_another_is_said_in_one_line() {
+        let missing = Functions::load(c"libpmix-of-nobody.so").map(drop).unwrap_err().to_string();
+        assert!(missing.contains("libpmix-of-nobody.so") && missing.contains("libpmix2"));
+        let other = Functions::load(c"libc.so.6").map(drop).unwrap_err().to_string();
+        assert!(other.contains("PMIx_Init"), "{other}");
+        for line in [missing, other] {
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn keys_are_bounded() {
+        assert!(c_key(&"k".repeat(KEY_BYTES - 1)).is_ok());
+        assert!(c_key(&"k".repeat(KEY_BYTES)).is_err());
+        assert!(c_key("a\0b").is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Jobs of real processes: this very program, started again for every rank with a role in its environment.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+use tagmatch_launch::launcher::{self, Failure, Launch, LaunchError};
+use tagmatch_launch::{Error, Job, Launcher};
+
+const ROLE: &str = "TAGMATCH_LAUNCH_TEST_ROLE";
+/// The environment is the process's: one job at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Vec<u32>) {
+    let program = env::current_exe().unwrap().into_os_string();
+    let role = OsString::from(format!("{ROLE}={role}"));
+    let words =
+        ["env".into(), role, program, "--exact".into(), "role".into(), "--nocapture".into()];
+    let launch = Launch { command: words.into(), size, label: true, keep_going };
+    let mut told = Vec::new();
+    let first = launcher::run(&launch, |rank, _| told.push(rank)).unwrap();
+    (first, told)
+}
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let mut job = Job::join().unwrap();
+    assert_eq!(job.launcher(), Launcher::Pmi1);
+    assert!(matches!(Job::join(), Err(Error::JoinedBefore)));
+    let rank = job.rank();
+    match &*role {
+        "exchange" => exchange(&mut job),
+        "survive" => {
+            survive(&mut job);
+            return job.leave().unwrap();
+        }
+        _ if rank != 1 => thread::sleep(Duration::from_secs(600)),
+        "exit" => process::exit(3),
+        "leave early" => process::exit(0),
+        "abort" => job.abort(7),
+        other => panic!("no role {other}"),
+    }
+    job.leave().unwrap();
+}
+
+fn exchange(job: &mut Job) {
+    for round in 0..3usize {
+        let of = |rank: u32| vec![u8::try_from(rank).unwrap(); round * 3000 + rank as usize];
+        let all = job.exchange(&of(job.rank())).unwrap();
+        assert_eq!(all, (0..job.size()).map(of).collect::<Vec<_>>());
+    }
+    job.barrier().unwrap();
+    assert_eq!(job.dead().unwrap(), []);
+}
+
+/// Rank 1 is killed, rank 2 exits; the others go on and find out.
+fn survive(job: &mut Job) {
+    job.barrier().unwrap();
+    match job.rank() {
+        1 => {
+            let pid = process::id().to_string();
+            process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+            thread::sleep(Duration::from_secs(600));
+        }
+        2 => process::exit(5),
+        _ => {}
+    }
+    job.barrier().unwrap();
+    assert_eq!(job.dead().unwrap(), [1, 2]);
+    assert!(matches!(job.exchange(b"x"), Err(Error::Dead { rank: 1 })));
+}
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn processes_exchange_what_fits_no_line() {
+    let _one = alone();
+    assert_eq!(start("exchange", 4, false), (None, vec![]));
+}
+
+#[test]
+fn one_that_fails_ends_the_job() {
+    let _one = alone();
+    assert_eq!(start("exit", 3, false), (Some((1, Failure::Exited(3))), vec![1]));
+    assert_eq!(start("leave early", 3, false), (Some((1, Failure::LeftEarly)), vec![1]));
+    assert_eq!(start("abort", 3, true), (Some((1, Failure::Aborted(7))), vec![1]));
+}
+
+#[test]
+fn survivors_go_on_and_find_out() {
+    let _one = alone();
+    let (first, mut told) = start("survive", 4, true);
+    told.sort_unstable();
+    assert_eq!(told, [1, 2]);
+    let first = first.unwrap();
+    assert!([(1, Failure::Killed(9)), (2, Failure::Exited(5))].contains(&first), "{first:?}");
+}
+
+#[test]
+fn one_that_talks_no_pmi_is_killed() {
+    let _one = alone();
+    let words = ["sh", "-c", "echo GET / >&$PMI_FD; sleep 600"];
+    let command = words.map(OsString::from).into();
+    let launch = Launch { command, size: 1, label: false, keep_going: true };
+    let (rank, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
+    assert!(rank == 0 && failure.status() == 1, "{failure}");
+    assert!(failure.to_string().contains("`GET /` is no line of PMI-1"), "{failure}");
+}
+
+#[test]
+fn what_cannot_be_started_is_said() {
+    let _one = alone();
+    let run = |command: &[&str], size| {
+        let command = command.iter().map(OsString::from).collect();
+        launcher::run(&Launch { command, size, label: false, keep_going: false }, |_, _| {})
+    };
+    let missing = run(&["/nonexistent/app"], 2).unwrap_err();
+    assert!(matches!(&missing, LaunchError::Start { .. }), "{missing}");
+    assert!(missing.to_string().starts_with("cannot start /nonexistent/app: "), "{missing}");
+    assert!(matches!(run(&[], 2), Err(LaunchError::Nothing { .. })));
+    assert!(matches!(run(&["true"], 0), Err(LaunchError::Nothing { .. })));
+}
+
+#[test]
+fn what_a_process_leaves_in_its_group_ends_with_it() {
+    let _one = alone();
+    let path: PathBuf = env::temp_dir().join(format!("tagmatch-launch-{}", process::id()));
+    let script = format!("sleep 600 & echo $! > {}", path.display());
+    let command = ["sh", "-c", &script].map(OsString::from).into();
+    let launch = Launch { command, size: 1, label: false, keep_going: false };
+    assert_eq!(launcher::run(&launch, |_, _| {}).unwrap(), None);
+    let pid = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    for _ in 0..500 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        if stat.is_empty() || stat.contains(") Z ") {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the process {pid} lives");
+}
