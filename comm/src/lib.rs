@@ -46,6 +46,7 @@ pub mod coll;
 mod comm;
 mod defect;
 mod error;
+pub mod ft;
 mod group;
 pub mod ids;
 pub mod net;
