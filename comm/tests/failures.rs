@@ -58,6 +58,56 @@ fn collective_operations_end_at_all_who_live() {
 }
 
 #[test]
+fn a_seed_says_all_that_happens() {
+    let program = |runtime: common::Sims| async move {
+        let part = runtime.world().isplit(Some(0), 0).await;
+        let sum = runtime.world().iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await;
+        (part.map(|part| part.map(|part| part.rank())), sum)
+    };
+    let mut steps = Vec::new();
+    for seed in 0..50 {
+        let kills = [Kill { rank: 1, step: seed }, Kill { rank: 4, step: 2 * seed }];
+        let run = || try_run(7, seed, &kills, Config::default, program).unwrap();
+        let (first, again) = (run(), run());
+        assert_eq!((first.steps, &first.ends), (again.steps, &again.ends));
+        steps.push(first.steps);
+    }
+    steps.dedup();
+    assert!(steps.len() > 40, "seeds that differ in nothing");
+}
+
+#[test]
+fn two_deaths_at_any_steps() {
+    for processes in [4, 7] {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            let sum = world.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
+            let all = world.iallgather(vec![1; 5000]);
+            (sum.await, all.await)
+        };
+        let whole = try_run(processes, 0, &[], Config::default, program).unwrap();
+        for first in 0..whole.steps {
+            for second in (first..whole.steps).step_by(7) {
+                let rank = |step: u64| u32::try_from(step % u64::from(processes)).unwrap();
+                let kills = [first, second].map(|step| Kill { rank: rank(step), step });
+                let Ran { ends, .. } =
+                    try_run(processes, 0, &kills, Config::default, program).unwrap();
+                for (sum, all) in ends.into_iter().flatten() {
+                    assert!(sum.map_or_else(
+                        |e| is_failure(&e),
+                        |sum| from_bytes::<u32>(&sum) == [processes]
+                    ));
+                    assert!(all.map_or_else(
+                        |e| is_failure(&e),
+                        |all| all == vec![1; 5000 * processes as usize]
+                    ));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_split_ends_at_all_who_live() {
     for processes in [3, 5, 8] {
         let program = |runtime: common::Sims| async move {

@@ -143,7 +143,12 @@ impl<N: Net> Comm<N> {
         tag: impl Into<TagChoice>,
     ) -> Result<Option<Status>, Error> {
         self.look(from.into(), tag.into(), |net, pattern| {
-            net.probe(pattern).map(|envelope| ((), envelope))
+            let envelope = net.probe(pattern)?;
+            // Who lies about its rank would be found by every probe from now on.
+            if self.inner.status(&self.shared, &envelope).is_err() {
+                drop(net.matched_probe(pattern));
+            }
+            Some(((), envelope))
         })
         .map(|found| found.map(|(_, status)| status))
     }
