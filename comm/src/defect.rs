@@ -42,12 +42,26 @@ pub enum Defect {
     CutQuietly,
     /// A message is of the rank that it says.
     BelieveRank,
+    /// An agreement takes a decision of an older ballot.
+    AnyBallot,
+    /// A process whose agreement is over doesn't tell a new leader what was decided.
+    ForgetDecision,
+    /// A process whose parent in an agreement died doesn't report to the next one.
+    ReportOnce,
+    /// A revocation is not passed on.
+    NoForward,
+    /// A revocation is taken for that of a later communicator with the same context id.
+    IgnoreEpoch,
+    /// A receive from any source waits although a member has failed.
+    WaitForDead,
+    /// A shrink is over at a member once that one has a context id.
+    NoConclusion,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 19] = [
+    pub const ALL: [Defect; 26] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -67,6 +81,13 @@ impl Defect {
         Defect::NoKeys,
         Defect::CutQuietly,
         Defect::BelieveRank,
+        Defect::AnyBallot,
+        Defect::ForgetDecision,
+        Defect::ReportOnce,
+        Defect::NoForward,
+        Defect::IgnoreEpoch,
+        Defect::WaitForDead,
+        Defect::NoConclusion,
     ];
 }
 

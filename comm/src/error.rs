@@ -58,6 +58,12 @@ pub enum Error {
         /// Its rank in the communicator; `None`: another process has said so.
         rank: Option<u32>,
     },
+    /// A member has failed, which may have been the one to send what a receive from any source waits for.
+    #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
+    ProcessFailedPending,
+    /// The communicator was revoked.
+    #[error("a member has revoked the communicator")]
+    Revoked,
     /// The message was longer than the receive's buffer, which holds its first bytes.
     #[error("the message has {length} bytes, the receive room for {room}")]
     Truncated {
@@ -162,6 +168,10 @@ pub enum ErrorClass {
     Truncate,
     /// A process is down.
     ProcessFailed,
+    /// A process is down, and the operation goes on.
+    ProcessFailedPending,
+    /// The communicator was revoked.
+    Revoked,
     /// The operation was cancelled.
     Cancelled,
     /// The transport failed otherwise.
@@ -194,6 +204,8 @@ impl Error {
             Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } => ErrorClass::Peer,
             Error::Truncated { .. } => ErrorClass::Truncate,
             Error::ProcessFailed { .. } => ErrorClass::ProcessFailed,
+            Error::ProcessFailedPending => ErrorClass::ProcessFailedPending,
+            Error::Revoked => ErrorClass::Revoked,
             Error::Cancelled => ErrorClass::Cancelled,
             Error::Net(_) => ErrorClass::Transport,
             _ => ErrorClass::Argument,

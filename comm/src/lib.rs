@@ -33,6 +33,7 @@
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
 //! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
+//! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], and [`ft`] |
 //! | stand between | [`coll::CollLayer`], [`Machine`] |
 //! | run it on another transport | [`net::Net`] |
 //! | run many processes in one thread | [`net::sim`] |
@@ -46,6 +47,7 @@ pub mod coll;
 mod comm;
 mod defect;
 mod error;
+pub mod ft;
 mod group;
 pub mod ids;
 pub mod net;

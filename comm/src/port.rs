@@ -6,6 +6,7 @@ use tagmatch::{Buffer, TagLayout, TagMask};
 
 use crate::defect::{Defect, Planted};
 use crate::error::Error;
+use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Mode, Net, NetError, Pattern, ProcessId};
@@ -27,6 +28,8 @@ pub struct Channel {
     pub(crate) tag: u32,
     pub(crate) tags: TagLayout,
     pub(crate) planted: Planted,
+    /// Of the communicator whose revocation ends the operation.
+    pub(crate) life: Option<Arc<Life>>,
 }
 
 impl Channel {
@@ -38,6 +41,14 @@ impl Channel {
     /// This process among them.
     pub fn rank(&self) -> u32 {
         self.own
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.is_revoked())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
     }
 
     fn process(&self, rank: u32) -> Result<ProcessId, Error> {
@@ -108,6 +119,7 @@ pub struct Ended {
 /// The transport, as a state machine sees it while it is driven.
 pub struct Port<'a, N: Net> {
     pub(crate) net: &'a mut N,
+    pub(crate) ft: &'a mut Service<N>,
     pub(crate) operations: &'a mut Operations<N>,
 }
 
@@ -115,7 +127,7 @@ impl<N: Net> Port<'_, N> {
     /// Sends to a member. `None`: there is nothing to wait for. `marked`: tells of a failure.
     ///
     /// # Errors
-    /// There is no such rank, or it is down.
+    /// There is no such rank, or it is down, or the communicator is revoked.
     pub fn send(
         &mut self,
         channel: &Channel,
@@ -123,6 +135,7 @@ impl<N: Net> Port<'_, N> {
         data: &[u8],
         marked: bool,
     ) -> Result<Option<Handle>, Error> {
+        channel.check()?;
         let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked)?);
         if data.len() <= INJECT_MAX {
             let sent = self.net.inject(process, tag, data);
@@ -135,8 +148,9 @@ impl<N: Net> Port<'_, N> {
     /// Receives up to `room` bytes from a member.
     ///
     /// # Errors
-    /// There is no such rank.
+    /// There is no such rank, or the communicator is revoked.
     pub fn receive(&mut self, channel: &Channel, from: u32, room: usize) -> Result<Handle, Error> {
+        channel.check()?;
         let receive = self.net.receive(channel.pattern(from)?, Buffer::zeroed(room));
         Ok(self.keep(Operation::Receive(receive)))
     }
@@ -151,18 +165,25 @@ impl<N: Net> Port<'_, N> {
             return Some(Err(Error::AlreadyTaken));
         };
         let ended = match slot.as_mut()? {
-            Operation::Send(send) => self.net.test_send(send)?.map(|_| Ended {
-                data: Vec::new(),
-                length: 0,
-                marked: false,
-            }),
-            Operation::Receive(receive) => self.net.test_receive(receive)?.map(|arrived| {
-                let (_, _, tag) = channel.tags.unpack(arrived.envelope.tag);
-                let marked = tag >> (channel.tags.tag_bits() - 1) & 1 == 1;
-                let length = arrived.envelope.length;
-                Ended { data: arrived.buffer.into_vec(), length, marked }
+            Operation::Send(send) => self
+                .net
+                .test_send(send)
+                .map(|ended| ended.map(|_| Ended { data: Vec::new(), length: 0, marked: false })),
+            Operation::Receive(receive) => self.net.test_receive(receive).map(|ended| {
+                ended.map(|arrived| {
+                    let (_, _, tag) = channel.tags.unpack(arrived.envelope.tag);
+                    let marked = tag >> (channel.tags.tag_bits() - 1) & 1 == 1;
+                    let length = arrived.envelope.length;
+                    Ended { data: arrived.buffer.into_vec(), length, marked }
+                })
             }),
         };
+        if ended.is_none() && channel.is_revoked() {
+            // A receive that is dropped is cancelled.
+            *slot = None;
+            return Some(Err(Error::Revoked));
+        }
+        let ended = ended?;
         *slot = None;
         Some(ended.map_err(|failed| channel.error(failed.error)))
     }

@@ -38,8 +38,9 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
         self.pending.test(&self.shared)
     }
 
-    /// Blocks until it ends: spins, yields, then looks every so often.
-    pub fn wait(mut self) -> P::Output {
+    /// The same as [`wait`](Self::wait), for what may report something before its end, such as a receive from
+    /// any source that a failure has left posted.
+    pub fn wait_mut(&mut self) -> P::Output {
         let mut turn = 0;
         loop {
             for _ in 0..TESTS_IN_A_ROW {
@@ -51,6 +52,11 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
             N::pause(turn);
             turn = turn.saturating_add(1);
         }
+    }
+
+    /// Blocks until it ends: spins, yields, then looks every so often.
+    pub fn wait(mut self) -> P::Output {
+        self.wait_mut()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::coll::{CollLayer, Tables};
 use crate::comm::{Comm, CommInfo, Inner};
 use crate::defect::Planted;
 use crate::error::Error;
+use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 use crate::net::{Net, ProcessId};
@@ -86,15 +87,19 @@ impl<N: Net> Runtime<N> {
         }
         let tables = Tables::new(layers, planted)?;
         let world = Group::new((0..size).map(ProcessId));
-        let predefined = |id: ContextId, group: Group, name: &str| {
+        let mut ft = Service::new(own, ids, tags, planted);
+        let mut net = net;
+        let mut predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
             let info = CommInfo { id, group: Arc::new(group), rank };
-            Inner::new(info, None, &tables, name).map(Arc::new)
+            let life = Arc::new(Life::new(id, 0, &info.group, rank));
+            ft.register(&mut net, &life);
+            Inner::new(info, life, None, &tables, name).map(Arc::new)
         };
         let world = predefined(ids.world(), world, "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
         let allocator = Allocator::new(ids, eager_words)?.with(planted);
-        let state = Mutex::new(State { net, tasks: Vec::new(), buffered: Buffered::default() });
+        let state = Mutex::new(State { net, ft, tasks: Vec::new(), buffered: Buffered::default() });
         Ok(Runtime(Arc::new(Shared {
             state,
             allocator,
@@ -258,6 +263,7 @@ impl<N: Net> Buffered<N> {
 
 pub(crate) struct State<N: Net> {
     pub(crate) net: N,
+    pub(crate) ft: Service<N>,
     tasks: Vec<Task<N>>,
     pub(crate) buffered: Buffered<N>,
 }
@@ -266,7 +272,7 @@ impl<N: Net> State<N> {
     /// Takes in what has come and moves all that is under way: whether anything has moved, and what is to be
     /// dropped.
     fn progress(&mut self) -> (bool, Vec<Task<N>>) {
-        let events = self.net.progress();
+        let events = self.net.progress() + self.ft.progress(&mut self.net);
         let over = self.drive();
         self.buffered.reap(&mut self.net);
         (events > 0 || !over.is_empty(), over)
@@ -278,7 +284,7 @@ impl<N: Net> State<N> {
         let mut over = Vec::new();
         let mut at = 0;
         while let Some(Task { machine, operations }) = self.tasks.get_mut(at) {
-            if machine.drive(&mut Port { net: &mut self.net, operations }) {
+            if machine.drive(&mut Port { net: &mut self.net, ft: &mut self.ft, operations }) {
                 over.push(self.tasks.swap_remove(at));
             } else {
                 at += 1;
@@ -324,7 +330,8 @@ impl<N: Net> Shared<N> {
         let slot = Arc::new(Slot(Mutex::new(None)));
         let mut operations = Operations::default();
         let mut state = self.lock();
-        let first = machine.step(&mut Port { net: &mut state.net, operations: &mut operations });
+        let State { net, ft, .. } = &mut *state;
+        let first = machine.step(&mut Port { net, ft, operations: &mut operations });
         if first.is_some() {
             *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = first;
             drop(state);
@@ -342,8 +349,9 @@ impl<N: Net> Shared<N> {
         loop {
             let mut state = self.lock();
             for _ in 0..TESTS_IN_A_ROW {
-                let State { net, .. } = &mut *state;
-                if let Some(result) = machine.step(&mut Port { net, operations: &mut operations }) {
+                let State { net, ft, .. } = &mut *state;
+                let mut port = Port { net, ft, operations: &mut operations };
+                if let Some(result) = machine.step(&mut port) {
                     drop(state);
                     return result;
                 }

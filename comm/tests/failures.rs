@@ -5,6 +5,7 @@ mod common;
 
 use common::try_run;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::{Kill, Ran};
 use tagmatch_comm::{Config, Error, ErrorClass, Source, TagChoice};
 
@@ -131,10 +132,18 @@ fn receives_that_name_the_dead_end_and_others_stay() {
         match world.rank() {
             0 => {
                 let named = world.recv(1, 1, vec![0; 8]);
-                let any = world.recv(Source::Any, 2, vec![0; 8]);
+                let mut any = world.recv(Source::Any, 2, vec![0; 8]);
                 let sync = world.send_sync(1, 3, vec![0; 8]);
                 let ends = (named.await.map(|_| ()), sync.await.map(|_| ()));
-                assert!(any.await.is_ok_and(|received| received.status.source == Some(2)));
+                let any = loop {
+                    match (&mut any).await {
+                        Err(failed) if failed.error == Error::ProcessFailedPending => {
+                            world.acknowledge(world.failed().size());
+                        }
+                        ended => break ended,
+                    }
+                };
+                assert!(any.is_ok_and(|received| received.status.source == Some(2)));
                 Some((ends.0.map_err(|failed| failed.error), ends.1.map_err(|failed| failed.error)))
             }
             1 => {
@@ -161,7 +170,7 @@ fn receives_that_name_the_dead_end_and_others_stay() {
 }
 
 #[test]
-fn a_probe_that_names_the_dead_is_an_error_one_of_any_is_not() {
+fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged() {
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
         if world.rank() == 1 {
@@ -174,6 +183,9 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_is_not() {
             }
             common::turn().await;
         };
+        assert_eq!(world.mprobe(Source::Any, 1).unwrap_err(), Error::ProcessFailedPending);
+        assert_eq!((world.failed().processes(), world.acknowledge(1)), (&[ProcessId(1)][..], 1));
+        assert_eq!(world.acknowledged(), world.failed());
         assert!(world.mprobe(Source::Any, 1).unwrap().is_none());
         // What needs nobody else goes on.
         let copy = runtime.oneself().idup().await.unwrap();

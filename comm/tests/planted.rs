@@ -1,12 +1,12 @@
-//! Each planted bug is found. With `--nocapture`: how it shows. Those of the allocation alone are found where
-//! that is explored, `src/alloc/tests.rs`.
+//! Each planted bug is found. With `--nocapture`: how it shows. Those of the allocation alone, and one of
+//! agreements, are found where these are explored, `src/alloc/tests.rs` and `src/ft/tests.rs`.
 
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use common::{Sims, try_run};
+use common::{Sims, ft, try_run};
 use tagmatch::{Buffer, TagLayout};
 use tagmatch_comm::coll::{Attached, Coll, CollLayer, Op, TableBuilder};
 use tagmatch_comm::net::sim::{Kill, Sim, SimConfig, SimNet};
@@ -166,15 +166,21 @@ fn layers(defect: Planted) {
 /// Panics where something is wrong.
 type Check = fn(Planted);
 
-const CHECKS: [(&str, Check); 4] = [
+const CHECKS: [(&str, Check); 10] = [
     ("collectives", collectives),
     ("deaths", deaths),
     ("point to point", point_to_point),
     ("layers", layers),
+    ("any source", |defect| ft::any_source(defect, 20)),
+    ("agreements", |defect| ft::agreements(defect, 5, 20)),
+    ("revocations", |defect| ft::revocations(defect, 3, 4)),
+    ("revocations spread", |defect| ft::revocations_spread(defect, 6, 4)),
+    ("shrinks", |defect| ft::shrinks(defect, 4, 4)),
+    ("late revocations", |defect| ft::late_revocations(defect, 4, 40)),
 ];
 
 /// Found where ids and their allocation are tested.
-const FOUND_ELSEWHERE: [Defect; 8] = [
+const FOUND_ELSEWHERE: [Defect; 9] = [
     Defect::FreeDerived,
     Defect::ShareEager,
     Defect::ShareBase,
@@ -183,6 +189,7 @@ const FOUND_ELSEWHERE: [Defect; 8] = [
     Defect::StayListed,
     Defect::IgnoredTakes,
     Defect::HastyExhaustion,
+    Defect::AnyBallot,
 ];
 
 #[test]

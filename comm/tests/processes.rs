@@ -9,6 +9,8 @@ use std::thread;
 
 use tagmatch::{Access, Address, Config as WorkerConfig, Local, Shared, WorkerOf};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::ft::Agreed;
+use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Error, ErrorClass, Runtime, Source, TagChoice};
 
@@ -103,6 +105,7 @@ fn role() {
         "exhaust" => exhaust(&join::<Local>()),
         "threads" => threads(&join::<Shared>()),
         "victim" => victim(&join::<Local>()),
+        "survivor" => survivor(&join::<Local>()),
         other => panic!("no role {other}"),
     }
 }
@@ -233,6 +236,59 @@ fn victim(runtime: &Process<Local>) {
     let next = world.create_group(&living, 1).unwrap();
     next.barrier().unwrap();
     assert_eq!(next.size(), last);
+}
+
+/// The last rank is killed. The first hears of that and tells all others, who wait for each other.
+fn survivor(runtime: &Process<Local>) {
+    let world = runtime.world();
+    let (rank, last) = (world.rank(), world.size() - 1);
+    assert_eq!(
+        world.agree(!(1 << rank)).unwrap(),
+        Agreed { flags: !((1 << world.size()) - 1), unacknowledged: Vec::new() }
+    );
+    say("met", "");
+    if rank == last {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let mut any = world.recv(Source::Any, 1, vec![0; 8]);
+    if rank == 0 {
+        let failed = any.wait_mut().unwrap_err();
+        assert_eq!(failed.error, Error::ProcessFailedPending);
+        assert_eq!(world.failed().processes(), [ProcessId(last)]);
+        world.revoke();
+        assert_eq!(any.wait_mut().unwrap_err().error, Error::Revoked);
+    } else {
+        // Of one that lives and sends nothing.
+        let named = world.recv(rank - 1, 1, vec![0; 8]);
+        assert_eq!(named.wait().unwrap_err().error, Error::Revoked);
+    }
+    assert_eq!(world.barrier(), Err(Error::Revoked));
+    assert_eq!(world.agree(rank.into()).unwrap().unacknowledged, [last]);
+    assert_eq!(world.acknowledge(1), 1);
+    let agreed = world.agree(u64::MAX).unwrap();
+    assert_eq!(agreed, Agreed { flags: u64::MAX, unacknowledged: Vec::new() });
+    let next = world.shrink().unwrap();
+    assert_eq!((next.size(), next.rank()), (last, rank));
+    let sum = next.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).unwrap();
+    assert_eq!(from_bytes::<u64>(&sum), [u64::from(last)]);
+    drop((any, next));
+    // A process that leaves its job is down for those that still ask it.
+    let end = world.shrink().unwrap();
+    end.barrier().unwrap();
+    end.barrier().unwrap();
+}
+
+#[test]
+fn those_who_survive_a_kill_go_on() {
+    for ranks in [2, 3, 4] {
+        let mut job = Job::start("survivor", ranks);
+        for rank in 0..ranks {
+            job.hear(rank, "met");
+        }
+        job.kill(ranks - 1);
+        job.finish(Some(ranks - 1));
+    }
 }
 
 #[test]

@@ -7,12 +7,13 @@ use crate::alloc::{Allocation, Allocator, OwnedId, Progress, Role};
 use crate::coll::{Exchange, Op, plan};
 use crate::defect::Defect;
 use crate::error::Error;
+use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::ContextId;
-use crate::net::Net;
+use crate::net::{Net, ProcessId};
 use crate::port::{Channel, Port};
 use crate::request::{Pending, Request};
-use crate::runtime::{Machine, Shared, Slot};
+use crate::runtime::{Machine, Shared, Slot, State};
 
 use super::{Comm, CommInfo, Inner};
 
@@ -34,7 +35,7 @@ impl<N: Net> Comm<N> {
     /// The same, without blocking.
     pub fn idup(&self) -> DupRequest<N> {
         let members = Some(Arc::clone(&self.inner.info.group));
-        Request::new(&self.shared, Duplication(self.create_from(self.channel(), members)))
+        Request::new(&self.shared, Duplication(self.create_from(self.channel(), 0, members)))
     }
 
     /// One communicator for each colour, of the members that gave it, ordered by key, then by rank.
@@ -73,7 +74,7 @@ impl<N: Net> Comm<N> {
         let own = self.group().process(self.rank());
         let is_member = own.is_some_and(|own| group.rank(own).is_some());
         let members = is_member.then(|| Arc::new(group.clone()));
-        let creation = self.create_from(self.channel(), members);
+        let creation = self.create_from(self.channel(), 0, members);
         Ok(Request::new(&self.shared, creation))
     }
 
@@ -102,6 +103,7 @@ impl<N: Net> Comm<N> {
         let group = Arc::new(group.clone());
         let context = self.shared.ids.collective(self.id());
         let tags = self.shared.tags;
+        let made = self.inner.life.made(&group, tag);
         let channel = Channel {
             group: Arc::clone(&group),
             own: rank,
@@ -109,8 +111,9 @@ impl<N: Net> Comm<N> {
             tag: tag | apart,
             tags,
             planted: self.shared.planted,
+            life: Some(Arc::clone(&self.inner.life)),
         };
-        Ok(Request::new(&self.shared, Duplication(self.create_from(channel, Some(group)))))
+        Ok(Request::new(&self.shared, Duplication(self.create_from(channel, made, Some(group)))))
     }
 
     fn check(&self, group: &Group) -> Result<(), Error> {
@@ -118,20 +121,22 @@ impl<N: Net> Comm<N> {
         if is_part { Ok(()) } else { Err(Error::Group) }
     }
 
-    fn create_from(&self, channel: Channel, members: Option<Arc<Group>>) -> Creation<N> {
+    /// `made`: how often this was done before, where the channel doesn't tell.
+    fn create_from(&self, channel: Channel, made: u64, members: Option<Arc<Group>>) -> Creation<N> {
         let stage = Stage::allocate(&self.shared.allocator, self.id(), &channel, members, None);
-        self.creation(channel, stage)
+        self.creation(channel, made, stage)
     }
 
     fn create_with(&self, channel: Channel, stage: Stage) -> CommRequest<N> {
-        Request::new(&self.shared, self.creation(channel, stage))
+        Request::new(&self.shared, self.creation(channel, 0, stage))
     }
 
-    fn creation(&self, channel: Channel, stage: Stage) -> Creation<N> {
+    fn creation(&self, channel: Channel, made: u64, stage: Stage) -> Creation<N> {
+        let origin = [self.inner.life.key.epoch, channel.tag.into(), made];
         let allocator = self.shared.allocator.clone();
         let parent = self.id();
         let slot = self.shared.start(Creating { allocator, parent, channel, stage });
-        Creation { slot, parent: Arc::clone(&self.inner) }
+        Creation { slot, origin, parent: Arc::clone(&self.inner) }
     }
 }
 
@@ -180,9 +185,9 @@ enum Stage {
 }
 
 /// A new communicator's id and members.
-pub(super) struct Created {
-    id: OwnedId,
-    members: Arc<Group>,
+pub(crate) struct Created {
+    pub(crate) id: OwnedId,
+    pub(crate) members: Arc<Group>,
 }
 
 impl Stage {
@@ -201,8 +206,15 @@ impl Stage {
     }
 }
 
+/// Takes in what a round's reduction gave.
+pub(crate) fn conclude(allocation: &mut Allocation, all: &[u8]) -> Result<Progress, Error> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let all: Vec<u32> = all.chunks(4).map(word).collect();
+    allocation.conclude(&all)
+}
+
 /// The reduction of one round.
-fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
+pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
     let offer = allocation.offer().iter().flat_map(|word| word.to_le_bytes()).collect();
     Exchange::new(channel.clone(), plan::allreduce(channel, offer), Some(Op::band()))
 }
@@ -242,13 +254,7 @@ impl<N: Net> Machine<N> for Creating {
                     self.stage = Stage::allocate(allocator, *parent, channel, members, failure);
                 }
                 Stage::Allocating { allocation, round: of_round, members } => {
-                    let concluded = of_round.step(port)?.and_then(|all| {
-                        let word = |bytes: &[u8]| {
-                            bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
-                        };
-                        let all: Vec<u32> = all.chunks(4).map(word).collect();
-                        allocation.conclude(&all)
-                    });
+                    let concluded = of_round.step(port)?.and_then(|all| conclude(allocation, &all));
                     match concluded {
                         // What this one waits for may be another machine, which must have its turn.
                         Ok(Progress::Again) => {
@@ -278,9 +284,31 @@ impl Creating {
     }
 }
 
+impl Created {
+    /// The communicator, whose origin no other one has.
+    pub(crate) fn finish<N: Net>(
+        self,
+        shared: &Arc<Shared<N>>,
+        own: Option<ProcessId>,
+        origin: &[u64],
+    ) -> Result<Comm<N>, Error> {
+        let Created { id, members } = self;
+        let rank = own.and_then(|own| members.rank(own)).ok_or(Error::Group)?;
+        let epoch = epoch(origin, &members);
+        let info = CommInfo { id: id.id(), group: members, rank };
+        let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
+        let inner = Inner::new(info, Arc::clone(&life), Some(id), &shared.tables, "")?;
+        let State { net, ft, .. } = &mut *shared.lock();
+        ft.register(net, &life);
+        Ok(Comm::new(shared, Arc::new(inner)))
+    }
+}
+
 /// A communicator that is being made.
 pub struct Creation<N: Net> {
     slot: Arc<Slot<Option<Created>>>,
+    /// What tells the new communicator's epoch.
+    origin: [u64; 3],
     parent: Arc<Inner<N>>,
 }
 
@@ -293,14 +321,8 @@ impl<N: Net> Pending<N> for Creation<N> {
             Ok(None) => return Some(Ok(None)),
             Err(error) => return Some(Err(error)),
         };
-        let Created { id, members } = created;
         let own = self.parent.info.group.process(self.parent.info.rank);
-        let Some(rank) = own.and_then(|own| members.rank(own)) else {
-            return Some(Err(Error::Group));
-        };
-        let info = CommInfo { id: id.id(), group: members, rank };
-        let inner = Inner::new(info, Some(id), &shared.tables, "");
-        Some(inner.map(|inner| Some(Comm::new(shared, Arc::new(inner)))))
+        Some(created.finish(shared, own, &self.origin).map(Some))
     }
 }
 

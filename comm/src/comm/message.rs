@@ -50,7 +50,7 @@ impl<N: Net> Message<N> {
             }
             Held::NoProcess => UnderWay::Over(Ok(Received { buffer, status: Status::NO_PROCESS })),
         };
-        Request::new(&shared, Receiving { under_way, inner: Arc::clone(&inner) })
+        Request::new(&shared, Receiving { under_way, is_any: false, inner: Arc::clone(&inner) })
     }
 
     /// Drops it: its sender completes as if it had been received. (MPI-3 has no such call; the proposal for

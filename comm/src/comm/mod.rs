@@ -13,6 +13,7 @@ use crate::alloc::OwnedId;
 use crate::coll::{Bound, Tables};
 use crate::defect::Defect;
 use crate::error::Error;
+use crate::ft::Life;
 use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
 use crate::net::Net;
@@ -21,6 +22,7 @@ use crate::request::Request;
 use crate::runtime::{Machine, Shared, Slot};
 
 pub use create::{CommRequest, Creation, DupRequest, Duplication};
+pub(crate) use create::{Created, conclude, round};
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use message::Message;
 pub use p2p::{Receiving, RecvRequest, SendRequest, Sending};
@@ -40,6 +42,7 @@ pub struct CommInfo {
 /// What the handles of one communicator share.
 pub(crate) struct Inner<N: Net> {
     pub(crate) info: CommInfo,
+    pub(crate) life: Arc<Life>,
     name: Mutex<String>,
     /// Numbers collective operations, alike in all members.
     sequence: AtomicU32,
@@ -51,13 +54,16 @@ pub(crate) struct Inner<N: Net> {
 impl<N: Net> Inner<N> {
     pub(crate) fn new(
         info: CommInfo,
+        life: Arc<Life>,
         owned: Option<OwnedId>,
         tables: &Tables<N>,
         name: &str,
     ) -> Result<Self, Error> {
         let bound = tables.bind(&info)?;
         let name = Mutex::new(name.to_owned());
-        Ok(Inner { info, name, sequence: AtomicU32::new(0), bound, _owned: owned })
+        // Messages that were left over in the same context, of one that was revoked, have other numbers.
+        let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
+        Ok(Inner { info, life, name, sequence, bound, _owned: owned })
     }
 }
 
@@ -140,6 +146,7 @@ impl<N: Net> Comm<N> {
             tag: number & ((1 << (tags.tag_bits() - 2)) - 1),
             tags,
             planted,
+            life: Some(Arc::clone(&self.inner.life)),
         }
     }
 

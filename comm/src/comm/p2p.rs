@@ -6,7 +6,7 @@ use tagmatch::{Buffer, Tag, TagMask};
 
 use crate::defect::Defect;
 use crate::error::{Error, Failed};
-use crate::net::{Arrived, Envelope, Mode, Net, NetFailed, Pattern};
+use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use crate::port::{in_group, unpackable};
 use crate::request::{Pending, Request};
 use crate::runtime::{Shared, State};
@@ -65,6 +65,7 @@ impl<N: Net> Comm<N> {
     ) -> Result<(), Error> {
         let Destination::Rank(rank) = to.into() else { return Ok(()) };
         let (process, tag) = (self.process(rank)?, self.pack(tag)?);
+        self.usable()?;
         let mut state = self.shared.lock();
         let State { net, buffered, .. } = &mut *state;
         let taken = buffered.reserve(data.len())?;
@@ -77,7 +78,9 @@ impl<N: Net> Comm<N> {
         let under_way = match to {
             Destination::NoProcess => UnderWay::Over(Ok(data)),
             Destination::Rank(rank) => {
-                match self.process(rank).and_then(|to| Ok((to, self.pack(tag)?))) {
+                let checked =
+                    self.usable().and_then(|()| Ok((self.process(rank)?, self.pack(tag)?)));
+                match checked {
                     Ok((to, tag)) => {
                         UnderWay::Net(self.shared.lock().net.send(to, tag, data, mode))
                     }
@@ -90,6 +93,11 @@ impl<N: Net> Comm<N> {
 
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that comes.
     /// A longer message than the buffer ends it with [`Error::Truncated`].
+    ///
+    /// Of any source, it reports [`Error::ProcessFailedPending`], with an empty buffer, as long as no message
+    /// has come and a member has failed whose failure was not [acknowledged](Self::acknowledge). It stays
+    /// posted, and may be tested again, before or after that; [waiting](Request::wait) for it by value
+    /// gives it up.
     pub fn recv(
         &self,
         from: impl Into<Source>,
@@ -97,18 +105,38 @@ impl<N: Net> Comm<N> {
         room: impl Into<Buffer>,
     ) -> RecvRequest<N> {
         let room = room.into();
-        let under_way = match self.pattern(from.into(), tag.into()) {
-            Ok(Some(pattern)) => UnderWay::Net(self.shared.lock().net.receive(pattern, room)),
+        let pattern = self.usable().and_then(|()| self.pattern(from.into(), tag.into()));
+        let is_any = matches!(pattern, Ok(Some(Pattern { from: None, .. })));
+        let under_way = match pattern {
+            Ok(Some(pattern)) => UnderWay::Net(self.receive(pattern, room)),
             Ok(None) => UnderWay::Over(Ok(Received { buffer: room, status: Status::NO_PROCESS })),
             Err(error) => UnderWay::Over(Err(Failed { error, buffer: room })),
         };
-        Request::new(&self.shared, Receiving { under_way, inner: Arc::clone(&self.inner) })
+        Request::new(&self.shared, Receiving { under_way, is_any, inner: Arc::clone(&self.inner) })
+    }
+
+    fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {
+        let mut state = self.shared.lock();
+        self.watch(&mut state, &pattern);
+        state.net.receive(pattern, room)
+    }
+
+    /// What waits for any member is to learn of the death of each.
+    fn watch(&self, state: &mut State<N>, pattern: &Pattern) {
+        if pattern.from.is_none() && self.inner.life.watch() {
+            self.group().processes().iter().for_each(|process| state.net.watch(*process));
+        }
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        if self.inner.life.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
     }
 
     /// The envelope of the oldest waiting message that matches, which stays where it is.
     ///
     /// # Errors
-    /// No such rank or tag; the rank is down and has left no such message.
+    /// No such rank or tag; the rank is down and has left no such message; or, of any source, a member has
+    /// failed whose failure was not acknowledged.
     pub fn probe(
         &self,
         from: impl Into<Source>,
@@ -190,10 +218,15 @@ impl<N: Net> Comm<N> {
             return Ok(Some((None, Status::NO_PROCESS)));
         };
         self.shared.progress();
+        self.usable()?;
         let mut state = self.shared.lock();
+        self.watch(&mut state, &pattern);
         if let Some((found, envelope)) = take(&mut state.net, pattern) {
             let status = self.inner.status(&self.shared, &envelope)?;
             return Ok(Some((Some(found), status)));
+        }
+        if pattern.from.is_none() && self.inner.waits_for_dead(&self.shared) {
+            return Err(Error::ProcessFailedPending);
         }
         let down = pattern.from.filter(|process| state.net.is_down(*process));
         down.map_or(Ok(None), |process| {
@@ -248,6 +281,11 @@ impl<N: Net> Comm<N> {
 }
 
 impl<N: Net> Inner<N> {
+    /// Whether what waits for any source may wait for a member that has failed.
+    fn waits_for_dead(&self, shared: &Shared<N>) -> bool {
+        self.life.has_news() && !shared.planted.is(Defect::WaitForDead)
+    }
+
     /// A message's envelope, if its sender has the rank that the tag names.
     pub(crate) fn status(&self, shared: &Shared<N>, envelope: &Envelope) -> Result<Status, Error> {
         let (_, rank, tag) = shared.tags.unpack(envelope.tag);
@@ -299,9 +337,14 @@ impl<N: Net> Pending<N> for Sending<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let group = &self.inner.info.group;
+        let life = &self.inner.life;
         self.under_way.take(|send| {
-            let ended = shared.lock().net.test_send(send)?;
-            Some(ended.map_err(|NetFailed { error, buffer }| Failed {
+            let ended = shared.lock().net.test_send(send);
+            if ended.is_none() && life.is_revoked() {
+                // It can't be called back: its buffer is gone with it.
+                return Some(Err(Failed { error: Error::Revoked, buffer: Buffer::default() }));
+            }
+            Some(ended?.map_err(|NetFailed { error, buffer }| Failed {
                 error: in_group(error, group),
                 buffer,
             }))
@@ -312,6 +355,8 @@ impl<N: Net> Pending<N> for Sending<N> {
 /// What a [`RecvRequest`] waits for.
 pub struct Receiving<N: Net> {
     pub(crate) under_way: UnderWay<N::Receive, Received>,
+    /// Of any source.
+    pub(crate) is_any: bool,
     pub(crate) inner: Arc<Inner<N>>,
 }
 
@@ -320,10 +365,23 @@ impl<N: Net> Pending<N> for Receiving<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let inner = &self.inner;
-        self.under_way.take(|receive| {
-            let ended = shared.lock().net.test_receive(receive)?;
+        let is_revoked = inner.life.is_revoked();
+        let ended = self.under_way.take(|receive| {
+            let ended = {
+                let net = &mut shared.lock().net;
+                let ended = net.test_receive(receive);
+                if ended.is_none() && is_revoked {
+                    net.cancel(receive);
+                    net.test_receive(receive)?
+                } else {
+                    ended?
+                }
+            };
             let Arrived { envelope, buffer } = match ended {
                 Ok(arrived) => arrived,
+                Err(NetFailed { error: NetError::Cancelled, buffer }) if is_revoked => {
+                    return Some(Err(Failed { error: Error::Revoked, buffer }));
+                }
                 Err(NetFailed { error, buffer }) => {
                     let error = in_group(error, &inner.info.group);
                     return Some(Err(Failed { error, buffer }));
@@ -338,7 +396,12 @@ impl<N: Net> Pending<N> for Receiving<N> {
                 }
                 Ok(status) => Ok(Received { buffer, status }),
             })
-        })
+        });
+        if ended.is_none() && self.is_any && inner.waits_for_dead(shared) {
+            let error = Error::ProcessFailedPending;
+            return Some(Err(Failed { error, buffer: Buffer::default() }));
+        }
+        ended
     }
 }
 

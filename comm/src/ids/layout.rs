@@ -203,11 +203,16 @@ impl IdLayout {
     /// An id for processes that meet at run time, outside of any mask.
     ///
     /// # Errors
-    /// `number` is not below [`ids`](Self::ids).
+    /// `number` is not below [`ids`](Self::ids), or the last one.
     pub fn dynamic(&self, number: u32) -> Result<ContextId, Error> {
-        let id = self.id(number);
+        let id = self.id(number).filter(|_| number < self.ids() - 1);
         let id = id.ok_or(Error::NotAnId { bits: number, width: self.word_bits + BIT_BITS })?;
         Ok(ContextId(id.0 | 1 << (self.bits() - 1)))
+    }
+
+    /// The last of those: what processes tell each other of failures, and no communicator has.
+    pub(crate) fn control(&self) -> ContextId {
+        ContextId((self.ids() - 1) << self.shift() | 1 << (self.bits() - 1))
     }
 
     /// Whether it is an id of processes that met at run time.

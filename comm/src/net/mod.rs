@@ -131,6 +131,12 @@ pub trait Net: 'static {
     /// Whether a process is known to be down.
     fn is_down(&self, process: ProcessId) -> bool;
 
+    /// Sees to it that this process learns of another one's end although it has nothing to do with it.
+    fn watch(&mut self, process: ProcessId);
+
+    /// Processes that are down, each once, some time after it became known.
+    fn take_down(&mut self) -> Vec<ProcessId>;
+
     /// Takes in what has come: how many events that were, 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 

@@ -1,6 +1,6 @@
 //! The transport between real processes: a worker of `tagmatch`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hint::spin_loop;
 use std::thread;
 use std::time::Duration;
@@ -29,6 +29,9 @@ pub struct WorkerNet<A: Access = Local> {
     processes: HashMap<Address, ProcessId>,
     by_peer: HashMap<Peer, ProcessId>,
     own: ProcessId,
+    /// Whom the next look for processes that are down is at.
+    looked: usize,
+    told: HashSet<ProcessId>,
 }
 
 impl<A: Access + 'static> WorkerNet<A> {
@@ -48,7 +51,16 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
         let peers = vec![None; addresses.len()];
         let own = ProcessId(rank);
-        Ok(WorkerNet { worker, addresses, peers, processes, by_peer: HashMap::new(), own })
+        Ok(WorkerNet {
+            worker,
+            addresses,
+            peers,
+            processes,
+            by_peer: HashMap::new(),
+            own,
+            looked: 0,
+            told: HashSet::new(),
+        })
     }
 
     /// The worker.
@@ -235,6 +247,19 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn is_down(&self, process: ProcessId) -> bool {
         let peer = self.peers.get(process.0 as usize).copied().flatten();
         peer.is_some_and(|peer| self.worker.peer_fault(peer).is_some())
+    }
+
+    fn watch(&mut self, process: ProcessId) {
+        // One that can't be reached is not known to be down: what is sent to it fails.
+        let _ = self.peer(process);
+    }
+
+    /// Looks at one process at a call.
+    fn take_down(&mut self) -> Vec<ProcessId> {
+        self.looked = (self.looked + 1) % self.addresses.len();
+        let process = ProcessId(u32::try_from(self.looked).unwrap_or(u32::MAX));
+        let is_news = self.is_down(process) && self.told.insert(process);
+        Vec::from_iter(is_news.then_some(process))
     }
 
     fn progress(&mut self) -> usize {

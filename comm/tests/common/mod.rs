@@ -1,6 +1,10 @@
 //! What the tests on the simulated network share.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod ft;
+
+use std::cell::Cell;
+use std::rc::Rc;
 use std::task::Poll;
 
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
@@ -39,4 +43,81 @@ pub(crate) async fn turn() {
         if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// One of those who have not come to their end.
+struct Busy(Rc<Cell<u32>>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Runs a program on each of some processes. Those that have ended go on to make progress until all have
+/// ended or died, as a process does until it leaves its job: others may still ask it for something.
+pub(crate) fn run_together<F: Future>(
+    processes: u32,
+    seed: u64,
+    kills: &[Kill],
+    config: impl Fn() -> Config<SimNet>,
+    program: impl Fn(Sims) -> F,
+) -> Result<Ran<F::Output>, Stuck> {
+    let busy = Rc::new(Cell::new(processes));
+    try_run(processes, seed, kills, config, |runtime| {
+        let (own, busy) = (Busy(Rc::clone(&busy)), Rc::clone(&busy));
+        let program = program(runtime.clone());
+        async move {
+            let end = program.await;
+            drop(own);
+            while busy.get() > 0 {
+                runtime.progress();
+                turn().await;
+            }
+            end
+        }
+    })
+}
+
+/// Runs a program without deaths, then with each rank killed at each step of that run, then with pairs of
+/// ranks killed at steps that the seed chooses. What is not killed has to come to its end.
+pub(crate) fn kill_everywhere<F: Future>(
+    processes: u32,
+    seeds: u64,
+    defect: Option<Planted>,
+    program: impl Fn(Sims) -> F,
+    check: impl Fn(&[Kill], Vec<Option<F::Output>>),
+) {
+    let config = || with(defect);
+    for seed in 0..seeds {
+        let run = |kills: &[Kill]| {
+            let ran = run_together(processes, seed, kills, config, &program);
+            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            check(kills, ran.ends);
+            ran.steps
+        };
+        let steps = run(&[]);
+        for step in 0..steps {
+            let rank = |by: u64| u32::try_from((step + by) % u64::from(processes)).unwrap();
+            let first = Kill { rank: rank(seed), step };
+            run(&[first]);
+            let second = Kill { rank: rank(seed * 3 + 1), step: step + seed * 7 % 23 };
+            if processes > 2 && second.rank != first.rank {
+                run(&[first, second]);
+            }
+        }
+    }
+}
+
+#[cfg(feature = "defects")]
+pub(crate) type Planted = tagmatch_comm::Defect;
+#[cfg(not(feature = "defects"))]
+pub(crate) type Planted = std::convert::Infallible;
+
+/// The default settings, with a bug.
+pub(crate) fn with(defect: Option<Planted>) -> Config<SimNet> {
+    #[cfg(feature = "defects")]
+    return Config { defect, ..Config::default() };
+    #[cfg(not(feature = "defects"))]
+    defect.map_or_else(Config::default, |never| match never {})
 }

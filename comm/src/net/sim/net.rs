@@ -125,6 +125,12 @@ impl Net for SimNet {
         self.world.borrow().is_down(self.own, process)
     }
 
+    fn watch(&mut self, _: ProcessId) {}
+
+    fn take_down(&mut self) -> Vec<ProcessId> {
+        self.world.borrow_mut().take_down(self.own)
+    }
+
     fn progress(&mut self) -> usize {
         0
     }

@@ -69,6 +69,8 @@ struct Node {
     posted: VecDeque<(Pattern, Weak<RefCell<Receive>>)>,
     unexpected: VecDeque<Parcel>,
     down: HashSet<ProcessId>,
+    /// Those of them that the process was not told of.
+    news: Vec<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,10 @@ impl World {
 
     pub(super) fn is_down(&self, at: ProcessId, process: ProcessId) -> bool {
         self.node(at).is_some_and(|node| node.down.contains(&process))
+    }
+
+    pub(super) fn take_down(&mut self, at: ProcessId) -> Vec<ProcessId> {
+        self.node_mut(at).map(|node| std::mem::take(&mut node.news)).unwrap_or_default()
     }
 
     fn node(&self, of: ProcessId) -> Option<&Node> {
@@ -287,6 +293,7 @@ impl World {
         }
         let Some(node) = self.node_mut(at) else { return };
         node.down.insert(who);
+        node.news.push(who);
         // Its memory is gone, and with it what was to be read from there.
         node.unexpected.retain(|parcel| parcel.from != who || parcel.ack.is_none());
         node.posted.retain(|(pattern, receive)| {

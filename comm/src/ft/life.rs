@@ -1,0 +1,139 @@
+//! What the members of a communicator have in common about failures, as one of them knows it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::group::Group;
+use crate::ids::ContextId;
+
+/// Tells a communicator from all others that these processes have had or will have.
+///
+/// Context ids are given out again. The epoch is a function of how the communicator came to be: its parent's
+/// epoch, the number of the call, its members. So all members know it without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) context: u32,
+    pub(crate) epoch: u64,
+}
+
+/// A communicator's epoch from those things that no other one has in common with it.
+pub(crate) fn epoch(parts: &[u64], group: &Group) -> u64 {
+    let members = group.processes().iter().map(|process| u64::from(process.0));
+    parts.iter().copied().chain(members).fold(0, |epoch, part| mix(epoch ^ mix(part)))
+}
+
+/// SplitMix64's output function: every bit of the value changes half of the result's.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// What this process knows of a communicator's failures.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) key: Key,
+    pub(crate) group: Arc<Group>,
+    pub(crate) own: u32,
+    revoked: AtomicBool,
+    known: AtomicU32,
+    acknowledged: AtomicU32,
+    is_watched: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Ranks, in the order in which their failures became known.
+    failed: Vec<u32>,
+    agreements: u32,
+    /// Agreements that this process has begun and that have not ended.
+    open: BTreeSet<u32>,
+    /// How often a communicator of a group was made with a tag.
+    made: HashMap<(u64, u32), u64>,
+}
+
+impl Life {
+    pub(crate) fn new(id: ContextId, epoch: u64, group: &Arc<Group>, own: u32) -> Self {
+        Life {
+            key: Key { context: id.bits(), epoch },
+            group: Arc::clone(group),
+            own,
+            revoked: AtomicBool::new(false),
+            known: AtomicU32::new(0),
+            acknowledged: AtomicU32::new(0),
+            is_watched: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What panics while it holds the lock is memory that ran out.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn revoke(&self) {
+        self.revoked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a member is known to have failed whose failure was not acknowledged.
+    pub(crate) fn has_news(&self) -> bool {
+        self.known.load(Ordering::Relaxed) > self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn fail(&self, rank: u32) {
+        let failed = &mut self.state().failed;
+        if !failed.contains(&rank) {
+            failed.push(rank);
+            self.known.store(u32::try_from(failed.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn failed(&self) -> Vec<u32> {
+        self.state().failed.clone()
+    }
+
+    pub(super) fn acknowledged(&self) -> Vec<u32> {
+        let mut failed = self.failed();
+        failed.truncate(self.acknowledged.load(Ordering::Relaxed) as usize);
+        failed
+    }
+
+    /// Acknowledges the first failures that are known; how many are acknowledged then.
+    pub(super) fn acknowledge(&self, count: u32) -> u32 {
+        let count = count.min(self.known.load(Ordering::Relaxed));
+        self.acknowledged.fetch_max(count, Ordering::Relaxed).max(count)
+    }
+
+    /// Whether this is the first time.
+    pub(crate) fn watch(&self) -> bool {
+        !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// The number of an agreement that begins, and of the oldest one that has not ended.
+    pub(super) fn begin(&self) -> (u32, u32) {
+        let mut state = self.state();
+        let number = state.agreements;
+        state.agreements = number.wrapping_add(1);
+        state.open.insert(number);
+        (number, state.open.first().copied().unwrap_or(number))
+    }
+
+    pub(super) fn end(&self, number: u32) {
+        self.state().open.remove(&number);
+    }
+
+    /// How often this was called with these values before.
+    pub(crate) fn made(&self, group: &Group, tag: u32) -> u64 {
+        let mut state = self.state();
+        let count = state.made.entry((epoch(&[], group), tag)).or_default();
+        *count += 1;
+        *count - 1
+    }
+}

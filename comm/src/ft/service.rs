@@ -1,0 +1,337 @@
+//! What one process hears and says of failures, for all its communicators.
+//!
+//! Its messages are in a context of their own, which no communicator has. They come unasked, so every turn
+//! of progress looks for them, whether or not the program is in a call that has to do with failures: a
+//! process that has ended its part of an agreement still answers others.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use tagmatch::{Buffer, Tag, TagLayout, TagMask};
+
+use crate::defect::{Defect, Planted};
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::net::{Arrived, Mode, Net, Pattern, ProcessId};
+
+use super::agree::{Agreement, Message, Value};
+use super::life::{Key, Life};
+use super::wire::{Control, length_max};
+
+/// Most messages about communicators that this process does not have yet. Others may have it already.
+const EARLY_MAX: usize = 4096;
+/// Most revoked communicators whose members are told again when one of them dies.
+const RELAYS_MAX: usize = 1024;
+/// Most agreements that are kept. Of communicators that live all are kept that others may ask for.
+const KEPT_MAX: usize = 1024;
+/// Up to this many bytes a message is sent with nothing to wait for.
+const INJECT_MAX: usize = 4096;
+
+/// An agreement, and its place in the order in which they began.
+struct Held {
+    group: Arc<Group>,
+    agreement: Agreement,
+    began: u64,
+}
+
+/// A revoked communicator.
+struct Relay {
+    key: Key,
+    group: Group,
+}
+
+/// Failures as one process knows them.
+pub(crate) struct Service<N: Net> {
+    own: ProcessId,
+    tag: Option<Tag>,
+    pattern: Pattern,
+    planted: Planted,
+    /// In the order in which it became known.
+    down: Vec<ProcessId>,
+    is_down: HashSet<ProcessId>,
+    lives: BTreeMap<Key, Weak<Life>>,
+    agreements: BTreeMap<(Key, u32), Held>,
+    begun: u64,
+    relays: VecDeque<Relay>,
+    early: VecDeque<(ProcessId, Control)>,
+    incoming: VecDeque<(ProcessId, N::Receive)>,
+}
+
+impl<N: Net> Service<N> {
+    pub(crate) fn new(own: ProcessId, ids: IdLayout, tags: TagLayout, planted: Planted) -> Self {
+        let context = u64::from(ids.control().bits());
+        let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
+        let mask = TagMask(!(tags.source_mask().0 | tags.tag_mask().0));
+        Service {
+            own,
+            tag: pack(own.0),
+            pattern: Pattern { tag: pack(0).unwrap_or(Tag(0)), mask, from: None },
+            planted,
+            down: Vec::new(),
+            is_down: HashSet::new(),
+            lives: BTreeMap::new(),
+            agreements: BTreeMap::new(),
+            begun: 0,
+            relays: VecDeque::new(),
+            early: VecDeque::new(),
+            incoming: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what has come: how much that was.
+    pub(crate) fn progress(&mut self, net: &mut N) -> usize {
+        let mut events = 0;
+        for process in net.take_down() {
+            events += 1;
+            self.learn(net, process);
+        }
+        while let Some((message, envelope)) = net.matched_probe(self.pattern) {
+            events += 1;
+            let fits = envelope.length <= length_max(net.processes());
+            let length = usize::try_from(envelope.length).ok().filter(|_| fits);
+            // Of someone outside of the job, or longer than any: dropped, and so discarded.
+            if let (Some(from), Some(length)) = (envelope.from, length) {
+                self.incoming
+                    .push_back((from, net.receive_message(message, Buffer::zeroed(length))));
+            }
+        }
+        for _ in 0..self.incoming.len() {
+            let Some((from, mut receive)) = self.incoming.pop_front() else { break };
+            match net.test_receive(&mut receive) {
+                None => self.incoming.push_back((from, receive)),
+                Some(Ok(Arrived { buffer, .. })) => {
+                    if let Some(control) = Control::parse(&buffer) {
+                        self.deliver(net, from, control);
+                    }
+                }
+                // Its sender is down.
+                Some(Err(_)) => {}
+            }
+        }
+        events
+    }
+
+    /// A communicator of this process.
+    pub(crate) fn register(&mut self, net: &mut N, life: &Arc<Life>) {
+        self.lives.retain(|_, life| life.strong_count() > 0);
+        self.lives.insert(life.key, Arc::downgrade(life));
+        for rank in self.down.iter().filter_map(|process| life.group.rank(*process)) {
+            life.fail(rank);
+        }
+        if self.relays.iter().any(|relay| self.names(relay.key, life.key)) {
+            life.revoke();
+        }
+        let is_its =
+            |control: &Control| matches!(control, Control::Agree { key, .. } if *key == life.key);
+        let (ours, others) =
+            std::mem::take(&mut self.early).into_iter().partition(|(_, control)| is_its(control));
+        self.early = others;
+        let ours: VecDeque<_> = ours;
+        for (from, control) in ours {
+            self.deliver(net, from, control);
+        }
+    }
+
+    /// Whether what was said of one communicator is about another.
+    fn names(&self, said: Key, key: Key) -> bool {
+        said == key || self.planted.is(Defect::IgnoreEpoch) && said.context == key.context
+    }
+
+    /// A process is down.
+    pub(crate) fn learn(&mut self, net: &mut N, process: ProcessId) {
+        if process == self.own || !self.is_down.insert(process) {
+            return;
+        }
+        self.down.push(process);
+        for life in self.lives.values().filter_map(Weak::upgrade) {
+            if let Some(rank) = life.group.rank(process) {
+                life.fail(rank);
+            }
+        }
+        for at in self.agreements.keys().copied().collect::<Vec<_>>() {
+            if let Some(held) = self.agreements.get_mut(&at)
+                && let Some(rank) = held.group.rank(process)
+            {
+                held.agreement.die(rank);
+                self.flush(net, at);
+            }
+        }
+        // The ring of those who live closes over the gap.
+        for relay in self.relays.iter().filter(|relay| relay.group.rank(process).is_some()) {
+            self.forward(net, relay, false);
+        }
+    }
+
+    fn deliver(&mut self, net: &mut N, from: ProcessId, control: Control) {
+        match control {
+            Control::Revoke { key, group } => {
+                if group.rank(self.own).is_some() && group.rank(from).is_some() {
+                    self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
+                }
+            }
+            Control::Agree { key, number, ref message } => {
+                let life = self.lives.get(&key).and_then(Weak::upgrade);
+                if let Some(life) = &life {
+                    self.hold(net, life, number);
+                }
+                if self.agreements.contains_key(&(key, number)) {
+                    self.receive(net, from, (key, number), message);
+                } else if life.is_none() {
+                    if self.early.len() == EARLY_MAX {
+                        self.early.pop_front();
+                    }
+                    self.early.push_back((from, control));
+                }
+            }
+        }
+    }
+
+    /// Ends all that is under way on a communicator, here and, if it is passed on, at all members.
+    pub(crate) fn revoke(&mut self, net: &mut N, key: Key, group: Group, is_passed_on: bool) {
+        if self.relays.iter().any(|relay| relay.key == key) {
+            return;
+        }
+        for life in self.lives.values().filter_map(Weak::upgrade) {
+            if self.names(key, life.key) {
+                life.revoke();
+            }
+        }
+        let relay = Relay { key, group };
+        if !is_passed_on {
+            return;
+        }
+        self.forward(net, &relay, true);
+        if self.relays.len() == RELAYS_MAX {
+            self.relays.pop_front();
+        }
+        self.relays.push_back(relay);
+    }
+
+    /// Tells a revoked communicator's members at distances of powers of two, and the nearest ones that live.
+    fn forward(&self, net: &mut N, relay: &Relay, everywhere: bool) {
+        let Relay { key, group } = relay;
+        let (size, Some(own)) = (group.size(), group.rank(self.own)) else { return };
+        let powers = (0..u32::BITS).map(|power| 1 << power).take_while(|by| *by < size);
+        let mut to: Vec<u32> = powers
+            .filter(|_| everywhere)
+            .flat_map(|by| [(own + by) % size, (own + size - by) % size])
+            .collect();
+        let lives = |rank: &u32| {
+            group.process(*rank).is_some_and(|process| !self.is_down.contains(&process))
+        };
+        to.extend((1..size).map(|by| (own + by) % size).find(lives));
+        to.extend((1..size).map(|by| (own + size - by) % size).find(lives));
+        to.sort_unstable();
+        to.dedup();
+        let bytes = Control::Revoke { key: *key, group: group.clone() }.to_bytes();
+        for process in to.iter().filter(|rank| lives(rank)).filter_map(|rank| group.process(*rank))
+        {
+            self.send(net, process, &bytes);
+        }
+    }
+
+    /// Begins this process's part of an agreement.
+    pub(super) fn vote(
+        &mut self,
+        net: &mut N,
+        life: &Arc<Life>,
+        number: u32,
+        low: u32,
+        flags: u64,
+    ) {
+        // The death of each of them is to become known.
+        life.group.processes().iter().for_each(|process| net.watch(*process));
+        self.hold(net, life, number);
+        if let Some(held) = self.agreements.get_mut(&(life.key, number)) {
+            held.agreement.vote(flags, low, &life.acknowledged());
+        }
+        self.flush(net, (life.key, number));
+    }
+
+    /// What was agreed. All members that have not contributed are known to be down then.
+    pub(super) fn decision(&mut self, net: &mut N, key: Key, number: u32) -> Option<Value> {
+        let held = self.agreements.get(&(key, number))?;
+        let (value, group) = (held.agreement.decision()?.clone(), Arc::clone(&held.group));
+        for rank in (0..group.size()).filter(|rank| !value.contributors.contains(*rank)) {
+            if let Some(process) = group.process(rank) {
+                self.learn(net, process);
+            }
+        }
+        // All contributors have seen the end of these.
+        let over = self.agreements.range((key, 0)..(key, value.low.min(number)));
+        for at in over.map(|(at, _)| *at).collect::<Vec<_>>() {
+            self.agreements.remove(&at);
+        }
+        Some(value)
+    }
+
+    /// Makes sure that the agreement is here.
+    fn hold(&mut self, net: &mut N, life: &Arc<Life>, number: u32) {
+        if self.agreements.contains_key(&(life.key, number)) {
+            return;
+        }
+        if self.agreements.len() >= KEPT_MAX {
+            self.drop_oldest();
+        }
+        let group = Arc::clone(&life.group);
+        let mut agreement = Agreement::new(group.size(), life.own, self.planted);
+        self.down
+            .iter()
+            .filter_map(|process| group.rank(*process))
+            .for_each(|rank| agreement.die(rank));
+        self.begun += 1;
+        let held = Held { group, agreement, began: self.begun };
+        self.agreements.insert((life.key, number), held);
+        self.flush(net, (life.key, number));
+    }
+
+    /// Of communicators that are freed.
+    fn drop_oldest(&mut self) {
+        let is_freed = |key: &Key| self.lives.get(key).is_none_or(|life| life.strong_count() == 0);
+        let over = self
+            .agreements
+            .iter()
+            .filter(|((key, _), held)| is_freed(key) && held.agreement.decision().is_some());
+        if let Some(at) = over.min_by_key(|(_, held)| held.began).map(|(at, _)| *at) {
+            self.agreements.remove(&at);
+        }
+    }
+
+    fn receive(&mut self, net: &mut N, from: ProcessId, at: (Key, u32), message: &Message) {
+        let Some(Held { group, .. }) = self.agreements.get(&at) else { return };
+        let group = Arc::clone(group);
+        let Some(rank) = group.rank(from).filter(|_| message.dead.size() == group.size()) else {
+            return;
+        };
+        for dead in message.dead.iter().filter_map(|rank| group.process(rank)) {
+            self.learn(net, dead);
+        }
+        if let Some(held) = self.agreements.get_mut(&at) {
+            held.agreement.receive(rank, message);
+        }
+        self.flush(net, at);
+    }
+
+    fn flush(&mut self, net: &mut N, at: (Key, u32)) {
+        let Some(held) = self.agreements.get_mut(&at) else { return };
+        let messages = held.agreement.take_messages();
+        let group = Arc::clone(&held.group);
+        let (key, number) = at;
+        for (rank, message) in messages {
+            if let Some(process) = group.process(rank) {
+                self.send(net, process, &Control::Agree { key, number, message }.to_bytes());
+            }
+        }
+    }
+
+    /// To one that is down, nothing is sent, and nobody misses it.
+    fn send(&self, net: &mut N, to: ProcessId, bytes: &[u8]) {
+        let Some(tag) = self.tag else { return };
+        if bytes.len() <= INJECT_MAX {
+            let _ = net.inject(to, tag, bytes);
+        } else {
+            // It goes on.
+            drop(net.send(to, tag, Buffer::from(bytes.to_vec()), Mode::Standard));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Shrinking: a communicator of those who live.
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::alloc::{Allocation, Allocator, Progress, Role};
+use crate::coll::Exchange;
+use crate::comm::{Comm, Created, conclude, round};
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::group::Group;
+use crate::ids::Sub;
+use crate::net::{Net, ProcessId};
+use crate::port::{Channel, Port};
+use crate::request::{Pending, Request};
+use crate::runtime::{Machine, Shared, Slot, State};
+
+use super::agree::Value;
+use super::{Agree, Life, epoch};
+
+/// A communicator of those who live that is being made.
+pub type ShrinkRequest<N> = Request<N, Shrinking<N>>;
+
+impl<N: Net> Comm<N> {
+    /// A communicator of the members that live, in their order: none is in it whose failure any member had
+    /// seen before. The same at all who live; revocation does not touch it, nor do more failures. Collective;
+    /// blocks.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] or [`Error::Fragmented`], the same at all who live.
+    pub fn shrink(&self) -> Result<Comm<N>, Error> {
+        self.ishrink().wait()
+    }
+
+    /// The same, without blocking.
+    pub fn ishrink(&self) -> ShrinkRequest<N> {
+        let Shared { ids, tags, planted, .. } = *self.shared;
+        // Agreements of its own, whatever others the members have under way.
+        let life = &self.inner.life;
+        let origin = [life.key.epoch, life.made(self.group(), u32::MAX), u64::MAX];
+        let life = Life::new(self.id(), epoch(&origin, self.group()), &life.group, life.own);
+        let life = Arc::new(life);
+        {
+            let State { net, ft, .. } = &mut *self.shared.lock();
+            ft.register(net, &life);
+        }
+        let channel = Channel {
+            group: Arc::clone(&self.inner.info.group),
+            own: self.rank(),
+            // Of no communicator that lives beside this one: its messages meet no others.
+            context: ids.collective(ids.sub(self.id(), Sub::Merging)),
+            tag: 0,
+            tags,
+            planted,
+            life: None,
+        };
+        let stage = Stage::Counting(Agree::new(&life, u64::MAX));
+        let allocator = self.shared.allocator.clone();
+        let shrink = Shrink { life, allocator, channel, attempts: 0, stage };
+        let own = self.group().process(self.rank());
+        let slot = self.shared.start(shrink);
+        Request::new(&self.shared, Shrinking { slot, own, origin, _parent: self.clone() })
+    }
+}
+
+/// What a [`ShrinkRequest`] waits for.
+pub struct Shrinking<N: Net> {
+    slot: Arc<Slot<Created>>,
+    own: Option<ProcessId>,
+    origin: [u64; 3],
+    _parent: Comm<N>,
+}
+
+impl<N: Net> Pending<N> for Shrinking<N> {
+    type Output = Result<Comm<N>, Error>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let created = self.slot.take()?;
+        Some(created.and_then(|created| created.finish(shared, self.own, &self.origin)))
+    }
+}
+
+/// 1. Agree on who is dead.
+/// 2. One round of an allocation among the others. This may fail at some of them.
+/// 3. Agree on whether it has failed at any: then another one has died, and all begin again. Else all have
+///    the same: an id, none, or another round.
+struct Shrink {
+    life: Arc<Life>,
+    allocator: Allocator,
+    channel: Channel,
+    attempts: u32,
+    stage: Stage,
+}
+
+enum Stage {
+    Counting(Agree),
+    Reducing { allocation: Allocation, round: Exchange },
+    Concluding { allocation: Allocation, reduced: Result<Vec<u8>, Error>, agree: Agree },
+    Over,
+}
+
+impl Shrink {
+    fn count(&self) -> Stage {
+        Stage::Counting(Agree::new(&self.life, u64::MAX))
+    }
+
+    fn allocate(&mut self, decision: &Value) -> Stage {
+        let all = &self.life.group;
+        let is_dead =
+            |rank: &u32| decision.dead.contains(*rank) || !decision.contributors.contains(*rank);
+        let living = (0..all.size()).filter(|rank| !is_dead(rank));
+        let members = Group::new(living.filter_map(|rank| all.process(rank)));
+        // One that is wrongly said to be dead is with those of whom it knows nothing: alone.
+        let own = all.process(self.life.own);
+        self.channel.own = own.and_then(|own| members.rank(own)).unwrap_or(0);
+        self.channel.group = Arc::new(members);
+        // Messages of an attempt that failed, or of another shrink, are not this one's.
+        let first = u32::try_from(self.life.key.epoch >> 32).unwrap_or(0);
+        let numbers = (1 << (self.channel.tags.tag_bits() - 2)) - 1;
+        self.channel.tag = first.wrapping_add(self.attempts) & numbers;
+        self.attempts = self.attempts.wrapping_add(1);
+        let Channel { context, tag, .. } = self.channel;
+        self.reduce(self.allocator.begin(context, tag, Role::Member))
+    }
+
+    fn reduce(&self, mut allocation: Allocation) -> Stage {
+        let round = round(&self.channel, &mut allocation);
+        Stage::Reducing { allocation, round }
+    }
+}
+
+impl<N: Net> Machine<N> for Shrink {
+    type Output = Created;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
+        loop {
+            // Each waits where it is, or goes on.
+            match mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Counting(mut agree) => match agree.step(port) {
+                    Some(decision) => self.stage = self.allocate(&decision),
+                    None => {
+                        self.stage = Stage::Counting(agree);
+                        return None;
+                    }
+                },
+                Stage::Reducing { allocation, mut round } => match round.step(port) {
+                    Some(reduced) => {
+                        let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
+                        self.stage = Stage::Concluding { allocation, reduced, agree };
+                    }
+                    None => {
+                        self.stage = Stage::Reducing { allocation, round };
+                        return None;
+                    }
+                },
+                Stage::Concluding { mut allocation, reduced, mut agree } => {
+                    let Some(decision) = agree.step(port) else {
+                        self.stage = Stage::Concluding { allocation, reduced, agree };
+                        return None;
+                    };
+                    let believes = self.channel.planted.is(Defect::NoConclusion);
+                    match reduced {
+                        Ok(all) if decision.flags == 1 || believes => {
+                            match conclude(&mut allocation, &all) {
+                                // What this one waits for may be another machine, which must have its turn.
+                                Ok(Progress::Again) => {
+                                    self.stage = self.reduce(allocation);
+                                    return None;
+                                }
+                                Ok(Progress::Done(id)) => {
+                                    let members = Arc::clone(&self.channel.group);
+                                    let id = id.ok_or(Error::NotOffered);
+                                    return Some(id.map(|id| Created { id, members }));
+                                }
+                                Err(error) => return Some(Err(error)),
+                            }
+                        }
+                        _ => self.stage = self.count(),
+                    }
+                }
+                Stage::Over => return Some(Err(Error::AlreadyTaken)),
+            }
+        }
+    }
+}

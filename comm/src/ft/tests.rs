@@ -1,0 +1,126 @@
+//! Agreements alone, without a network: random orders of messages and deaths, many of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::defect::Planted;
+
+use super::agree::{Agreement, Message, Value};
+
+enum Event {
+    Message(Message),
+    Down,
+}
+
+/// Members, and what is under way between each two of them, in order.
+struct Job {
+    members: Vec<Option<Agreement>>,
+    channels: BTreeMap<(u32, u32), VecDeque<Event>>,
+    random: u64,
+}
+
+impl Job {
+    fn new(size: u32, seed: u64, planted: Planted) -> Self {
+        let members = (0..size).map(|own| Some(Agreement::new(size, own, planted))).collect();
+        Job { members, channels: BTreeMap::new(), random: seed }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random = super::epoch(&[self.random], &crate::group::Group::new([]));
+        usize::try_from(self.random % limit as u64).unwrap()
+    }
+
+    fn flush(&mut self, rank: u32) {
+        let Some(member) = &mut self.members[rank as usize] else { return };
+        for (to, message) in member.take_messages() {
+            self.channels.entry((rank, to)).or_default().push_back(Event::Message(message));
+        }
+    }
+
+    /// What it has sent last may be lost, to each member another part.
+    fn kill(&mut self, rank: u32) {
+        self.members[rank as usize] = None;
+        for to in 0..u32::try_from(self.members.len()).unwrap() {
+            let length = self.channels.entry((rank, to)).or_default().len();
+            let kept = self.below(length + 1);
+            let channel = self.channels.entry((rank, to)).or_default();
+            channel.truncate(kept);
+            channel.push_back(Event::Down);
+        }
+    }
+
+    /// Whether there was anything to do.
+    fn step(&mut self) -> bool {
+        let busy: Vec<(u32, u32)> = self
+            .channels
+            .iter()
+            .filter(|(_, queue)| !queue.is_empty())
+            .map(|(at, _)| *at)
+            .collect();
+        if busy.is_empty() {
+            return false;
+        }
+        let (from, to) = busy[self.below(busy.len())];
+        let event = self.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        if let (Some(member), Some(event)) = (&mut self.members[to as usize], event) {
+            match event {
+                Event::Message(message) => member.receive(from, &message),
+                Event::Down => member.die(from),
+            }
+        }
+        self.flush(to);
+        true
+    }
+
+    /// Lets all vote, in any order, and some die: what those who live have decided.
+    fn run(mut self, deaths: usize) -> Vec<Option<Value>> {
+        let size = self.members.len();
+        let mut to_vote: Vec<u32> = (0..u32::try_from(size).unwrap()).collect();
+        let mut deaths = deaths;
+        loop {
+            let choice = self.below(80);
+            if choice < 30 && !to_vote.is_empty() {
+                let at = self.below(to_vote.len());
+                let rank = to_vote.swap_remove(at);
+                if let Some(member) = &mut self.members[rank as usize] {
+                    member.vote(!(1 << rank), 0, &[]);
+                }
+                self.flush(rank);
+            } else if choice == 30 && deaths > 0 {
+                deaths -= 1;
+                let rank = u32::try_from(self.below(size)).unwrap();
+                if self.members[rank as usize].is_some() {
+                    self.kill(rank);
+                }
+            } else if !self.step() && to_vote.is_empty() {
+                break;
+            }
+        }
+        let decision = |member: Agreement| member.decision().cloned();
+        self.members.into_iter().flatten().map(decision).collect()
+    }
+}
+
+/// The first seed under which those who live don't all have one decision.
+fn first_bad(planted: Planted, seeds: u64) -> Option<u64> {
+    (0..seeds).find(|seed| {
+        let size = 2 + u32::try_from(seed % 6).unwrap();
+        let ends = Job::new(size, *seed, planted).run(usize::try_from(seed % 4).unwrap());
+        ends.iter().any(Option::is_none) || ends.windows(2).any(|two| two[0] != two[1])
+    })
+}
+
+#[test]
+fn all_who_live_decide_alike() {
+    assert_eq!(first_bad(Planted::default(), 60_000), None);
+}
+
+#[cfg(feature = "defects")]
+#[test]
+fn bugs_in_agreements_are_found() {
+    use crate::defect::Defect;
+    for defect in [Defect::AnyBallot, Defect::ReportOnce] {
+        let bad = first_bad(Planted { defect: Some(defect) }, 60_000);
+        println!("{defect:?}: seed {bad:?}");
+        assert!(bad.is_some(), "{defect:?} was not found");
+    }
+}

@@ -1,0 +1,182 @@
+//! What has to hold when members fail. Each check panics where it does not, with or without a planted bug.
+
+use tagmatch_comm::ft::Agreed;
+use tagmatch_comm::net::ProcessId;
+use tagmatch_comm::net::sim::Kill;
+use tagmatch_comm::{Error, Source};
+
+use super::{Planted, Sims, kill_everywhere, turn};
+
+/// Two agreements: all who live have the same results, and only the dead are missing in them.
+pub(crate) fn agreements(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let own = !(1 << world.rank());
+        let first = world.iagree(own);
+        let second = world.iagree(own << 1);
+        let ends = (first.await.unwrap(), second.await.unwrap());
+        // What has failed to contribute is known to have failed.
+        let failed = world.failed();
+        for rank in ends.0.unacknowledged.iter().chain(&ends.1.unacknowledged) {
+            assert!(failed.rank(world.group().process(*rank).unwrap()).is_some());
+        }
+        ends
+    };
+    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+        let ends: Vec<(Agreed, Agreed)> = ends.into_iter().flatten().collect();
+        // One that has died had come to its end before, perhaps to another one: it isn't in here.
+        assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+        for (first, _) in &ends {
+            let is_killed = |rank: &u32| kills.iter().any(|kill| kill.rank == *rank);
+            assert!(first.unacknowledged.iter().all(is_killed), "{kills:?}: {first:?}");
+            let contributors = (0..processes).filter(|rank| !first.unacknowledged.contains(rank));
+            let flags = contributors.fold(u64::MAX, |flags, rank| flags & !(1 << rank));
+            assert_eq!(first.flags, flags, "{kills:?}");
+        }
+    });
+}
+
+/// A member revokes, or dies, and then others do: all that is under way ends, at all who live.
+pub(crate) fn revocations(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let rank = world.rank();
+        // Nobody sends these.
+        let any = world.recv(Source::Any, 1, vec![0; 8]);
+        let named = world.recv((rank + 1) % processes, 1, vec![0; 8]);
+        let sync = world.send_sync((rank + 1) % processes, 2, vec![0; 8]);
+        if rank == 0 {
+            world.revoke();
+            assert!(world.is_revoked());
+        }
+        match any.await.unwrap_err().error {
+            Error::ProcessFailedPending => world.revoke(),
+            error => assert_eq!(error, Error::Revoked),
+        }
+        let is_end = |error: Error| matches!(error, Error::Revoked | Error::ProcessFailed { .. });
+        assert!(is_end(named.await.unwrap_err().error));
+        assert!(is_end(sync.await.unwrap_err().error));
+        assert_eq!(world.ibarrier().await, Err(Error::Revoked));
+        assert_eq!(world.probe(Source::Any, 1), Err(Error::Revoked));
+        // It ends no agreement.
+        world.iagree(1 << rank).await.unwrap()
+    };
+    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+        let ends: Vec<_> = ends.into_iter().flatten().collect();
+        assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    });
+}
+
+/// All who live learn of a revocation if one of them does.
+pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            world.revoke();
+        }
+        for _ in 0..40 {
+            runtime.progress();
+            turn().await;
+        }
+        world.is_revoked()
+    };
+    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+        let living = (0..processes).filter(|rank| !kills.iter().any(|kill| kill.rank == *rank));
+        let know: Vec<_> = living.filter_map(|rank| ends[rank as usize]).collect();
+        assert!(know.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {know:?}");
+    });
+}
+
+/// A revocation that comes late is not that of a later communicator with the same id.
+pub(crate) fn late_revocations(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let first = world.idup().await.unwrap();
+        let id = first.id();
+        if world.rank() == 0 {
+            first.revoke();
+        }
+        drop(first);
+        for _ in 0..3 {
+            let next = world.idup().await.unwrap();
+            assert_eq!(next.id(), id);
+            for _ in 0..10 {
+                next.ibarrier().await.unwrap();
+            }
+        }
+        assert!(!world.is_revoked());
+        assert_eq!(runtime.free_ids(), 2046);
+    };
+    for seed in 0..seeds {
+        let ran = super::run_together(processes, seed, &[], || super::with(defect), program);
+        ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// A receive from any source reports a failure, stays, and takes what comes after it was acknowledged.
+pub(crate) fn any_source(defect: Option<Planted>, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        if world.rank() == 1 {
+            return std::future::pending().await;
+        }
+        if world.rank() == 2 {
+            let go = world.recv(0, 1, vec![0; 8]).await.unwrap();
+            world.send(0, 2, go.data().to_vec()).await.unwrap();
+            return;
+        }
+        let mut any = world.recv(Source::Any, 2, vec![0; 8]);
+        for _ in 0..2 {
+            let pending = (&mut any).await.unwrap_err();
+            assert_eq!(pending.error, Error::ProcessFailedPending);
+        }
+        assert_eq!(world.acknowledge(7), 1);
+        assert!(any.test().is_none());
+        world.send(2, 1, vec![9]).await.unwrap();
+        assert_eq!((&mut any).await.unwrap().data(), [9]);
+    };
+    for seed in 0..seeds {
+        let kills = [Kill { rank: 1, step: seed % 10 }];
+        let ran = super::run_together(3, seed, &kills, || super::with(defect), program);
+        ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// All who live have the same communicator, without those whom anyone had seen dead; and it works, or another
+/// one of its members has died.
+pub(crate) fn shrinks(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let seen = world.failed();
+        if world.rank() == 1 {
+            world.revoke();
+        }
+        let Ok(small) = world.ishrink().await else { return None };
+        assert_eq!(small.group().intersection(&seen).size(), 0);
+        let works = small.ibarrier().await;
+        // Two at once.
+        let (again, other) = (small.ishrink(), world.ishrink());
+        let (again, other) = (again.await.unwrap(), other.await.unwrap());
+        assert_ne!(again.id(), other.id());
+        let ids = [small.id(), again.id(), other.id()];
+        let groups = [&small, &again, &other].map(|comm| comm.group().clone());
+        drop((small, again, other));
+        assert_eq!(runtime.free_ids(), 2046);
+        Some((ids, groups, works.is_ok()))
+    };
+    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+        let ends: Vec<_> = ends.into_iter().flatten().map(Option::unwrap).collect();
+        let alike = ends.windows(2).all(|two| (two[0].0, &two[0].1) == (two[1].0, &two[1].1));
+        assert!(alike, "{kills:?}: {ends:?}");
+        let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
+        let living = (0..processes).filter(|rank| !is_killed(*rank));
+        for (_, groups, works) in &ends {
+            assert!(
+                living.clone().all(|rank| {
+                    groups.iter().all(|group| group.rank(ProcessId(rank)).is_some())
+                })
+            );
+            assert!(*works || !kills.is_empty());
+        }
+    });
+}
