@@ -69,8 +69,11 @@ pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, Missing> {
 }
 
 fn missing(absent: &Finding, next: &'static str) -> Missing {
-    let why = one_line(format!("{}: {}", absent.what, absent.reason));
-    Missing { why, next: absent.next.unwrap_or(next) }
+    let next = absent.next.unwrap_or(next);
+    // An error that says what to do says it at its end.
+    let reason = absent.reason.strip_suffix(next).unwrap_or(&absent.reason);
+    let reason = reason.strip_suffix("; try: ").unwrap_or(reason);
+    Missing { why: one_line(format!("{}: {reason}", absent.what)), next }
 }
 
 /// How large messages get from one worker to another.
