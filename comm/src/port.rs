@@ -1,5 +1,6 @@
 //! How state machines reach the transport.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tagmatch::{Buffer, TagLayout, TagMask};
@@ -30,6 +31,14 @@ pub struct Channel {
     pub(crate) planted: Planted,
     /// Of the communicator whose revocation ends the operation.
     pub(crate) life: Option<Arc<Life>>,
+    pub(crate) abroad: Option<Abroad>,
+}
+
+/// The members of an operation of an intercommunicator who receive in another context than this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Abroad {
+    pub(crate) ranks: Range<u32>,
+    pub(crate) context: ContextId,
 }
 
 impl Channel {
@@ -55,17 +64,24 @@ impl Channel {
         self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
     }
 
-    fn pack(&self, source: u32, marked: bool) -> Result<tagmatch::Tag, Error> {
+    /// The context in which a member receives.
+    fn context_of(&self, rank: u32) -> ContextId {
+        let abroad = self.abroad.as_ref().filter(|abroad| abroad.ranks.contains(&rank));
+        abroad.map_or(self.context, |abroad| abroad.context)
+    }
+
+    fn pack(&self, context: ContextId, source: u32, marked: bool) -> Result<tagmatch::Tag, Error> {
         let marked = marked && !self.planted.is(Defect::NoMark);
         let mark = u32::from(marked) << (self.tags.tag_bits() - 1);
-        let (context, tag) = (u64::from(self.context.bits()), u64::from(self.tag | mark));
+        let (context, tag) = (u64::from(context.bits()), u64::from(self.tag | mark));
         self.tags.pack(context, u64::from(source), tag).map_err(unpackable)
     }
 
     fn pattern(&self, from: u32) -> Result<Pattern, Error> {
         let mark = 1 << (self.tags.tag_bits() - 1);
         let mask = TagMask(!mark);
-        Ok(Pattern { tag: self.pack(from, false)?, mask, from: Some(self.process(from)?) })
+        let tag = self.pack(self.context, from, false)?;
+        Ok(Pattern { tag, mask, from: Some(self.process(from)?) })
     }
 
     pub(crate) fn error(&self, error: NetError) -> Error {
@@ -136,7 +152,8 @@ impl<N: Net> Port<'_, N> {
         marked: bool,
     ) -> Result<Option<Handle>, Error> {
         channel.check()?;
-        let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked)?);
+        let process = channel.process(to)?;
+        let tag = channel.pack(channel.context_of(to), channel.own, marked)?;
         if data.len() <= INJECT_MAX {
             let sent = self.net.inject(process, tag, data);
             return sent.map(|()| None).map_err(|error| channel.error(error));

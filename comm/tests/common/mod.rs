@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod ft;
+pub(crate) mod inter;
 
 use std::cell::Cell;
 use std::rc::Rc;
