@@ -1,6 +1,7 @@
 //! What the tests on the simulated network share.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod creations;
 pub(crate) mod ft;
 
 use std::cell::Cell;
@@ -104,6 +105,39 @@ pub(crate) fn kill_everywhere<F: Future>(
             let second = Kill { rank: rank(seed * 3 + 1), step: step + seed * 7 % 23 };
             if processes > 2 && second.rank != first.rank {
                 run(&[first, second]);
+            }
+        }
+    }
+}
+
+/// Runs a program without deaths, then with each rank killed at every `stride`th step of that run, and each two
+/// ranks, the second one at the same step as the first or some steps later. Seeds take different steps.
+pub(crate) fn kill_pairs<F: Future>(
+    processes: u32,
+    seeds: u64,
+    stride: usize,
+    defect: Option<Planted>,
+    program: impl Fn(Sims) -> F,
+    check: impl Fn(&[Kill], Vec<Option<F::Output>>),
+) {
+    let config = || with(defect);
+    for seed in 0..seeds {
+        let run = |kills: &[Kill]| {
+            let ran = run_together(processes, seed, kills, config, &program);
+            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            check(kills, ran.ends);
+            ran.steps
+        };
+        let steps = run(&[]);
+        for (step, rank) in
+            (0..steps).step_by(stride).flat_map(|s| (0..processes).map(move |r| (s, r)))
+        {
+            let first = Kill { rank, step };
+            run(&[first]);
+            for rank in (0..processes).filter(|rank| *rank != first.rank && processes > 2) {
+                for later in [0, 1, 4, 15, 50] {
+                    run(&[first, Kill { rank, step: step + later }]);
+                }
             }
         }
     }
