@@ -69,7 +69,7 @@ impl<N: Net> Service<N> {
     pub(crate) fn new(own: ProcessId, ids: IdLayout, tags: TagLayout, planted: Planted) -> Self {
         let context = u64::from(ids.control().bits());
         let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
-        let mask = TagMask(!(tags.source_mask().0 | tags.tag_mask().0));
+        let mask = TagMask(!tags.source_mask().0);
         Service {
             own,
             tag: pack(own.0),

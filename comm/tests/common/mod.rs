@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Poll;
 
+use tagmatch_comm::net::Net;
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Config, Runtime};
 
@@ -55,8 +56,26 @@ impl Drop for Busy {
     }
 }
 
-/// Runs a program on each of some processes. Those that have ended go on to make progress until all have
-/// ended or died, as a process does until it leaves its job: others may still ask it for something.
+/// One process's program, of so many that are `busy`. Once it has ended, it goes on to make progress until
+/// all have ended or died, as a process does until it leaves its job: others may still ask it for something.
+pub(crate) fn linger<N: Net, F: Future>(
+    runtime: Runtime<N>,
+    busy: &Rc<Cell<u32>>,
+    program: F,
+) -> impl Future<Output = F::Output> + use<N, F> {
+    let (own, busy) = (Busy(Rc::clone(busy)), Rc::clone(busy));
+    async move {
+        let end = program.await;
+        drop(own);
+        while busy.get() > 0 {
+            runtime.progress();
+            turn().await;
+        }
+        end
+    }
+}
+
+/// Runs a program on each of some processes, each of which lingers.
 pub(crate) fn run_together<F: Future>(
     processes: u32,
     seed: u64,
@@ -66,17 +85,7 @@ pub(crate) fn run_together<F: Future>(
 ) -> Result<Ran<F::Output>, Stuck> {
     let busy = Rc::new(Cell::new(processes));
     try_run(processes, seed, kills, config, |runtime| {
-        let (own, busy) = (Busy(Rc::clone(&busy)), Rc::clone(&busy));
-        let program = program(runtime.clone());
-        async move {
-            let end = program.await;
-            drop(own);
-            while busy.get() > 0 {
-                runtime.progress();
-                turn().await;
-            }
-            end
-        }
+        linger(runtime.clone(), &busy, program(runtime))
     })
 }
 
