@@ -1,8 +1,15 @@
 //! Heartbeats, around a transport that doesn't notice when a process is gone.
 //!
-//! Over shared memory, TCP and a connected queue pair the system or the NIC says that a peer is gone; then
-//! they aren't needed. They find what nothing else does: a node that lost its power or its network, a
-//! process that is stopped, an unreliable link.
+//! The devices of `tagmatch` notice it themselves, of peers that are connected, by the next progress:
+//!
+//! | device | a process ends | its node falls silent | it is stopped |
+//! |---|---|---|---|
+//! | shared memory | at once: its pidfd, or else its socket, says so | | never |
+//! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | the same: about 2 s of retries, up to 10 s with some NICs | never |
+//! | UCX | at once: the socket that it came by says so | after 8 s (`keepalive`) | never |
+//!
+//! So heartbeats are for what nothing else finds: a process that is stopped, or turns in a loop without
+//! progress; and for transports of your own.
 //!
 //! There is no thread behind it: beats are sent and looked for by progress. So a process that makes no
 //! progress for a timeout counts as down, and being down is for good: what it still sends is not heard, and
