@@ -14,6 +14,8 @@ use super::ranks::Ranks;
 pub(crate) enum Control {
     /// The communicator of these members is revoked.
     Revoke { key: Key, group: Group },
+    /// The sender has left an allocation, of which it had begun so many rounds.
+    Left { key: Key, rounds: u32 },
     /// Of an agreement.
     Agree { key: Key, number: u32, message: Message },
     /// Of the agreement by which an intercommunicator is made.
@@ -43,6 +45,7 @@ const AGREE: [(u32, Kind); 4] =
     [(1, Kind::Gathered), (2, Kind::Reported), (3, Kind::Decided), (5, Kind::Asked)];
 /// Added to the code of a message of an agreement: it has an invitation.
 const JOIN: u32 = 8;
+const LEFT: u32 = 4;
 
 /// Most bytes that a message in a job of so many processes has.
 pub(crate) fn length_max(processes: u32) -> u64 {
@@ -56,6 +59,10 @@ impl Control {
             Control::Revoke { key, group } => {
                 head(&mut bytes, REVOKE, *key);
                 put(&mut bytes, group.processes().iter().map(|process| process.0));
+            }
+            Control::Left { key, rounds } => {
+                head(&mut bytes, LEFT, *key);
+                put(&mut bytes, [*rounds]);
             }
             Control::Agree { key, number, message } => {
                 head(&mut bytes, code(message.kind), *key);
@@ -85,6 +92,9 @@ impl Control {
         if code == REVOKE {
             let members = std::iter::from_fn(|| word(&mut rest)).map(ProcessId);
             return Some(Control::Revoke { key, group: Group::new(members) });
+        }
+        if code == LEFT {
+            return Some(Control::Left { key, rounds: word(&mut rest)? });
         }
         let kind = |code| Some(AGREE.into_iter().find(|(of, _)| *of == code)?.1);
         let Some(of_join) = code.checked_sub(JOIN) else {
@@ -173,7 +183,8 @@ mod tests {
             Invitation { attempts: [key, Key { context: 1, ..key }], members, split: 69 };
         let join = Control::Join { key, invitation, message: message.clone() };
         let agree = Control::Agree { key, number: 7, message };
-        for control in [Control::Revoke { key, group }, agree.clone(), join.clone()] {
+        let left = Control::Left { key, rounds: 3 };
+        for control in [Control::Revoke { key, group }, left, agree.clone(), join.clone()] {
             assert_eq!(Control::parse(&control.to_bytes()), Some(control));
         }
         for bytes in [agree, join].map(|control| control.to_bytes()) {
