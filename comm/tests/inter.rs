@@ -4,7 +4,7 @@ mod common;
 
 use std::rc::Rc;
 
-use common::inter::{Groups, Member, eventual, kill_everywhere, strict};
+use common::inter::{Groups, Member, eventual, kill_everywhere, merges, strict};
 use tagmatch_comm::{Error, InterAgreed, InterRoot, Likeness, Source, TagChoice, Uniformity};
 
 /// Runs a program on two groups, under several seeds.
@@ -149,5 +149,12 @@ fn a_strict_creation_has_one_result_whoever_dies() {
 fn an_eventual_creation_has_one_result_in_the_end() {
     for (sizes, seeds) in [([1, 1], 6), ([2, 2], 4), ([1, 3], 2), ([3, 2], 2)] {
         kill_everywhere(sizes, seeds, None, eventual);
+    }
+}
+
+#[test]
+fn all_who_live_have_one_result_of_a_merge_and_nothing_hangs() {
+    for (sizes, seeds) in [([1, 1], 4), ([2, 2], 2), ([2, 3], 1)] {
+        kill_everywhere(sizes, seeds, None, merges);
     }
 }

@@ -141,6 +141,33 @@ pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
     ran.steps
 }
 
+/// Nothing hangs, and no id stays taken, where no uniformity is asked for; all who live have the same result of
+/// a merge.
+pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
+    let program = |member: Rc<Member>| async move {
+        let before = member.runtime.free_ids();
+        let plain = member.create(Uniformity::None).await;
+        let strict = member.create(Uniformity::Strict).await.ok();
+        let merged = match &strict {
+            Some(inter) => {
+                let (merge, copy) = (inter.imerge(false), inter.idup());
+                let _same_or_not = copy.await;
+                let merged = merge.await;
+                Some(merged.map(|comm| (comm.id(), comm.group().clone())).ok())
+            }
+            None => None,
+        };
+        drop((plain, strict));
+        assert_eq!(member.runtime.free_ids(), before);
+        merged
+    };
+    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
+    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    assert!(!kills.is_empty() || ends.iter().all(|end| matches!(end, Some(Some(_)))));
+    ran.steps
+}
+
 /// All of a group who live have the same result. If it is not that of the other group, it is revoked in the end.
 pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let sizes = groups.sizes;
