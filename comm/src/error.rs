@@ -97,6 +97,12 @@ pub enum Error {
     /// The leader of a group that is to have an intercommunicator has to give a communicator of both leaders.
     #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
     NoPeer,
+    /// There is no port of this name.
+    #[error("no other process's port has this name: a process of the job and a number, as 3:0")]
+    Port,
+    /// Something of it is left that would be under way when it is freed.
+    #[error("a clone, a request or a held message of the intercommunicator is left")]
+    InUse,
     /// An intercommunicator's groups have no process in common.
     #[error("the two groups of the intercommunicator have a process in common")]
     Overlap,

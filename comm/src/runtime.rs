@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
+use crate::inter::Ports;
 use crate::net::{Net, ProcessId};
 use crate::port::{Operations, Port};
 
@@ -63,7 +64,7 @@ impl<N: Net> Config<N> {
 ///
 /// Nothing moves by itself: every test, wait and poll of a request makes progress for all that is under
 /// way, and so does [`progress`](Self::progress).
-pub struct Runtime<N: Net>(Arc<Shared<N>>);
+pub struct Runtime<N: Net>(pub(crate) Arc<Shared<N>>);
 
 impl<N: Net> Runtime<N> {
     /// The process's part in the job that its transport knows.
@@ -103,6 +104,7 @@ impl<N: Net> Runtime<N> {
         Ok(Runtime(Arc::new(Shared {
             state,
             allocator,
+            ports: Arc::default(),
             ids,
             tags,
             tables,
@@ -298,6 +300,7 @@ impl<N: Net> State<N> {
 pub struct Shared<N: Net> {
     state: Mutex<State<N>>,
     pub(crate) allocator: Allocator,
+    pub(crate) ports: Arc<Ports>,
     pub(crate) ids: IdLayout,
     pub(crate) tags: TagLayout,
     pub(crate) tables: Tables<N>,

@@ -4,7 +4,8 @@ mod common;
 
 use std::rc::Rc;
 
-use common::inter::{Groups, Member, eventual, kill_everywhere, merges, strict};
+use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};
+use tagmatch_comm::PortName;
 use tagmatch_comm::{Error, InterAgreed, InterRoot, Likeness, Source, TagChoice, Uniformity};
 
 /// Runs a program on two groups, under several seeds.
@@ -156,5 +157,73 @@ fn an_eventual_creation_has_one_result_in_the_end() {
 fn all_who_live_have_one_result_of_a_merge_and_nothing_hangs() {
     for (sizes, seeds) in [([1, 1], 4), ([2, 2], 2), ([2, 3], 1)] {
         kill_everywhere(sizes, seeds, None, merges);
+    }
+}
+
+#[test]
+fn groups_that_meet_at_a_port_have_one_result_whoever_dies() {
+    for (sizes, seeds) in [([1, 1], 4), ([2, 2], 3), ([3, 2], 1)] {
+        kill_everywhere(sizes, seeds, None, meetings);
+    }
+}
+
+#[test]
+fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
+    each([1, 3], 20, |member| async move {
+        let world = member.runtime.world();
+        if member.is_first {
+            let port = member.runtime.open_port().unwrap();
+            let other = member.runtime.open_port().unwrap();
+            assert_ne!(port.name(), other.name());
+            drop(other);
+            for to in 1..4 {
+                world.send(to, 1, port.name().to_string().into_bytes()).await.unwrap();
+            }
+            // Each of them alone, in whatever order they come.
+            let mut met = Vec::new();
+            for _ in 1..4 {
+                let inter =
+                    member.part.iaccept(Uniformity::Eventual, 0, Some(&port)).await.unwrap();
+                inter.send(0, 1, vec![8]).await.unwrap();
+                met.push(inter.remote_group().process(0).unwrap().0);
+                inter.idisconnect().unwrap().await.unwrap();
+            }
+            met.sort_unstable();
+            assert_eq!(met, [1, 2, 3]);
+            return;
+        }
+        let own = member.runtime.oneself();
+        let name = world.recv(0, 1, vec![0; 20]).await.unwrap();
+        let name: PortName = str::from_utf8(name.data()).unwrap().parse().unwrap();
+        let inter = own.iconnect(Uniformity::Eventual, 0, Some(name)).await.unwrap();
+        assert_eq!(inter.recv(0, 1, vec![0; 1]).await.unwrap().data(), [8]);
+        let any = inter.recv(Source::Any, 2, vec![]);
+        assert!(inter.clone().idisconnect().is_err_and(|error| error == Error::InUse));
+        drop(any);
+        inter.idisconnect().unwrap().await.unwrap();
+        for name in ["", "1", "1:", ":1", "1:x", "1:2:3", "4294967296:0"] {
+            assert_eq!(name.parse::<PortName>(), Err(Error::Port), "{name}");
+        }
+        for name in [format!("{}:0", world.rank()), "4:0".to_owned(), "0:9999999".to_owned()] {
+            let name = Some(name.parse().unwrap());
+            let error = own.iconnect(Uniformity::None, 0, name).await.unwrap_err();
+            assert_eq!(error, Error::Port);
+        }
+        let lost = own.iconnect(Uniformity::Strict, 0, None).await.unwrap_err();
+        assert_eq!(lost, Error::NotCreated { cause: Box::new(Error::NoPeer) });
+    });
+}
+
+#[test]
+fn groups_meet_whatever_their_sizes() {
+    for sizes in SIZES {
+        each(sizes, 20, |member| async move {
+            let inter = meet(&member, Uniformity::None).await.unwrap();
+            let copy = inter.idup().await.unwrap();
+            copy.ibarrier().await.unwrap();
+            let merged = inter.imerge(member.is_first).await.unwrap();
+            assert_eq!(merged.size(), sizes[0] + sizes[1]);
+            inter.idisconnect().unwrap().await.unwrap();
+        });
     }
 }

@@ -1,8 +1,12 @@
 //! How the leaders of two groups speak to each other.
 
+use std::sync::Arc;
+
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{Channel, Handle, Port};
+
+use super::connect::Number;
 
 /// The way to the leader of the other group.
 #[derive(Clone, Debug)]
@@ -10,6 +14,21 @@ pub(super) struct Bridge {
     pub(super) channel: Channel,
     /// Its rank there.
     pub(super) to: u32,
+    /// Tag and bytes of what tells it that there is someone.
+    pub(super) calls: Option<(u32, [u8; 4])>,
+    /// Open as long as there are answers to come.
+    pub(super) _port: Option<Arc<Number>>,
+}
+
+impl Bridge {
+    /// Tells the other one, if it doesn't know, that there is someone.
+    pub(super) fn call<N: Net>(&self, port: &mut Port<'_, N>) {
+        if let Some((tag, call)) = &self.calls {
+            let calling = Channel { tag: *tag, ..self.channel.clone() };
+            // Whatever keeps it from arriving keeps the next message from it, too.
+            let _ = port.send(&calling, self.to, call, false);
+        }
+    }
 }
 
 /// One message in each direction. Both sides go through it to the end, whatever they have to say: so the
@@ -23,7 +42,7 @@ pub(super) struct Swap {
 impl Swap {
     pub(super) fn begin<N: Net>(
         port: &mut Port<'_, N>,
-        Bridge { channel, to }: &Bridge,
+        Bridge { channel, to, .. }: &Bridge,
         data: &[u8],
         room: usize,
     ) -> Self {
@@ -43,7 +62,7 @@ impl Swap {
     pub(super) fn step<N: Net>(
         &mut self,
         port: &mut Port<'_, N>,
-        Bridge { channel, to }: &Bridge,
+        Bridge { channel, to, .. }: &Bridge,
     ) -> Option<Result<Vec<u8>, Error>> {
         if let Some(handle) = self.sending {
             if let Err(error) = port.test(channel, handle)? {

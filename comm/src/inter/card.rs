@@ -22,7 +22,7 @@ pub(super) struct Card {
 }
 
 /// What can be said instead, by number.
-fn refusals(layout: IdLayout) -> [Error; 7] {
+fn refusals(layout: IdLayout) -> [Error; 8] {
     let ids = layout.ids();
     [
         Error::Leader,
@@ -31,6 +31,7 @@ fn refusals(layout: IdLayout) -> [Error; 7] {
         Error::Fragmented { ids },
         Error::Revoked,
         Error::NoPeer,
+        Error::Port,
         Error::Overlap,
     ]
 }

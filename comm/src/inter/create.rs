@@ -15,6 +15,7 @@ use crate::runtime::{Shared, Slot, State};
 use super::InterComm;
 use super::allocate::Allocate;
 use super::bridge::Bridge;
+use super::connect::Accepting;
 use super::making::{Made, Making, Plan};
 
 /// An intercommunicator that is being made.
@@ -92,19 +93,29 @@ impl<N: Net> Comm<N> {
         remote_leader: u32,
         tag: u32,
     ) -> InterRequest<N> {
-        let Shared { ids, .. } = *self.shared;
+        let bridge = peer.ok_or(Error::NoPeer).and_then(|peer| peer.bridge(remote_leader, tag));
+        let accepts = None;
+        let begun = |channel| Begun { uniformity, leader, bridge, accepts, channel };
+        self.begin_inter(leader, peer, begun)
+    }
+
+    /// Begins an attempt, if what all members give can be.
+    pub(super) fn begin_inter(
+        &self,
+        leader: u32,
+        peer: Option<&Comm<N>>,
+        begun: impl FnOnce(Channel) -> Begun,
+    ) -> InterRequest<N> {
         let size = self.size();
         let possible = if leader >= size {
             Err(Error::Rank { rank: leader, size })
         } else {
-            ids.localcomm(self.id()).map(drop)
+            self.shared.ids.localcomm(self.id()).map(drop)
         };
-        if let Err(error) = possible {
-            return InterCreation::over(self, error);
+        match possible {
+            Ok(()) => begun(self.channel()).start(self, peer),
+            Err(error) => InterCreation::over(self, error),
         }
-        let bridge = peer.ok_or(Error::NoPeer).and_then(|peer| peer.bridge(remote_leader, tag));
-        let begun = Begun { uniformity, leader, bridge, channel: self.channel() };
-        begun.start(self, peer)
     }
 
     /// The way to another leader, whose messages are no others' of this communicator.
@@ -122,7 +133,7 @@ impl<N: Net> Comm<N> {
         }
         let context = ids.collective(ids.sub(self.id(), Sub::Merging));
         let channel = Channel { context, ..self.outside(tag | apart) };
-        Ok((Bridge { channel, to }, own < to))
+        Ok((Bridge { channel, to, calls: None, _port: None }, own < to))
     }
 }
 
@@ -131,6 +142,7 @@ pub(super) struct Begun {
     pub(super) uniformity: Uniformity,
     pub(super) leader: u32,
     pub(super) bridge: Result<(Bridge, bool), Error>,
+    pub(super) accepts: Option<Accepting>,
     /// Of the local group.
     pub(super) channel: Channel,
 }
@@ -138,7 +150,7 @@ pub(super) struct Begun {
 impl Begun {
     /// `parent`: of whose group, context and history the attempt is; `peer`: what the leaders need besides.
     pub(super) fn start<N: Net>(self, parent: &Comm<N>, peer: Option<&Comm<N>>) -> InterRequest<N> {
-        let Begun { uniformity, leader, bridge, channel } = self;
+        let Begun { uniformity, leader, bridge, accepts, channel } = self;
         let Comm { shared, inner } = parent;
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
@@ -151,7 +163,7 @@ impl Begun {
         let allocation = shared.allocator.begin(parent.id(), channel.tag, Role::Member);
         let allocate = Allocate::new(&life, channel.clone(), allocation, 0);
         let plan = Plan { uniformity, ids: shared.ids, channel, leader, life, bridge };
-        let slot = shared.start(Making::new(plan, allocate));
+        let slot = shared.start(Making::new(plan, allocate, accepts));
         let kept = [Some(parent), peer].map(|comm| comm.map(|comm| Arc::clone(&comm.inner)));
         Request::new(shared, InterCreation { slot, _kept: kept })
     }
@@ -197,8 +209,11 @@ impl<N: Net> InterComm<N> {
         };
         let group = Arc::clone(&self.comm.inner.info.group);
         let channel = Channel { group, own: self.rank(), context, abroad: None, ..both.clone() };
-        let bridge = Ok((Bridge { channel: both, to: self.remote_ranks().start }, self.is_first()));
-        let begun = Begun { uniformity: Uniformity::None, leader: 0, bridge, channel };
+        let to = self.remote_ranks().start;
+        let bridge = Bridge { channel: both, to, calls: None, _port: None };
+        let bridge = Ok((bridge, self.is_first()));
+        let uniformity = Uniformity::None;
+        let begun = Begun { uniformity, leader: 0, bridge, accepts: None, channel };
         begun.start(&self.comm, None)
     }
 }

@@ -38,6 +38,7 @@ use super::Remote;
 use super::allocate::Allocate;
 use super::bridge::{Bridge, Swap};
 use super::card::{self, Card, HEAD};
+use super::connect::Accepting;
 use super::create::Uniformity;
 
 /// An intercommunicator without its handle.
@@ -66,6 +67,7 @@ pub(super) struct Making {
     plan: Plan,
     stage: Stage,
     id: Option<OwnedId>,
+    accepts: Option<Accepting>,
     /// At the leader: what it tells.
     heard: Vec<u8>,
     /// What was told, as far as it came.
@@ -76,6 +78,7 @@ pub(super) struct Making {
 
 enum Stage {
     Allocating(Allocate),
+    Accepting(Accepting),
     Meeting(Swap),
     Telling(Exchange),
     Naming(Exchange),
@@ -86,11 +89,13 @@ enum Stage {
 }
 
 impl Making {
-    pub(super) fn new(plan: Plan, allocate: Allocate) -> Self {
+    /// `accepts`: at a leader that waits for the other one's call.
+    pub(super) fn new(plan: Plan, allocate: Allocate, accepts: Option<Accepting>) -> Self {
         Making {
             plan,
             stage: Stage::Allocating(allocate),
             id: None,
+            accepts,
             heard: Vec::new(),
             head: Ok(Vec::new()),
             made: Err(Error::Leader),
@@ -118,6 +123,9 @@ impl Making {
         if !self.is_leader() {
             return self.tell();
         }
+        if let Some(accepting) = self.accepts.take() {
+            return Stage::Accepting(accepting);
+        }
         let (bridge, is_first) = match &self.plan.bridge {
             Ok((bridge, is_first)) => (bridge, *is_first),
             Err(error) => {
@@ -128,6 +136,7 @@ impl Making {
         let own = self.own_card(is_first);
         let own = card::to_bytes(own.as_ref(), self.plan.ids);
         let room = card::length_max(port.net.processes());
+        bridge.call(port);
         Stage::Meeting(Swap::begin(port, bridge, &own, room))
     }
 
@@ -252,6 +261,11 @@ impl<N: Net> Machine<N> for Making {
                         Ok((id, _)) => self.id = Some(id),
                         Err(error) => self.made = Err(error),
                     }
+                    self.meet(port)
+                }
+                Stage::Accepting(accepting) => {
+                    let called = accepting.step(port, self.plan.ids)?;
+                    self.plan.bridge = called.map(|bridge| (bridge, true));
                     self.meet(port)
                 }
                 Stage::Meeting(swap) => {

@@ -7,6 +7,7 @@ mod allocate;
 mod bridge;
 mod card;
 mod coll;
+mod connect;
 mod create;
 mod ft;
 mod making;
@@ -29,6 +30,8 @@ use crate::runtime::{Shared, State};
 use making::Made;
 
 pub use coll::InterRoot;
+pub(crate) use connect::Ports;
+pub use connect::{OpenPort, PortName};
 pub use create::{InterCreation, InterRequest, Uniformity};
 pub use ft::InterAgreed;
 pub use merge::{MergeRequest, Merging};

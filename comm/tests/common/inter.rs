@@ -39,6 +39,57 @@ impl Member {
     }
 }
 
+/// The first group accepts, the second one connects; the name goes from leader to leader as a message.
+pub(crate) async fn meet(
+    member: &Member,
+    uniformity: Uniformity,
+) -> Result<InterComm<SimNet>, Error> {
+    let world = member.runtime.world();
+    let leaders = [member.sizes[0] - 1, member.sizes[0]];
+    if member.is_first {
+        let leader = leaders[0];
+        let port = (world.rank() == leader).then(|| member.runtime.open_port().unwrap());
+        if let Some(port) = &port {
+            let name = port.name().to_string();
+            world.send(leaders[1], 1, name.into_bytes()).await.map_err(|failed| failed.error)?;
+        }
+        return member.part.iaccept(uniformity, leader, port.as_ref()).await;
+    }
+    if world.rank() != leaders[1] {
+        return member.part.iconnect(uniformity, 0, None).await;
+    }
+    // Who never hears of it tells its group of no port.
+    let heard = world.recv(leaders[0], 1, vec![0; 20]).await;
+    let name = heard.ok().map(|name| str::from_utf8(name.data()).unwrap().parse().unwrap());
+    member.part.iconnect(uniformity, 0, name).await
+}
+
+/// Groups that meet at a port have the same result, at all who live. The one who calls lives: that it won't, the
+/// one who waits for a call can't know.
+pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
+    if kills.iter().any(|kill| kill.rank == groups.sizes[0]) {
+        return 0;
+    }
+    let program = |member: Rc<Member>| async move {
+        let before = member.runtime.free_ids();
+        let made = meet(&member, Uniformity::Strict).await;
+        let made = match made {
+            Ok(inter) => {
+                let _works = inter.idisconnect().unwrap().await;
+                Ok(())
+            }
+            Err(error) => Err(error.class()),
+        };
+        assert_eq!(member.runtime.free_ids(), before);
+        made
+    };
+    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
+    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    assert!(!kills.is_empty() || ends.iter().all(Result::is_ok), "{ends:?}");
+    ran.steps
+}
+
 impl Groups {
     pub(crate) fn new(sizes: [u32; 2], seed: u64, defect: Option<Planted>) -> Self {
         let processes = sizes[0] + sizes[1];
