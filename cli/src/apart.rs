@@ -24,6 +24,10 @@ pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     let mut command = std::env::current_exe().map(Command::new).map_err(unstarted)?;
     command.args(["lat", "--sizes", "8", "--iters", "1", "--warmup", "0", "--json", "-"]);
     command.arg("--device").arg(device.to_string());
+    // Alone, whatever job we are in.
+    for variable in ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"] {
+        command.env_remove(variable);
+    }
     run(command, PATIENCE).and_then(|printed| {
         // What a library prints beside it is not ours.
         let documents = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
