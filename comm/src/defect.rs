@@ -54,6 +54,8 @@ pub enum Defect {
     IgnoreEpoch,
     /// A receive from any source waits although a member has failed.
     WaitForDead,
+    /// A member whose round of an allocation has failed doesn't tell those who begin another one.
+    LeaveQuietly,
     /// A shrink is over at a member once that one has a context id.
     NoConclusion,
 }
@@ -61,7 +63,7 @@ pub enum Defect {
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 26] = [
+    pub const ALL: [Defect; 27] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -87,6 +89,7 @@ impl Defect {
         Defect::NoForward,
         Defect::IgnoreEpoch,
         Defect::WaitForDead,
+        Defect::LeaveQuietly,
         Defect::NoConclusion,
     ];
 }

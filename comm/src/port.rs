@@ -43,7 +43,7 @@ impl Channel {
         self.own
     }
 
-    fn is_revoked(&self) -> bool {
+    pub(crate) fn is_revoked(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.is_revoked())
     }
 
@@ -153,6 +153,13 @@ impl<N: Net> Port<'_, N> {
         channel.check()?;
         let receive = self.net.receive(channel.pattern(from)?, Buffer::zeroed(room));
         Ok(self.keep(Operation::Receive(receive)))
+    }
+
+    /// Asks to cancel a receive, which ends all the same.
+    pub(crate) fn cancel(&mut self, handle: Handle) {
+        if let Some(Some(Operation::Receive(receive))) = self.operations.0.get_mut(handle.0) {
+            self.net.cancel(receive);
+        }
     }
 
     /// The end of an operation, once.

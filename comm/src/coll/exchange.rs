@@ -71,6 +71,18 @@ impl Plan {
     pub(crate) fn fence(&mut self) {
         self.steps.push(Step::Fence);
     }
+
+    /// From whom it receives, each once.
+    pub(crate) fn partners(&self) -> Vec<u32> {
+        let sender = |step: &Step| match step {
+            Step::Receive { from, .. } => Some(*from),
+            _ => None,
+        };
+        let mut partners: Vec<u32> = self.steps.iter().filter_map(sender).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        partners
+    }
 }
 
 /// Carries out a plan.
@@ -88,6 +100,8 @@ pub(crate) struct Exchange {
     pending: Vec<(Handle, usize)>,
     landed: Vec<(usize, Vec<u8>)>,
     failure: Option<Error>,
+    /// Members of whom nothing comes any more.
+    gone: Vec<u32>,
 }
 
 impl Exchange {
@@ -101,12 +115,27 @@ impl Exchange {
             pending: Vec::new(),
             landed: Vec::new(),
             failure: None,
+            gone: Vec::new(),
         }
     }
 
     /// One that may have failed before it begins: then it tells all others.
     pub(crate) fn after(self, failure: Option<Error>) -> Self {
         Exchange { failure, ..self }
+    }
+
+    /// Nothing comes of this member any more: to receive from it fails.
+    pub(crate) fn forsake<N: Net>(&mut self, port: &mut Port<'_, N>, rank: u32) {
+        if self.gone.contains(&rank) {
+            return;
+        }
+        self.gone.push(rank);
+        self.failure.get_or_insert(Error::ProcessFailed { rank: None });
+        for (handle, at) in &self.pending {
+            if matches!(self.plan.steps[*at], Step::Receive { from, .. } if from == rank) {
+                port.cancel(*handle);
+            }
+        }
     }
 
     /// The steps from `at` to the next fence.
@@ -118,9 +147,11 @@ impl Exchange {
 
     /// Receives before sends: what comes is expected.
     fn post<N: Net>(&mut self, port: &mut Port<'_, N>) {
-        let Exchange { channel, plan, pending, failure, round, .. } = self;
+        let Exchange { channel, plan, pending, failure, round, gone, .. } = self;
         for at in round.clone() {
-            if let Step::Receive { from, into, .. } = &plan.steps[at] {
+            if let Step::Receive { from, into, .. } = &plan.steps[at]
+                && !gone.contains(from)
+            {
                 match port.receive(channel, *from, into.len()) {
                     Ok(handle) => pending.push((handle, at)),
                     Err(error) => drop(failure.get_or_insert(error)),

@@ -1,5 +1,6 @@
 //! Communicators.
 
+mod allocating;
 mod create;
 mod envelope;
 mod message;
@@ -21,8 +22,9 @@ use crate::port::Channel;
 use crate::request::Request;
 use crate::runtime::{Machine, Shared, Slot};
 
+pub(crate) use allocating::{conclude, round};
+pub(crate) use create::Created;
 pub use create::{CommRequest, Creation, DupRequest, Duplication};
-pub(crate) use create::{Created, conclude, round};
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use message::Message;
 pub use p2p::{Receiving, RecvRequest, SendRequest, Sending};

@@ -17,6 +17,12 @@ pub(crate) struct Key {
     pub(crate) epoch: u64,
 }
 
+impl Key {
+    pub(crate) fn new(id: ContextId, epoch: u64) -> Self {
+        Key { context: id.bits(), epoch }
+    }
+}
+
 /// A communicator's epoch from those things that no other one has in common with it.
 pub(crate) fn epoch(parts: &[u64], group: &Group) -> u64 {
     let members = group.processes().iter().map(|process| u64::from(process.0));
@@ -58,7 +64,7 @@ struct State {
 impl Life {
     pub(crate) fn new(id: ContextId, epoch: u64, group: &Arc<Group>, own: u32) -> Self {
         Life {
-            key: Key { context: id.bits(), epoch },
+            key: Key::new(id, epoch),
             group: Arc::clone(group),
             own,
             revoked: AtomicBool::new(false),

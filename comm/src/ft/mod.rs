@@ -19,7 +19,7 @@ mod shrink;
 mod tests;
 mod wire;
 
-pub(crate) use life::{Life, epoch};
+pub(crate) use life::{Key, Life, epoch};
 pub(crate) use service::Service;
 pub use shrink::{ShrinkRequest, Shrinking};
 

@@ -34,6 +34,13 @@ struct Held {
     began: u64,
 }
 
+/// An allocation that this process takes part in.
+struct UnderWay {
+    key: Key,
+    /// Who has left it, and how many rounds of it they had begun.
+    left: Vec<(ProcessId, u32)>,
+}
+
 /// A revoked communicator.
 struct Relay {
     key: Key,
@@ -53,6 +60,7 @@ pub(crate) struct Service<N: Net> {
     agreements: BTreeMap<(Key, u32), Held>,
     begun: u64,
     relays: VecDeque<Relay>,
+    allocations: Vec<UnderWay>,
     early: VecDeque<(ProcessId, Control)>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
 }
@@ -61,7 +69,7 @@ impl<N: Net> Service<N> {
     pub(crate) fn new(own: ProcessId, ids: IdLayout, tags: TagLayout, planted: Planted) -> Self {
         let context = u64::from(ids.control().bits());
         let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
-        let mask = TagMask(!(tags.source_mask().0 | tags.tag_mask().0));
+        let mask = TagMask(!tags.source_mask().0);
         Service {
             own,
             tag: pack(own.0),
@@ -73,6 +81,7 @@ impl<N: Net> Service<N> {
             agreements: BTreeMap::new(),
             begun: 0,
             relays: VecDeque::new(),
+            allocations: Vec::new(),
             early: VecDeque::new(),
             incoming: VecDeque::new(),
         }
@@ -169,6 +178,7 @@ impl<N: Net> Service<N> {
                     self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
                 }
             }
+            Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Agree { key, number, ref message } => {
                 let life = self.lives.get(&key).and_then(Weak::upgrade);
                 if let Some(life) = &life {
@@ -183,6 +193,43 @@ impl<N: Net> Service<N> {
                     self.early.push_back((from, control));
                 }
             }
+        }
+    }
+
+    /// This process takes part in an allocation.
+    pub(crate) fn enter(&mut self, key: Key) {
+        self.allocations.push(UnderWay { key, left: Vec::new() });
+    }
+
+    /// It takes part no longer. `has_left`: it has told so to all that it concerns.
+    pub(crate) fn exit(&mut self, net: &mut N, key: Key, has_left: bool) {
+        let found = self.allocations.iter().position(|under_way| under_way.key == key);
+        let Some(UnderWay { left, .. }) = found.map(|at| self.allocations.swap_remove(at)) else {
+            return;
+        };
+        for (process, _) in left.into_iter().filter(|_| !has_left) {
+            self.leave(net, process, key, 0);
+        }
+    }
+
+    /// Tells another one that this process leaves an allocation, and after how many rounds.
+    pub(crate) fn leave(&self, net: &mut N, to: ProcessId, key: Key, rounds: u32) {
+        self.send(net, to, &Control::Left { key, rounds }.to_bytes());
+    }
+
+    /// Who has left an allocation that this process takes part in.
+    pub(crate) fn left(&self, key: Key) -> &[(ProcessId, u32)] {
+        let found = self.allocations.iter().find(|under_way| under_way.key == key);
+        found.map_or(&[], |under_way| &under_way.left)
+    }
+
+    fn hear_leave(&mut self, net: &mut N, from: ProcessId, key: Key, rounds: u32) {
+        match self.allocations.iter_mut().find(|under_way| under_way.key == key) {
+            Some(under_way) if under_way.left.iter().any(|(who, _)| *who == from) => {}
+            Some(under_way) => under_way.left.push((from, rounds)),
+            // It waits for an answer, which is none to be answered.
+            None if rounds > 0 => self.leave(net, from, key, 0),
+            None => {}
         }
     }
 

@@ -94,7 +94,7 @@ struct Shrink {
 
 enum Stage {
     Counting(Agree),
-    Reducing { allocation: Allocation, round: Exchange },
+    Reducing { allocation: Allocation, round: Box<Exchange> },
     Concluding { allocation: Allocation, reduced: Result<Vec<u8>, Error>, agree: Agree },
     Over,
 }
@@ -124,7 +124,7 @@ impl Shrink {
     }
 
     fn reduce(&self, mut allocation: Allocation) -> Stage {
-        let round = round(&self.channel, &mut allocation);
+        let round = Box::new(round(&self.channel, &mut allocation));
         Stage::Reducing { allocation, round }
     }
 }

@@ -12,12 +12,15 @@ use super::ranks::Ranks;
 pub(crate) enum Control {
     /// The communicator of these members is revoked.
     Revoke { key: Key, group: Group },
+    /// The sender has left an allocation, of which it had begun so many rounds.
+    Left { key: Key, rounds: u32 },
     /// Of an agreement.
     Agree { key: Key, number: u32, message: Message },
 }
 
 const REVOKE: u32 = 0;
 const AGREE: [(u32, Kind); 3] = [(1, Kind::Gathered), (2, Kind::Reported), (3, Kind::Decided)];
+const LEFT: u32 = 4;
 
 /// Most bytes that a message in a job of so many processes has.
 pub(crate) fn length_max(processes: u32) -> u64 {
@@ -31,6 +34,10 @@ impl Control {
             Control::Revoke { key, group } => {
                 head(&mut bytes, REVOKE, *key);
                 put(&mut bytes, group.processes().iter().map(|process| process.0));
+            }
+            Control::Left { key, rounds } => {
+                head(&mut bytes, LEFT, *key);
+                put(&mut bytes, [*rounds]);
             }
             Control::Agree { key, number, message } => {
                 let Message { kind, ballot, dead, value } = message;
@@ -54,6 +61,9 @@ impl Control {
         if code == REVOKE {
             let members = std::iter::from_fn(|| word(&mut rest)).map(ProcessId);
             return Some(Control::Revoke { key, group: Group::new(members) });
+        }
+        if code == LEFT {
+            return Some(Control::Left { key, rounds: word(&mut rest)? });
         }
         let (_, kind) = AGREE.into_iter().find(|(of, _)| *of == code)?;
         let [number, ballot, low, size] =
@@ -110,7 +120,8 @@ mod tests {
         };
         let message = Message { kind: Kind::Reported, ballot: 1, dead: set(&[0]), value };
         let agree = Control::Agree { key, number: 7, message };
-        for control in [Control::Revoke { key, group }, agree.clone()] {
+        let left = Control::Left { key, rounds: 3 };
+        for control in [Control::Revoke { key, group }, left, agree.clone()] {
             assert_eq!(Control::parse(&control.to_bytes()), Some(control));
         }
         let bytes = agree.to_bytes();

@@ -4,6 +4,7 @@
 //! same code runs on a [`worker::WorkerNet`], between real processes, and on a [`sim::SimNet`], where one
 //! thread holds a hundred of them and a seed decides on every delay and death.
 
+pub mod heartbeat;
 pub mod sim;
 pub mod worker;
 
@@ -133,6 +134,9 @@ pub trait Net: 'static {
 
     /// Sees to it that this process learns of another one's end although it has nothing to do with it.
     fn watch(&mut self, process: ProcessId);
+
+    /// Breaks with a process: from now on it is down, for this process at least, and for good.
+    fn give_up(&mut self, process: ProcessId);
 
     /// Processes that are down, each once, some time after it became known.
     fn take_down(&mut self) -> Vec<ProcessId>;

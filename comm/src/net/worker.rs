@@ -254,6 +254,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let _ = self.peer(process);
     }
 
+    fn give_up(&mut self, process: ProcessId) {
+        // Of a process that it could not reach it can't be.
+        if let Ok(peer) = self.peer(process) {
+            let _ = self.worker.disconnect(peer);
+        }
+    }
+
     /// Looks at one process at a call.
     fn take_down(&mut self) -> Vec<ProcessId> {
         self.looked = (self.looked + 1) % self.addresses.len();

@@ -127,6 +127,10 @@ impl Net for SimNet {
 
     fn watch(&mut self, _: ProcessId) {}
 
+    fn give_up(&mut self, process: ProcessId) {
+        self.world.borrow_mut().down(self.own, process);
+    }
+
     fn take_down(&mut self) -> Vec<ProcessId> {
         self.world.borrow_mut().take_down(self.own)
     }
