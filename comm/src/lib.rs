@@ -54,6 +54,7 @@ pub mod net;
 mod port;
 mod request;
 mod runtime;
+mod wait;
 
 pub use comm::TagChoice;
 pub use comm::{
@@ -67,3 +68,4 @@ pub use group::{Group, Likeness};
 pub use port::{Channel, Ended, Handle, Port};
 pub use request::{Pending, Request};
 pub use runtime::{Config, Machine, Runtime};
+pub use wait::ProgressThread;

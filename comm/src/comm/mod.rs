@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Tables};
+use crate::coll::{Bound, Kept, Tables};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Life;
@@ -48,6 +48,7 @@ pub(crate) struct Inner<N: Net> {
     name: Mutex<String>,
     /// Numbers collective operations, alike in all members.
     sequence: AtomicU32,
+    pub(crate) kept: Mutex<Kept<N>>,
     // Before the id: layers let go of what they have of a communicator before its id can be another's.
     pub(crate) bound: Bound<N>,
     _owned: Option<OwnedId>,
@@ -65,7 +66,8 @@ impl<N: Net> Inner<N> {
         let name = Mutex::new(name.to_owned());
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
         let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
-        Ok(Inner { info, life, name, sequence, bound, _owned: owned })
+        let kept = Mutex::default();
+        Ok(Inner { info, life, name, sequence, kept, bound, _owned: owned })
     }
 }
 
@@ -137,19 +139,24 @@ impl<N: Net> Comm<N> {
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
         let Shared { ids, tags, planted, .. } = *self.shared;
-        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
-        let number = if planted.is(Defect::OneNumber) { 0 } else { number };
         let info = &self.inner.info;
         let collective = ids.collective(info.id);
         Channel {
             group: Arc::clone(&info.group),
             own: info.rank,
             context: if planted.is(Defect::OneContext) { info.id } else { collective },
-            tag: number & ((1 << (tags.tag_bits() - 2)) - 1),
+            tag: self.number(),
             tags,
             planted,
             life: Some(Arc::clone(&self.inner.life)),
         }
+    }
+
+    /// The tag of the next collective operation.
+    pub(crate) fn number(&self) -> u32 {
+        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
+        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { number };
+        number & ((1 << (self.shared.tags.tag_bits() - 2)) - 1)
     }
 
     /// Begins a state machine, such as a layer's own form of a collective operation.

@@ -76,8 +76,10 @@ impl<N: Net> Comm<N> {
     ///
     /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a neighbour dies.
     pub fn revoke(&self) {
-        let State { net, ft, .. } = &mut *self.shared.lock();
+        let mut state = self.shared.lock();
+        let State { net, ft, .. } = &mut *state;
         ft.revoke(net, self.inner.life.key, self.group().clone(), true);
+        self.shared.wake_all(state);
     }
 
     /// Whether this process knows that it is revoked.
