@@ -1,5 +1,6 @@
 //! How state machines reach the transport.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
@@ -30,6 +31,14 @@ pub struct Channel {
     pub(crate) planted: Planted,
     /// Of the communicator whose revocation ends the operation.
     pub(crate) life: Option<Arc<Life>>,
+    pub(crate) abroad: Option<Abroad>,
+}
+
+/// The members of an operation of an intercommunicator who receive in another context than this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Abroad {
+    pub(crate) ranks: Range<u32>,
+    pub(crate) context: ContextId,
 }
 
 impl Channel {
@@ -55,20 +64,30 @@ impl Channel {
         self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
     }
 
+    /// The context in which a member receives.
+    fn context_of(&self, rank: u32) -> ContextId {
+        let abroad = self.abroad.as_ref().filter(|abroad| abroad.ranks.contains(&rank));
+        abroad.map_or(self.context, |abroad| abroad.context)
+    }
+
     /// The tag of a rank's messages. The runtime has checked that ids, ranks and numbers fit their fields.
-    fn pack(&self, source: u32, marked: bool) -> Tag {
+    fn pack(&self, context: ContextId, source: u32, marked: bool) -> Tag {
         let marked = marked && !self.planted.is(Defect::NoMark);
         let mark = u64::from(marked) << (self.tags.tag_bits() - 1);
         let source_at = self.tags.tag_bits();
         let context_at = source_at + self.tags.source_bits();
-        let context = u64::from(self.context.bits()).checked_shl(context_at).unwrap_or(0);
+        let context = u64::from(context.bits()).checked_shl(context_at).unwrap_or(0);
         Tag(context | u64::from(source) << source_at | u64::from(self.tag) | mark)
     }
 
     fn pattern(&self, from: u32) -> Result<Pattern, Error> {
         let mark = 1 << (self.tags.tag_bits() - 1);
         let mask = TagMask(!mark);
-        Ok(Pattern { tag: self.pack(from, false), mask, from: Some(self.process(from)?) })
+        Ok(Pattern {
+            tag: self.pack(self.context, from, false),
+            mask,
+            from: Some(self.process(from)?),
+        })
     }
 
     pub(crate) fn error(&self, error: NetError) -> Error {
@@ -142,7 +161,8 @@ impl<N: Net> Port<'_, N> {
             return self.send_vec(channel, to, data.to_vec(), marked).map(Some);
         }
         channel.check()?;
-        let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked));
+        let (process, tag) =
+            (channel.process(to)?, channel.pack(channel.context_of(to), channel.own, marked));
         let sent = self.net.inject(process, tag, data);
         sent.map(|()| None).map_err(|error| channel.error(error))
     }
@@ -159,7 +179,8 @@ impl<N: Net> Port<'_, N> {
         marked: bool,
     ) -> Result<Handle, Error> {
         channel.check()?;
-        let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked));
+        let (process, tag) =
+            (channel.process(to)?, channel.pack(channel.context_of(to), channel.own, marked));
         let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
         Ok(self.keep(Operation::Send(send)))
     }

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
+use crate::inter::Remote;
 use crate::net::Net;
 use crate::port::Channel;
 use crate::request::Request;
@@ -49,9 +50,11 @@ pub(crate) struct Inner<N: Net> {
     /// Numbers collective operations, alike in all members.
     sequence: AtomicU32,
     pub(crate) kept: Mutex<Kept<N>>,
+    /// The other group, of an intercommunicator.
+    pub(crate) remote: Option<Arc<Remote>>,
     // Before the id: layers let go of what they have of a communicator before its id can be another's.
     pub(crate) bound: Bound<N>,
-    _owned: Option<OwnedId>,
+    pub(crate) owned: Option<Arc<OwnedId>>,
 }
 
 impl<N: Net> Inner<N> {
@@ -63,11 +66,32 @@ impl<N: Net> Inner<N> {
         name: &str,
     ) -> Result<Self, Error> {
         let bound = tables.bind(&info)?;
-        let name = Mutex::new(name.to_owned());
+        let inner = Inner::bare(info, life, owned.map(Arc::new), bound, None);
+        *inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
+        Ok(inner)
+    }
+
+    pub(crate) fn bare(
+        info: CommInfo,
+        life: Arc<Life>,
+        owned: Option<Arc<OwnedId>>,
+        bound: Bound<N>,
+        remote: Option<Arc<Remote>>,
+    ) -> Self {
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
         let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
-        let kept = Mutex::default();
-        Ok(Inner { info, life, name, sequence, kept, bound, _owned: owned })
+        let (name, kept) = (Mutex::default(), Mutex::default());
+        Inner { info, life, name, sequence, kept, remote, bound, owned }
+    }
+
+    /// To whom it sends, and of whom it receives.
+    pub(crate) fn peers(&self) -> &Arc<Group> {
+        self.remote.as_ref().map_or(&self.info.group, |remote| &remote.group)
+    }
+
+    /// The context in which they receive.
+    pub(crate) fn sends_in(&self) -> ContextId {
+        self.remote.as_ref().map_or(self.info.id, |remote| remote.id)
     }
 }
 
@@ -138,6 +162,11 @@ impl<N: Net> Comm<N> {
 
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
+        self.outside(self.number())
+    }
+
+    /// For messages that no collective operation's number tells apart.
+    pub(crate) fn outside(&self, tag: u32) -> Channel {
         let Shared { ids, tags, planted, .. } = *self.shared;
         let info = &self.inner.info;
         let collective = ids.collective(info.id);
@@ -145,10 +174,11 @@ impl<N: Net> Comm<N> {
             group: Arc::clone(&info.group),
             own: info.rank,
             context: if planted.is(Defect::OneContext) { info.id } else { collective },
-            tag: self.number(),
+            tag,
             tags,
             planted,
             life: Some(Arc::clone(&self.inner.life)),
+            abroad: None,
         }
     }
 

@@ -126,7 +126,8 @@ impl<N: Net> Comm<N> {
     /// What waits for any member is to learn of the death of each.
     fn watch(&self, state: &mut State<N>, pattern: &Pattern) {
         if pattern.from.is_none() && self.inner.life.watch() {
-            self.group().processes().iter().for_each(|process| state.net.watch(*process));
+            let peers = self.inner.peers();
+            peers.processes().iter().for_each(|process| state.net.watch(*process));
         }
     }
 
@@ -231,12 +232,13 @@ impl<N: Net> Comm<N> {
         }
         let down = pattern.from.filter(|process| state.net.is_down(*process));
         down.map_or(Ok(None), |process| {
-            Err(Error::ProcessFailed { rank: self.group().rank(process) })
+            Err(Error::ProcessFailed { rank: self.inner.peers().rank(process) })
         })
     }
 
     fn process(&self, rank: u32) -> Result<crate::net::ProcessId, Error> {
-        self.group().process(rank).ok_or(Error::Rank { rank, size: self.size() })
+        let peers = self.inner.peers();
+        peers.process(rank).ok_or(Error::Rank { rank, size: peers.size() })
     }
 
     /// The largest tag.
@@ -248,7 +250,7 @@ impl<N: Net> Comm<N> {
         if tag > self.tag_max() {
             return Err(Error::Tag { tag, max: self.tag_max() });
         }
-        let context = u64::from(self.id().bits());
+        let context = u64::from(self.inner.sends_in().bits());
         let packed = self.shared.tags.pack(context, u64::from(self.rank()), u64::from(tag));
         packed.map_err(unpackable)
     }
@@ -292,7 +294,7 @@ impl<N: Net> Inner<N> {
         let (_, rank, tag) = shared.tags.unpack(envelope.tag);
         let forged = || Error::Forged { rank };
         let source = u32::try_from(rank).map_err(|_| forged())?;
-        let process = self.info.group.process(source).ok_or_else(forged)?;
+        let process = self.peers().process(source).ok_or_else(forged)?;
         if envelope.from != Some(process) && !shared.planted.is(Defect::BelieveRank) {
             return Err(forged());
         }
@@ -352,7 +354,7 @@ impl<N: Net> Sending<N> {
         shared: &Shared<N>,
         waker: Option<&Waker>,
     ) -> Option<Result<Buffer, Failed>> {
-        let group = &self.inner.info.group;
+        let group = self.inner.peers();
         let life = &self.inner.life;
         self.under_way.take(|send| {
             let ended = shared.lock().waking(waker, |net| net.test_send(send));
@@ -414,7 +416,7 @@ impl<N: Net> Receiving<N> {
                     return Some(Err(Failed { error: Error::Revoked, buffer }));
                 }
                 Err(NetFailed { error, buffer }) => {
-                    let error = in_group(error, &inner.info.group);
+                    let error = in_group(error, inner.peers());
                     return Some(Err(Failed { error, buffer }));
                 }
             };
