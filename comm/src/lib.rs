@@ -56,6 +56,7 @@ pub mod net;
 mod port;
 mod request;
 mod runtime;
+mod wait;
 
 pub use comm::TagChoice;
 pub use comm::{
@@ -71,3 +72,4 @@ pub use inter::{MergeRequest, Merging, OpenPort, PortName, Uniformity};
 pub use port::{Channel, Ended, Handle, Port};
 pub use request::{Pending, Request};
 pub use runtime::{Config, Machine, Runtime};
+pub use wait::ProgressThread;

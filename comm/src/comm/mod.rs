@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Tables};
+use crate::coll::{Bound, Kept, Tables};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Life;
@@ -49,6 +49,7 @@ pub(crate) struct Inner<N: Net> {
     name: Mutex<String>,
     /// Numbers collective operations, alike in all members.
     sequence: AtomicU32,
+    pub(crate) kept: Mutex<Kept<N>>,
     /// The other group, of an intercommunicator.
     pub(crate) remote: Option<Arc<Remote>>,
     // Before the id: layers let go of what they have of a communicator before its id can be another's.
@@ -79,7 +80,8 @@ impl<N: Net> Inner<N> {
     ) -> Self {
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
         let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
-        Inner { info, life, name: Mutex::default(), sequence, remote, bound, owned }
+        let (name, kept) = (Mutex::default(), Mutex::default());
+        Inner { info, life, name, sequence, kept, remote, bound, owned }
     }
 
     /// To whom it sends, and of whom it receives.
@@ -160,10 +162,7 @@ impl<N: Net> Comm<N> {
 
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
-        let Shared { tags, planted, .. } = *self.shared;
-        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
-        let number = if planted.is(Defect::OneNumber) { 0 } else { number };
-        self.outside(number & ((1 << (tags.tag_bits() - 2)) - 1))
+        self.outside(self.number())
     }
 
     /// For messages that no collective operation's number tells apart.
@@ -181,6 +180,13 @@ impl<N: Net> Comm<N> {
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
         }
+    }
+
+    /// The tag of the next collective operation.
+    pub(crate) fn number(&self) -> u32 {
+        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
+        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { number };
+        number & ((1 << (self.shared.tags.tag_bits() - 2)) - 1)
     }
 
     /// Begins a state machine, such as a layer's own form of a collective operation.

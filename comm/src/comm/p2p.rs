@@ -1,6 +1,7 @@
 //! Sends, receives and probes in the terms of a communicator.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use tagmatch::{Buffer, Tag, TagMask};
 
@@ -10,6 +11,7 @@ use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use crate::port::{in_group, unpackable};
 use crate::request::{Pending, Request};
 use crate::runtime::{Shared, State};
+use crate::wait::Waiting;
 
 use super::envelope::{Destination, Received, Source, Status, TagChoice};
 use super::message::{Held, Message};
@@ -198,13 +200,12 @@ impl<N: Net> Comm<N> {
     }
 
     fn until<R>(&self, look: impl Fn() -> Result<Option<R>, Error>) -> Result<R, Error> {
-        let mut idle = 0;
+        let mut waiting = Waiting::new(&self.shared);
         loop {
             if let Some(found) = look()? {
                 return Ok(found);
             }
-            idle += 1;
-            N::pause(idle);
+            waiting.rest();
         }
     }
 
@@ -338,10 +339,25 @@ impl<N: Net> Pending<N> for Sending<N> {
     type Output = Result<Buffer, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.look(shared, None)
+    }
+
+    fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
+        shared.watch(waker);
+        self.look(shared, Some(waker))
+    }
+}
+
+impl<N: Net> Sending<N> {
+    fn look(
+        &mut self,
+        shared: &Shared<N>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Buffer, Failed>> {
         let group = self.inner.peers();
         let life = &self.inner.life;
         self.under_way.take(|send| {
-            let ended = shared.lock().net.test_send(send);
+            let ended = shared.lock().waking(waker, |net| net.test_send(send));
             if ended.is_none() && life.is_revoked() {
                 // It can't be called back: its buffer is gone with it.
                 return Some(Err(Failed { error: Error::Revoked, buffer: Buffer::default() }));
@@ -366,15 +382,30 @@ impl<N: Net> Pending<N> for Receiving<N> {
     type Output = Result<Received, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.look(shared, None)
+    }
+
+    fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
+        shared.watch(waker);
+        self.look(shared, Some(waker))
+    }
+}
+
+impl<N: Net> Receiving<N> {
+    fn look(
+        &mut self,
+        shared: &Shared<N>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Received, Failed>> {
         let inner = &self.inner;
         let is_revoked = inner.life.is_revoked();
         let ended = self.under_way.take(|receive| {
             let ended = {
-                let net = &mut shared.lock().net;
-                let ended = net.test_receive(receive);
+                let mut state = shared.lock();
+                let ended = state.waking(waker, |net| net.test_receive(receive));
                 if ended.is_none() && is_revoked {
-                    net.cancel(receive);
-                    net.test_receive(receive)?
+                    state.net.cancel(receive);
+                    state.net.test_receive(receive)?
                 } else {
                     ended?
                 }

@@ -71,7 +71,8 @@ impl<N: Net> Comm<N> {
     }
 
     fn members(&self, ranks: &[u32]) -> Group {
-        Group::new(ranks.iter().filter_map(|rank| self.group().process(*rank)))
+        let group = &self.inner.life.group;
+        Group::new(ranks.iter().filter_map(|rank| group.process(*rank)))
     }
 
     /// Ends all that is under way on it with [`Error::Revoked`], here and, in the end, at all members that
@@ -80,8 +81,11 @@ impl<N: Net> Comm<N> {
     ///
     /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a neighbour dies.
     pub fn revoke(&self) {
-        let State { net, ft, .. } = &mut *self.shared.lock();
-        ft.revoke(net, self.inner.life.key, self.group().clone(), true);
+        let mut state = self.shared.lock();
+        let State { net, ft, .. } = &mut *state;
+        let life = &self.inner.life;
+        ft.revoke(net, life.key, Group::clone(&life.group), true);
+        self.shared.wake_all(state);
     }
 
     /// Whether this process knows that it is revoked.

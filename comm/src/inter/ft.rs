@@ -5,7 +5,7 @@ use crate::ft::Agree;
 use crate::group::Group;
 use crate::net::Net;
 use crate::port::Port;
-use crate::runtime::{Machine, State};
+use crate::runtime::Machine;
 
 use super::InterComm;
 
@@ -23,29 +23,27 @@ pub struct InterAgreed {
 impl<N: Net> InterComm<N> {
     /// The processes of both groups that this one knows to have failed, in the order in which that became known.
     pub fn failed(&self) -> Group {
-        self.comm.shared.progress();
-        self.members(&self.life().failed())
+        self.comm.failed()
     }
 
     /// As [`Comm::acknowledge`](crate::Comm::acknowledge).
     pub fn acknowledge(&self, count: u32) -> u32 {
-        self.life().acknowledge(count)
+        self.comm.acknowledge(count)
     }
 
     /// The failed processes whose failure was acknowledged.
     pub fn acknowledged(&self) -> Group {
-        self.members(&self.life().acknowledged())
+        self.comm.acknowledged()
     }
 
     /// As [`Comm::revoke`](crate::Comm::revoke), at all of both groups.
     pub fn revoke(&self) {
-        let State { net, ft, .. } = &mut *self.comm.shared.lock();
-        ft.revoke(net, self.life().key, Group::clone(&self.life().group), true);
+        self.comm.revoke();
     }
 
     /// Whether this process knows that it is revoked.
     pub fn is_revoked(&self) -> bool {
-        self.life().is_revoked()
+        self.comm.is_revoked()
     }
 
     /// As [`Comm::agree`](crate::Comm::agree), of both groups: each gets the flags of the other one (ULFM).
@@ -63,11 +61,6 @@ impl<N: Net> InterComm<N> {
         let flags = u64::from(flags) << own | u64::from(u32::MAX) << others;
         let agree = Agree::new(self.life(), flags);
         self.comm.start(Agreeing { agree, own, group: Group::clone(&self.life().group) })
-    }
-
-    fn members(&self, ranks: &[u32]) -> Group {
-        let group = &self.life().group;
-        Group::new(ranks.iter().filter_map(|rank| group.process(*rank)))
     }
 }
 
