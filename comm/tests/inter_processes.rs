@@ -61,8 +61,31 @@ fn everything(runtime: &Process) {
         assert_eq!(from_bytes::<u32>(&sum), [part.size()]);
         inter.barrier().unwrap();
     }
+    meet(runtime, &part);
     assert_eq!(runtime.free_ids(), before);
     world.barrier().unwrap();
+}
+
+/// The even ones accept twice at one port, whose name goes to the leader of the odd ones as text.
+fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
+    let world = runtime.world();
+    let port = (world.rank() == 0).then(|| runtime.open_port().unwrap());
+    if let Some(port) = &port {
+        world.send(1, 6, port.name().to_string().into_bytes()).wait().unwrap();
+    }
+    let name = (world.rank() == 1).then(|| {
+        let name = world.recv(0, 6, vec![0; 20]).wait().unwrap();
+        str::from_utf8(name.data()).unwrap().parse().unwrap()
+    });
+    for uniformity in [Uniformity::None, Uniformity::Strict] {
+        let inter = if world.rank().is_multiple_of(2) {
+            part.accept(uniformity, 0, port.as_ref()).unwrap()
+        } else {
+            part.connect(uniformity, 0, name).unwrap()
+        };
+        traffic(&inter);
+        inter.disconnect().unwrap();
+    }
 }
 
 /// Each to each of the others, small and large, probed and not.

@@ -117,7 +117,8 @@ impl<N: Net> Runtime<N> {
 impl<N: Net> Comm<N> {
     /// An intercommunicator of this communicator's group and one that [connects](Self::connect) to the port,
     /// which `leader`, the same rank at all members, has opened and gives. Collective; blocks until there is a
-    /// group that connects.
+    /// group that connects. Of several, the one that called first is the next; if it has died since, that
+    /// is the result.
     ///
     /// # Errors
     /// As for [`create_inter_as`](Self::create_inter_as).
