@@ -5,8 +5,12 @@ mod common;
 use std::rc::Rc;
 
 use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};
-use tagmatch_comm::PortName;
-use tagmatch_comm::{Error, InterAgreed, InterRoot, Likeness, Source, TagChoice, Uniformity};
+use tagmatch::TagLayout;
+use tagmatch_comm::ids::IdLayout;
+use tagmatch_comm::net::sim::{Sim, SimConfig};
+use tagmatch_comm::net::{Net, ProcessId};
+use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, PortName, Runtime, Source};
+use tagmatch_comm::{TagChoice, Uniformity};
 
 /// Runs a program on two groups, under several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {
@@ -225,5 +229,46 @@ fn groups_meet_whatever_their_sizes() {
             assert_eq!(merged.size(), sizes[0] + sizes[1]);
             inter.idisconnect().unwrap().await.unwrap();
         });
+    }
+}
+
+/// A process that only says that it calls, in ways that can't be, is passed over.
+#[test]
+fn calls_that_can_not_be_are_dropped() {
+    for seed in 0..20 {
+        let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
+        let program = |rank: u32| {
+            let mut net = sim.net(rank);
+            async move {
+                if rank == 2 {
+                    let (tags, ids) = (TagLayout::MPI, IdLayout::BITS_16);
+                    let context = ids.dynamic(0).unwrap().bits();
+                    let call = 1 << (tags.tag_bits() - 2);
+                    let tag = tags.pack(context.into(), 1, call).unwrap();
+                    for call in [&[][..], &[0; 3], &[0; 5], &[u8::MAX; 4]] {
+                        net.inject(ProcessId(0), tag, call).unwrap();
+                    }
+                    // Its last word, so that all of that is there.
+                    let world = Runtime::new(net, Config::default()).unwrap().world();
+                    world.send(0, 1, vec![]).await.unwrap();
+                    return;
+                }
+                let runtime = Runtime::new(net, Config::default()).unwrap();
+                let (world, own) = (runtime.world(), runtime.oneself());
+                let inter = if rank == 0 {
+                    let port = runtime.open_port().unwrap();
+                    world.recv(2, 1, vec![]).await.unwrap();
+                    world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
+                    own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap()
+                } else {
+                    let name = world.recv(0, 1, vec![0; 20]).await.unwrap();
+                    let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
+                    own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap()
+                };
+                assert_eq!(inter.remote_group().processes(), [ProcessId(1 - rank)]);
+                inter.idisconnect().unwrap().await.unwrap();
+            }
+        };
+        sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
