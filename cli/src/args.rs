@@ -98,7 +98,8 @@ these four together
 Examples:
   tagperf shrink                                  4 ranks that it starts here by itself
   tagperf run -n 8 --keep-going -- tagperf shrink
-  mpiexec -n 4 -disable-auto-cleanup tagperf shrink";
+  mpirun -n 4 --enable-recovery tagperf shrink
+  mpiexec.hydra -n 4 -disable-auto-cleanup sh -c 'trap \"\" USR1; tagperf shrink || exit 0'";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:

@@ -133,6 +133,30 @@ fn rank_after_rank_dies_and_the_others_go_on() {
 }
 
 #[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn foreign_launchers_start_ranks_that_measure_and_die() {
+    let mpirun = "mpirun -n 3 --oversubscribe --allow-run-as-root";
+    let launched = |launcher: &str, last: &[&str]| {
+        let mut words = launcher.split(' ');
+        let mut run = Command::new(words.next().unwrap());
+        let output = run.args(words).args(last).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{run:?}: {}", text(&output.stderr));
+        let document: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+        let rows = document["results"].as_array().unwrap().iter();
+        rows.map(|row| row["ranks"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    for launcher in ["mpiexec.hydra -n 3", mpirun] {
+        let barrier = [TAGPERF, "barrier", "--iters", "20", "--warmup", "0", "--json", "-"];
+        assert_eq!(launched(launcher, &barrier), [3]);
+    }
+    let shrink = format!("trap '' USR1; {TAGPERF} shrink --json - || exit 0");
+    let mpich = "mpiexec.hydra -n 3 -disable-auto-cleanup sh -c";
+    assert_eq!(launched(mpich, &[&shrink]), [3, 2]);
+    let recovering = format!("{mpirun} --enable-recovery");
+    assert_eq!(launched(&recovering, &[TAGPERF, "shrink", "--json", "-"]), [3, 2]);
+}
+
+#[test]
 fn interrupted_it_tells_what_it_has() {
     let _alone = alone();
     let run = command("barrier --iters 1000000000 --warmup 0 --pin none --json -")

@@ -1,6 +1,7 @@
 //! The ranks of a job, whoever starts them.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use tagmatch::{Address, Config as WorkerConfig, Worker};
 use tagmatch_comm::net::worker::WorkerNet;
@@ -17,6 +18,8 @@ use crate::trust::{self, Trust};
 
 pub(super) type World = Comm<WorkerNet>;
 
+/// In which rank 0 says why all of them end.
+const WORD_TIME: Duration = Duration::from_millis(500);
 /// SIGKILL.
 const KILLED: i32 = 9;
 
@@ -53,9 +56,13 @@ pub(super) fn start(
     Err(refused(rank, wrong + " would be right"))
 }
 
-/// What no rank can do: one of them says so.
+/// What no rank can do: one of them says so, and has time for it, since launchers end all when one fails.
 pub(super) fn refused(rank: u32, why: String) -> Failure {
-    if rank == 0 { Failure::Usage(why) } else { Failure::Launched(2) }
+    if rank == 0 {
+        return Failure::Usage(why);
+    }
+    std::thread::sleep(WORD_TIME);
+    Failure::Launched(2)
 }
 
 /// Starts this very command as the ranks of a job, and waits for their end.
