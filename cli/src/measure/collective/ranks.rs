@@ -43,7 +43,7 @@ pub(super) fn start(
 ) -> Result<Option<Ranks>, Failure> {
     let device = Found::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
-    if !Ranks::are_launched() {
+    if !Job::is_launched() {
         return launch(n.unwrap_or(default), dies).map(|()| None);
     }
     let job = Job::join().map_err(|error| failed(&error))?;
@@ -89,11 +89,6 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 }
 
 impl Ranks {
-    /// Whether a launcher has started this process.
-    pub(super) fn are_launched() -> bool {
-        ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
-    }
-
     fn new(mut job: Job, device: Found, common: &Common) -> Result<Self, Failure> {
         if job.rank() > 0 {
             // Rank 0, which watches for it once all have come here, says when to stop.

@@ -45,6 +45,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         0 => Some(open(args, ranks)?),
         _ => None,
     };
+    let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
         let failed = |error: &dyn std::fmt::Display| {
@@ -59,14 +60,15 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
             works(&next).map_err(|why| failed(&why))?;
         }
         let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
-        if let Some(sheet) = &mut sheet {
+        // Those who live need rank 0 also where nobody reads what it tells.
+        if let Some(sheet) = sheet.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
             let cells = cells(&row);
-            sheet.add(row, &cells)?;
+            written = sheet.add(row, &cells);
         }
         comm = next;
     }
-    sheet.map_or(Ok(()), Sheet::finish)
+    written.and_then(|()| sheet.map_or(Ok(()), Sheet::finish))
 }
 
 fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
