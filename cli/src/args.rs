@@ -91,7 +91,7 @@ Examples:
 
 const SHRINK_EXAMPLES: &str = "\
 Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death.
-Those who live time: noticed, from the barrier before the death to the error of the next; then
+Those who live time: noticed, from their last word to it until a barrier fails for its death; then
 revoke, agree, shrink, and the first barrier of the new communicator. avg, min and max are over
 those who live, of these four together
 

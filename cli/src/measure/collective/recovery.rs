@@ -72,7 +72,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
 }
 
 fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
-    let what = "from the barrier before it until each who lives knows of it (noticed); from there \
+    let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
     let subject = Subject {
         test: "shrink",
@@ -87,14 +87,17 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
 
 /// The last rank dies; the others get a communicator without it, and how long each step took in ns.
 fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
+    let victim = comm.size() - 1;
     comm.barrier()?;
+    // It has heard of all then, and nobody waits for a word of it that its death could take along.
+    comm.gather(victim, vec![1])?;
     let mut last = Instant::now();
     let mut step = || {
         let (now, before) = (Instant::now(), last);
         last = now;
         (now - before).as_secs_f64() * 1e9
     };
-    if comm.rank() == comm.size() - 1 {
+    if comm.rank() == victim {
         // Nothing runs after it.
         let _ = kill_process(getpid(), Signal::KILL);
     }
