@@ -41,10 +41,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     interrupt::ignore();
     // By it MPICH's mpiexec tells of deaths, and it would end those who live.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    let mut sheet = match comm.rank() {
-        0 => Some(open(args, ranks)?),
-        _ => None,
-    };
+    let mut sheet = open(args, ranks)?;
     let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
@@ -71,7 +68,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     written.and_then(|()| sheet.map_or(Ok(()), Sheet::finish))
 }
 
-fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
+fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Sheet>, Failure> {
     let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
     let subject = Subject {

@@ -44,14 +44,6 @@ pub(super) fn measure(
 ) -> Result<(), Failure> {
     let world = ranks.world();
     let prepared = |size| prepared(operation, size, args, ranks, &world);
-    if world.rank() > 0 {
-        return sizes.iter().try_for_each(|size| {
-            let mut call = prepared(*size)?;
-            let measured = Measured::of(&mut call, &world, &mut |_, _| 0)?;
-            measured.means(&call, &world).map(drop)
-        });
-    }
-    let interrupt = Interrupt::watch()?;
     let unsized_columns = usize::from(!operation.has_size());
     let subject = Subject {
         test: operation.name(),
@@ -61,7 +53,14 @@ pub(super) fn measure(
         effort: &args.effort,
     };
     let table = Table(&COLUMNS[unsized_columns..]);
-    let mut sheet = Sheet::open(ranks, &args.common, &subject, table)?;
+    let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, table)? else {
+        return sizes.iter().try_for_each(|size| {
+            let mut call = prepared(*size)?;
+            let measured = Measured::of(&mut call, &world, &mut |_, _| 0)?;
+            measured.means(&call, &world).map(drop)
+        });
+    };
+    let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
     let mut written = Ok(());
     // Also to its end where nobody wants it any more: the others hear, size by size, that there are no more calls.
