@@ -4,6 +4,8 @@
 #![cfg_attr(not(feature = "command"), allow(dead_code))]
 
 #[cfg(feature = "command")]
+mod apart;
+#[cfg(feature = "command")]
 mod args;
 #[cfg(feature = "command")]
 mod blocks;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::try_run;
+use common::{run_together, try_run};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::{Kill, Ran};
@@ -17,12 +17,12 @@ fn kill_everywhere<F: Future>(
     check: impl Fn(u32, Vec<Option<F::Output>>),
 ) {
     for seed in 0..seeds {
-        let whole = try_run(processes, seed, &[], Config::default, &program);
+        let whole = run_together(processes, seed, &[], Config::default, &program);
         let Ran { steps, .. } = whole.unwrap_or_else(|stuck| panic!("without a death: {stuck}"));
         for step in 0..steps {
             let rank = u32::try_from((step + seed) % u64::from(processes)).unwrap();
             let kills = [Kill { rank, step }];
-            let ends = try_run(processes, seed, &kills, Config::default, &program);
+            let ends = run_together(processes, seed, &kills, Config::default, &program);
             let Ran { ends, .. } = ends.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
             check(rank, ends);
         }

@@ -1,104 +1,27 @@
-//! The same between real processes over shared memory, two to four ranks, deaths by SIGKILL included.
+//! The same between real processes over shared memory, two to eight ranks, deaths by SIGKILL included.
 //!
 //! Each test starts this very program again for every rank, with a role in its environment; `role` is the
 //! test that plays it and does nothing otherwise.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod common;
+
 use std::thread;
 
-use tagmatch::{Access, Address, Config as WorkerConfig, Local, Shared, WorkerOf};
+use common::job::{Job, join, role_of, say};
+use tagmatch::{Access, Local, Shared};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::ft::Agreed;
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Config, Error, ErrorClass, Runtime, Source, TagChoice};
+use tagmatch_comm::{Error, ErrorClass, Runtime, Source, TagChoice};
 
-const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
 /// Bytes of a message that is read out of its sender's memory.
 const LARGE: usize = 1 << 20;
-const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
-
-/// A job of this program's processes; dropping it kills those that still run.
-struct Job(Vec<(Child, BufReader<ChildStdout>)>);
-
-impl Job {
-    /// Starts the ranks and hands all addresses to each.
-    fn start(role: &str, ranks: usize) -> Self {
-        let start = |rank: usize| {
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "role", "--nocapture", "--test-threads=1"])
-                .env(ROLE, role)
-                .env(RANK, rank.to_string())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let output = BufReader::new(child.stdout.take().unwrap());
-            (child, output)
-        };
-        let mut job = Job((0..ranks).map(start).collect());
-        let addresses: Vec<String> = (0..ranks).map(|rank| job.hear(rank, "address")).collect();
-        for (child, _) in &mut job.0 {
-            writeln!(child.stdin.as_mut().unwrap(), "{}", addresses.join(" ")).unwrap();
-        }
-        job
-    }
-
-    /// What a rank says next after this word.
-    fn hear(&mut self, rank: usize, word: &str) -> String {
-        for line in self.0[rank].1.by_ref().lines() {
-            let line = line.unwrap();
-            // The test runner prints in front of the first line.
-            if let Some(at) = line.find(&format!("@{word}")) {
-                return line[at + word.len() + 1..].trim().to_owned();
-            }
-        }
-        panic!("rank {rank} ended without saying {word}");
-    }
-
-    fn kill(&mut self, rank: usize) {
-        self.0[rank].0.kill().unwrap();
-        self.0[rank].0.wait().unwrap();
-    }
-
-    fn finish(mut self, but: Option<usize>) {
-        for (rank, (child, _)) in self.0.iter_mut().enumerate() {
-            assert!(child.wait().unwrap().success() || but == Some(rank), "rank {rank} failed");
-        }
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        for (child, _) in &mut self.0 {
-            // It may have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn say(word: &str, rest: impl std::fmt::Display) {
-    println!("@{word} {rest}");
-    std::io::stdout().flush().unwrap();
-}
-
-/// This process's part in the job: says its address, hears those of all.
-fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
-    let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
-    say("address", worker.address());
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let addresses: Vec<Address> = line.split_whitespace().map(|one| one.parse().unwrap()).collect();
-    let rank = std::env::var(RANK).unwrap().parse().unwrap();
-    Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
-}
 
 /// Plays a role, if there is one.
 #[test]
 fn role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Some(role) = role_of() else { return };
     match role.as_str() {
         "everything" => everything(&join::<Local>()),
         "everything shared" => everything(&join::<Shared>()),
@@ -287,26 +210,28 @@ fn those_who_survive_a_kill_go_on() {
             job.hear(rank, "met");
         }
         job.kill(ranks - 1);
-        job.finish(Some(ranks - 1));
+        job.finish(&[ranks - 1]);
     }
 }
 
 #[test]
-fn two_to_four_ranks_do_everything() {
-    for ranks in 2..=4 {
-        Job::start("everything", ranks).finish(None);
+fn two_to_eight_ranks_do_everything() {
+    for ranks in [2, 3, 4, 5, 8] {
+        Job::start("everything", ranks).finish(&[]);
     }
-    Job::start("everything shared", 3).finish(None);
+    Job::start("everything shared", 3).finish(&[]);
 }
 
 #[test]
 fn all_ids_can_be_in_use() {
-    Job::start("exhaust", 2).finish(None);
+    for ranks in [2, 5] {
+        Job::start("exhaust", ranks).finish(&[]);
+    }
 }
 
 #[test]
 fn threads_duplicate_at_once() {
-    Job::start("threads", 2).finish(None);
+    Job::start("threads", 2).finish(&[]);
 }
 
 #[test]
@@ -319,6 +244,6 @@ fn a_rank_is_killed() {
         job.hear(ranks - 1, "sent");
         job.hear(0, "taken");
         job.kill(ranks - 1);
-        job.finish(Some(ranks - 1));
+        job.finish(&[ranks - 1]);
     }
 }

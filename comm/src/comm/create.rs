@@ -1,13 +1,12 @@
 //! Making communicators out of others.
 
-use std::mem;
 use std::sync::Arc;
 
-use crate::alloc::{Allocation, Allocator, OwnedId, Progress, Role};
-use crate::coll::{Exchange, Op, plan};
+use crate::alloc::{Allocator, OwnedId, Role};
+use crate::coll::{Exchange, plan};
 use crate::defect::Defect;
 use crate::error::Error;
-use crate::ft::{Life, epoch};
+use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
@@ -15,6 +14,7 @@ use crate::port::{Channel, Port};
 use crate::request::{Pending, Request};
 use crate::runtime::{Machine, Shared, Slot, State};
 
+use super::allocating::Allocating;
 use super::{Comm, CommInfo, Inner};
 
 /// A communicator that is being made, or none for a process that is not to be in it.
@@ -112,6 +112,7 @@ impl<N: Net> Comm<N> {
             tags,
             planted: self.shared.planted,
             life: Some(Arc::clone(&self.inner.life)),
+            abroad: None,
         };
         Ok(Request::new(&self.shared, Duplication(self.create_from(channel, made, Some(group)))))
     }
@@ -123,19 +124,24 @@ impl<N: Net> Comm<N> {
 
     /// `made`: how often this was done before, where the channel doesn't tell.
     fn create_from(&self, channel: Channel, made: u64, members: Option<Arc<Group>>) -> Creation<N> {
-        let stage = Stage::allocate(&self.shared.allocator, self.id(), &channel, members, None);
-        self.creation(channel, made, stage)
+        let begun = self.begin(&channel, made);
+        let stage = begun.allocate(&channel, members, None);
+        self.creation(begun, channel, stage)
     }
 
     fn create_with(&self, channel: Channel, stage: Stage) -> CommRequest<N> {
-        Request::new(&self.shared, self.creation(channel, 0, stage))
+        let begun = self.begin(&channel, 0);
+        Request::new(&self.shared, self.creation(begun, channel, stage))
     }
 
-    fn creation(&self, channel: Channel, made: u64, stage: Stage) -> Creation<N> {
+    fn begin(&self, channel: &Channel, made: u64) -> Begun {
         let origin = [self.inner.life.key.epoch, channel.tag.into(), made];
-        let allocator = self.shared.allocator.clone();
-        let parent = self.id();
-        let slot = self.shared.start(Creating { allocator, parent, channel, stage });
+        Begun { allocator: self.shared.allocator.clone(), parent: self.id(), origin }
+    }
+
+    fn creation(&self, begun: Begun, channel: Channel, stage: Stage) -> Creation<N> {
+        let origin = begun.origin;
+        let slot = self.shared.start(Creating { begun, channel, stage });
         Creation { slot, origin, parent: Arc::clone(&self.inner) }
     }
 }
@@ -164,10 +170,17 @@ impl Choice {
     }
 }
 
-/// What is under way in one process to make a communicator.
-struct Creating {
+/// What a creation has from its parent.
+struct Begun {
     allocator: Allocator,
     parent: ContextId,
+    /// What no other creation has in common with it.
+    origin: [u64; 3],
+}
+
+/// What is under way in one process to make a communicator.
+struct Creating {
+    begun: Begun,
     channel: Channel,
     stage: Stage,
 }
@@ -175,10 +188,8 @@ struct Creating {
 enum Stage {
     /// All members tell all what they choose.
     Choosing(Exchange),
-    /// A round of the allocation.
     Allocating {
-        allocation: Allocation,
-        round: Exchange,
+        allocating: Allocating,
         members: Option<Arc<Group>>,
     },
     Over,
@@ -190,33 +201,20 @@ pub(crate) struct Created {
     pub(crate) members: Arc<Group>,
 }
 
-impl Stage {
+impl Begun {
     /// Begins the allocation; `members` is none for a process that is to be ignored.
     fn allocate(
-        allocator: &Allocator,
-        parent: ContextId,
+        &self,
         channel: &Channel,
         members: Option<Arc<Group>>,
         failure: Option<Error>,
-    ) -> Self {
+    ) -> Stage {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
-        let mut allocation = allocator.begin(parent, channel.tag, role);
-        let round = round(channel, &mut allocation).after(failure);
-        Stage::Allocating { allocation, round, members }
+        let allocation = self.allocator.begin(self.parent, channel.tag, role);
+        let key = Key::new(self.parent, epoch(&self.origin, &channel.group));
+        let allocating = Allocating::new(key, channel.clone(), allocation, failure);
+        Stage::Allocating { allocating, members }
     }
-}
-
-/// Takes in what a round's reduction gave.
-pub(crate) fn conclude(allocation: &mut Allocation, all: &[u8]) -> Result<Progress, Error> {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-    let all: Vec<u32> = all.chunks(4).map(word).collect();
-    allocation.conclude(&all)
-}
-
-/// The reduction of one round.
-pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
-    let offer = allocation.offer().iter().flat_map(|word| word.to_le_bytes()).collect();
-    Exchange::new(channel.clone(), plan::allreduce(channel, offer), Some(Op::band()))
 }
 
 impl Creating {
@@ -241,46 +239,25 @@ impl<N: Net> Machine<N> for Creating {
     type Output = Option<Created>;
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Option<Created>, Error>> {
-        loop {
-            match &mut self.stage {
-                Stage::Choosing(gather) => {
-                    // Others may know all choices: a failure is told to them by the next round, so that
-                    // they don't wait for it.
-                    let (members, failure) = match gather.step(port)? {
-                        Ok(all) => (self.chosen(&all), None),
-                        Err(error) => (None, Some(error)),
-                    };
-                    let Creating { allocator, parent, channel, .. } = self;
-                    self.stage = Stage::allocate(allocator, *parent, channel, members, failure);
-                }
-                Stage::Allocating { allocation, round: of_round, members } => {
-                    let concluded = of_round.step(port)?.and_then(|all| conclude(allocation, &all));
-                    match concluded {
-                        // What this one waits for may be another machine, which must have its turn.
-                        Ok(Progress::Again) => {
-                            *of_round = round(&self.channel, allocation);
-                            return None;
-                        }
-                        Ok(Progress::Done(id)) => {
-                            let members = members.take();
-                            let created =
-                                id.zip(members).map(|(id, members)| Created { id, members });
-                            return self.end(Ok(created));
-                        }
-                        Err(error) => return self.end(Err(error)),
-                    }
-                }
-                Stage::Over => return Some(Err(Error::AlreadyTaken)),
-            }
+        if let Stage::Choosing(gather) = &mut self.stage {
+            // Others may know all choices: a failure is told to them by the next round, so that they don't
+            // wait for it.
+            let (members, failure) = match gather.step(port)? {
+                Ok(all) => (self.chosen(&all), None),
+                Err(error) => (None, Some(error)),
+            };
+            self.stage = self.begun.allocate(&self.channel, members, failure);
         }
-    }
-}
-
-impl Creating {
-    /// Lets go of the allocation at once, not when the request is dropped.
-    fn end<T>(&mut self, result: Result<T, Error>) -> Option<Result<T, Error>> {
-        drop(mem::replace(&mut self.stage, Stage::Over));
-        Some(result)
+        let Stage::Allocating { allocating, members } = &mut self.stage else {
+            return Some(Err(Error::AlreadyTaken));
+        };
+        let allocated = allocating.step(port)?;
+        let members = members.take();
+        self.stage = Stage::Over;
+        Some(allocated.map(|id| {
+            let both = id.zip(members);
+            both.map(|(id, members)| Created { id, members })
+        }))
     }
 }
 

@@ -17,6 +17,12 @@ pub(crate) struct Key {
     pub(crate) epoch: u64,
 }
 
+impl Key {
+    pub(crate) fn new(id: ContextId, epoch: u64) -> Self {
+        Key { context: id.bits(), epoch }
+    }
+}
+
 /// A communicator's epoch from those things that no other one has in common with it.
 pub(crate) fn epoch(parts: &[u64], group: &Group) -> u64 {
     let members = group.processes().iter().map(|process| u64::from(process.0));
@@ -58,7 +64,7 @@ struct State {
 impl Life {
     pub(crate) fn new(id: ContextId, epoch: u64, group: &Arc<Group>, own: u32) -> Self {
         Life {
-            key: Key { context: id.bits(), epoch },
+            key: Key::new(id, epoch),
             group: Arc::clone(group),
             own,
             revoked: AtomicBool::new(false),
@@ -95,18 +101,18 @@ impl Life {
         }
     }
 
-    pub(super) fn failed(&self) -> Vec<u32> {
+    pub(crate) fn failed(&self) -> Vec<u32> {
         self.state().failed.clone()
     }
 
-    pub(super) fn acknowledged(&self) -> Vec<u32> {
+    pub(crate) fn acknowledged(&self) -> Vec<u32> {
         let mut failed = self.failed();
         failed.truncate(self.acknowledged.load(Ordering::Relaxed) as usize);
         failed
     }
 
     /// Acknowledges the first failures that are known; how many are acknowledged then.
-    pub(super) fn acknowledge(&self, count: u32) -> u32 {
+    pub(crate) fn acknowledge(&self, count: u32) -> u32 {
         let count = count.min(self.known.load(Ordering::Relaxed));
         self.acknowledged.fetch_max(count, Ordering::Relaxed).max(count)
     }

@@ -16,7 +16,8 @@ use crate::net::{Arrived, Mode, Net, Pattern, ProcessId};
 
 use super::agree::{Agreement, Message, Value};
 use super::life::{Key, Life};
-use super::wire::{Control, length_max};
+use super::union::Attempts;
+use super::wire::{Control, Invitation, length_max};
 
 /// Most messages about communicators that this process does not have yet. Others may have it already.
 const EARLY_MAX: usize = 4096;
@@ -28,10 +29,19 @@ const KEPT_MAX: usize = 1024;
 const INJECT_MAX: usize = 4096;
 
 /// An agreement, and its place in the order in which they began.
-struct Held {
+pub(super) struct Held {
     group: Arc<Group>,
-    agreement: Agreement,
+    pub(super) agreement: Agreement,
+    /// Of one that makes an intercommunicator.
+    invitation: Option<Invitation>,
     began: u64,
+}
+
+/// An allocation that this process takes part in.
+struct UnderWay {
+    key: Key,
+    /// Who has left it, and how many rounds of it they had begun.
+    left: Vec<(ProcessId, u32)>,
 }
 
 /// A revoked communicator.
@@ -42,17 +52,19 @@ struct Relay {
 
 /// Failures as one process knows them.
 pub(crate) struct Service<N: Net> {
-    own: ProcessId,
+    pub(super) own: ProcessId,
     tag: Option<Tag>,
     pattern: Pattern,
-    planted: Planted,
+    pub(super) planted: Planted,
     /// In the order in which it became known.
     down: Vec<ProcessId>,
     is_down: HashSet<ProcessId>,
     lives: BTreeMap<Key, Weak<Life>>,
-    agreements: BTreeMap<(Key, u32), Held>,
+    pub(super) agreements: BTreeMap<(Key, u32), Held>,
+    pub(super) attempts: Attempts,
     begun: u64,
     relays: VecDeque<Relay>,
+    allocations: Vec<UnderWay>,
     early: VecDeque<(ProcessId, Control)>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
 }
@@ -61,7 +73,7 @@ impl<N: Net> Service<N> {
     pub(crate) fn new(own: ProcessId, ids: IdLayout, tags: TagLayout, planted: Planted) -> Self {
         let context = u64::from(ids.control().bits());
         let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
-        let mask = TagMask(!(tags.source_mask().0 | tags.tag_mask().0));
+        let mask = TagMask(!tags.source_mask().0);
         Service {
             own,
             tag: pack(own.0),
@@ -71,8 +83,10 @@ impl<N: Net> Service<N> {
             is_down: HashSet::new(),
             lives: BTreeMap::new(),
             agreements: BTreeMap::new(),
+            attempts: Attempts::default(),
             begun: 0,
             relays: VecDeque::new(),
+            allocations: Vec::new(),
             early: VecDeque::new(),
             incoming: VecDeque::new(),
         }
@@ -121,15 +135,28 @@ impl<N: Net> Service<N> {
         if self.relays.iter().any(|relay| self.names(relay.key, life.key)) {
             life.revoke();
         }
-        let is_its =
-            |control: &Control| matches!(control, Control::Agree { key, .. } if *key == life.key);
-        let (ours, others) =
-            std::mem::take(&mut self.early).into_iter().partition(|(_, control)| is_its(control));
+        self.deliver_early(
+            net,
+            |control| matches!(control, Control::Agree { key, .. } if *key == life.key),
+        );
+    }
+
+    /// Takes in what came before this process knew what it is about.
+    pub(super) fn deliver_early(&mut self, net: &mut N, is_known: impl Fn(&Control) -> bool) {
+        let early = std::mem::take(&mut self.early);
+        let (known, others): (VecDeque<_>, _) =
+            early.into_iter().partition(|(_, control)| is_known(control));
         self.early = others;
-        let ours: VecDeque<_> = ours;
-        for (from, control) in ours {
+        for (from, control) in known {
             self.deliver(net, from, control);
         }
+    }
+
+    pub(super) fn keep_early(&mut self, from: ProcessId, control: Control) {
+        if self.early.len() == EARLY_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back((from, control));
     }
 
     /// Whether what was said of one communicator is about another.
@@ -169,20 +196,58 @@ impl<N: Net> Service<N> {
                     self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
                 }
             }
+            Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Agree { key, number, ref message } => {
                 let life = self.lives.get(&key).and_then(Weak::upgrade);
                 if let Some(life) = &life {
-                    self.hold(net, life, number);
+                    self.hold(net, (key, number), &life.group, None);
                 }
                 if self.agreements.contains_key(&(key, number)) {
                     self.receive(net, from, (key, number), message);
                 } else if life.is_none() {
-                    if self.early.len() == EARLY_MAX {
-                        self.early.pop_front();
-                    }
-                    self.early.push_back((from, control));
+                    self.keep_early(from, control);
                 }
             }
+            Control::Join { key, invitation, message } => {
+                self.hear_join(net, from, key, invitation, message);
+            }
+        }
+    }
+
+    /// This process takes part in an allocation.
+    pub(crate) fn enter(&mut self, key: Key) {
+        self.allocations.push(UnderWay { key, left: Vec::new() });
+    }
+
+    /// It takes part no longer. `has_left`: it has told so to all that it concerns.
+    pub(crate) fn exit(&mut self, net: &mut N, key: Key, has_left: bool) {
+        let found = self.allocations.iter().position(|under_way| under_way.key == key);
+        let Some(UnderWay { left, .. }) = found.map(|at| self.allocations.swap_remove(at)) else {
+            return;
+        };
+        for (process, _) in left.into_iter().filter(|_| !has_left) {
+            self.leave(net, process, key, 0);
+        }
+    }
+
+    /// Tells another one that this process leaves an allocation, and after how many rounds.
+    pub(crate) fn leave(&self, net: &mut N, to: ProcessId, key: Key, rounds: u32) {
+        self.send(net, to, &Control::Left { key, rounds }.to_bytes());
+    }
+
+    /// Who has left an allocation that this process takes part in.
+    pub(crate) fn left(&self, key: Key) -> &[(ProcessId, u32)] {
+        let found = self.allocations.iter().find(|under_way| under_way.key == key);
+        found.map_or(&[], |under_way| &under_way.left)
+    }
+
+    fn hear_leave(&mut self, net: &mut N, from: ProcessId, key: Key, rounds: u32) {
+        match self.allocations.iter_mut().find(|under_way| under_way.key == key) {
+            Some(under_way) if under_way.left.iter().any(|(who, _)| *who == from) => {}
+            Some(under_way) => under_way.left.push((from, rounds)),
+            // It waits for an answer, which is none to be answered.
+            None if rounds > 0 => self.leave(net, from, key, 0),
+            None => {}
         }
     }
 
@@ -239,9 +304,9 @@ impl<N: Net> Service<N> {
         low: u32,
         flags: u64,
     ) {
+        self.hold(net, (life.key, number), &life.group, None);
         // The death of each of them is to become known.
         life.group.processes().iter().for_each(|process| net.watch(*process));
-        self.hold(net, life, number);
         if let Some(held) = self.agreements.get_mut(&(life.key, number)) {
             held.agreement.vote(flags, low, &life.acknowledged());
         }
@@ -266,23 +331,33 @@ impl<N: Net> Service<N> {
     }
 
     /// Makes sure that the agreement is here.
-    fn hold(&mut self, net: &mut N, life: &Arc<Life>, number: u32) {
-        if self.agreements.contains_key(&(life.key, number)) {
+    pub(super) fn hold(
+        &mut self,
+        net: &mut N,
+        at: (Key, u32),
+        group: &Arc<Group>,
+        invitation: Option<Invitation>,
+    ) {
+        if self.agreements.contains_key(&at) {
             return;
         }
+        let Some(own) = group.rank(self.own) else { return };
         if self.agreements.len() >= KEPT_MAX {
             self.drop_oldest();
         }
-        let group = Arc::clone(&life.group);
-        let mut agreement = Agreement::new(group.size(), life.own, self.planted);
+        let group = Arc::clone(group);
+        let mut agreement = Agreement::new(group.size(), own, self.planted);
         self.down
             .iter()
             .filter_map(|process| group.rank(*process))
             .for_each(|rank| agreement.die(rank));
+        if invitation.is_some() {
+            agreement = agreement.asking();
+        }
         self.begun += 1;
-        let held = Held { group, agreement, began: self.begun };
-        self.agreements.insert((life.key, number), held);
-        self.flush(net, (life.key, number));
+        let held = Held { group, agreement, invitation, began: self.begun };
+        self.agreements.insert(at, held);
+        self.flush(net, at);
     }
 
     /// Of communicators that are freed.
@@ -297,7 +372,13 @@ impl<N: Net> Service<N> {
         }
     }
 
-    fn receive(&mut self, net: &mut N, from: ProcessId, at: (Key, u32), message: &Message) {
+    pub(super) fn receive(
+        &mut self,
+        net: &mut N,
+        from: ProcessId,
+        at: (Key, u32),
+        message: &Message,
+    ) {
         let Some(Held { group, .. }) = self.agreements.get(&at) else { return };
         let group = Arc::clone(group);
         let Some(rank) = group.rank(from).filter(|_| message.dead.size() == group.size()) else {
@@ -312,14 +393,18 @@ impl<N: Net> Service<N> {
         self.flush(net, at);
     }
 
-    fn flush(&mut self, net: &mut N, at: (Key, u32)) {
+    pub(super) fn flush(&mut self, net: &mut N, at: (Key, u32)) {
         let Some(held) = self.agreements.get_mut(&at) else { return };
         let messages = held.agreement.take_messages();
-        let group = Arc::clone(&held.group);
+        let (group, invitation) = (Arc::clone(&held.group), held.invitation.clone());
         let (key, number) = at;
         for (rank, message) in messages {
+            let control = match invitation.clone() {
+                Some(invitation) => Control::Join { key, invitation, message },
+                None => Control::Agree { key, number, message },
+            };
             if let Some(process) = group.process(rank) {
-                self.send(net, process, &Control::Agree { key, number, message }.to_bytes());
+                self.send(net, process, &control.to_bytes());
             }
         }
     }

@@ -53,6 +53,7 @@ impl<N: Net> Comm<N> {
             tags,
             planted,
             life: None,
+            abroad: None,
         };
         let stage = Stage::Counting(Agree::new(&life, u64::MAX));
         let allocator = self.shared.allocator.clone();
@@ -94,7 +95,7 @@ struct Shrink {
 
 enum Stage {
     Counting(Agree),
-    Reducing { allocation: Allocation, round: Exchange },
+    Reducing { allocation: Allocation, round: Box<Exchange> },
     Concluding { allocation: Allocation, reduced: Result<Vec<u8>, Error>, agree: Agree },
     Over,
 }
@@ -124,7 +125,7 @@ impl Shrink {
     }
 
     fn reduce(&self, mut allocation: Allocation) -> Stage {
-        let round = round(&self.channel, &mut allocation);
+        let round = Box::new(round(&self.channel, &mut allocation));
         Stage::Reducing { allocation, round }
     }
 }

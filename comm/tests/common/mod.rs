@@ -1,12 +1,16 @@
 //! What the tests on the simulated network share.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod creations;
 pub(crate) mod ft;
+pub(crate) mod inter;
+pub(crate) mod job;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Poll;
 
+use tagmatch_comm::net::Net;
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Config, Runtime};
 
@@ -54,8 +58,26 @@ impl Drop for Busy {
     }
 }
 
-/// Runs a program on each of some processes. Those that have ended go on to make progress until all have
-/// ended or died, as a process does until it leaves its job: others may still ask it for something.
+/// One process's program, of so many that are `busy`. Once it has ended, it goes on to make progress until
+/// all have ended or died, as a process does until it leaves its job: others may still ask it for something.
+pub(crate) fn linger<N: Net, F: Future>(
+    runtime: Runtime<N>,
+    busy: &Rc<Cell<u32>>,
+    program: F,
+) -> impl Future<Output = F::Output> + use<N, F> {
+    let (own, busy) = (Busy(Rc::clone(busy)), Rc::clone(busy));
+    async move {
+        let end = program.await;
+        drop(own);
+        while busy.get() > 0 {
+            runtime.progress();
+            turn().await;
+        }
+        end
+    }
+}
+
+/// Runs a program on each of some processes, each of which lingers.
 pub(crate) fn run_together<F: Future>(
     processes: u32,
     seed: u64,
@@ -65,17 +87,7 @@ pub(crate) fn run_together<F: Future>(
 ) -> Result<Ran<F::Output>, Stuck> {
     let busy = Rc::new(Cell::new(processes));
     try_run(processes, seed, kills, config, |runtime| {
-        let (own, busy) = (Busy(Rc::clone(&busy)), Rc::clone(&busy));
-        let program = program(runtime.clone());
-        async move {
-            let end = program.await;
-            drop(own);
-            while busy.get() > 0 {
-                runtime.progress();
-                turn().await;
-            }
-            end
-        }
+        linger(runtime.clone(), &busy, program(runtime))
     })
 }
 
@@ -104,6 +116,39 @@ pub(crate) fn kill_everywhere<F: Future>(
             let second = Kill { rank: rank(seed * 3 + 1), step: step + seed * 7 % 23 };
             if processes > 2 && second.rank != first.rank {
                 run(&[first, second]);
+            }
+        }
+    }
+}
+
+/// Runs a program without deaths, then with each rank killed at every `stride`th step of that run, and each two
+/// ranks, the second one at the same step as the first or some steps later. Seeds take different steps.
+pub(crate) fn kill_pairs<F: Future>(
+    processes: u32,
+    seeds: u64,
+    stride: usize,
+    defect: Option<Planted>,
+    program: impl Fn(Sims) -> F,
+    check: impl Fn(&[Kill], Vec<Option<F::Output>>),
+) {
+    let config = || with(defect);
+    for seed in 0..seeds {
+        let run = |kills: &[Kill]| {
+            let ran = run_together(processes, seed, kills, config, &program);
+            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+            check(kills, ran.ends);
+            ran.steps
+        };
+        let steps = run(&[]);
+        for (step, rank) in
+            (0..steps).step_by(stride).flat_map(|s| (0..processes).map(move |r| (s, r)))
+        {
+            let first = Kill { rank, step };
+            run(&[first]);
+            for rank in (0..processes).filter(|rank| *rank != first.rank && processes > 2) {
+                for later in [0, 1, 4, 15, 50] {
+                    run(&[first, Kill { rank, step: step + later }]);
+                }
             }
         }
     }

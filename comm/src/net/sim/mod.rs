@@ -26,6 +26,7 @@ mod world;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub use net::{SimMessage, SimNet, SimReceive, SimSend};
 pub use run::{Kill, Ran, Stuck};
@@ -43,11 +44,23 @@ pub struct SimConfig {
     pub delay_max: u32,
     /// Largest message in bytes whose standard send is complete before it is matched.
     pub eager_max: usize,
+    /// Whether processes learn of the death of others.
+    pub tells_deaths: bool,
+    /// Times that every process is asked in vain, while nothing is on its way, until they count as stuck. A
+    /// process may have several turns of its own to do without a message, or wait for a time.
+    pub turns_in_vain: u32,
 }
 
 impl Default for SimConfig {
     fn default() -> Self {
-        SimConfig { processes: 2, seed: 0, delay_max: 20, eager_max: 64 }
+        SimConfig {
+            processes: 2,
+            seed: 0,
+            delay_max: 20,
+            eager_max: 64,
+            tells_deaths: true,
+            turns_in_vain: 64,
+        }
     }
 }
 
@@ -66,6 +79,12 @@ impl Sim {
     /// The network as one process has it.
     pub fn net(&self, rank: u32) -> SimNet {
         SimNet::new(&self.world, rank)
+    }
+
+    /// A clock of the simulation: a step takes a microsecond.
+    pub fn clock(&self) -> impl Fn() -> Duration + use<> {
+        let world = Rc::clone(&self.world);
+        move || Duration::from_micros(world.borrow().steps)
     }
 
     /// Messages that have been received by nobody.

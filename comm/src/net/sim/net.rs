@@ -127,6 +127,10 @@ impl Net for SimNet {
 
     fn watch(&mut self, _: ProcessId) {}
 
+    fn give_up(&mut self, process: ProcessId) {
+        self.world.borrow_mut().down(self.own, process);
+    }
+
     fn take_down(&mut self) -> Vec<ProcessId> {
         self.world.borrow_mut().take_down(self.own)
     }
@@ -137,7 +141,7 @@ impl Net for SimNet {
 
     /// # Panics
     /// Always: the other processes of a simulation run only while this one does not.
-    fn pause(_: u32) {
+    fn pause(_: u32) -> bool {
         panic!("a call that has to wait can't block in a simulation: use the non-blocking one");
     }
 }

@@ -6,10 +6,6 @@ use std::task::{Context, Poll, Waker};
 use super::Sim;
 use crate::net::ProcessId;
 
-/// Times that every process is asked in vain, while nothing is on its way, until they count as stuck. A
-/// process may have several turns of its own to do without a message.
-const TURNS_IN_VAIN: usize = 64;
-
 /// A death: the process `rank` does nothing any more after the simulation's step `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
@@ -55,6 +51,7 @@ impl Sim {
         let mut ends: Vec<Option<F::Output>> = programs.iter().map(|_| None).collect();
         let mut context = Context::from_waker(Waker::noop());
         let (mut steps, mut in_vain) = (0, 0);
+        let turns_in_vain = self.world.borrow().config.turns_in_vain as usize;
         loop {
             for kill in kills.iter().filter(|kill| kill.step == steps) {
                 // The network first: what the process lets go of is not done in order any more.
@@ -67,6 +64,7 @@ impl Sim {
                 return Ok(Ran { ends, steps });
             }
             steps += 1;
+            self.world.borrow_mut().steps = steps;
             let before = self.world.borrow().activity();
             let choice = u32::try_from(running.len()).unwrap_or(u32::MAX);
             let (event, which) = {
@@ -87,7 +85,7 @@ impl Sim {
                 in_vain = 0;
             }
             in_vain = if self.world.borrow().activity() == before { in_vain + 1 } else { 0 };
-            if in_vain > TURNS_IN_VAIN * running.len() && !self.world.borrow_mut().step() {
+            if in_vain > turns_in_vain * running.len() && !self.world.borrow_mut().step() {
                 return Err(Stuck { seed: self.world.borrow().config.seed, ranks: running, steps });
             }
         }

@@ -77,6 +77,7 @@ struct Node {
 pub(super) struct World {
     pub(super) config: SimConfig,
     pub(super) rng: Rng,
+    pub(super) steps: u64,
     nodes: Vec<Node>,
     /// By time of arrival, then by number.
     flights: BTreeMap<(u64, u64), Flight>,
@@ -92,6 +93,7 @@ impl World {
         World {
             config,
             rng: Rng::new(config.seed),
+            steps: 0,
             nodes: (0..config.processes).map(|_| Node::default()).collect(),
             flights: BTreeMap::new(),
             now: 0,
@@ -236,7 +238,9 @@ impl World {
             let is_lost =
                 |at: u64, flight: &Flight| (flight.from, flight.to) == (who, to) && at > cut;
             self.flights.retain(|(at, _), flight| !is_lost(*at, flight));
-            self.launch(who, to, Event::Down);
+            if self.config.tells_deaths {
+                self.launch(who, to, Event::Down);
+            }
         }
     }
 
@@ -280,7 +284,10 @@ impl World {
     }
 
     /// A process learns that another one is down.
-    fn down(&mut self, at: ProcessId, who: ProcessId) {
+    pub(super) fn down(&mut self, at: ProcessId, who: ProcessId) {
+        if self.is_down(at, who) {
+            return;
+        }
         let mut lost: Vec<u64> = self
             .sends
             .iter()

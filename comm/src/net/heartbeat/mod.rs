@@ -1,0 +1,298 @@
+//! Heartbeats, around a transport that doesn't notice when a process is gone.
+//!
+//! The devices of `tagmatch` notice it themselves, of peers that are connected, by the next progress:
+//!
+//! | device | a process ends | its node falls silent | it is stopped |
+//! |---|---|---|---|
+//! | shared memory | at once: its pidfd, or else its socket, says so | | never |
+//! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | the same: about 2 s of retries, up to 10 s with some NICs | never |
+//! | UCX | at once: the socket that it came by says so | after 8 s (`keepalive`) | never |
+//!
+//! So heartbeats are for what nothing else finds: a process that is stopped, or turns in a loop without
+//! progress; and for transports of your own.
+//!
+//! There is no thread behind it: beats are sent and looked for by progress. So a process that makes no
+//! progress for a timeout counts as down, and being down is for good: what it still sends is not heard, and
+//! once it learns that, all others are down for it.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tagmatch::{Config as WorkerConfig, Worker};
+//! use tagmatch_comm::net::heartbeat::{Heartbeats, HeartbeatConfig};
+//! use tagmatch_comm::net::worker::WorkerNet;
+//! use tagmatch_comm::{Config, Runtime};
+//!
+//! let worker = Worker::new(WorkerConfig::default())?;
+//! let addresses = vec![worker.address()];
+//! let net = WorkerNet::new(worker, addresses, 0)?;
+//! let beating = HeartbeatConfig { timeout: Duration::from_secs(20), ..HeartbeatConfig::default() };
+//! let runtime = Runtime::new(Heartbeats::new(net, beating)?, Config::default())?;
+//! runtime.world().barrier()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, LazyLock};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tagmatch::{Buffer, Tag, TagLayout, TagMask};
+
+use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
+use crate::ids::IdLayout;
+
+use ring::{Ring, parse};
+
+/// In the context of failures: the tag of beats, which no other message there has.
+const BEAT_TAG: u64 = 1;
+/// Looks for beats within a period: how exact periods are.
+const LOOKS: u32 = 16;
+
+/// How heartbeats are timed, the same in all processes of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct HeartbeatConfig {
+    /// Time between two beats. Open MPI's default, 3 s, is this one's.
+    pub period: Duration,
+    /// How long a process may be silent. Default: 10 s, as Open MPI's.
+    ///
+    /// Nobody counts as down who lives if this is more than a period and twice the sum of the longest time
+    /// that a message takes and the longest time between two turns of progress, and if all processes
+    /// begin within it. The last of `f` processes in a row that die at once is found after about `f` times
+    /// this.
+    pub timeout: Duration,
+    /// As [`crate::Config::ids`].
+    pub ids: IdLayout,
+    /// As [`crate::Config::tags`].
+    pub tags: TagLayout,
+}
+
+impl Default for HeartbeatConfig {
+    fn default() -> Self {
+        HeartbeatConfig {
+            period: Duration::from_secs(3),
+            timeout: Duration::from_secs(10),
+            ids: IdLayout::BITS_16,
+            tags: TagLayout::MPI,
+        }
+    }
+}
+
+/// A transport that finds by heartbeats which processes are down. `C` tells the time since some moment.
+#[derive(Debug)]
+pub struct Heartbeats<N: Net, C = fn() -> Duration> {
+    net: N,
+    clock: C,
+    ring: Ring,
+    tag: Tag,
+    pattern: Pattern,
+    look_after: Duration,
+    /// Beats are late by no more.
+    sleep_max: Duration,
+    looked: Option<Duration>,
+    incoming: VecDeque<(ProcessId, N::Receive)>,
+}
+
+impl<N: Net> Heartbeats<N> {
+    /// Around a transport, by the system's clock.
+    ///
+    /// # Errors
+    /// The period is zero, or not shorter than the timeout; or the layouts don't fit each other.
+    pub fn new(net: N, config: HeartbeatConfig) -> Result<Self, NetError> {
+        Self::with_clock(net, config, monotonic)
+    }
+}
+
+impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
+    /// The same by another clock.
+    ///
+    /// # Errors
+    /// As for [`new`](Heartbeats::new).
+    pub fn with_clock(net: N, config: HeartbeatConfig, clock: C) -> Result<Self, NetError> {
+        let HeartbeatConfig { period, timeout, ids, tags } = config;
+        if period.is_zero() || period >= timeout {
+            let what = format!("heartbeats every {period:?} with a timeout of {timeout:?}");
+            return Err(NetError::Other(what));
+        }
+        let tag = tags.pack(ids.control().bits().into(), 0, BEAT_TAG);
+        let tag = tag.map_err(|error| NetError::Other(error.to_string()))?;
+        let ring = Ring::new(net.own().0, net.processes(), period, timeout);
+        let pattern = Pattern { tag, mask: TagMask::EXACT, from: None };
+        Ok(Heartbeats {
+            net,
+            clock,
+            ring,
+            tag,
+            pattern,
+            look_after: period / LOOKS,
+            sleep_max: period / 4,
+            looked: None,
+            incoming: VecDeque::new(),
+        })
+    }
+
+    /// The transport beneath.
+    pub fn beneath(&self) -> &N {
+        &self.net
+    }
+
+    /// Takes in beats, lets time pass, sends beats: how many events that were.
+    fn beat(&mut self) -> usize {
+        let now = (self.clock)();
+        let is_early = |looked: Duration| now.saturating_sub(looked) < self.look_after;
+        if self.looked.is_some_and(is_early) {
+            return 0;
+        }
+        self.looked = Some(now);
+        let mut events = self.hear();
+        self.ring.look(now);
+        for rank in self.ring.take_found() {
+            events += 1;
+            self.net.give_up(ProcessId(rank));
+        }
+        let bytes = self.ring.beat();
+        for rank in self.ring.take_beats() {
+            // One that is down is found so.
+            let _ = self.net.inject(ProcessId(rank), self.tag, &bytes);
+        }
+        events
+    }
+
+    fn hear(&mut self) -> usize {
+        let mut events = 0;
+        let size = self.net.processes();
+        // Of each process there is about one; others have to wait.
+        for _ in 0..2 * size {
+            let Some((message, envelope)) = self.net.matched_probe(self.pattern) else { break };
+            events += 1;
+            // Of someone outside of the job it is dropped, and so discarded.
+            if let Some(from) = envelope.from {
+                let room = Buffer::zeroed(size.div_ceil(8) as usize);
+                self.incoming.push_back((from, self.net.receive_message(message, room)));
+            }
+        }
+        for _ in 0..self.incoming.len() {
+            let Some((from, mut receive)) = self.incoming.pop_front() else { break };
+            match self.net.test_receive(&mut receive) {
+                None => self.incoming.push_back((from, receive)),
+                Some(Ok(Arrived { buffer, .. })) => {
+                    if let Some(down) = parse(&buffer, size) {
+                        self.ring.hear(from.0, down);
+                    }
+                }
+                // Its sender is down.
+                Some(Err(_)) => {}
+            }
+        }
+        events
+    }
+}
+
+fn monotonic() -> Duration {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed()
+}
+
+/// All as the transport beneath does it.
+impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
+    type Send = N::Send;
+    type Receive = N::Receive;
+    type Message = N::Message;
+
+    fn processes(&self) -> u32 {
+        self.net.processes()
+    }
+
+    fn own(&self) -> ProcessId {
+        self.net.own()
+    }
+
+    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
+        self.net.send(to, tag, data, mode)
+    }
+
+    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
+        self.net.inject(to, tag, data)
+    }
+
+    fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        self.net.receive(pattern, room)
+    }
+
+    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
+        self.net.test_send(send)
+    }
+
+    fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
+        self.net.test_receive(receive)
+    }
+
+    fn cancel(&mut self, receive: &mut Self::Receive) {
+        self.net.cancel(receive);
+    }
+
+    fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
+        self.net.probe(pattern)
+    }
+
+    fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
+        self.net.matched_probe(pattern)
+    }
+
+    fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
+        self.net.receive_message(message, room)
+    }
+
+    fn is_down(&self, process: ProcessId) -> bool {
+        self.net.is_down(process)
+    }
+
+    fn watch(&mut self, process: ProcessId) {
+        self.net.watch(process);
+    }
+
+    fn give_up(&mut self, process: ProcessId) {
+        self.net.give_up(process);
+    }
+
+    fn take_down(&mut self) -> Vec<ProcessId> {
+        let down = self.net.take_down();
+        down.iter().for_each(|process| self.ring.learn(process.0));
+        down
+    }
+
+    fn progress(&mut self) -> usize {
+        self.net.progress() + self.beat()
+    }
+
+    fn pause(turn: u32) -> bool {
+        N::pause(turn)
+    }
+
+    fn node(&self, process: ProcessId) -> u32 {
+        self.net.node(process)
+    }
+
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        self.net.sleeper()
+    }
+
+    fn sleep_max(&self) -> Duration {
+        self.net.sleep_max().min(self.sleep_max)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.net.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.net.disarm();
+    }
+
+    fn notify(&mut self, waker: Option<&Waker>) {
+        self.net.notify(waker);
+    }
+}

@@ -1,0 +1,63 @@
+//! What has to hold when members fail while communicators are made. Each check panics where it does not.
+
+use tagmatch_comm::net::ProcessId;
+use tagmatch_comm::net::sim::Kill;
+use tagmatch_comm::{Error, ErrorClass, Group};
+
+use super::{Planted, Sims, kill_pairs};
+
+/// What a process has after its creations, and after those who live have gone on without the dead.
+struct Outcome {
+    living: Group,
+    again: Result<u32, Error>,
+    free: u32,
+}
+
+fn is_failure(error: &Error) -> bool {
+    error.class() == ErrorClass::ProcessFailed
+}
+
+/// Three creations at once, begun in another order by every other rank, as by threads. Each returns at all
+/// who live, and leaves nothing that the next one would take for its own.
+async fn create(runtime: Sims) -> Outcome {
+    let world = runtime.world();
+    let rank = world.rank();
+    let in_group = || world.icreate_group(world.group(), 1).unwrap();
+    let early = (rank % 2 == 1).then(in_group);
+    let copy = world.idup();
+    let part = world.isplit((rank != 1).then_some(rank % 2), 0);
+    let group = early.unwrap_or_else(in_group);
+    let (copy, group, part) = (copy.await, group.await, part.await);
+    for error in [copy.as_ref().err(), group.as_ref().err(), part.as_ref().err()] {
+        assert!(error.is_none_or(is_failure), "{error:?}");
+    }
+    drop((copy, group, part));
+    assert_eq!(runtime.free_ids(), 2046);
+    let small = world.ishrink().await.unwrap();
+    let living = small.group().clone();
+    let again = world.icreate_group(&living, 1).unwrap().await;
+    // Whether all have it is not uniform: that takes agreement.
+    let have_all = small.iagree(u64::from(again.is_ok())).await.unwrap().flags == 1;
+    let again = match again {
+        Ok(again) if have_all => again.ibarrier().await.map(|_| again.id().bits()),
+        other => other.map(|again| again.id().bits()),
+    };
+    drop(small);
+    Outcome { living, again, free: runtime.free_ids() }
+}
+
+/// Kills one rank at each step, then two.
+pub(crate) fn creations(defect: Option<Planted>, processes: u32, seeds: u64, stride: usize) {
+    kill_pairs(processes, seeds, stride, defect, create, |kills: &[Kill], ends| {
+        let ends: Vec<Outcome> = ends.into_iter().flatten().collect();
+        let is_killed = |process: &ProcessId| kills.iter().any(|kill| kill.rank == process.0);
+        for Outcome { living, again, free } in &ends {
+            assert_eq!((*free, living), (2046, &ends[0].living), "{kills:?}");
+            let may_fail = living.processes().iter().any(is_killed);
+            assert!(again.is_ok() || may_fail, "{kills:?}: {again:?}");
+        }
+        let mut ids = ends.iter().filter_map(|end| end.again.as_ref().ok());
+        let first = ids.next();
+        assert!(ids.all(|id| Some(id) == first), "{kills:?}: not the same id");
+    });
+}

@@ -1,0 +1,95 @@
+//! Jobs of real processes. A test starts its own program again for every rank, with a role in its environment; a
+//! test of the name `role` plays it, and does nothing otherwise.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use tagmatch::{Access, Address, Config as WorkerConfig, WorkerOf};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Config, Runtime};
+
+const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
+const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
+
+/// A job of this program's processes; dropping it kills those that still run.
+pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
+
+impl Job {
+    /// Starts the ranks and hands all addresses to each.
+    pub(crate) fn start(role: &str, ranks: usize) -> Self {
+        let start = |rank: usize| {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+                .env(ROLE, role)
+                .env(RANK, rank.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            (child, output)
+        };
+        let mut job = Job((0..ranks).map(start).collect());
+        let addresses: Vec<String> = (0..ranks).map(|rank| job.hear(rank, "address")).collect();
+        for (child, _) in &mut job.0 {
+            writeln!(child.stdin.as_mut().unwrap(), "{}", addresses.join(" ")).unwrap();
+        }
+        job
+    }
+
+    /// What a rank says next after this word.
+    pub(crate) fn hear(&mut self, rank: usize, word: &str) -> String {
+        for line in self.0[rank].1.by_ref().lines() {
+            let line = line.unwrap();
+            // The test runner prints in front of the first line.
+            if let Some(at) = line.find(&format!("@{word}")) {
+                return line[at + word.len() + 1..].trim().to_owned();
+            }
+        }
+        panic!("rank {rank} ended without saying {word}");
+    }
+
+    pub(crate) fn kill(&mut self, rank: usize) {
+        self.0[rank].0.kill().unwrap();
+        self.0[rank].0.wait().unwrap();
+    }
+
+    /// Waits for all; those that are not in `dead` have to end well.
+    pub(crate) fn finish(mut self, dead: &[usize]) {
+        for (rank, (child, _)) in self.0.iter_mut().enumerate() {
+            assert!(child.wait().unwrap().success() || dead.contains(&rank), "rank {rank} failed");
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Tells the test that started it.
+pub(crate) fn say(word: &str, rest: impl std::fmt::Display) {
+    println!("@{word} {rest}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// This process's part in the job: says its address, hears those of all.
+pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
+    let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
+    say("address", worker.address());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let addresses: Vec<Address> = line.split_whitespace().map(|one| one.parse().unwrap()).collect();
+    let rank = std::env::var(RANK).unwrap().parse().unwrap();
+    Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
+}
+
+/// The role that this process is to play, if any.
+pub(crate) fn role_of() -> Option<String> {
+    std::env::var(ROLE).ok()
+}

@@ -1,0 +1,18 @@
+//! Deaths while communicators are made, on the simulated network: one rank or two are killed at every step, no
+//! call blocks for ever, and no id is lost.
+
+mod common;
+
+use common::creations::creations;
+
+#[test]
+fn creations_return_when_one_or_two_of_three_die() {
+    creations(None, 3, 4, 4);
+}
+
+#[test]
+fn creations_return_when_one_or_two_of_more_die() {
+    for (processes, seeds, stride) in [(2, 10, 1), (4, 2, 13), (5, 2, 31), (7, 1, 97)] {
+        creations(None, processes, seeds, stride);
+    }
+}

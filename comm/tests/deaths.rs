@@ -1,0 +1,151 @@
+//! Deaths of real processes over shared memory: those who live revoke, agree, shrink and go on. And what must
+//! not grow, however often it is done.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::job::{Job, join, role_of, say};
+use tagmatch::Local;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Comm, Error, ErrorClass, Runtime};
+
+type Process = Runtime<WorkerNet<Local>>;
+
+/// Plays a role, if there is one: "cycles", or "loop" and the ranks that die, and how.
+#[test]
+fn role() {
+    let Some(role) = role_of() else { return };
+    let runtime = join::<Local>();
+    let mut words = role.split(' ');
+    let first = words.next();
+    let how = words.next();
+    let dying: Vec<u32> = words.map(|word| word.parse().unwrap()).collect();
+    match first {
+        Some("cycles") => cycles(&runtime),
+        Some("loop") => go_on(&runtime, how == Some("exit"), &dying),
+        other => panic!("no role {other:?}"),
+    }
+}
+
+fn count(comm: &Comm<WorkerNet<Local>>) -> Result<u64, Error> {
+    comm.allreduce(to_bytes(&[1u64]), &Op::sum::<u64>()).map(|sum| from_bytes::<u64>(&sum)[0])
+}
+
+/// Adds up, over and over, with those who live; and a hundred times more once nobody else is to die. Who exits
+/// does so in the middle, with everything under way.
+fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
+    let world = runtime.world();
+    let own = world.rank();
+    let left = world.size() - u32::try_from(dying.len()).unwrap();
+    let mut comm = world;
+    comm.barrier().unwrap();
+    say("met", "");
+    let (mut turn, mut last) = (0, 0);
+    while last < 100 {
+        turn += 1;
+        if exits && dying.contains(&own) && turn > 20 + own {
+            let _under_way = comm.iallreduce(to_bytes(&[1u64]), &Op::sum::<u64>());
+            std::process::exit(1);
+        }
+        match count(&comm) {
+            Ok(sum) => {
+                assert_eq!(sum, comm.size().into());
+                last += u32::from(comm.size() == left);
+            }
+            Err(error) => {
+                let is_failure =
+                    matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
+                assert!(is_failure, "rank {own}: {error:?}");
+                comm.revoke();
+                let agreed = comm.agree(!(1 << own)).unwrap();
+                assert_eq!(agreed.flags & 1 << own, 0);
+                assert!(agreed.unacknowledged.iter().all(|rank| *rank < comm.size()));
+                comm = comm.shrink().unwrap();
+            }
+        }
+    }
+    drop(comm);
+    assert_eq!(runtime.free_ids(), 2046);
+    // A process that leaves its job is down for those that still ask it.
+    let end = runtime.world().shrink().unwrap();
+    end.barrier().unwrap();
+    end.barrier().unwrap();
+}
+
+/// Every two of some ranks die, killed at about the same time or by their own exit.
+fn each_two_die(ranks: usize, how: &str) {
+    for first in 0..ranks {
+        for second in first + 1..ranks {
+            let mut job = Job::start(&format!("loop {how} {first} {second}"), ranks);
+            (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
+            if how == "kill" {
+                // Anywhere in their loops; the second one while the others are about the first one's death.
+                thread::sleep(Duration::from_micros(500 * (first + 2 * second) as u64));
+                job.kill(first);
+                thread::sleep(Duration::from_micros(150 * second as u64));
+                job.kill(second);
+            }
+            job.finish(&[first, second]);
+        }
+    }
+}
+
+#[test]
+fn each_two_of_four_are_killed() {
+    each_two_die(4, "kill");
+}
+
+#[test]
+fn each_two_of_four_exit() {
+    each_two_die(4, "exit");
+}
+
+#[test]
+fn some_of_more_die() {
+    for (ranks, dead) in [(5, vec![0, 4]), (8, vec![0, 1, 2, 5])] {
+        for how in ["kill", "exit"] {
+            let words: Vec<String> = dead.iter().map(usize::to_string).collect();
+            let mut job = Job::start(&format!("loop {how} {}", words.join(" ")), ranks);
+            (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
+            if how == "kill" {
+                dead.iter().for_each(|rank| job.kill(*rank));
+            }
+            job.finish(&dead);
+        }
+    }
+}
+
+/// Bytes of memory that this process has resident.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Duplicates, and frees them: neither ids, nor tables, nor memory are lost.
+fn cycles(runtime: &Process) {
+    let world = runtime.world();
+    let cycle = |times: u32| {
+        for _ in 0..times {
+            let copy = world.dup().unwrap();
+            assert_eq!(copy.id().bits(), 496);
+            drop(copy);
+        }
+        world.barrier().unwrap();
+    };
+    cycle(10_000);
+    let before = resident();
+    cycle(100_000);
+    assert_eq!((runtime.free_ids(), runtime.tables()), (2046, 0));
+    // Less than eleven bytes of a cycle.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 1 << 20, "{grown} bytes more after 100,000 duplicates");
+}
+
+#[test]
+fn duplicates_leave_nothing() {
+    Job::start("cycles", 2).finish(&[]);
+}

@@ -1,0 +1,117 @@
+//! Heartbeats over a simulated network that tells nobody of a death: they are what lets those who live go on.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::linger;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
+use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet};
+use tagmatch_comm::{Config, ErrorClass, Runtime};
+
+type Clock = Box<dyn Fn() -> Duration>;
+type Beating = Runtime<Heartbeats<SimNet, Clock>>;
+
+/// In steps of the simulation.
+const TIMEOUT: u32 = 5000;
+/// Steps after which who still waits would wait for ever.
+const STEPS_MAX: Duration = Duration::from_micros(400_000);
+
+/// Some members die at once; the others learn of all of them, and have a communicator without them.
+async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
+    let world = runtime.world();
+    // A failure ends it, for who depends on the dead; the others revoke it.
+    let count =
+        |comm: &tagmatch_comm::Comm<_>| comm.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
+    for _ in 0..rounds {
+        if let Err(error) = count(&world).await {
+            assert!(matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked));
+            world.revoke();
+            break;
+        }
+    }
+    loop {
+        let living = world.ishrink().await.unwrap();
+        let sum = count(&living).await;
+        let is_whole = u64::from(sum.is_ok());
+        if living.iagree(is_whole).await.unwrap().flags == 1 {
+            return (living.size(), from_bytes::<u32>(&sum.unwrap())[0]);
+        }
+    }
+}
+
+fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
+    let sim = Sim::new(SimConfig {
+        processes,
+        seed,
+        tells_deaths: false,
+        turns_in_vain: TIMEOUT,
+        ..SimConfig::default()
+    });
+    let config = HeartbeatConfig {
+        period: Duration::from_micros(500),
+        timeout: Duration::from_micros(TIMEOUT.into()),
+        ..HeartbeatConfig::default()
+    };
+    // Until one dies; or for many timeouts.
+    let rounds = if kills.is_empty() { 1000 } else { usize::MAX };
+    let busy = Rc::new(Cell::new(processes));
+    let start = |rank| {
+        let now = sim.clock();
+        let clock: Clock = Box::new(move || {
+            assert!(
+                now() < STEPS_MAX || rounds < usize::MAX,
+                "seed {seed}: rank {rank} waits for ever"
+            );
+            now()
+        });
+        let net = Heartbeats::with_clock(sim.net(rank), config, clock).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        linger(runtime.clone(), &busy, survive(runtime, rounds))
+    };
+    let Ran { ends, .. } = sim.run((0..processes).map(start), kills).unwrap();
+    ends
+}
+
+#[test]
+fn those_who_live_find_silent_deaths_and_go_on() {
+    for processes in [2, 3, 5] {
+        for step in (0..800).step_by(67) {
+            let rank = u32::try_from(step / 67).unwrap() % processes;
+            let ends = run(processes, step, &[Kill { rank, step }]);
+            let living = processes - 1;
+            let ends: Vec<_> = ends.into_iter().flatten().collect();
+            assert_eq!(ends, vec![(living, living); living as usize], "step {step}");
+        }
+    }
+}
+
+#[test]
+fn neighbours_that_die_at_once_are_all_found() {
+    for seed in 0..6 {
+        let first = u32::try_from(seed).unwrap();
+        let kills = [0, 1, 2].map(|by| Kill { rank: (first + by) % 6, step: 100 + 30 * seed });
+        let ends = run(6, seed, &kills);
+        assert_eq!(ends.into_iter().flatten().collect::<Vec<_>>(), [(3, 3); 3], "seed {seed}");
+    }
+}
+
+#[test]
+fn nobody_who_lives_is_given_up() {
+    for seed in 0..5 {
+        assert_eq!(run(4, seed, &[]), [Some((4, 4)); 4], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_timeout_of_no_more_than_a_period_is_refused() {
+    for (period, timeout) in [(0, 1), (1, 1)] {
+        let [period, timeout] = [period, timeout].map(Duration::from_secs);
+        let sim = Sim::new(SimConfig::default());
+        let config = HeartbeatConfig { period, timeout, ..HeartbeatConfig::default() };
+        assert!(Heartbeats::new(sim.net(0), config).is_err());
+    }
+}
