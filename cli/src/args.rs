@@ -90,10 +90,10 @@ Examples:
   tagperf run -n 4 -- tagperf alltoall            ... and our own";
 
 const SHRINK_EXAMPLES: &str = "\
-Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death. Those who
-live time: noticed, from the barrier before the death to the error of the next; then revoke, agree,
-shrink, and the first barrier of the new communicator. avg, min and max are over those who live, of
-these four together
+Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death.
+Those who live time: noticed, from their last word to it until a barrier fails for its death; then
+revoke, agree, shrink, and the first barrier of the new communicator. avg, min and max are over
+those who live, of these four together
 
 Examples:
   tagperf shrink                                  4 ranks that it starts here by itself
@@ -167,7 +167,7 @@ pub(crate) enum Command {
     /// Agreement of N ranks, nobody having failed: us a call
     #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
     Agree(Collective),
-    /// Recovery of N ranks from a SIGKILL of one: us from its notice until those who live go on
+    /// Recovery of N ranks from the SIGKILL of one: us until those who live go on
     #[command(after_help = SHRINK_EXAMPLES, mut_args = collective::reword)]
     Shrink(Recovery),
     /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`

@@ -180,6 +180,18 @@ fn interrupted_it_tells_what_it_has() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let _alone = alone();
+    for (args, lines) in [("bcast -n 3 --duration 100ms", 15), ("shrink -n 3", 11)] {
+        let head =
+            format!("{TAGPERF} {args} | head -n {lines} > /dev/null; exit ${{PIPESTATUS[0]}}");
+        let output = Command::new("bash").args(["-c", &head]).output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{args}");
+        assert_eq!(output.status.code(), Some(0), "{args}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let _alone = alone();
     for (args, why) in [
@@ -188,6 +200,7 @@ fn what_cannot_be_is_refused() {
         ("allreduce --sizes 8,12", "multiples of 8"),
         ("shrink --iters 5", "--iters"),
         ("shrink --plot x.svg", "--csv would be right"),
+        ("shrink --histogram", "--csv would be right"),
         ("bcast --csv --json -", "--json and --csv"),
         ("dup --device verbs:none", "verbs:none"),
     ] {

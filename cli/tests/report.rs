@@ -62,7 +62,8 @@ fn csv_has_one_heading_and_a_row_a_result() {
             said.lines().next().unwrap(),
             "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
              min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
-             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted,window,hw_tags"
+             messages_per_s,validated,threads,queue,order,planned_per_s,interrupted,window,hw_tags,\
+             ranks,rank_mean_min_ns,rank_mean_avg_ns,rank_mean_max_ns"
         );
         assert_eq!(lines.len(), 4);
         for row in &lines[1..] {
@@ -166,7 +167,7 @@ fn every_shape_has_every_form() {
         let args = format!("{args} --iters 64 --warmup 10");
         let csv = said(&format!("{args} --csv --json {} --plot {}", json.name(), svg.name()));
         let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!((columns.len(), columns[0]), (rows + 1, 25), "{csv}");
+        assert_eq!((columns.len(), columns[0]), (rows + 1, 29), "{csv}");
         assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
         assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
         let osu = said(&format!("{args} --osu"));
@@ -203,7 +204,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
         assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
         let rows = text(&output.stdout);
         match form {
-            "--csv" => assert!(rows.trim_end().ends_with(",true,,off"), "{rows}"),
+            "--csv" => assert!(rows.trim_end().ends_with(",true,,off,,,,"), "{rows}"),
             "--osu" => assert_eq!(rows.lines().count(), 3, "{rows}"),
             _ => assert!(rows.trim_end().ends_with("\"interrupted\":true}"), "{rows}"),
         }

@@ -58,6 +58,10 @@ fn every_test() {
             let large = document["config"]["large_messages"].as_str().unwrap();
             assert!(args.contains("--self") || large.contains(transport), "{args}: {large}");
         }
+        for args in ["allreduce -n 3 --sizes 8,64K --iters 50 --warmup 5", "shrink -n 3"] {
+            let document = json(&format!("{args} --device {device} --json -"));
+            assert_eq!(document["results"].as_array().unwrap().len(), 2, "{args}");
+        }
         // Planned times travel as immediate data, for which the tags are made narrower.
         let paced = measured("lat --sizes 0,8 --rate 1k", device);
         assert!(paced["results"][0]["samples"].as_u64() >= Some(50));

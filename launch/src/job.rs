@@ -97,9 +97,7 @@ impl Job {
     /// before.
     pub fn join() -> Result<Self, Error> {
         static JOINED: AtomicBool = AtomicBool::new(false);
-        let is_launched =
-            ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some());
-        if !is_launched {
+        if !Self::is_launched() {
             return Ok(Self::alone());
         }
         if JOINED.swap(true, Ordering::Relaxed) {
@@ -110,6 +108,11 @@ impl Job {
             None => Pmix::from_env()?.map_or(Via::Nobody, |pmix| Via::Pmix(Box::new(pmix))),
         };
         Ok(Job { via, exchanges: 0 })
+    }
+
+    /// Whether the environment names a launcher: [`join`](Self::join) would talk to it.
+    pub fn is_launched() -> bool {
+        ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
     }
 
     /// A job of this process alone, whatever the environment says.

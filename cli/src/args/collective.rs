@@ -7,7 +7,7 @@ use crate::units::Sizes;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ranks {
-    /// How many ranks to start here; not under a launcher, which says it [2; shrink: 4]
+    /// Ranks to start here; under a launcher it says how many [2; shrink: 4]
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=RANKS_MAX))]
     pub(crate) n: Option<u32>,
 }

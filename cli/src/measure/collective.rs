@@ -14,6 +14,8 @@ mod sheet;
 
 pub(crate) use call::Operation;
 
+use tagmatch_launch::Job;
+
 use crate::args::{Collective, Common, Recovery};
 use crate::failure::Failure;
 use crate::report::Report;
@@ -58,11 +60,11 @@ fn started(
     common: &Common,
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
-    if common.report.plot.is_some() && dies {
-        let right = "--json or --csv would be right";
-        return Err(Failure::Usage(format!("--plot: a row a death makes no chart; {right}")));
+    if dies && (common.report.plot.is_some() || common.report.histogram) {
+        let why = "--plot, --histogram: one recovery a row makes neither; --json or --csv";
+        return Err(Failure::Usage(format!("{why} would be right")));
     }
-    if !Ranks::are_launched() {
+    if !Job::is_launched() {
         Report::open(common)?;
     }
     ranks::start(n, default, common, dies)

@@ -31,10 +31,10 @@ impl Csv {
         let mut cells = cells(document, row);
         cells.push(self.hw_tags.to_string());
         cells.push(row.more.ranks.map_or(String::new(), |ranks| ranks.to_string()));
-        let means = row.more.rank_means_ns.map(|means| [means.min, means.avg, means.max]);
-        cells.extend(
-            means.map_or([(); 3].map(|()| String::new()), |ns| ns.map(|ns| ns.to_string())),
-        );
+        match row.more.rank_means_ns {
+            Some(m) => cells.extend([m.min, m.avg, m.max].map(|ns| ns.to_string())),
+            None => cells.extend(std::iter::repeat_n(String::new(), 3)),
+        }
         cells.join(",") + "\n"
     }
 }

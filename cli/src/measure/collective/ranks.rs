@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tagmatch::{Address, Config as WorkerConfig, Worker};
+use tagmatch::{Address, Config as WorkerConfig, TagLayout, Worker};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
 use tagmatch_launch::launcher::{self, Launch};
 use tagmatch_launch::{Job, Launcher};
 
+use crate::args::device::DeviceArg;
 use crate::args::{Common, PinChoice};
 use crate::control::message::Hello;
 use crate::device::Found;
@@ -43,7 +44,7 @@ pub(super) fn start(
 ) -> Result<Option<Ranks>, Failure> {
     let device = Found::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
-    if !Ranks::are_launched() {
+    if !Job::is_launched() {
         return launch(n.unwrap_or(default), dies).map(|()| None);
     }
     let job = Job::join().map_err(|error| failed(&error))?;
@@ -89,11 +90,6 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 }
 
 impl Ranks {
-    /// Whether a launcher has started this process.
-    pub(super) fn are_launched() -> bool {
-        ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
-    }
-
     fn new(mut job: Job, device: Found, common: &Common) -> Result<Self, Failure> {
         if job.rank() > 0 {
             // Rank 0, which watches for it once all have come here, says when to stop.
@@ -107,9 +103,11 @@ impl Ranks {
         let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
         let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
         let trust = Trust::gather_ranks(places.here.len(), places.cores, cpus);
+        let (carried, tags) = layouts(&device.device)?;
         let worker = WorkerConfig {
             hw_tags: common.hw_tags.config(None),
             device: device.device.config(),
+            layout: carried,
             ..WorkerConfig::default()
         };
         let worker = Worker::new(worker).map_err(|error| failed(&error))?;
@@ -117,7 +115,8 @@ impl Ranks {
         let addresses = addresses.iter().map(|bytes| Address::from_bytes(bytes));
         let addresses = addresses.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
         let net = WorkerNet::new(worker, addresses, job.rank()).map_err(|error| failed(&error))?;
-        let runtime = Runtime::new(net, Config::default()).map_err(|error| failed(&error))?;
+        let runtime = Runtime::new(net, Config { tags, ..Config::default() })
+            .map_err(|error| failed(&error))?;
         let are_here = places.here.len() == said.len();
         Ok(Self { job, runtime, device, trust, are_here })
     }
@@ -133,6 +132,17 @@ impl Ranks {
 
     pub(super) fn leave(self) -> Result<(), Failure> {
         self.job.leave().map_err(|error| failed(&error))
+    }
+}
+
+/// Where the device has its part of a tag, and where communicators have theirs. UCX numbers peers in bits of its own;
+/// below them 4096 ranks have room.
+fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
+    let layout =
+        |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
+    match device {
+        DeviceArg::Ucx { .. } => Ok((layout(0, 12, 52)?, layout(16, 12, 24)?)),
+        DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok((TagLayout::MPI, TagLayout::MPI)),
     }
 }
 
@@ -164,7 +174,7 @@ fn places(job: &mut Job, common: &Common) -> Result<Places, Failure> {
             cores.extend(words.filter_map(|cpu| cpu.parse::<u32>().ok()));
         }
     }
-    if here.len() != said.len() && common.device == crate::args::device::DeviceArg::Shm {
+    if here.len() != said.len() && common.device == DeviceArg::Shm {
         let right = "--device verbs or ucx would be right";
         return Err(refused(job.rank(), format!("the ranks are not all on one machine; {right}")));
     }

@@ -41,10 +41,8 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     interrupt::ignore();
     // By it MPICH's mpiexec tells of deaths, and it would end those who live.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    let mut sheet = match comm.rank() {
-        0 => Some(open(args, ranks)?),
-        _ => None,
-    };
+    let mut sheet = open(args, ranks)?;
+    let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
         let failed = |error: &dyn std::fmt::Display| {
@@ -59,18 +57,19 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
             works(&next).map_err(|why| failed(&why))?;
         }
         let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
-        if let Some(sheet) = &mut sheet {
+        // Those who live need rank 0 also where nobody reads what it tells.
+        if let Some(sheet) = sheet.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
             let cells = cells(&row);
-            sheet.add(row, &cells)?;
+            written = sheet.add(row, &cells);
         }
         comm = next;
     }
-    sheet.map_or(Ok(()), Sheet::finish)
+    written.and_then(|()| sheet.map_or(Ok(()), Sheet::finish))
 }
 
-fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
-    let what = "from the barrier before it until each who lives knows of it (noticed); from there \
+fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Sheet>, Failure> {
+    let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
     let subject = Subject {
         test: "shrink",
@@ -85,14 +84,17 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
 
 /// The last rank dies; the others get a communicator without it, and how long each step took in ns.
 fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
+    let victim = comm.size() - 1;
     comm.barrier()?;
+    // It has heard of all then, and nobody waits for a word of it that its death could take along.
+    comm.gather(victim, vec![1])?;
     let mut last = Instant::now();
     let mut step = || {
         let (now, before) = (Instant::now(), last);
         last = now;
         (now - before).as_secs_f64() * 1e9
     };
-    if comm.rank() == comm.size() - 1 {
+    if comm.rank() == victim {
         // Nothing runs after it.
         let _ = kill_process(getpid(), Signal::KILL);
     }

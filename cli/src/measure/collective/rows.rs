@@ -19,6 +19,7 @@ use crate::samples::Samples;
 use crate::table::{Column, Table, us};
 use crate::units::{show_count, show_size};
 
+const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
 /// Calls between two looks at the clock: as many as fill this, at most so many.
 const BATCH_BYTES: u64 = 256 << 10;
 const BATCH: u64 = 64;
@@ -43,53 +44,53 @@ pub(super) fn measure(
 ) -> Result<(), Failure> {
     let world = ranks.world();
     let prepared = |size| prepared(operation, size, args, ranks, &world);
-    if world.rank() > 0 {
-        return sizes.iter().try_for_each(|size| {
-            let mut call = prepared(*size)?;
-            let measured = Measured::of(&mut call, &world, &mut |_, _| Ok(0))?;
-            measured.means(&call, &world).map(drop)
-        });
-    }
-    let interrupt = Interrupt::watch()?;
     let unsized_columns = usize::from(!operation.has_size());
     let subject = Subject {
         test: operation.name(),
         title: format!("{}: us a call", operation.title()),
-        facts: vec![("effort", args.effort.describe("calls", ""))],
+        facts: vec![("effort", args.effort.describe("calls", "")), ("figures", FIGURES.to_owned())],
         sizes,
         effort: &args.effort,
     };
     let table = Table(&COLUMNS[unsized_columns..]);
-    let mut sheet = Sheet::open(ranks, &args.common, &subject, table)?;
+    let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, table)? else {
+        return sizes.iter().try_for_each(|size| {
+            let mut call = prepared(*size)?;
+            let measured = Measured::of(&mut call, &world, &mut |_, _| 0)?;
+            measured.means(&call, &world).map(drop)
+        });
+    };
+    let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
+    let mut written = Ok(());
+    // Also to its end where nobody wants it any more: the others hear, size by size, that there are no more calls.
     for &size in sizes {
         let what = format!("{} {}", operation.name(), show_size(size));
         progress.begin(what.clone());
         let mut call = prepared(size)?;
         let mut pace = Pace::new(args.effort.limits(), call.bytes());
         let measured = Measured::of(&mut call, &world, &mut |done, counts| {
-            progress.at(|| what.clone(), |line| sheet.progress(line))?;
-            let goes_on = !interrupt.came() && !sheet.is_abandoned();
-            Ok(if goes_on { pace.next(done, counts) } else { 0 })
+            // Where progress can't be written, the row can't either, and says so.
+            let told = progress.at(|| what.clone(), |line| sheet.progress(line));
+            let is_wanted = told.is_ok() && written.is_ok() && !sheet.is_abandoned();
+            if is_wanted && !interrupt.came() { pace.next(done, counts) } else { 0 }
         })?;
         let means = measured.means(&call, &world)?;
         progress.end();
         if interrupt.came() {
-            // The others hear, size by size, that there are no more calls.
             sheet.interrupt();
         }
-        // Else it was interrupted in its warm-up.
-        if measured.samples.count() > 0 {
+        if measured.samples.count() > 0 && written.is_ok() {
             let mut row = measured.row(size, world.size(), means, interrupt.came());
             if sheet.wants_histogram() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
             let cells = cells(&row);
-            progress.above(|| sheet.add(row, &cells[unsized_columns..]))?;
+            written = progress.above(|| sheet.add(row, &cells[unsized_columns..]));
         }
     }
     drop(progress);
-    sheet.finish()
+    written.and_then(|()| sheet.finish())
 }
 
 /// A call whose result was right once, unless nobody wants to know.
@@ -147,7 +148,7 @@ impl Measured {
     fn of(
         call: &mut Call<'_>,
         world: &World,
-        next: &mut dyn FnMut(u64, bool) -> Result<u64, Failure>,
+        next: &mut dyn FnMut(u64, bool) -> u64,
     ) -> Result<Self, Failure> {
         let (samples, blocks) = (Samples::new(), Blocks::new());
         let mut measured = Self { samples, blocks, took: Duration::ZERO };
@@ -155,7 +156,7 @@ impl Measured {
         for counts in [false, true] {
             let mut done = 0;
             loop {
-                let wanted = if world.rank() == 0 { next(done, counts)? } else { 0 };
+                let wanted = if world.rank() == 0 { next(done, counts) } else { 0 };
                 let told = world.broadcast(0, to_bytes(&[wanted]));
                 let told = told.map_err(|error| call.failed(error))?;
                 let [count] = from_bytes::<u64>(&told)[..] else { break };

@@ -50,8 +50,28 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    /// Prints the block and the heading.
+    /// Prints the block and the heading, at rank 0; the others have none. Where it can't, rank 0 says why, and all
+    /// end.
     pub(super) fn open(
+        ranks: &Ranks,
+        common: &Common,
+        subject: &Subject<'_>,
+        table: Table,
+    ) -> Result<Option<Self>, Failure> {
+        let world = ranks.world();
+        let opened = match world.rank() {
+            0 => Self::begin(ranks, common, subject, table).map(Some),
+            _ => Ok(None),
+        };
+        let told = world.broadcast(0, vec![u8::from(opened.is_ok())]);
+        let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
+        match told.map_err(failed)?[..] {
+            [1] => opened,
+            _ => opened.and(Err(Failure::ReaderGone)),
+        }
+    }
+
+    fn begin(
         ranks: &Ranks,
         common: &Common,
         subject: &Subject<'_>,
