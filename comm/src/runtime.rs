@@ -6,7 +6,7 @@ use std::task::Waker;
 use tagmatch::TagLayout;
 
 use crate::alloc::Allocator;
-use crate::coll::{CollLayer, Tables};
+use crate::coll::{Algorithms, CollLayer, Tables};
 use crate::comm::{Comm, CommInfo, Inner};
 use crate::defect::Planted;
 use crate::error::Error;
@@ -29,6 +29,8 @@ pub struct Config<N: Net> {
     pub eager_words: usize,
     /// Where a message's 64 bits have context, source and tag.
     pub tags: TagLayout,
+    /// Where collective operations change from one algorithm to another.
+    pub algorithms: Algorithms,
     /// Layers over the collective operations, in any order: each has its level.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
     /// A bug to plant.
@@ -42,6 +44,7 @@ impl<N: Net> Default for Config<N> {
             ids: IdLayout::BITS_16,
             eager_words: 2,
             tags: TagLayout::MPI,
+            algorithms: Algorithms::default(),
             layers: Vec::new(),
             #[cfg(feature = "defects")]
             defect: None,
@@ -74,7 +77,7 @@ impl<N: Net> Runtime<N> {
     /// the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let planted = config.planted();
-        let Config { ids, eager_words, tags, layers, .. } = config;
+        let Config { ids, eager_words, tags, algorithms, layers, .. } = config;
         let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
         if ids.bits() > tags.context_bits() {
             return too_large("bits of a context id, with these tags", tags.context_bits());
@@ -100,7 +103,7 @@ impl<N: Net> Runtime<N> {
         let world = predefined(ids.world(), world, "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
         let allocator = Allocator::new(ids, eager_words)?.with(planted);
-        let sleeper = net.sleeper();
+        let (sleeper, spins) = (net.sleeper(), net.spins());
         let state = Mutex::new(State {
             net,
             ft,
@@ -112,11 +115,13 @@ impl<N: Net> Runtime<N> {
         Ok(Runtime(Arc::new(Shared {
             state,
             sleeper,
+            spins,
             woken: Condvar::new(),
             allocator,
             ports: Arc::default(),
             ids,
             tags,
+            algorithms,
             tables,
             planted,
             world,
@@ -332,12 +337,15 @@ impl<N: Net> State<N> {
 pub struct Shared<N: Net> {
     state: Mutex<State<N>>,
     pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
+    /// Turns of a wait before it lets others run.
+    pub(crate) spins: u32,
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(crate) woken: Condvar,
     pub(crate) allocator: Allocator,
     pub(crate) ports: Arc<Ports>,
     pub(crate) ids: IdLayout,
     pub(crate) tags: TagLayout,
+    pub(crate) algorithms: Algorithms,
     pub(crate) tables: Tables<N>,
     pub(crate) planted: Planted,
     world: Arc<Inner<N>>,

@@ -14,10 +14,8 @@ use std::thread::{self, JoinHandle};
 use crate::net::{Net, Sleeper};
 use crate::runtime::{Runtime, Shared};
 
-/// Looks in a row while a wait is young, before others have their turn.
+/// Looks in a turn that spins. Later there is one in each.
 const LOOKS: usize = 64;
-/// Turns of that many looks. Then there is one in each.
-const YOUNG: u32 = 8;
 
 /// One blocking call's wait.
 pub(crate) struct Waiting<'a, N: Net> {
@@ -33,12 +31,13 @@ impl<'a, N: Net> Waiting<'a, N> {
 
     /// How often to look in this turn.
     pub(crate) fn looks(&self) -> usize {
-        if self.turn < YOUNG { LOOKS } else { 1 }
+        if self.turn <= self.shared.spins { LOOKS } else { 1 }
     }
 
     /// Called after each turn in vain, which has made progress.
     pub(crate) fn rest(&mut self) {
-        if !N::pause(self.turn) {
+        let yields = self.turn.checked_sub(self.shared.spins);
+        if yields.is_none_or(|turn| !N::pause(turn)) {
             self.turn = self.turn.saturating_add(1);
             return;
         }

@@ -49,6 +49,8 @@ pub(crate) enum Step {
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) memory: Vec<u8>,
+    /// Where in it this member's own bytes begin; the rest is to come.
+    pub(crate) start: usize,
     /// Where the result is.
     pub(crate) result: Range<usize>,
     /// By how many bytes it is rotated to the right at the end.
@@ -66,6 +68,16 @@ impl Plan {
 
     pub(crate) fn local(&mut self, from: Range<usize>, into: Range<usize>, landing: Landing) {
         self.steps.push(Step::Local { from, into, landing });
+    }
+
+    /// A memory of `length` bytes, with these at its start.
+    pub(crate) fn spread(&self, mut own: Vec<u8>, length: usize) -> Vec<u8> {
+        let all = own.len();
+        own.resize(length, 0);
+        if self.start > 0 {
+            own.copy_within(0..all, self.start);
+        }
+        own
     }
 
     pub(crate) fn fence(&mut self) {
@@ -148,10 +160,9 @@ impl Exchange {
     }
 
     /// The same plan once more, after a success: under another tag and on other bytes of the same length.
-    pub(super) fn again(&mut self, tag: u32, mut memory: Vec<u8>, room: usize, op: Option<Op>) {
-        memory.resize(room, 0);
+    pub(super) fn again(&mut self, tag: u32, data: Vec<u8>, length: usize, op: Option<Op>) {
         self.channel.tag = tag;
-        self.plan.memory = memory;
+        self.plan.memory = self.plan.spread(data, length);
         self.op = op;
         self.round = 0..0;
     }

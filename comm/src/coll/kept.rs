@@ -55,7 +55,7 @@ impl<N: Net> Default for Kept<N> {
 impl<N: Net> Kept<N> {
     /// Carries an operation out, and blocks.
     pub(super) fn run(&mut self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
-        let Some(shape) = Shape::of(&call) else { return comm.run(comm.planned(call)?) };
+        let Some(shape) = Shape::of(&call) else { return comm.shared.run(comm.planned(call)?) };
         let place = &mut self.0[call.coll as usize];
         let mut repeat = match place.take() {
             Some(mut repeat) if repeat.shape == shape => {

@@ -5,11 +5,13 @@
 
 mod exchange;
 mod kept;
+mod long;
 mod op;
 pub(crate) mod plan;
 mod table;
 mod uneven;
 
+pub use long::Algorithms;
 pub use op::{Element, Op, from_bytes, to_bytes};
 pub use table::{Attached, CollLayer, CollTable, Run, Start, TableBuilder};
 
@@ -354,7 +356,7 @@ impl<N: Net> Comm<N> {
     fn planned(&self, call: Call) -> Result<Exchange, Error> {
         let channel = self.channel();
         let op = call.op.clone();
-        let plan = plan::of(&channel, call)?;
+        let plan = plan::of(&channel, call, &self.shared.algorithms)?;
         Ok(Exchange::new(channel, plan, op))
     }
 

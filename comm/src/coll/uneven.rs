@@ -8,10 +8,14 @@ use crate::error::Error;
 use crate::port::Channel;
 
 use super::exchange::{Landing, Plan};
-use super::plan::{Planned, around, pairs};
+use super::plan::{PAIRS_MAX, Planned, around, pairs};
 
 /// Where the blocks of all ranks are, one after the other.
-fn places(channel: &Channel, lengths: &[usize], start: usize) -> Result<Vec<Range<usize>>, Error> {
+pub(super) fn places(
+    channel: &Channel,
+    lengths: &[usize],
+    start: usize,
+) -> Result<Vec<Range<usize>>, Error> {
     if lengths.len() != channel.size() as usize {
         let what = "one for each rank is due";
         return Err(Error::Length { length: lengths.len(), what });
@@ -30,24 +34,24 @@ fn end(places: &[Range<usize>]) -> usize {
     places.last().map_or(0, |place| place.end)
 }
 
-fn check(length: usize, due: usize) -> Result<(), Error> {
+pub(super) fn check(length: usize, due: usize) -> Result<(), Error> {
     let what = "not the sum, or not the own one, of the lengths that were given";
     if length == due { Ok(()) } else { Err(Error::Length { length, what }) }
 }
 
 /// `lengths` count at the root.
 pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>, lengths: &[usize]) -> Planned {
-    let mut plan = Plan { memory: data, ..Plan::default() };
-    let all = plan.memory.len();
+    let all = data.len();
     if channel.own != root {
+        let mut plan = Plan { memory: data, ..Plan::default() };
         plan.send(root, 0..all);
         return Ok(plan);
     }
     let places = places(channel, lengths, 0)?;
     let own = places[root as usize].clone();
     check(all, own.len())?;
-    plan.memory.resize(end(&places), 0);
-    plan.memory.copy_within(0..all, own.start);
+    let mut plan = Plan { start: own.start, ..Plan::default() };
+    plan.memory = plan.spread(data, end(&places));
     for (rank, place) in (0..).zip(&places).filter(|(rank, _)| *rank != root) {
         plan.receive(rank, place.clone(), Landing::Store);
     }
@@ -84,9 +88,9 @@ pub(crate) fn allgather(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> 
     let places = places(channel, lengths, 0)?;
     let all = data.len();
     check(all, places[own as usize].len())?;
-    let mut plan = Plan { memory: data, result: 0..end(&places), ..Plan::default() };
-    plan.memory.resize(end(&places), 0);
-    plan.memory.copy_within(0..all, places[own as usize].start);
+    let start = places[own as usize].start;
+    let mut plan = Plan { start, result: 0..end(&places), ..Plan::default() };
+    plan.memory = plan.spread(data, end(&places));
     let (left, right) = (around(own, size - 1, size), around(own, 1, size));
     for step in 1..size {
         let came = around(own, size - step, size) as usize;
@@ -104,6 +108,7 @@ pub(crate) fn alltoall(
     data: Vec<u8>,
     sends: &[usize],
     receives: &[usize],
+    at_once: u32,
 ) -> Planned {
     let from = places(channel, sends, 0)?;
     check(data.len(), end(&from))?;
@@ -112,7 +117,7 @@ pub(crate) fn alltoall(
     check(from[own].len(), into[own].len())?;
     let mut plan = Plan { result: data.len()..end(&into), memory: data, ..Plan::default() };
     plan.memory.resize(end(&into), 0);
-    pairs(channel, &mut plan, &from, &into);
+    pairs(channel, &mut plan, &from, &into, at_once);
     Ok(plan)
 }
 
@@ -124,7 +129,7 @@ pub(crate) fn reduce_scatter(channel: &Channel, data: Vec<u8>, lengths: &[usize]
     let into = places(channel, &vec![own; lengths.len()], data.len())?;
     let mut plan = Plan { memory: data, ..Plan::default() };
     plan.memory.resize(end(&into), 0);
-    pairs(channel, &mut plan, &from, &into);
+    pairs(channel, &mut plan, &from, &into, PAIRS_MAX);
     plan.fence();
     for pair in into.windows(2) {
         plan.local(pair[0].clone(), pair[1].clone(), Landing::Left);

@@ -158,8 +158,13 @@ pub trait Net: 'static {
     /// Takes in what has come: how many events that were, 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 
-    /// Called by blocking calls after each turn in vain, of which `turn` were before: lets others run, the
-    /// longer the call lasts the more. `true`: it has done nothing, since it is time to sleep.
+    /// Turns of a blocking call before it lets others run.
+    fn spins(&self) -> u32 {
+        0
+    }
+
+    /// Called by blocking calls after each further turn in vain, of which `turn` were before: lets others run.
+    /// `true`: it has not, since it is time to sleep.
     fn pause(turn: u32) -> bool;
 
     /// The machine that a process runs on: those on one have the same number. To be known of all processes

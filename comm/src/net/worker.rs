@@ -12,10 +12,11 @@ use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 
 use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
 
-/// Turns of a blocking call before it yields the processor: some 10 us. What takes longer is mostly for want of
-/// a processor.
-const SPINS: u32 = 8;
-/// Turns before it sleeps: some 100 us where nobody else wants the processor.
+/// Turns of a blocking call before it yields the processor: some 200 us.
+const SPINS: u32 = 128;
+/// The same where processes have to share processors: some 5 us. What takes longer is for want of one.
+const SPINS_SHARED: u32 = 4;
+/// Turns, with a yield in each, before it sleeps: some 100 us where nobody else wants the processor.
 const YIELDS: u32 = 200;
 
 /// A worker, and where the processes of its job are.
@@ -33,6 +34,8 @@ pub struct WorkerNet<A: Access = Local> {
     told: HashSet<ProcessId>,
     sleeper: Arc<tagmatch::Sleeper>,
     is_armed: bool,
+    /// By process; empty if all are on one machine.
+    nodes: Vec<u32>,
     /// Whom operations that are tested wake.
     waker: Option<Waker>,
 }
@@ -67,8 +70,16 @@ impl<A: Access + 'static> WorkerNet<A> {
             told: HashSet::new(),
             sleeper: Arc::new(sleeper),
             is_armed: false,
+            nodes: Vec::new(),
             waker: None,
         })
+    }
+
+    /// The same, where processes run on several machines: the number of each one's, alike in all processes.
+    /// Without it all count as being on one.
+    #[must_use]
+    pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
+        WorkerNet { nodes, ..self }
     }
 
     /// The worker.
@@ -306,12 +317,21 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.worker.progress()
     }
 
+    /// Takes all processes to be on this machine.
+    fn spins(&self) -> u32 {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        if self.addresses.len() <= processors { SPINS } else { SPINS_SHARED }
+    }
+
     fn pause(turn: u32) -> bool {
-        // Nothing tells the processor that this spins: on some that costs as much as a message takes.
-        if (SPINS..YIELDS).contains(&turn) {
+        if turn < YIELDS {
             thread::yield_now();
         }
         turn >= YIELDS
+    }
+
+    fn node(&self, process: ProcessId) -> u32 {
+        self.nodes.get(process.0 as usize).copied().unwrap_or(0)
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {

@@ -49,6 +49,8 @@ pub struct SimConfig {
     /// Times that every process is asked in vain, while nothing is on its way, until they count as stuck. A
     /// process may have several turns of its own to do without a message, or wait for a time.
     pub turns_in_vain: u32,
+    /// Processes on each machine, in the order of their numbers; at least 1.
+    pub per_node: u32,
 }
 
 impl Default for SimConfig {
@@ -60,6 +62,7 @@ impl Default for SimConfig {
             eager_max: 64,
             tells_deaths: true,
             turns_in_vain: 64,
+            per_node: u32::MAX,
         }
     }
 }

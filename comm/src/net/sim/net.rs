@@ -125,6 +125,10 @@ impl Net for SimNet {
         self.world.borrow().is_down(self.own, process)
     }
 
+    fn node(&self, process: ProcessId) -> u32 {
+        process.0 / self.world.borrow().config.per_node.max(1)
+    }
+
     fn watch(&mut self, _: ProcessId) {}
 
     fn give_up(&mut self, process: ProcessId) {

@@ -1,0 +1,193 @@
+//! Algorithms for long messages: each member moves about as many bytes as it has, whatever the number of
+//! members. Where they are better is set in [`Algorithms`].
+
+use std::ops::Range;
+
+use crate::port::Channel;
+
+use super::exchange::{Landing, Plan};
+use super::op::Op;
+use super::plan::{Core, Planned, Tree, around};
+use super::uneven::{check, places};
+
+/// Where collective operations change from one algorithm to another. Alike in all processes of a job.
+///
+/// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+/// Operations in MPICH", IJHPCA 19(1), 2005.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithms {
+    /// From so many bytes on, and from [`broadcast_members`](Self::broadcast_members) on, a broadcast
+    /// scatters the message and gathers it again around a ring; else it goes along a binomial tree.
+    pub broadcast_long: usize,
+    /// Members of a long broadcast.
+    pub broadcast_members: u32,
+    /// From so many bytes on, a reduction is Rabenseifner's: by recursive halving, then gathered; else it
+    /// goes along a binomial tree. In the order of ranks it always does.
+    pub reduce_long: usize,
+    /// From so many bytes on, an allreduce is Rabenseifner's: by recursive halving, then doubling; else, and
+    /// in the order of ranks, the whole goes through recursive doubling.
+    pub allreduce_long: usize,
+    /// From so many bytes of all members together on, an allgather goes around a ring; else it is Bruck's.
+    pub allgather_long: usize,
+    /// From so many bytes for each member on, an alltoall has one pair of messages under way; else up to 32.
+    pub alltoall_long: usize,
+    /// From so many bytes on, a reduce-scatter goes from pair to pair; else by recursive halving. In the order
+    /// of ranks each gets all that is for it and combines it.
+    pub reduce_scatter_long: usize,
+}
+
+impl Default for Algorithms {
+    fn default() -> Self {
+        Algorithms {
+            broadcast_long: 12 << 10,
+            broadcast_members: 8,
+            reduce_long: 2 << 10,
+            allreduce_long: 2 << 10,
+            allgather_long: 80 << 10,
+            alltoall_long: 32 << 10,
+            reduce_scatter_long: 512 << 10,
+        }
+    }
+}
+
+/// Bytes in nearly equal parts of whole values.
+struct Parts {
+    length: usize,
+    part: usize,
+}
+
+impl Parts {
+    fn new(length: usize, width: usize, count: u32) -> Self {
+        let values = (length / width).div_ceil(count as usize);
+        Parts { length, part: values * width }
+    }
+
+    fn bytes(&self, parts: Range<u32>) -> Range<usize> {
+        let start = |part: u32| self.part.saturating_mul(part as usize).min(self.length);
+        start(parts.start)..start(parts.end)
+    }
+}
+
+/// The root's tree scatters the message; a ring of all gathers it.
+pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+    let tree = Tree::new(channel, root);
+    let (size, number) = (tree.size, tree.number);
+    let parts = Parts::new(data.len(), 1, size);
+    let mut plan = Plan { result: 0..data.len(), memory: data, ..Plan::default() };
+    if let Some(parent) = tree.parent() {
+        plan.receive(parent, parts.bytes(number..number + tree.blocks()), Landing::Store);
+        plan.fence();
+    }
+    for (child, places) in tree.children().into_iter().rev() {
+        plan.send(child, parts.bytes(number + places.start..number + places.end));
+    }
+    plan.fence();
+    let part = |number: u32| parts.bytes(number..number + 1);
+    let (left, right) = (tree.rank(around(number, size - 1, size)), tree.rank((number + 1) % size));
+    for step in 1..size {
+        plan.receive(left, part(around(number, size - step, size)), Landing::Store);
+        plan.send(right, part(around(number, size - step + 1, size)));
+        plan.fence();
+    }
+    plan
+}
+
+/// Half of what a member has goes to another one, which has the other half, and so on, until each of the core
+/// has all contributions to its part: `part` gives the bytes of some.
+fn halve(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) -> Range<usize>) {
+    let mut own = 0..core.size;
+    while own.end - own.start > 1 {
+        let middle = own.start.midpoint(own.end);
+        let (lower, upper) = (own.start..middle, middle..own.end);
+        let is_lower = number < middle;
+        let (kept, given) = if is_lower { (lower, upper) } else { (upper, lower) };
+        let other = core.rank(number ^ (kept.end - kept.start));
+        plan.receive(other, part(kept.clone()), Landing::Left);
+        plan.send(other, part(given));
+        plan.fence();
+        own = kept;
+    }
+}
+
+/// The way back: each of the core has one part, then all.
+fn double(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) -> Range<usize>) {
+    let mut distance = 1;
+    while distance < core.size {
+        let own = number & !(distance - 1);
+        let others = own ^ distance;
+        let other = core.rank(number ^ distance);
+        plan.receive(other, part(others..others + distance), Landing::Store);
+        plan.send(other, part(own..own + distance));
+        plan.fence();
+        distance *= 2;
+    }
+}
+
+/// The operation commutes.
+pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
+    let core = Core::new(channel);
+    let all = 0..data.len();
+    let parts = Parts::new(data.len(), op.width(), core.size);
+    let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
+    if let Some(number) = core.fold(&mut plan, &all) {
+        halve(&mut plan, &core, number, |some| parts.bytes(some));
+        double(&mut plan, &core, number, |some| parts.bytes(some));
+    }
+    core.unfold(&mut plan, |_| all.clone());
+    plan
+}
+
+/// The operation commutes.
+pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Plan {
+    let core = Core::new(channel);
+    let all = 0..data.len();
+    let parts = Parts::new(data.len(), op.width(), core.size);
+    let mut plan = Plan { memory: data, ..Plan::default() };
+    let number = core.fold(&mut plan, &all);
+    if let Some(number) = number {
+        halve(&mut plan, &core, number, |some| parts.bytes(some));
+    }
+    let part = |number: u32| parts.bytes(number..number + 1);
+    if channel.own == root {
+        for other in (0..core.size).filter(|other| Some(*other) != number) {
+            plan.receive(core.rank(other), part(other), Landing::Store);
+        }
+        plan.result = all;
+    } else if let Some(number) = number {
+        plan.send(root, part(number));
+    }
+    plan
+}
+
+/// The operation commutes.
+pub(super) fn reduce_scatter(
+    channel: &Channel,
+    data: Vec<u8>,
+    lengths: &[usize],
+    is_long: bool,
+) -> Planned {
+    let (own, size) = (channel.own, channel.size());
+    let places = places(channel, lengths, 0)?;
+    let place = |rank: u32| places[rank as usize].clone();
+    check(data.len(), places.last().map_or(0, |place| place.end))?;
+    let all = 0..data.len();
+    let mut plan = Plan { memory: data, result: place(own), ..Plan::default() };
+    if is_long {
+        for distance in 1..size {
+            plan.receive(around(own, size - distance, size), place(own), Landing::Left);
+            let to = around(own, distance, size);
+            plan.send(to, place(to));
+            plan.fence();
+        }
+        return Ok(plan);
+    }
+    let core = Core::new(channel);
+    if let Some(number) = core.fold(&mut plan, &all) {
+        halve(&mut plan, &core, number, |some| {
+            let last = core.ranks(some.end - 1).end;
+            places[core.ranks(some.start).start as usize].start..places[last as usize - 1].end
+        });
+    }
+    core.unfold(&mut plan, place);
+    Ok(plan)
+}
