@@ -134,6 +134,9 @@ pub enum Error {
     /// A buffer for buffered sends is attached already.
     #[error("a buffer for buffered sends is attached already")]
     BufferAttached,
+    /// The communicator is the part of another one on a machine, or one member of each: it has no such parts.
+    #[error("a communicator of one machine, or of one member of each, has no such parts itself")]
+    NoChildren,
     /// A member sent other than the operation asks for: it called another one, or with another length.
     #[error("rank {rank} sent {length} bytes where {due} were due: all must make the same call")]
     Mismatch {

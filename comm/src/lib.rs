@@ -58,10 +58,10 @@ mod request;
 mod runtime;
 mod wait;
 
-pub use comm::TagChoice;
 pub use comm::{
     Comm, CommInfo, CommRequest, Creation, Destination, DupRequest, Duplication, Message,
 };
+pub use comm::{ErrorHandler, Keyval, TagChoice};
 pub use comm::{Received, Receiving, RecvRequest, Running, SendRequest, Sending, Source, Status};
 #[cfg(feature = "defects")]
 pub use defect::Defect;

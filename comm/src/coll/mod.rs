@@ -370,8 +370,12 @@ impl<N: Net> Comm<N> {
     pub(crate) fn run_planned(&self, call: Call) -> Result<Vec<u8>, Error> {
         // Another thread may be at it, with an operation of its own that does not block.
         match self.inner.kept.try_lock() {
-            Ok(mut kept) => kept.run(self, call),
-            Err(_) => self.run(self.planned(call)?),
+            Ok(mut kept) => {
+                let result = kept.run(self, call);
+                drop(kept);
+                self.raise(result)
+            }
+            Err(_) => self.run(self.raise(self.planned(call))?),
         }
     }
 }

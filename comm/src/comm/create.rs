@@ -15,7 +15,7 @@ use crate::request::{Pending, Request};
 use crate::runtime::{Machine, Shared, Slot, State};
 
 use super::allocating::Allocating;
-use super::{Comm, CommInfo, Inner};
+use super::{Attributes, Comm, CommInfo, Inner};
 
 /// A communicator that is being made, or none for a process that is not to be in it.
 pub type CommRequest<N> = Request<N, Creation<N>>;
@@ -34,8 +34,10 @@ impl<N: Net> Comm<N> {
 
     /// The same, without blocking.
     pub fn idup(&self) -> DupRequest<N> {
+        let attributes = Some(self.copy_attributes());
         let members = Some(Arc::clone(&self.inner.info.group));
-        Request::new(&self.shared, Duplication(self.create_from(self.channel(), 0, members)))
+        let creation = self.create_from(self.channel(), 0, members);
+        Request::new(&self.shared, Duplication { creation, attributes })
     }
 
     /// One communicator for each colour, of the members that gave it, ordered by key, then by rank.
@@ -114,7 +116,8 @@ impl<N: Net> Comm<N> {
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
         };
-        Ok(Request::new(&self.shared, Duplication(self.create_from(channel, made, Some(group)))))
+        let creation = self.create_from(channel, made, Some(group));
+        Ok(Request::new(&self.shared, Duplication { creation, attributes: None }))
     }
 
     fn check(&self, group: &Group) -> Result<(), Error> {
@@ -274,7 +277,7 @@ impl Created {
         let epoch = epoch(origin, &members);
         let info = CommInfo { id: id.id(), group: members, rank };
         let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
-        let inner = Inner::new(info, Arc::clone(&life), Some(id), &shared.tables, "")?;
+        let inner = Inner::new(info, Arc::clone(&life), Some(Arc::new(id)), &shared.tables, "")?;
         let State { net, ft, .. } = &mut *shared.lock();
         ft.register(net, &life);
         Ok(Comm::new(shared, Arc::new(inner)))
@@ -293,23 +296,38 @@ impl<N: Net> Pending<N> for Creation<N> {
     type Output = Result<Option<Comm<N>>, Error>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let created = match self.slot.take()? {
-            Ok(Some(created)) => created,
-            Ok(None) => return Some(Ok(None)),
-            Err(error) => return Some(Err(error)),
-        };
-        let own = self.parent.info.group.process(self.parent.info.rank);
-        Some(created.finish(shared, own, &self.origin).map(Some))
+        let created = self.slot.take()?;
+        let parent = Comm::new(shared, Arc::clone(&self.parent));
+        let own = parent.group().process(parent.rank());
+        let finish = |created: Created| created.finish(shared, own, &self.origin);
+        let made = created.and_then(|created| created.map(finish).transpose());
+        if let Ok(Some(made)) = &made {
+            made.set_error_handler(parent.error_handler());
+        }
+        Some(parent.raise(made))
     }
 }
 
 /// A communicator that is being made, of which this process is certainly a member.
-pub struct Duplication<N: Net>(Creation<N>);
+pub struct Duplication<N: Net> {
+    creation: Creation<N>,
+    /// Those of the parent that were copied when it was begun, if it is to have any.
+    attributes: Option<Result<Attributes, Error>>,
+}
 
 impl<N: Net> Pending<N> for Duplication<N> {
     type Output = Result<Comm<N>, Error>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        Some(self.0.test(shared)?.and_then(|comm| comm.ok_or(Error::Group)))
+        let made = self.creation.test(shared)?;
+        let inherit = |comm: Comm<N>| match self.attributes.take() {
+            None => Ok(comm),
+            Some(copied) => {
+                let parent = Comm::new(shared, Arc::clone(&self.creation.parent));
+                comm.take_attributes(parent.raise(copied)?);
+                Ok(comm)
+            }
+        };
+        Some(made.and_then(|comm| comm.ok_or(Error::Group)).and_then(inherit))
     }
 }

@@ -1,8 +1,11 @@
 //! Communicators.
 
 mod allocating;
+mod attributes;
+mod children;
 mod create;
 mod envelope;
+mod handler;
 mod message;
 mod p2p;
 
@@ -24,9 +27,13 @@ use crate::request::Request;
 use crate::runtime::{Machine, Shared, Slot};
 
 pub(crate) use allocating::{conclude, round};
+pub(crate) use attributes::Attributes;
+pub use attributes::Keyval;
+use children::Children;
 pub(crate) use create::Created;
 pub use create::{CommRequest, Creation, DupRequest, Duplication};
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
+pub use handler::ErrorHandler;
 pub use message::Message;
 pub use p2p::{Receiving, RecvRequest, SendRequest, Sending};
 
@@ -52,7 +59,11 @@ pub(crate) struct Inner<N: Net> {
     pub(crate) kept: Mutex<Kept<N>>,
     /// The other group, of an intercommunicator.
     pub(crate) remote: Option<Arc<Remote>>,
-    // Before the id: layers let go of what they have of a communicator before its id can be another's.
+    handler: Mutex<ErrorHandler<N>>,
+    // In the order in which they go: what the program has of a communicator, what layers have, and then the id,
+    // which can be another one's.
+    attributes: Mutex<Attributes>,
+    children: Children<N>,
     pub(crate) bound: Bound<N>,
     pub(crate) owned: Option<Arc<OwnedId>>,
 }
@@ -61,12 +72,12 @@ impl<N: Net> Inner<N> {
     pub(crate) fn new(
         info: CommInfo,
         life: Arc<Life>,
-        owned: Option<OwnedId>,
+        owned: Option<Arc<OwnedId>>,
         tables: &Tables<N>,
         name: &str,
     ) -> Result<Self, Error> {
         let bound = tables.bind(&info)?;
-        let inner = Inner::bare(info, life, owned.map(Arc::new), bound, None);
+        let inner = Inner::bare(info, life, owned, bound, None);
         *inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
         Ok(inner)
     }
@@ -80,8 +91,20 @@ impl<N: Net> Inner<N> {
     ) -> Self {
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
         let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
-        let (name, kept) = (Mutex::default(), Mutex::default());
-        Inner { info, life, name, sequence, kept, remote, bound, owned }
+        let attributes = Mutex::new(Attributes::new(info.clone()));
+        Inner {
+            info,
+            life,
+            name: Mutex::default(),
+            sequence,
+            kept: Mutex::default(),
+            remote,
+            handler: Mutex::new(ErrorHandler::Returns),
+            attributes,
+            children: Children::default(),
+            bound,
+            owned,
+        }
     }
 
     /// To whom it sends, and of whom it receives.
@@ -196,13 +219,13 @@ impl<N: Net> Comm<N> {
         M::Output: 'static,
     {
         let slot = self.shared.start(machine);
-        Request::new(&self.shared, Running { slot, _inner: Arc::clone(&self.inner) })
+        Request::new(&self.shared, Running { slot, inner: Arc::clone(&self.inner) })
     }
 
     /// A request that is over.
     pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
         let slot = Arc::new(Slot::over(result));
-        Request::new(&self.shared, Running { slot, _inner: Arc::clone(&self.inner) })
+        Request::new(&self.shared, Running { slot, inner: Arc::clone(&self.inner) })
     }
 
     /// Drives a state machine until it is over. Blocks.
@@ -210,22 +233,22 @@ impl<N: Net> Comm<N> {
     /// # Errors
     /// What the machine ends with.
     pub fn run<M: Machine<N>>(&self, machine: M) -> Result<M::Output, Error> {
-        self.shared.run(machine)
+        self.raise(self.shared.run(machine))
     }
 }
 
 /// A state machine under way.
 pub struct Running<N: Net, T> {
     slot: Arc<Slot<T>>,
-    /// Keeps the communicator.
-    _inner: Arc<Inner<N>>,
+    inner: Arc<Inner<N>>,
 }
 
 impl<N: Net, T> crate::request::Pending<N> for Running<N, T> {
     type Output = Result<T, Error>;
 
-    fn test(&mut self, _: &Arc<Shared<N>>) -> Option<Self::Output> {
-        self.slot.take()
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let result = self.slot.take()?;
+        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(result))
     }
 }
 

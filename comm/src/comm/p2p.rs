@@ -65,7 +65,13 @@ impl<N: Net> Comm<N> {
         tag: u32,
         data: &[u8],
     ) -> Result<(), Error> {
-        let Destination::Rank(rank) = to.into() else { return Ok(()) };
+        match to.into() {
+            Destination::Rank(rank) => self.raise(self.buffer(rank, tag, data)),
+            Destination::NoProcess => Ok(()),
+        }
+    }
+
+    fn buffer(&self, rank: u32, tag: u32, data: &[u8]) -> Result<(), Error> {
         let (process, tag) = (self.process(rank)?, self.pack(tag)?);
         self.usable()?;
         let mut state = self.shared.lock();
@@ -145,15 +151,15 @@ impl<N: Net> Comm<N> {
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
     ) -> Result<Option<Status>, Error> {
-        self.look(from.into(), tag.into(), |net, pattern| {
+        let found = self.look(from.into(), tag.into(), |net, pattern| {
             let envelope = net.probe(pattern)?;
             // Who lies about its rank would be found by every probe from now on.
             if self.inner.status(&self.shared, &envelope).is_err() {
                 drop(net.matched_probe(pattern));
             }
             Some(((), envelope))
-        })
-        .map(|found| found.map(|(_, status)| status))
+        });
+        self.raise(found).map(|found| found.map(|(_, status)| status))
     }
 
     /// Takes the oldest waiting message that matches: nobody else finds it any more. From no process there
@@ -166,7 +172,7 @@ impl<N: Net> Comm<N> {
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
     ) -> Result<Option<Message<N>>, Error> {
-        let found = self.look(from.into(), tag.into(), N::matched_probe)?;
+        let found = self.raise(self.look(from.into(), tag.into(), N::matched_probe))?;
         Ok(found.map(|(message, status)| {
             let held = message.map_or(Held::NoProcess, Held::Message);
             Message::new(self.clone(), held, status)
@@ -339,12 +345,14 @@ impl<N: Net> Pending<N> for Sending<N> {
     type Output = Result<Buffer, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        self.look(shared, None)
+        let end = self.look(shared, None)?;
+        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
     }
 
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
-        self.look(shared, Some(waker))
+        let end = self.look(shared, Some(waker))?;
+        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
     }
 }
 
@@ -382,12 +390,14 @@ impl<N: Net> Pending<N> for Receiving<N> {
     type Output = Result<Received, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        self.look(shared, None)
+        let end = self.look(shared, None)?;
+        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
     }
 
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
-        self.look(shared, Some(waker))
+        let end = self.look(shared, Some(waker))?;
+        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
     }
 }
 

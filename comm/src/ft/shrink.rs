@@ -60,7 +60,7 @@ impl<N: Net> Comm<N> {
         let shrink = Shrink { life, allocator, channel, attempts: 0, stage };
         let own = self.group().process(self.rank());
         let slot = self.shared.start(shrink);
-        Request::new(&self.shared, Shrinking { slot, own, origin, _parent: self.clone() })
+        Request::new(&self.shared, Shrinking { slot, own, origin, parent: self.clone() })
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Shrinking<N: Net> {
     slot: Arc<Slot<Created>>,
     own: Option<ProcessId>,
     origin: [u64; 3],
-    _parent: Comm<N>,
+    parent: Comm<N>,
 }
 
 impl<N: Net> Pending<N> for Shrinking<N> {
@@ -77,7 +77,11 @@ impl<N: Net> Pending<N> for Shrinking<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let created = self.slot.take()?;
-        Some(created.and_then(|created| created.finish(shared, self.own, &self.origin)))
+        let made = created.and_then(|created| created.finish(shared, self.own, &self.origin));
+        if let Ok(made) = &made {
+            made.set_error_handler(self.parent.error_handler());
+        }
+        Some(self.parent.raise(made))
     }
 }
 

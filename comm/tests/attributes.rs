@@ -1,0 +1,194 @@
+//! What comes with a communicator: attributes, the error handler, the parts on one machine and across machines.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::run;
+use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm::{Comm, Config, Error, ErrorClass, ErrorHandler, Keyval, Runtime, Source};
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+/// One that writes down what becomes of its values; it doesn't copy odd ones, and fails for 13.
+fn diary(name: &'static str, lines: &Lines) -> Keyval<u32> {
+    let (copies, deletes) = (Arc::clone(lines), Arc::clone(lines));
+    Keyval::new(
+        move |comm, value| {
+            copies.lock().unwrap().push(format!("copy {name} {value} of {}", comm.id));
+            match value {
+                13 => Err(Error::Layer { layer: name.to_owned(), what: "as planned".to_owned() }),
+                value => Ok((value % 2 == 0).then_some(value + 2)),
+            }
+        },
+        move |comm, value| {
+            deletes.lock().unwrap().push(format!("delete {name} {value} of {}", comm.id));
+        },
+    )
+}
+
+fn alone() -> Runtime<SimNet> {
+    let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
+    Runtime::new(sim.net(0), Config::default()).unwrap()
+}
+
+#[test]
+fn attributes_are_copied_in_order_and_deleted_in_reverse() {
+    let runtime = alone();
+    let lines = Lines::default();
+    let said = || -> Vec<String> { lines.lock().unwrap().drain(..).collect() };
+    let (a, b, c) = (diary("a", &lines), diary("b", &lines), diary("c", &lines));
+    let comm = runtime.oneself().dup().unwrap();
+    comm.set_attribute(&a, 2);
+    comm.set_attribute(&b, 3);
+    comm.set_attribute(&c, 4);
+    let copy = comm.dup().unwrap();
+    assert_eq!(said(), ["copy a 2 of 0x1f0", "copy b 3 of 0x1f0", "copy c 4 of 0x1f0"]);
+    let of = |comm: &Comm<SimNet>| [&a, &b, &c].map(|key| comm.attribute(key).map(|value| *value));
+    assert_eq!(of(&comm), [Some(2), Some(3), Some(4)]);
+    assert_eq!(of(&copy), [Some(4), None, Some(6)]);
+    // Setting again deletes first, and puts it last.
+    comm.set_attribute(&a, 8);
+    assert_eq!(said(), ["delete a 2 of 0x1f0"]);
+    assert!(comm.delete_attribute(&b) && !comm.delete_attribute(&b));
+    assert_eq!(said(), ["delete b 3 of 0x1f0"]);
+    comm.free();
+    assert_eq!(said(), ["delete a 8 of 0x1f0", "delete c 4 of 0x1f0"]);
+    // Values outlive the last handle of their key.
+    drop((a, c));
+    copy.free();
+    assert_eq!(said(), ["delete c 6 of 0x1e0", "delete a 4 of 0x1e0"]);
+}
+
+#[test]
+fn an_attribute_that_can_not_be_copied_ends_the_duplication() {
+    let runtime = alone();
+    let lines = Lines::default();
+    let (a, b) = (diary("a", &lines), diary("b", &lines));
+    let comm = runtime.oneself().dup().unwrap();
+    comm.set_attribute(&a, 2);
+    comm.set_attribute(&b, 13);
+    let free = runtime.free_ids();
+    assert!(matches!(comm.dup(), Err(Error::Layer { .. })));
+    assert_eq!(runtime.free_ids(), free);
+    let said: Vec<String> = lines.lock().unwrap().drain(..).collect();
+    assert_eq!(said, ["copy a 2 of 0x1f0", "copy b 13 of 0x1f0", "delete a 4 of 0x1f0"]);
+}
+
+#[test]
+fn only_duplicates_have_attributes_of_their_parent() {
+    run(3, 1, |runtime| async move {
+        let world = runtime.world();
+        let (inherited, own) = (Keyval::<String>::inherited(), Keyval::<u8>::own());
+        world.set_attribute(&inherited, "text".to_owned());
+        world.set_attribute(&own, 1);
+        let copy = world.idup().await.unwrap();
+        // What is set after a duplication was begun is not the duplicate's.
+        let late = world.idup();
+        world.set_attribute(&inherited, "other".to_owned());
+        let late = late.await.unwrap();
+        for comm in [&copy, &late] {
+            assert_eq!(comm.attribute(&inherited).unwrap().as_str(), "text");
+            assert!(comm.attribute(&own).is_none());
+        }
+        let part = world.isplit(Some(0), 0).await.unwrap().unwrap();
+        assert!(part.attribute(&inherited).is_none());
+    });
+}
+
+#[test]
+fn handlers_hear_of_errors_once_and_are_inherited() {
+    run(2, 2, |runtime| async move {
+        let world = runtime.world();
+        let heard: Arc<Mutex<Vec<(u32, ErrorClass)>>> = Arc::default();
+        let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };
+        let hears = Arc::clone(&heard);
+        let parent = world.idup().await.unwrap();
+        parent.set_error_handler(ErrorHandler::calls(move |comm: &Comm<SimNet>, error| {
+            hears.lock().unwrap().push((comm.id().bits(), error.class()));
+        }));
+        let copy = parent.idup().await.unwrap();
+        let part = parent.isplit(Some(0), 0).await.unwrap().unwrap();
+        assert_eq!(said(), []);
+        for comm in [&parent, &copy, &part, &copy.intranode().unwrap()] {
+            let id = comm.id().bits();
+            assert!(comm.ibroadcast(9, vec![]).await.is_err());
+            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert!(comm.send(9, 1, vec![]).await.is_err());
+            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert!(comm.probe(9, 1).is_err());
+            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            // It ends before it has to wait, which a simulated process can't.
+            assert!(comm.broadcast(9, vec![]).is_err());
+            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+        }
+        // To have cancelled something is no error; a message that is too long is.
+        let mut receive = parent.recv(Source::Any, 6, vec![0; 4]);
+        receive.cancel();
+        assert!(receive.await.is_err());
+        assert_eq!(said(), []);
+        let other = 1 - world.rank();
+        parent.send(other, 5, vec![0; 8]).await.unwrap();
+        assert!(parent.recv(other, 5, vec![0; 4]).await.is_err());
+        assert_eq!(said(), [(parent.id().bits(), ErrorClass::Truncate)]);
+        copy.set_error_handler(ErrorHandler::Returns);
+        assert!(copy.ibroadcast(9, vec![]).await.is_err());
+        assert_eq!(said(), []);
+        // The handler may use the communicator that has the error.
+        part.set_error_handler(ErrorHandler::calls(|comm: &Comm<SimNet>, _| comm.revoke()));
+        if part.rank() == 0 {
+            assert!(part.ibroadcast(9, vec![]).await.is_err());
+            assert!(part.is_revoked());
+        }
+        assert_eq!(part.ibarrier().await, Err(Error::Revoked));
+    });
+}
+
+#[test]
+fn the_parts_on_a_machine_and_across_machines() {
+    for seed in 0..20 {
+        let sim = Sim::new(SimConfig { processes: 7, per_node: 3, seed, ..SimConfig::default() });
+        let program = |rank: u32| {
+            let net = sim.net(rank);
+            async move {
+                let runtime = Runtime::new(net, Config::default()).unwrap();
+                let world = runtime.world();
+                // Ranks 6, 5 .. 0, on machines 2, 1, 1, 1, 0, 0, 0.
+                let comm = world.isplit(Some(0), -rank.cast_signed()).await.unwrap().unwrap();
+                let free = runtime.free_ids();
+                let (near, far) = (comm.intranode().unwrap(), comm.internode().unwrap());
+                let members = |comm: &Comm<SimNet>| -> Vec<u32> {
+                    comm.group().processes().iter().map(|process| process.0).collect()
+                };
+                let expected: [&[u32]; 3] = [&[2, 1, 0], &[5, 4, 3], &[6]];
+                assert_eq!(members(&near), expected[rank as usize / 3]);
+                assert_eq!(far.is_some(), [2, 5, 6].contains(&rank));
+                assert!(near.is(&comm.intranode().unwrap()));
+                let own = vec![u8::try_from(rank).unwrap()];
+                let mut all = near.igather(0, own.clone()).await.unwrap();
+                if let Some(far) = &far {
+                    assert_eq!(members(far), [6, 5, 2]);
+                    assert!(matches!(far.intranode(), Err(Error::NoChildren)));
+                    let lengths = [1, 3, 3];
+                    all = far.igatherv(0, all, &lengths).await.unwrap();
+                    if far.rank() == 0 {
+                        assert_eq!(all, [6, 5, 4, 3, 2, 1, 0]);
+                    }
+                }
+                assert!(matches!(near.internode(), Err(Error::NoChildren)));
+                // No id was taken, and the one of the whole is kept as long as a part is there.
+                assert_eq!(runtime.free_ids(), free);
+                comm.free();
+                near.ibarrier().await.unwrap();
+                assert_eq!(runtime.free_ids(), free);
+                drop(far);
+                near.free();
+                assert_eq!(runtime.free_ids(), free + 1);
+                let everybody = world.intranode().unwrap();
+                assert_eq!(everybody.size(), if rank == 6 { 1 } else { 3 });
+                everybody.ibarrier().await.unwrap();
+            }
+        };
+        sim.run((0..7).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
