@@ -306,6 +306,37 @@ mod tests {
     }
 
     #[test]
+    fn who_sleeps_apart_is_woken_by_messages_and_by_rings() {
+        let (a, b) = (sleeper(), sleeper());
+        let to_b = a.connect(&b.address()).unwrap();
+        let _moves_by_itself = a.progress_thread().unwrap();
+        let apart = Arc::new(b.sleeper().unwrap());
+        let (tell, told) = mpsc::channel();
+        let (worker, asleep) = (b.clone(), Arc::clone(&apart));
+        thread::spawn(move || {
+            for round in 0..20u64 {
+                let mut receive = worker.recv(Match::tag(round), vec![0; 8]);
+                while receive.test().is_none() {
+                    if worker.arm() {
+                        asleep.sleep(SLEEP_MAX).unwrap();
+                    }
+                    worker.disarm();
+                }
+                tell.send(round).unwrap();
+            }
+            asleep.sleep(SLEEP_MAX).unwrap();
+            tell.send(20).unwrap();
+        });
+        for round in 0..20u64 {
+            thread::sleep(Duration::from_millis(round % 3));
+            a.inject(to_b, round, &[7; 8]).unwrap();
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(round), "never woken");
+        }
+        apart.ring();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(20), "never woken");
+    }
+
+    #[test]
     fn a_waker_that_panics_keeps_nobody_else_asleep() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         struct Panics;

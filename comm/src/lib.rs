@@ -34,6 +34,9 @@
 //! | speak to another group | [`Comm::create_inter`], [`InterComm`] |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
 //! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
+//! | have its parts by machine | [`Comm::intranode`], [`Comm::internode`] |
+//! | keep something with one | [`Comm::set_attribute`], [`Keyval`], [`ErrorHandler`] |
+//! | wait for many things | [`Runtime::block_on`], [`Runtime::progress_thread`] |
 //! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], and [`ft`] |
 //! | stand between | [`coll::CollLayer`], [`Machine`] |
 //! | run it on another transport | [`net::Net`] |

@@ -317,10 +317,11 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.worker.progress()
     }
 
-    /// Takes all processes to be on this machine.
     fn spins(&self) -> u32 {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        if self.addresses.len() <= processors { SPINS } else { SPINS_SHARED }
+        let node = self.node(self.own);
+        let here = (0..self.processes()).filter(|process| self.node(ProcessId(*process)) == node);
+        if here.count() <= processors { SPINS } else { SPINS_SHARED }
     }
 
     fn pause(turn: u32) -> bool {
