@@ -30,9 +30,9 @@ pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     }
     run(command, PATIENCE).and_then(|printed| {
         // What a library prints beside it is not ours.
-        let documents = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let how =
-            documents.last().and_then(|d| Some(d["config"]["large_messages"].as_str()?.into()));
+        let parsed = |line| serde_json::from_str::<Value>(line).ok();
+        let document = printed.lines().rev().find_map(parsed);
+        let how = document.and_then(|d| Some(d["config"]["large_messages"].as_str()?.into()));
         how.ok_or_else(|| Failure::Measurement("a trial printed no result".into()))
     })
 }
