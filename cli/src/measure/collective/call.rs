@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 
-use super::ranks::{World, refused};
+use super::ranks::World;
 use crate::failure::{Failure, one_line};
 use crate::units::{Sizes, show_size};
 
@@ -69,6 +69,21 @@ impl Operation {
             None => Ok(sizes),
         }
     }
+
+    /// Bytes that each of so many ranks gives.
+    fn bytes(self, size: u64, ranks: u32) -> u64 {
+        let each = if self == Self::Alltoall { ranks.into() } else { 1 };
+        size.saturating_mul(each)
+    }
+
+    /// Whether so many ranks have room for all sizes.
+    pub(super) fn fits(self, sizes: &[u64], ranks: u32) -> Result<(), String> {
+        let large = sizes.iter().find(|size| self.bytes(**size, ranks) > BYTES_MAX);
+        large.map_or(Ok(()), |size| {
+            let (size, most) = (show_size(*size), show_size(BYTES_MAX));
+            Err(format!("--sizes: {size} for {ranks} ranks; {most} in all at most would be right"))
+        })
+    }
 }
 
 /// One operation of one size, and the buffer that goes around in it.
@@ -81,18 +96,11 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Result<Self, Failure> {
-        let each = if operation == Operation::Alltoall { world.size().into() } else { 1 };
-        let bytes = size.saturating_mul(each);
-        if bytes > BYTES_MAX {
-            let (each_size, most) = (show_size(size), show_size(BYTES_MAX));
-            let why =
-                format!("--sizes: {each_size} for each of {each} ranks; {most} in all at most");
-            return Err(refused(world.rank(), why + " would be right"));
-        }
+    /// Of a size that [fits](Operation::fits).
+    pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Self {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let (size, buffer) = (whole(size), vec![0; whole(bytes)]);
-        Ok(Self { operation, world, sum: Op::sum::<u64>(), size, buffer })
+        let (size, buffer) = (whole(size), vec![0; whole(operation.bytes(size, world.size()))]);
+        Self { operation, world, sum: Op::sum::<u64>(), size, buffer }
     }
 
     /// Bytes that this rank gives.
@@ -237,13 +245,12 @@ mod tests {
         let net = WorkerNet::new(worker, addresses, 0).unwrap();
         let world = Runtime::new(net, Config::default()).unwrap().world();
         for operation in ALL {
-            let mut call = Call::new(operation, 24, &world).unwrap();
+            let mut call = Call::new(operation, 24, &world);
             call.check(true).unwrap();
             let before = call.bytes();
             call.make().unwrap();
             assert_eq!(call.bytes(), before, "{operation:?}: its buffer is there again");
         }
-        assert!(Call::new(Operation::Bcast, BYTES_MAX + 1, &world).is_err());
     }
 
     #[test]
@@ -253,6 +260,9 @@ mod tests {
         assert_eq!(Operation::Bcast.sizes(None).unwrap().len(), 18);
         assert_eq!(sizes(Operation::Alltoall, "1,3").unwrap(), [1, 3]);
         assert!(sizes(Operation::Allreduce, "8,12").is_err());
+        assert!(Operation::Bcast.fits(&[8, BYTES_MAX], 4).is_ok());
+        assert!(Operation::Bcast.fits(&[8, BYTES_MAX + 1], 4).is_err());
+        assert!(Operation::Alltoall.fits(&[8, BYTES_MAX / 2], 3).is_err());
         assert_ne!(pattern(1, 2, 8), pattern(2, 1, 8));
     }
 }

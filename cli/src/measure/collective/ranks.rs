@@ -66,6 +66,12 @@ pub(super) fn refused(rank: u32, why: String) -> Failure {
     Failure::Launched(2)
 }
 
+/// Nobody goes while others need it.
+pub(super) fn last_barrier(world: &World) {
+    // Where it fails somebody else was through it, and has gone.
+    let _ = world.barrier();
+}
+
 /// Starts this very command as the ranks of a job, and waits for their end.
 fn launch(size: u32, dies: bool) -> Result<(), Failure> {
     let program = std::env::current_exe()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::{Call, Operation};
-use super::ranks::{Ranks, World};
+use super::ranks::{Ranks, World, last_barrier, refused};
 use super::sheet::{Sheet, Subject};
 use crate::args::{Collective, Limits};
 use crate::blocks::Blocks;
@@ -43,6 +43,7 @@ pub(super) fn measure(
     ranks: &Ranks,
 ) -> Result<(), Failure> {
     let world = ranks.world();
+    operation.fits(sizes, world.size()).map_err(|why| refused(world.rank(), why))?;
     let prepared = |size| prepared(operation, size, args, ranks, &world);
     let unsized_columns = usize::from(!operation.has_size());
     let subject = Subject {
@@ -54,11 +55,12 @@ pub(super) fn measure(
     };
     let table = Table(&COLUMNS[unsized_columns..]);
     let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, table)? else {
-        return sizes.iter().try_for_each(|size| {
-            let mut call = prepared(*size)?;
-            let measured = Measured::of(&mut call, &world, &mut |_, _| 0)?;
-            measured.means(&call, &world).map(drop)
-        });
+        for &size in sizes {
+            let mut call = prepared(size)?;
+            Measured::of(&mut call, &world, &mut |_, _| 0)?.means(&call, &world)?;
+        }
+        last_barrier(&world);
+        return Ok(());
     };
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
@@ -90,6 +92,7 @@ pub(super) fn measure(
         }
     }
     drop(progress);
+    last_barrier(&world);
     written.and_then(|()| sheet.finish())
 }
 
@@ -101,7 +104,7 @@ fn prepared<'a>(
     ranks: &Ranks,
     world: &'a World,
 ) -> Result<Call<'a>, Failure> {
-    let mut call = Call::new(operation, size, world)?;
+    let mut call = Call::new(operation, size, world);
     if !args.common.no_validate {
         let checked = call.check(ranks.are_here);
         checked.map_err(|why| call.failed(why))?;

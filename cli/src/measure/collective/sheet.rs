@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::ranks::Ranks;
+use super::ranks::{Ranks, last_barrier};
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Effort};
 use crate::failure::Failure;
@@ -67,7 +67,10 @@ impl Sheet {
         let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
         match told.map_err(failed)?[..] {
             [1] => opened,
-            _ => opened.and(Err(Failure::ReaderGone)),
+            _ => {
+                last_barrier(&world);
+                opened.and(Err(Failure::ReaderGone))
+            }
         }
     }
 
