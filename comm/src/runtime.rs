@@ -272,7 +272,7 @@ impl<N: Net> State<N> {
     /// Takes in what has come and moves all that is under way: whether anything has moved, and what is to be
     /// dropped.
     fn progress(&mut self) -> (bool, Vec<Task<N>>) {
-        let events = self.net.progress() + self.ft.progress(&mut self.net);
+        let events = self.net.progress() + self.ft.progress(&mut self.net, false);
         let over = self.drive();
         self.buffered.reap(&mut self.net);
         (events > 0 || !over.is_empty(), over)

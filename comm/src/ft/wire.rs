@@ -22,6 +22,9 @@ const REVOKE: u32 = 0;
 const AGREE: [(u32, Kind); 3] = [(1, Kind::Gathered), (2, Kind::Reported), (3, Kind::Decided)];
 const LEFT: u32 = 4;
 
+/// Bytes that most messages have no more than.
+const SHORT: usize = 128;
+
 /// Most bytes that a message in a job of so many processes has.
 pub(crate) fn length_max(processes: u32) -> u64 {
     64 + u64::from(processes) * 4 + u64::from(processes.div_ceil(64)) * 32
@@ -29,7 +32,7 @@ pub(crate) fn length_max(processes: u32) -> u64 {
 
 impl Control {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(SHORT);
         match self {
             Control::Revoke { key, group } => {
                 head(&mut bytes, REVOKE, *key);
@@ -46,7 +49,9 @@ impl Control {
                 put(&mut bytes, [*number, *ballot, value.low, dead.size()]);
                 bytes.extend(value.flags.to_le_bytes());
                 for set in [dead, &value.contributors, &value.acknowledged, &value.dead] {
-                    bytes.extend(set.words().iter().flat_map(|word| word.to_le_bytes()));
+                    set.words()
+                        .iter()
+                        .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
                 }
             }
         }
@@ -73,7 +78,7 @@ impl Control {
         if rest.len() != words.checked_mul(4 * 8)? {
             return None;
         }
-        let mut set = || Ranks::parse(size, (0..words).map_while(|_| long(&mut rest)).collect());
+        let mut set = || Ranks::read(size, || long(&mut rest));
         let (dead, contributors, acknowledged) = (set()?, set()?, set()?);
         let value = Value { flags, low, contributors, acknowledged, dead: set()? };
         let message = Message { kind, ballot, dead, value };
@@ -87,7 +92,7 @@ fn head(bytes: &mut Vec<u8>, code: u32, key: Key) {
 }
 
 fn put(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
-    bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+    words.into_iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
 }
 
 fn word(rest: &mut &[u8]) -> Option<u32> {
