@@ -114,7 +114,7 @@ pub(crate) struct Fixed {
 }
 
 /// How the handles of a worker reach it: [`Local`] or [`Shared`].
-pub trait Access: Clone + sealed::Sealed {
+pub trait Access: Clone + Unpin + sealed::Sealed {
     /// Whether other threads may make progress while one sleeps.
     #[doc(hidden)]
     const SHARED: bool;

@@ -59,7 +59,7 @@ pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
 pub use tagmatch_hw::{Address, Buffer, DeviceError, Finding, ReadMode, model, shm, ucx, verbs};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
-pub use wait::ProgressThread;
+pub use wait::{ProgressThread, Sleeper};
 pub use worker::{SharedWorker, Worker, WorkerOf};
 
 /// The examples in README are compiled and run.

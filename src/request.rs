@@ -36,11 +36,33 @@ pub struct Request<T: Output, A: Access = Local> {
 }
 
 enum Progress<A: Access> {
-    Pending(Pending<A>),
     /// A send that was complete at once.
     Sent(Buffer),
-    Refused(Box<Failed>),
-    Taken,
+    Other(Other<A>),
+}
+
+/// Apart, for the sake of the size: a buffer has room to tell itself from one other thing only.
+enum Other<A: Access> {
+    Pending(Pending<A>),
+    /// Refused at once, or, if there is nothing, the result was taken.
+    Ended(Option<Box<Failed>>),
+}
+
+impl<A: Access> Progress<A> {
+    const TAKEN: Self = Progress::Other(Other::Ended(None));
+
+    #[inline(always)]
+    fn pending(&mut self) -> Option<&mut Pending<A>> {
+        match self {
+            Progress::Other(Other::Pending(pending)) => Some(pending),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn refused(error: Error, buffer: Buffer) -> Self {
+        Progress::Other(Other::Ended(Some(Box::new(Failed { error, buffer }))))
+    }
 }
 
 // It is moved from call to call and kept in arrays.
@@ -184,13 +206,13 @@ impl<T: Output, A: Access> Request<T, A> {
         let progress = match started {
             Started::Pending(request) => {
                 let access = access.clone();
-                Progress::Pending(Pending { access, request })
+                Progress::Other(Other::Pending(Pending { access, request }))
             }
             Started::Sent(buffer) => Progress::Sent(buffer),
             Started::Refused(refused) => {
                 let Refused { fault, buffer } = *refused;
                 let error = Error::from_fault(fault, access.fixed().worker);
-                Progress::Refused(Box::new(Failed { error, buffer }))
+                Progress::refused(error, buffer)
             }
         };
         Request { progress, output: PhantomData }
@@ -198,8 +220,7 @@ impl<T: Output, A: Access> Request<T, A> {
 
     #[cold]
     pub(crate) fn refused(error: Error, buffer: Buffer) -> Self {
-        let progress = Progress::Refused(Box::new(Failed { error, buffer }));
-        Request { progress, output: PhantomData }
+        Request { progress: Progress::refused(error, buffer), output: PhantomData }
     }
 
     /// The result, if there is one; makes progress if there isn't. After the result was taken:
@@ -209,11 +230,11 @@ impl<T: Output, A: Access> Request<T, A> {
     /// As for [`wait`](Self::wait).
     #[inline(always)]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
-        let Progress::Pending(pending) = &mut self.progress else {
+        let Some(pending) = self.progress.pending() else {
             return Some(self.take());
         };
         let result = pending.test()?;
-        self.progress = Progress::Taken;
+        self.progress = Progress::TAKEN;
         Some(result)
     }
 
@@ -224,7 +245,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
     #[inline]
     pub fn wait(mut self) -> Result<T, Failed> {
-        let Progress::Pending(pending) = &mut self.progress else {
+        let Some(pending) = self.progress.pending() else {
             return self.take();
         };
         for _ in 0..POLLS_AT_ONCE {
@@ -238,7 +259,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
     /// ends with [`Error::Cancelled`]; any other operation goes on.
     pub fn cancel(&mut self) {
-        if let Progress::Pending(pending) = &self.progress {
+        if let Some(pending) = self.progress.pending() {
             pending.access.with(|state| state.engine.cancel(pending.request));
         }
     }
@@ -259,7 +280,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// The request's name, while it is under way.
     pub(crate) fn id(&self) -> Option<RequestId> {
         match &self.progress {
-            Progress::Pending(pending) => Some(pending.request),
+            Progress::Other(Other::Pending(pending)) => Some(pending.request),
             _ => None,
         }
     }
@@ -267,10 +288,10 @@ impl<T: Output, A: Access> Request<T, A> {
     /// What needs no look at the worker.
     fn take(&mut self) -> Result<T, Failed> {
         let taken = || Failed { error: Error::AlreadyTaken, buffer: Buffer::default() };
-        match std::mem::replace(&mut self.progress, Progress::Taken) {
+        match std::mem::replace(&mut self.progress, Progress::TAKEN) {
             Progress::Sent(buffer) => T::sent(buffer).ok_or_else(taken),
-            Progress::Refused(failed) => Err(*failed),
-            Progress::Taken | Progress::Pending(_) => Err(taken()),
+            Progress::Other(Other::Ended(Some(failed))) => Err(*failed),
+            Progress::Other(_) => Err(taken()),
         }
     }
 }
@@ -282,7 +303,7 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
         if let Some(result) = self.test() {
             return Poll::Ready(result);
         }
-        if let Progress::Pending(Pending { access, request }) = &self.progress {
+        if let Progress::Other(Other::Pending(Pending { access, request })) = &self.progress {
             let request = *request;
             let waker = context.waker().clone();
             let replaced = access.with(|state| state.watch(request, waker));
@@ -301,9 +322,9 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
 impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.progress {
-            Progress::Pending(_) => "Request(under way)",
-            Progress::Sent(_) | Progress::Refused(_) => "Request(done)",
-            Progress::Taken => "Request(result taken)",
+            Progress::Other(Other::Pending(_)) => "Request(under way)",
+            Progress::Sent(_) | Progress::Other(Other::Ended(Some(_))) => "Request(done)",
+            Progress::Other(Other::Ended(None)) => "Request(result taken)",
         })
     }
 }

@@ -2,10 +2,10 @@
 
 use std::hint::spin_loop;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use tagmatch_fallback::RequestId;
@@ -149,6 +149,48 @@ fn sleep<A: Access, R>(
     woken.map(|_| found)
 }
 
+/// What a thread sleeps on until its worker has something to do, without holding the worker, which others may
+/// use meanwhile: for a runtime that keeps a worker under a lock of its own. One thread at a time sleeps on it.
+///
+/// 1. [`arm`](crate::WorkerOf::arm) the worker; if that is refused, make progress and begin again.
+/// 2. Look once more at what is waited for. What other threads' progress may bring about wakes this, if it is
+///    polled as a future: a `Sleeper` is a [`Wake`].
+/// 3. [`sleep`](Self::sleep), then [`disarm`](crate::WorkerOf::disarm).
+#[derive(Debug)]
+pub struct Sleeper {
+    events: OwnedFd,
+    nudge: Nudge,
+}
+
+impl Sleeper {
+    pub(crate) fn new(events: OwnedFd) -> io::Result<Self> {
+        Ok(Sleeper { events, nudge: Nudge::new()? })
+    }
+
+    /// Blocks until the worker has something to do, or this was rung since the last sleep, or `max` (in whole
+    /// milliseconds) is over, or a signal has come.
+    ///
+    /// # Errors
+    /// poll(2) failed.
+    pub fn sleep(&self, max: Duration) -> io::Result<()> {
+        let slept = sleep_until_readable(&[self.events.as_fd(), self.nudge.as_fd()], max);
+        // Whoever rings from here on ends the next sleep.
+        self.nudge.reset();
+        slept.map(drop)
+    }
+
+    /// Ends the sleep that is under way, or else the next one.
+    pub fn ring(&self) {
+        self.nudge.ring();
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+}
+
 /// A thread that makes progress for a shared worker until it is dropped.
 ///
 /// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
@@ -267,13 +309,13 @@ mod tests {
     fn a_waker_that_panics_keeps_nobody_else_asleep() {
         use std::sync::atomic::{AtomicUsize, Ordering};
         struct Panics;
-        impl std::task::Wake for Panics {
+        impl Wake for Panics {
             fn wake(self: Arc<Self>) {
                 panic!("as planned");
             }
         }
         struct Counts(AtomicUsize);
-        impl std::task::Wake for Counts {
+        impl Wake for Counts {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::SeqCst);
             }

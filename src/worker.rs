@@ -17,7 +17,7 @@ use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
 use crate::message::Message;
 use crate::request::Request;
-use crate::wait::{ProgressThread, wait_until};
+use crate::wait::{ProgressThread, Sleeper, wait_until};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.
 static WORKERS: AtomicU32 = AtomicU32::new(0);
@@ -305,6 +305,14 @@ impl<A: Access> WorkerOf<A> {
     /// `false`: there is something to do already; make progress and arm again.
     pub fn arm(&self) -> bool {
         self.access.with(|state| state.engine.arm())
+    }
+
+    /// What to sleep on where the worker itself can't be held: [`Sleeper`] says how.
+    ///
+    /// # Errors
+    /// The system refused a descriptor.
+    pub fn sleeper(&self) -> std::io::Result<Sleeper> {
+        Sleeper::new(self.access.fixed().events.try_clone()?)
     }
 
     /// After waking: peers need not wake this worker any more. Optional; without it they go on to pay

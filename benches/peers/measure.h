@@ -49,7 +49,8 @@ static inline struct arguments parse_arguments(int argc, char **argv)
 /* One side of a case; see ci/peers for the grammar. */
 struct work {
     const char *name;
-    char kind[16];   /* latency, window, posted, unexpected */
+    char kind[16];   /* latency, window, posted, unexpected, collective */
+    char operation[16]; /* of the collective ones: barrier, bcast, allreduce, alltoall, dup */
     size_t size;     /* bytes of a message */
     int window;      /* messages before each acknowledgement */
     int batch;       /* round trips, windows or messages that are timed together */
@@ -66,6 +67,8 @@ static inline struct work parse_case(const char *name)
         strcpy(w.kind, "latency");
     else if (sscanf(name, "window:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
         strcpy(w.kind, "window");
+    else if (sscanf(name, "collective:%15[a-z]:%zu:%d", w.operation, &w.size, &w.batch) == 3)
+        strcpy(w.kind, "collective");
     else if (sscanf(name, "posted:%d", &w.batch) == 1)
         strcpy(w.kind, "posted");
     else if (sscanf(name, "unexpected:%d", &w.batch) == 1)

@@ -50,6 +50,79 @@ static inline void cancel_all(operation *operations, int count)
 
 #include "work.h"
 
+static bool is(const struct work *w, const char *operation)
+{
+    return strcmp(w->operation, operation) == 0;
+}
+
+/* `root`: of the first broadcast. They take turns, so that no root runs ahead. */
+static void collective_calls(const struct work *w, int count, int root)
+{
+    int size = (int)w->size;
+    MPI_Comm copy;
+    if (is(w, "barrier")) {
+        for (int i = 0; i < count; i++)
+            MPI_Barrier(MPI_COMM_WORLD);
+    } else if (is(w, "bcast")) {
+        for (int i = 0; i < count; i++)
+            MPI_Bcast(inbox, size, MPI_BYTE, (root + i) & 1, MPI_COMM_WORLD);
+    } else if (is(w, "allreduce")) {
+        for (int i = 0; i < count; i++)
+            MPI_Allreduce(outbox, inbox, size / 8, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    } else if (is(w, "alltoall")) {
+        for (int i = 0; i < count; i++)
+            MPI_Alltoall(outbox, size, MPI_BYTE, inbox, size, MPI_BYTE, MPI_COMM_WORLD);
+    } else if (is(w, "dup")) {
+        for (int i = 0; i < count; i++) {
+            MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+            MPI_Comm_free(&copy);
+        }
+    } else {
+        FAIL("%s: no such operation here", w->name);
+    }
+}
+
+static void collective_batch(const struct work *w, int count)
+{
+    collective_calls(w, count, 0);
+}
+
+/* Each result once, at both ranks. */
+static void collective_check(const struct work *w)
+{
+    size_t size = w->size;
+    if (2 * size > SIZE_MAX_BYTES || size % 8 != 0)
+        FAIL("%s: multiples of 8 bytes would be right", w->name);
+    if (is(w, "bcast")) {
+        for (int root = 0; root < 2; root++) {
+            fill(inbox, size, (unsigned)(rank == root ? 11 : 12));
+            collective_calls(w, 1, root);
+            check(inbox, size, 11, w->name);
+        }
+    } else if (is(w, "allreduce")) {
+        uint64_t value, sum;
+        for (size_t i = 0; i < size; i += 8) {
+            value = (i + 1) * (uint64_t)(rank + 1);
+            memcpy(outbox + i, &value, 8);
+        }
+        collective_calls(w, 1, 0);
+        for (size_t i = 0; i < size; i += 8) {
+            memcpy(&sum, inbox + i, 8);
+            if (sum != 3 * (i + 1))
+                FAIL("%s: value %zu is wrong", w->name, i / 8);
+        }
+    } else if (is(w, "alltoall")) {
+        /* Seeds by sender and receiver. */
+        for (int to = 0; to < 2; to++)
+            fill(outbox + to * size, size, (unsigned)(11 + 2 * rank + to));
+        collective_calls(w, 1, 0);
+        for (int from = 0; from < 2; from++)
+            check(inbox + from * size, size, (unsigned)(11 + 2 * from + rank), w->name);
+    } else {
+        collective_calls(w, 1, 0);
+    }
+}
+
 /* Before MPI_Init, so that whatever it allocates and starts is on the right core. */
 static int rank_from_launcher(void)
 {
@@ -91,6 +164,8 @@ int main(int argc, char **argv)
     MPI_Get_library_version(version, &length);
     if (rank == 0)
         print_version(version);
+    collective.batch = collective_batch;
+    collective.check = collective_check;
     run_all(&a);
     MPI_Finalize();
     return 0;

@@ -14,12 +14,13 @@ BEGIN {
     if (stat == "") stat = "p50"
     column = stat == "min" ? 6 : stat == "p90" ? 8 : 7
     OURS = "tagmatch"; FLOOR = "floor"
-    split("latency rate bandwidth depth memory", groups, " ")
+    group_count = split("latency rate bandwidth depth memory collectives", groups, " ")
     title["latency"] = "half round trip, ns"
     title["rate"] = "message rate, 8 B, window 64, million messages/s"
     title["bandwidth"] = "bandwidth, GB/s"
     title["depth"] = "half round trip of 8 B past receives that never match, ns"
     title["memory"] = "resident memory, bytes each, of 100 000"
+    title["collectives"] = "collective operations of 2 ranks, ns a call; broadcast: roots take turns; dup: with free"
     higher["rate"] = higher["bandwidth"] = 1
 }
 
@@ -106,6 +107,7 @@ function label(group, test,   part) {
     if (part[1] == "window") return size_name(part[2]) ", window " part[3]
     if (part[1] == "posted") return "posted receive"
     if (part[1] == "unexpected") return "unexpected, 8 B"
+    if (part[1] == "collective") return part[2] (part[3] > 0 ? ", " size_name(part[3]) : "")
     if (group == "latency") return size_name(part[2])
     return (part[3] == "any" ? "any source" : "exact") " past " (part[5] > 0 ? part[5] " " part[4] : "none")
 }
@@ -123,7 +125,7 @@ function print_text(   i, g, t, p, test, group, line) {
     }
     for (i = 1; i <= failures; i++)
         printf "# NOT MEASURED: %s, %s: %s\n", failure[i], failed_group[i], reason[i]
-    for (g = 1; g <= 5; g++) {
+    for (g = 1; g <= group_count; g++) {
         group = groups[g]
         if (!test_count[group]) continue
         printf "\n== %s\n", title[group]
@@ -158,7 +160,7 @@ function shown_ratio(test, name) {
 }
 
 # What is aimed at, and how far off it is.
-function print_aims(   g, t, test, base, part) {
+function print_aims(   g, t, test, base, part, sum) {
     printf "\n== aims\n%-52s%-12s%s\n", "", "reach", "here"
     for (t = 1; t <= test_count["latency"]; t++) {
         test = tests["latency", t]
@@ -184,6 +186,13 @@ function print_aims(   g, t, test, base, part) {
     for (t = 1; t <= test_count["memory"]; t++) {
         test = tests["memory", t]
         bytes_aim(label("memory", test), test, test ~ /^posted/ ? 128 : 136)
+    }
+    for (t = 1; t <= test_count["collectives"]; t++) {
+        test = tests["collectives", t]
+        split(test, part, ":")
+        if (part[2] == "allreduce") sum = test
+        if (part[2] == "agree") aim("agree / our allreduce", test, OURS, sum, 3, 0)
+        else if (part[2] != "alltoall") aim(label("collectives", test) " / best peer", test, "best", test, 1, 0)
     }
 }
 
@@ -227,7 +236,7 @@ function print_json(   i, f, g, t, p, test, comma, name) {
     }
     printf "],\n\"ratios_of\":%s,\n\"ratios\":[", quoted(stat)
     comma = ""
-    for (g = 1; g <= 5; g++) for (t = 1; t <= test_count[groups[g]]; t++) for (p = 0; p <= peer_count; p++) {
+    for (g = 1; g <= group_count; g++) for (t = 1; t <= test_count[groups[g]]; t++) for (p = 0; p <= peer_count; p++) {
         test = tests[groups[g], t]
         name = p ? peers[p] : FLOOR
         if (!ratio(test, name, test)) continue

@@ -9,6 +9,8 @@
  *   cancel_all(operations, count)   receives that have not matched
  *   rank                            0 measures, 1 answers
  *
+ * and of collective operations, where it sets them.
+ *
  * benches/peers/tagmatch does the same with tagmatch: whoever changes one changes both.
  *
  * Copyright: MIT or Apache-2.0, as the rest of the repository. */
@@ -76,6 +78,12 @@ static void window_batch(const struct work *w, int count)
     }
 }
 
+/* What a program sets that has collective operations. */
+static struct {
+    void (*batch)(const struct work *, int);
+    void (*check)(const struct work *);
+} collective;
+
 /* Both sides agree on how many operations the next batch has; none ends the case. Also a barrier. */
 static int agree(int count)
 {
@@ -101,13 +109,18 @@ static void check_bytes(const struct work *w)
 static void run_timed(const struct work *w, double milliseconds)
 {
     static struct samples samples;
-    bool latency = strcmp(w->kind, "latency") == 0;
-    void (*batch)(const struct work *, int) = latency ? latency_batch : window_batch;
+    bool latency = strcmp(w->kind, "latency") == 0, together = strcmp(w->kind, "collective") == 0;
+    void (*batch)(const struct work *, int) = latency ? latency_batch : together ? collective.batch : window_batch;
     /* A latency is half a round trip. */
     double operations = (double)w->batch * (latency ? 2 : w->window);
 
+    if (batch == NULL)
+        FAIL("%s: no collective operations here", w->name);
     set_fillers(w->depth, w->any_filler);
-    check_bytes(w);
+    if (together)
+        collective.check(w);
+    else
+        check_bytes(w);
     if (rank != 0) {
         for (int count; (count = agree(0)) > 0;)
             batch(w, count);

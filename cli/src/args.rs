@@ -1,7 +1,9 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
+mod collective;
 mod depth;
 pub(crate) mod device;
+mod effort;
 mod host;
 pub(crate) mod hw_tags;
 mod pin;
@@ -10,14 +12,15 @@ pub(crate) mod report;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::units::{self, Sizes};
+pub(crate) use collective::{Bulk, Collective, Recovery};
 pub(crate) use depth::{Depth, Threads};
 use device::DeviceArg;
+pub(crate) use effort::{Effort, Limits};
 pub(crate) use host::Host;
 use hw_tags::HwTagsArg;
 pub(crate) use pin::{Pin, PinChoice};
@@ -34,7 +37,8 @@ pub(crate) const IDLE_MAX: u64 = 1024;
 const RANKS_MAX: i64 = 4096;
 
 const TOUR_EXAMPLES: &str = "\
-Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth
+Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth, and at N ranks
+barrier | bcast | allreduce | alltoall | dup | agree | shrink
 Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
 
 Examples:
@@ -74,6 +78,28 @@ Examples:
   tagperf run -n 2 -- tagperf lat                 as `mpiexec -n 2 tagperf lat`
   tagperf run -n 4 --label -- ./app               which rank says what?
   tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed";
+
+const COLLECTIVE_EXAMPLES: &str = "\
+Each rank times each call, a barrier before it keeps them together; avg, min and max are over the
+ranks' means, p50 and p99 are of rank 0's times. bcast: the last rank has the bytes; dup: with free
+
+Examples:
+  tagperf allreduce -n 4                          4 ranks that it starts here by itself
+  mpiexec -n 4 tagperf barrier                    as ranks of any job: MPICH's ...
+  mpirun -n 4 tagperf dup                         ... Open MPI's ...
+  tagperf run -n 4 -- tagperf alltoall            ... and our own";
+
+const SHRINK_EXAMPLES: &str = "\
+Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death. Those who
+live time: noticed, from the barrier before the death to the error of the next; then revoke, agree,
+shrink, and the first barrier of the new communicator. avg, min and max are over those who live, of
+these four together
+
+Examples:
+  tagperf shrink                                  4 ranks that it starts here by itself
+  tagperf run -n 8 --keep-going -- tagperf shrink
+  mpirun -n 4 --enable-recovery tagperf shrink
+  mpiexec.hydra -n 4 -disable-auto-cleanup sh -c 'trap \"\" USR1; tagperf shrink || exit 0'";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -123,6 +149,27 @@ pub(crate) enum Command {
     /// Matching: latency in us by depth of a queue, or ns a message to drain it
     #[command(after_help = DEPTH_EXAMPLES)]
     Depth(Depth),
+    /// Barrier of N ranks: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Barrier(Collective),
+    /// Broadcast to N ranks by size: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Bcast(Bulk),
+    /// Sum over N ranks, known to all, by size: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Allreduce(Bulk),
+    /// A message of each of N ranks to each, by size: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Alltoall(Bulk),
+    /// Duplicate of a communicator of N ranks, and its end: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Dup(Collective),
+    /// Agreement of N ranks, nobody having failed: us a call
+    #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
+    Agree(Collective),
+    /// Recovery of N ranks from a SIGKILL of one: us from its notice until those who live go on
+    #[command(after_help = SHRINK_EXAMPLES, mut_args = collective::reword)]
+    Shrink(Recovery),
     /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
     Serve(Serve),
     /// Start a command N times here, as ranks of a job (by PMI-1): `tagperf run -n 4 -- ./app`
@@ -164,20 +211,6 @@ pub(crate) struct Common {
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) report: report::Report,
-}
-
-/// How much is measured.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Effort {
-    /// Round trips (lat, depth) or messages (others; bibw: each way) a row, of each thread
-    #[arg(long, value_name = "N", value_parser = units::count(1..=ITERS_MAX))]
-    pub(crate) iters: Option<u64>,
-    /// Time a row: 1s, 500ms; with --iters the first reached [500ms; depth: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Round trips or messages before it, not counted [1000, at most 50 ms]
-    #[arg(long, value_name = "N", value_parser = units::count(0..=ITERS_MAX))]
-    pub(crate) warmup: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -351,6 +384,7 @@ impl Common {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn read(line: &str) -> Result<Cli, String> {
         let args = std::iter::once("tagperf").chain(line.split_whitespace()).map(Into::into);
@@ -461,7 +495,7 @@ mod tests {
         command.build();
         let shown: Vec<_> =
             command.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
-        assert_eq!(shown.len(), 10);
+        assert_eq!(shown.len(), 17);
         std::iter::once(command).chain(shown).map(|command| command.term_width(100)).collect()
     }
 
@@ -474,8 +508,8 @@ mod tests {
             "R" => &["a second"],
             "LIST" => &["Entries", "in percent", "Orders"],
             "N" | "N[,N]" => &[
-                "messages", "Messages", "Receives", "Peers", "Threads", "TCP port", "shuffles",
-                "delays",
+                "messages", "Messages", "Calls", "Receives", "Peers", "Threads", "TCP port",
+                "shuffles", "delays",
             ],
             "CPU,CPU" => &["CPU numbers"],
             "off|model[:SLOTS]" | "WHO" => &["entries"],

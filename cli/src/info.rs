@@ -5,6 +5,7 @@ use std::path::Path;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 
+use crate::apart;
 use crate::args::device::DeviceArg;
 use crate::args::hw_tags::{HwTagsArg, SLOTS, SLOTS_MAX};
 use crate::device::{Missing, ucx_usable, usable};
@@ -160,7 +161,7 @@ fn rdma_devices() -> String {
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
     let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
-    let tried = ucx_usable(&info).is_ok().then(|| measure::large_messages(device));
+    let tried = ucx_usable(&info).is_ok().then(|| apart::large_messages(&device));
     ucx_entry(style, &info, tried)
 }
 

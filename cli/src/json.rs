@@ -21,7 +21,8 @@ pub(crate) struct Document<C: Serialize> {
     device: String,
     config: C,
     results: Vec<Row>,
-    matching: Matching,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<Matching>,
     validated: bool,
     /// Whether the user ended it before its time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -38,10 +39,15 @@ impl<C: Serialize> Document<C> {
             device,
             config,
             results: Vec::new(),
-            matching: Matching::default(),
+            matching: Some(Matching::default()),
             validated,
             interrupted: false,
         }
+    }
+
+    /// The same where nobody counts how receives were matched.
+    pub(crate) fn without_matching(self) -> Self {
+        Self { matching: None, ..self }
     }
 
     /// It ended before its time.
@@ -70,8 +76,8 @@ impl<C: Serialize> Document<C> {
         self.results.len()
     }
 
-    pub(crate) fn matching(&self) -> &Matching {
-        &self.matching
+    pub(crate) fn matching(&self) -> Option<&Matching> {
+        self.matching.as_ref()
     }
 
     pub(crate) fn validated(&self) -> bool {
@@ -81,7 +87,9 @@ impl<C: Serialize> Document<C> {
     /// Adds what was measured at one size and depth, and how both sides' receives were matched.
     pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
-        self.matching.add(matching);
+        if let Some(all) = &mut self.matching {
+            all.add(matching);
+        }
     }
 }
 

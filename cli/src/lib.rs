@@ -4,6 +4,8 @@
 #![cfg_attr(not(feature = "command"), allow(dead_code))]
 
 #[cfg(feature = "command")]
+mod apart;
+#[cfg(feature = "command")]
 mod args;
 #[cfg(feature = "command")]
 mod blocks;
@@ -58,9 +60,9 @@ mod units;
 
 #[cfg(feature = "command")]
 use {
-    args::{Cli, Command},
+    args::{Bulk, Cli, Command},
     failure::Failure,
-    measure::Test,
+    measure::{Operation, Test},
     std::process::ExitCode,
 };
 
@@ -83,6 +85,19 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Bibw(args)) => measure::command(Test::Bibw, &args),
         Some(Command::Depth(args)) => measure::depth(&args),
         Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
+        Some(Command::Barrier(args)) => measure::collective(Operation::Barrier, None, &args),
+        Some(Command::Bcast(Bulk { sizes, collective })) => {
+            measure::collective(Operation::Bcast, sizes, &collective)
+        }
+        Some(Command::Allreduce(Bulk { sizes, collective })) => {
+            measure::collective(Operation::Allreduce, sizes, &collective)
+        }
+        Some(Command::Alltoall(Bulk { sizes, collective })) => {
+            measure::collective(Operation::Alltoall, sizes, &collective)
+        }
+        Some(Command::Dup(args)) => measure::collective(Operation::Dup, None, &args),
+        Some(Command::Agree(args)) => measure::collective(Operation::Agree, None, &args),
+        Some(Command::Shrink(args)) => measure::shrink(&args),
         Some(Command::Serve(args)) => measure::serve(&args),
         Some(Command::Run(args)) => run::command(&args),
         Some(Command::Info) => info::command(),

@@ -8,6 +8,7 @@
 //! | `tour` | all of it, one after the other |
 //! | `other` | the other side: a process of our own, or one behind `serve` |
 //! | `joined` | both sides as ranks of a launched job |
+//! | `collective` | N ranks of a launched job, and what they do together |
 //! | `serve` | waits for clients, gives each a process |
 //! | `client`, `peer` | one leg, from the asking and from the other side |
 //! | `side` | what both do alike: fillers and batches |
@@ -16,6 +17,7 @@
 //! | `interrupt` | ^C |
 
 mod client;
+mod collective;
 mod crew;
 mod drain;
 mod interrupt;
@@ -33,7 +35,10 @@ mod side;
 mod tour;
 mod traffic;
 
+pub(crate) use collective::{Operation, command as collective, shrink};
 pub(crate) use peer::command as peer;
+#[cfg(test)]
+pub(crate) use row::Means;
 pub(crate) use row::More;
 pub(crate) use serve::command as serve;
 pub(crate) use tour::command as tour;

@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
 /// Of a row: figures, and not what was measured.
-const ROW_FIGURES: [&str; 13] = [
+const ROW_FIGURES: [&str; 15] = [
     "iters",
     "samples",
     "latency_ns",
@@ -36,19 +36,22 @@ const ROW_FIGURES: [&str; 13] = [
     "per_thread",
     "checked",
     "interrupted",
+    "rank_means_ns",
+    "recovery_ns",
     // The depths say which queue is deep; a drain's is a parameter.
     "queue",
 ];
 /// Of a row: objects of figures, in which these say what was measured.
 const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
 /// Of a configuration: how long, where and on what, and not what was measured.
-const CONFIG_FACTS: [&str; 15] = [
+const CONFIG_FACTS: [&str; 16] = [
     "sizes",
     "threads",
     "iters",
     "duration_ms",
     "warmup",
     "other_side",
+    "launcher",
     "large_messages",
     "cpu",
     "cores",

@@ -40,8 +40,15 @@ impl Trust {
     }
 
     fn gather_for(processes: usize, choice: Option<PinChoice>) -> Self {
-        let pin = choice.and_then(PinChoice::pin);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let pin = choice.and_then(PinChoice::pin);
+        let pin = pin.map(|pin| [pin.here, pin.there].into_iter().take(processes).collect());
+        let is_ours = matches!(choice, Some(PinChoice::Ours(_)));
+        Self { pin_is_ours: is_ours, ..Self::gather_ranks(processes, cores, pin) }
+    }
+
+    /// The same for processes that may run on `cores` CPUs; `pin` has the CPU of each, if each has one.
+    pub(crate) fn gather_ranks(processes: usize, cores: usize, pin: Option<Vec<u32>>) -> Self {
         let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
         let clock_source =
             first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -52,32 +59,34 @@ impl Trust {
             clock_ns: clock_cost_ns(),
             clock_source,
             governor,
-            pin: pin.map(|pin| [pin.here, pin.there].into_iter().take(processes).collect()),
-            pin_is_ours: matches!(choice, Some(PinChoice::Ours(_))),
+            pin,
+            pin_is_ours: false,
             warnings: Vec::new(),
         };
-        trust.warnings = trust.warn(processes, pin, load_average());
+        trust.warnings = trust.warn(processes, load_average());
         trust
     }
 
-    /// `processes` measure: one that sends to itself, or two.
-    fn warn(&self, processes: usize, pin: Option<Pin>, load: Option<f64>) -> Vec<String> {
+    /// `processes` measure: one that sends to itself, two, or the ranks of a job.
+    fn warn(&self, processes: usize, load: Option<f64>) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.cores < processes {
-            warnings.push("1 core for 2 processes: figures are the scheduler's".into());
+            let cores = if self.cores == 1 { "1 core" } else { &format!("{} cores", self.cores) };
+            warnings
+                .push(format!("{cores} for {processes} processes: figures are the scheduler's"));
         }
-        match pin {
-            None if self.cores > 1 => {
+        match self.pin.as_deref() {
+            None if self.cores > 1 && self.cores >= processes => {
                 warnings.push("not pinned: --pin CPU,CPU steadies the tail".into())
             }
-            Some(pin) if pin.here == pin.there && processes > 1 => {
-                warnings.push(format!("both sides on CPU {}: each waits for the other", pin.here));
+            Some([here, there]) if here == there => {
+                warnings.push(format!("both sides on CPU {here}: each waits for the other"));
             }
             None | Some(_) => {}
         }
         // Half a core's worth of others is enough to spoil a tail.
-        if let Some(load) = load.filter(|load| *load > self.cores as f64 - (processes as f64 - 0.5))
-        {
+        let spare = self.cores as f64 - (processes as f64 - 0.5);
+        if let Some(load) = load.filter(|load| spare > 0.0 && *load > spare) {
             warnings.push(format!("load average {load:.1} on {} cores: others run", self.cores));
         }
         if let Some(governor) = self.governor.as_deref().filter(|name| *name != "performance") {
@@ -97,14 +106,25 @@ impl Trust {
 
     /// The machine's part of the block above a table, warnings last.
     pub(crate) fn facts(&self) -> String {
-        let pinning = match self.pin.as_deref() {
+        self.facts_with(match self.pin.as_deref() {
             Some([here, there]) if self.pin_is_ours => {
                 format!("CPU {here} here, CPU {there} there; --pin CPU,CPU or none for others")
             }
             Some([here, there]) => format!("CPU {here} here, CPU {there} there"),
             Some([here, ..]) => format!("CPU {here}"),
             Some([]) | None => "none".into(),
-        };
+        })
+    }
+
+    /// The same of ranks.
+    pub(crate) fn facts_of_ranks(&self) -> String {
+        self.facts_with(self.pin.as_ref().map_or("none".into(), |cpus| {
+            let cpus: Vec<_> = cpus.iter().map(u32::to_string).collect();
+            format!("CPUs of the ranks: {}", cpus.join(" "))
+        }))
+    }
+
+    fn facts_with(&self, pinning: String) -> String {
         let mut facts = vec![("pinning", pinning)];
         facts.extend(self.warnings.iter().map(|warning| ("warning", warning.clone())));
         self.machine() + &lines(&facts)
@@ -132,12 +152,19 @@ pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
 }
 
-/// The first two CPUs that are open to this process, if there are two.
+/// The CPUs that are open to this process.
+pub(crate) fn cpus() -> Vec<u32> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
+/// The first two of them, if there are two.
 pub(crate) fn two_cpus() -> Option<Pin> {
-    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
-    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let mut next = || u32::try_from(cpus.next()?).ok();
-    Some(Pin { here: next()?, there: next()? })
+    match cpus()[..] {
+        [here, there, ..] => Some(Pin { here, there }),
+        _ => None,
+    }
 }
 
 /// Keeps this process on one CPU; new threads too.
@@ -232,19 +259,21 @@ mod tests {
 
     #[test]
     fn warnings() {
-        let pinned = Some(Pin { here: 0, there: 1 });
         let debug = usize::from(cfg!(debug_assertions));
-        assert_eq!(trust().warn(2, pinned, Some(1.0)).len(), debug);
-        assert!(trust().warn(2, None, None)[0].starts_with("not pinned"));
-        assert!(trust().warn(2, Some(Pin { here: 1, there: 1 }), None)[0].contains("CPU 1"));
-        let one_cpu = Trust { cores: 1, ..trust() };
-        let both_on_it = Some(Pin { here: 0, there: 0 });
-        assert_eq!(one_cpu.warn(1, both_on_it, Some(0.0)).len(), debug, "nobody to wait for");
-        assert_eq!(one_cpu.warn(1, None, None).len(), debug, "nor anywhere else to run");
-        assert_eq!(one_cpu.warn(2, both_on_it, None).len(), 2 + debug);
-        assert!(trust().warn(2, pinned, Some(3.0))[0].starts_with("load average"));
-        let one = Trust { cores: 1, governor: Some("powersave".into()), ..trust() };
-        assert_eq!(one.warn(2, pinned, Some(0.0)).len(), 3 + debug);
+        let on = |pin: Option<&[u32]>| Trust { pin: pin.map(<[u32]>::to_vec), ..trust() };
+        assert_eq!(trust().warn(2, Some(1.0)).len(), debug);
+        assert!(on(None).warn(2, None)[0].starts_with("not pinned"));
+        assert!(on(Some(&[1, 1])).warn(2, None)[0].contains("CPU 1"));
+        let one_cpu = |pin: &[u32]| Trust { cores: 1, ..on(Some(pin)) };
+        assert_eq!(one_cpu(&[0]).warn(1, Some(0.0)).len(), debug, "nobody to wait for");
+        let unpinned = Trust { cores: 1, ..on(None) };
+        assert_eq!(unpinned.warn(1, None).len(), debug, "nor anywhere else to run");
+        assert_eq!(one_cpu(&[0, 0]).warn(2, None).len(), 2 + debug);
+        assert!(trust().warn(2, Some(3.0))[0].starts_with("load average"));
+        let slow = Trust { governor: Some("powersave".into()), ..one_cpu(&[0, 1]) };
+        assert_eq!(slow.warn(2, Some(9.0)).len(), 2 + debug, "others run in any case");
+        let many = on(None).warn(5, None);
+        assert!(many[0].starts_with("4 cores for 5 processes") && many.len() == 1 + debug);
     }
 
     #[test]

@@ -88,8 +88,8 @@ fn two_ranks_measure_between_each_other() {
     assert!(text(&three.stderr).contains("of 3: two processes measure; -n 2"));
 }
 
-fn example() -> PathBuf {
-    PathBuf::from(TAGPERF).with_file_name("examples").join("launched")
+fn example(name: &str) -> PathBuf {
+    PathBuf::from(TAGPERF).with_file_name("examples").join(name)
 }
 
 #[test]
@@ -104,11 +104,42 @@ fn three_launchers_start_the_same_example() {
     ] {
         let mut words = launcher.split(' ');
         let mut run = Command::new(words.next().unwrap());
-        let output = run.args(words).arg(example()).stdin(Stdio::null()).output().unwrap();
+        let output =
+            run.args(words).arg(example("launched")).stdin(Stdio::null()).output().unwrap();
         let said = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
         let line = format!("4 ranks by {protocol}: 2 over the even ones, 6 over all\n");
         assert_eq!(said, line, "{launcher}");
+    }
+}
+
+#[test]
+fn readme_shows_the_example_as_it_is() {
+    let example = include_str!("../../comm/examples/survivors.rs");
+    let (_, program) = example.split_once("\n\n").unwrap();
+    let shown = format!("```rust,ignore\n{program}```\n");
+    assert!(include_str!("../../README.md").contains(&shown), "README is to show:\n{shown}");
+}
+
+/// As README has it: without such options launchers end a job of which a process is killed.
+#[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn three_launchers_start_an_example_that_outlives_a_rank() {
+    let survivors = example("survivors").display().to_string();
+    let through_a_shell = format!("trap '' USR1; {survivors} || exit 0");
+    let mut own = command("run -n 4 --keep-going --");
+    own.arg(&survivors);
+    let mut mpich = Command::new("mpiexec.hydra");
+    mpich.args(["-n", "4", "-disable-auto-cleanup", "sh", "-c", &through_a_shell]);
+    let mut openmpi = Command::new("mpirun");
+    openmpi.args("-n 4 --oversubscribe --allow-run-as-root --enable-recovery".split(' '));
+    openmpi.arg(&survivors);
+    // Our own tells by its status that a process was killed.
+    for (mut run, status) in [(own, 137), (mpich, 0), (openmpi, 0)] {
+        let output = run.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{run:?}: {}", text(&output.stderr));
+        let said = "3 of 4 go on; together they received 6000 bytes\n";
+        assert_eq!(text(&output.stdout), said, "{run:?}: {}", text(&output.stderr));
     }
 }
 

@@ -58,12 +58,24 @@ pub enum Defect {
     LeaveQuietly,
     /// A shrink is over at a member once that one has a context id.
     NoConclusion,
+    /// What two leaders have agreed on about an intercommunicator is taken for its opposite.
+    InvertedFlag,
+    /// Who was told of an intercommunicator by its leader takes it, whatever others were told.
+    LeaderDecides,
+    /// A group agrees on an intercommunicator without the other one.
+    NoUnion,
+    /// That a group's leader has died doesn't matter for what it has heard of the other group.
+    LeaderLost,
+    /// Who has refused an intercommunicator doesn't answer the other group.
+    RefuseQuietly,
+    /// Who takes part in the agreement of two groups doesn't ask those who know nothing of it.
+    AskNobody,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 27] = [
+    pub const ALL: [Defect; 33] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -91,6 +103,12 @@ impl Defect {
         Defect::WaitForDead,
         Defect::LeaveQuietly,
         Defect::NoConclusion,
+        Defect::InvertedFlag,
+        Defect::LeaderDecides,
+        Defect::NoUnion,
+        Defect::LeaderLost,
+        Defect::RefuseQuietly,
+        Defect::AskNobody,
     ];
 }
 

@@ -94,6 +94,21 @@ pub enum Error {
     /// The group has a process that the communicator has not, or not this one.
     #[error("the group of the new communicator is not a part of its parent's, or lacks the caller")]
     Group,
+    /// The leader of a group that is to have an intercommunicator has to give a communicator of both leaders.
+    #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
+    NoPeer,
+    /// An intercommunicator's groups have no process in common.
+    #[error("the two groups of the intercommunicator have a process in common")]
+    Overlap,
+    /// What one leader told the other, or its group, can't be; or it could not take part.
+    #[error("a leader told what can't be, or could not take part in making the intercommunicator")]
+    Leader,
+    /// Not all of both groups have agreed to an intercommunicator: none of them has it.
+    #[error("not all processes of both groups have agreed to the intercommunicator: {cause}")]
+    NotCreated {
+        /// Why, as far as this process knows: others may know something else.
+        cause: Box<Error>,
+    },
     /// The lengths that were given can't be.
     #[error("{length} bytes: {what}")]
     Length {
@@ -170,6 +185,8 @@ pub enum ErrorClass {
     ProcessFailed,
     /// A process is down, and the operation goes on.
     ProcessFailedPending,
+    /// Processes that were to have something together have agreed that they have not.
+    NotCreated,
     /// The communicator was revoked.
     Revoked,
     /// The operation was cancelled.
@@ -201,7 +218,10 @@ impl Error {
             Error::Exhausted { .. } | Error::Fragmented { .. } | Error::BufferFull { .. } => {
                 ErrorClass::Resource
             }
-            Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } => ErrorClass::Peer,
+            Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } | Error::Leader => {
+                ErrorClass::Peer
+            }
+            Error::NotCreated { .. } => ErrorClass::NotCreated,
             Error::Truncated { .. } => ErrorClass::Truncate,
             Error::ProcessFailed { .. } => ErrorClass::ProcessFailed,
             Error::ProcessFailedPending => ErrorClass::ProcessFailedPending,

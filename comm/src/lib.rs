@@ -31,6 +31,7 @@
 //! |---|---|
 //! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
+//! | speak to another group | [`Comm::create_inter`], [`InterComm`] |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
 //! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
 //! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], and [`ft`] |
@@ -50,10 +51,12 @@ mod error;
 pub mod ft;
 mod group;
 pub mod ids;
+mod inter;
 pub mod net;
 mod port;
 mod request;
 mod runtime;
+mod wait;
 
 pub use comm::TagChoice;
 pub use comm::{
@@ -64,6 +67,9 @@ pub use comm::{Received, Receiving, RecvRequest, Running, SendRequest, Sending, 
 pub use defect::Defect;
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
+pub use inter::{InterAgreed, InterComm, InterCreation, InterRequest, InterRoot};
+pub use inter::{MergeRequest, Merging, Uniformity};
 pub use port::{Channel, Ended, Handle, Port};
 pub use request::{Pending, Request};
 pub use runtime::{Config, Machine, Runtime};
+pub use wait::ProgressThread;

@@ -1,8 +1,9 @@
 //! How state machines reach the transport.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use tagmatch::{Buffer, TagLayout, TagMask};
+use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
 use crate::defect::{Defect, Planted};
 use crate::error::Error;
@@ -12,7 +13,7 @@ use crate::ids::ContextId;
 use crate::net::{Mode, Net, NetError, Pattern, ProcessId};
 
 /// Up to this many bytes a message is sent as a copy, with nothing to wait for.
-const INJECT_MAX: usize = 4096;
+pub(crate) const INJECT_MAX: usize = 4096;
 
 /// The messages of one collective operation: those who take part, the context, and a tag that no other
 /// operation under way has.
@@ -30,6 +31,14 @@ pub struct Channel {
     pub(crate) planted: Planted,
     /// Of the communicator whose revocation ends the operation.
     pub(crate) life: Option<Arc<Life>>,
+    pub(crate) abroad: Option<Abroad>,
+}
+
+/// The members of an operation of an intercommunicator who receive in another context than this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Abroad {
+    pub(crate) ranks: Range<u32>,
+    pub(crate) context: ContextId,
 }
 
 impl Channel {
@@ -55,17 +64,30 @@ impl Channel {
         self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
     }
 
-    fn pack(&self, source: u32, marked: bool) -> Result<tagmatch::Tag, Error> {
+    /// The context in which a member receives.
+    fn context_of(&self, rank: u32) -> ContextId {
+        let abroad = self.abroad.as_ref().filter(|abroad| abroad.ranks.contains(&rank));
+        abroad.map_or(self.context, |abroad| abroad.context)
+    }
+
+    /// The tag of a rank's messages. The runtime has checked that ids, ranks and numbers fit their fields.
+    fn pack(&self, context: ContextId, source: u32, marked: bool) -> Tag {
         let marked = marked && !self.planted.is(Defect::NoMark);
-        let mark = u32::from(marked) << (self.tags.tag_bits() - 1);
-        let (context, tag) = (u64::from(self.context.bits()), u64::from(self.tag | mark));
-        self.tags.pack(context, u64::from(source), tag).map_err(unpackable)
+        let mark = u64::from(marked) << (self.tags.tag_bits() - 1);
+        let source_at = self.tags.tag_bits();
+        let context_at = source_at + self.tags.source_bits();
+        let context = u64::from(context.bits()).checked_shl(context_at).unwrap_or(0);
+        Tag(context | u64::from(source) << source_at | u64::from(self.tag) | mark)
     }
 
     fn pattern(&self, from: u32) -> Result<Pattern, Error> {
         let mark = 1 << (self.tags.tag_bits() - 1);
         let mask = TagMask(!mark);
-        Ok(Pattern { tag: self.pack(from, false)?, mask, from: Some(self.process(from)?) })
+        Ok(Pattern {
+            tag: self.pack(self.context, from, false),
+            mask,
+            from: Some(self.process(from)?),
+        })
     }
 
     pub(crate) fn error(&self, error: NetError) -> Error {
@@ -108,7 +130,7 @@ pub struct Handle(usize);
 /// The end of a machine's operation.
 #[derive(Debug)]
 pub struct Ended {
-    /// What was received.
+    /// What was received; of a send, the memory that it was given.
     pub data: Vec<u8>,
     /// The message's length in bytes, also if the room was smaller.
     pub length: u64,
@@ -135,14 +157,32 @@ impl<N: Net> Port<'_, N> {
         data: &[u8],
         marked: bool,
     ) -> Result<Option<Handle>, Error> {
-        channel.check()?;
-        let (process, tag) = (channel.process(to)?, channel.pack(channel.own, marked)?);
-        if data.len() <= INJECT_MAX {
-            let sent = self.net.inject(process, tag, data);
-            return sent.map(|()| None).map_err(|error| channel.error(error));
+        if data.len() > INJECT_MAX {
+            return self.send_vec(channel, to, data.to_vec(), marked).map(Some);
         }
-        let send = self.net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
-        Ok(Some(self.keep(Operation::Send(send))))
+        channel.check()?;
+        let (process, tag) =
+            (channel.process(to)?, channel.pack(channel.context_of(to), channel.own, marked));
+        let sent = self.net.inject(process, tag, data);
+        sent.map(|()| None).map_err(|error| channel.error(error))
+    }
+
+    /// Sends to a member out of this memory, without a copy; its [end](Self::test) gives it back.
+    ///
+    /// # Errors
+    /// There is no such rank, or the communicator is revoked.
+    pub fn send_vec(
+        &mut self,
+        channel: &Channel,
+        to: u32,
+        data: Vec<u8>,
+        marked: bool,
+    ) -> Result<Handle, Error> {
+        channel.check()?;
+        let (process, tag) =
+            (channel.process(to)?, channel.pack(channel.context_of(to), channel.own, marked));
+        let send = self.net.send(process, tag, Buffer::from(data), Mode::Standard);
+        Ok(self.keep(Operation::Send(send)))
     }
 
     /// Receives up to `room` bytes from a member.
@@ -150,8 +190,21 @@ impl<N: Net> Port<'_, N> {
     /// # Errors
     /// There is no such rank, or the communicator is revoked.
     pub fn receive(&mut self, channel: &Channel, from: u32, room: usize) -> Result<Handle, Error> {
+        self.receive_vec(channel, from, vec![0; room])
+    }
+
+    /// Receives from a member into this memory, up to its length; its [end](Self::test) gives it back.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    pub fn receive_vec(
+        &mut self,
+        channel: &Channel,
+        from: u32,
+        room: Vec<u8>,
+    ) -> Result<Handle, Error> {
         channel.check()?;
-        let receive = self.net.receive(channel.pattern(from)?, Buffer::zeroed(room));
+        let receive = self.net.receive(channel.pattern(from)?, Buffer::from(room));
         Ok(self.keep(Operation::Receive(receive)))
     }
 
@@ -172,10 +225,9 @@ impl<N: Net> Port<'_, N> {
             return Some(Err(Error::AlreadyTaken));
         };
         let ended = match slot.as_mut()? {
-            Operation::Send(send) => self
-                .net
-                .test_send(send)
-                .map(|ended| ended.map(|_| Ended { data: Vec::new(), length: 0, marked: false })),
+            Operation::Send(send) => self.net.test_send(send).map(|ended| {
+                ended.map(|buffer| Ended { data: buffer.into_vec(), length: 0, marked: false })
+            }),
             Operation::Receive(receive) => self.net.test_receive(receive).map(|ended| {
                 ended.map(|arrived| {
                     let (_, _, tag) = channel.tags.unpack(arrived.envelope.tag);

@@ -2,10 +2,11 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::net::Net;
-use crate::runtime::{Shared, TESTS_IN_A_ROW};
+use crate::runtime::Shared;
+use crate::wait::Waiting;
 
 /// What a request waits for.
 pub trait Pending<N: Net> {
@@ -15,6 +16,13 @@ pub trait Pending<N: Net> {
     /// The end, once.
     #[doc(hidden)]
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output>;
+
+    /// The same. If it hasn't ended, its end wakes the waker.
+    #[doc(hidden)]
+    fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
+        shared.watch(waker);
+        self.test(shared)
+    }
 }
 
 /// An operation under way: [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it.
@@ -41,35 +49,34 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
     /// The same as [`wait`](Self::wait), for what may report something before its end, such as a receive from
     /// any source that a failure has left posted.
     pub fn wait_mut(&mut self) -> P::Output {
-        let mut turn = 0;
+        let Request { shared, pending } = self;
+        let mut waiting = Waiting::new(shared);
         loop {
-            for _ in 0..TESTS_IN_A_ROW {
-                if let Some(output) = self.pending.test(&self.shared) {
+            for _ in 0..waiting.looks() {
+                if let Some(output) = pending.test(shared) {
                     return output;
                 }
             }
-            self.shared.progress();
-            N::pause(turn);
-            turn = turn.saturating_add(1);
+            shared.progress();
+            waiting.rest();
         }
     }
 
-    /// Blocks until it ends: spins, yields, then looks every so often.
+    /// Blocks until it ends: spins, yields, then sleeps.
     pub fn wait(mut self) -> P::Output {
         self.wait_mut()
     }
 }
 
-/// Polled again at once: a transport has nothing that would wake a task. Use it on an executor that does
-/// something else in between.
+/// Any executor will do, but something has to make progress: [`Runtime::block_on`](crate::Runtime::block_on),
+/// a [progress thread](crate::Runtime::progress_thread), or whatever calls
+/// [`Runtime::progress`](crate::Runtime::progress).
 impl<N: Net, P: Pending<N> + Unpin> Future for Request<N, P> {
     type Output = P::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<P::Output> {
-        let ended = self.test();
-        if ended.is_none() {
-            context.waker().wake_by_ref();
-        }
-        ended.map_or(Poll::Pending, Poll::Ready)
+        let Request { shared, pending } = &mut *self;
+        shared.progress();
+        pending.watch(shared, context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -1,6 +1,7 @@
 //! What the communicators of one process share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use tagmatch::TagLayout;
 
@@ -12,14 +13,12 @@ use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
-use crate::net::{Net, ProcessId};
+use crate::net::{Net, ProcessId, Sleeper};
 use crate::port::{Operations, Port};
+use crate::wait::{Sleepers, Waiting};
 
 /// Bits that a tag must have at least: two marks, and numbers that tell operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
-
-/// Times that a blocking call looks for its own end before it moves what else is under way, and lets others run.
-pub(crate) const TESTS_IN_A_ROW: usize = 16;
 
 /// Settings of a [`Runtime`], the same in all processes of a job.
 pub struct Config<N: Net> {
@@ -62,8 +61,9 @@ impl<N: Net> Config<N> {
 /// A process's part in a job: where its communicators come from. Clones are the same.
 ///
 /// Nothing moves by itself: every test, wait and poll of a request makes progress for all that is under
-/// way, and so does [`progress`](Self::progress).
-pub struct Runtime<N: Net>(Arc<Shared<N>>);
+/// way, and so do [`progress`](Self::progress), [`block_on`](Self::block_on) and a
+/// [`progress_thread`](Self::progress_thread).
+pub struct Runtime<N: Net>(pub(crate) Arc<Shared<N>>);
 
 impl<N: Net> Runtime<N> {
     /// The process's part in the job that its transport knows.
@@ -99,9 +99,19 @@ impl<N: Net> Runtime<N> {
         let world = predefined(ids.world(), world, "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
         let allocator = Allocator::new(ids, eager_words)?.with(planted);
-        let state = Mutex::new(State { net, ft, tasks: Vec::new(), buffered: Buffered::default() });
+        let sleeper = net.sleeper();
+        let state = Mutex::new(State {
+            net,
+            ft,
+            tasks: Vec::new(),
+            buffered: Buffered::default(),
+            sleepers: Sleepers::default(),
+            wakers: Vec::new(),
+        });
         Ok(Runtime(Arc::new(Shared {
             state,
+            sleeper,
+            woken: Condvar::new(),
             allocator,
             ids,
             tags,
@@ -150,15 +160,14 @@ impl<N: Net> Runtime<N> {
 
     /// Blocks until all buffered sends have left, and takes their room back: how many bytes that was.
     pub fn detach_buffer(&self) -> usize {
-        let mut idle = 0;
+        let mut waiting = Waiting::new(&self.0);
         loop {
-            let moved = self.0.progress();
+            self.0.progress();
             let buffered = &mut self.0.lock().buffered;
             if buffered.sends.is_empty() {
                 return buffered.room.take().unwrap_or(0);
             }
-            idle = if moved { 0 } else { idle + 1 };
-            N::pause(idle);
+            waiting.rest();
         }
     }
 
@@ -261,21 +270,44 @@ impl<N: Net> Buffered<N> {
     }
 }
 
+/// What one turn of progress has brought.
+struct Progress<N: Net> {
+    events: usize,
+    /// Of failures.
+    news: usize,
+    /// Machines that are over, to be dropped without the lock.
+    over: Vec<Task<N>>,
+}
+
 pub(crate) struct State<N: Net> {
     pub(crate) net: N,
     pub(crate) ft: Service<N>,
     tasks: Vec<Task<N>>,
     pub(crate) buffered: Buffered<N>,
+    pub(crate) sleepers: Sleepers,
+    /// Futures that wait for machines.
+    wakers: Vec<Waker>,
 }
 
 impl<N: Net> State<N> {
-    /// Takes in what has come and moves all that is under way: whether anything has moved, and what is to be
-    /// dropped.
-    fn progress(&mut self) -> (bool, Vec<Task<N>>) {
-        let events = self.net.progress() + self.ft.progress(&mut self.net, false);
+    /// Takes in what has come and moves all that is under way.
+    fn progress(&mut self) -> Progress<N> {
+        let events = self.net.progress();
+        let news = self.ft.progress(&mut self.net, self.sleepers.any());
         let over = self.drive();
         self.buffered.reap(&mut self.net);
-        (events > 0 || !over.is_empty(), over)
+        Progress { events, news, over }
+    }
+
+    /// Tests an operation whose end is to wake this one.
+    pub(crate) fn waking<R>(&mut self, waker: Option<&Waker>, test: impl FnOnce(&mut N) -> R) -> R {
+        if waker.is_none() {
+            return test(&mut self.net);
+        }
+        self.net.notify(waker);
+        let end = test(&mut self.net);
+        self.net.notify(None);
+        end
     }
 
     /// Drives all machines; those that are over are to be dropped after the lock: what they hold may be the
@@ -297,6 +329,9 @@ impl<N: Net> State<N> {
 /// What the handles of a runtime share.
 pub struct Shared<N: Net> {
     state: Mutex<State<N>>,
+    pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
+    /// Signalled by the thread that sleeps on the transport, whenever it wakes.
+    pub(crate) woken: Condvar,
     pub(crate) allocator: Allocator,
     pub(crate) ids: IdLayout,
     pub(crate) tags: TagLayout,
@@ -315,10 +350,32 @@ impl<N: Net> Shared<N> {
     /// Whether anything moved.
     pub(crate) fn progress(&self) -> bool {
         let mut state = self.lock();
-        let (moved, over) = state.progress();
+        let Progress { events, news, over } = state.progress();
+        let is_over = news > 0 || !over.is_empty();
+        if is_over {
+            self.wake_all(state);
+        }
+        events > 0 || is_over
+    }
+
+    /// Wakes whoever waits for a machine, or for news of failures.
+    pub(crate) fn wake_all(&self, mut state: MutexGuard<'_, State<N>>) {
+        if state.sleepers.any()
+            && let Some(sleeper) = &self.sleeper
+        {
+            sleeper.ring();
+        }
+        let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        drop(over);
-        moved
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes this one when a machine is over, or when there are news of failures.
+    pub(crate) fn watch(&self, waker: &Waker) {
+        let wakers = &mut self.lock().wakers;
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
     }
 
     /// Begins a machine, to be driven by all progress.
@@ -344,23 +401,29 @@ impl<N: Net> Shared<N> {
 
     /// Drives a machine, and all others, until it is over. Blocks.
     pub(crate) fn run<M: Machine<N>>(&self, mut machine: M) -> Result<M::Output, Error> {
-        let mut operations = Operations::default();
-        let mut turn = 0;
+        self.run_with(&mut machine, &mut Operations::default())
+    }
+
+    /// The same, where the operations of an earlier one were, which have all ended.
+    pub(crate) fn run_with<M: Machine<N>>(
+        &self,
+        machine: &mut M,
+        operations: &mut Operations<N>,
+    ) -> Result<M::Output, Error> {
+        let mut waiting = Waiting::new(self);
         loop {
             let mut state = self.lock();
-            for _ in 0..TESTS_IN_A_ROW {
+            for _ in 0..waiting.looks() {
                 let State { net, ft, .. } = &mut *state;
-                let mut port = Port { net, ft, operations: &mut operations };
+                let mut port = Port { net, ft, operations };
                 if let Some(result) = machine.step(&mut port) {
                     drop(state);
                     return result;
                 }
             }
-            let (_, over) = state.progress();
             drop(state);
-            drop(over);
-            N::pause(turn);
-            turn = turn.saturating_add(1);
+            self.progress();
+            waiting.rest();
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 
 /// Bytes to send, or a place to receive them.
@@ -18,15 +20,55 @@ use std::sync::Arc;
 /// assert_eq!(&buffer[..], [1, 2, 3]);
 /// assert_eq!(buffer.into_vec(), [1, 2, 3]);
 /// ```
-#[derive(Default)]
-pub struct Buffer(Memory);
+// Every message reads, moves and drops one: where the bytes are doesn't depend on whose they are, and memory
+// that isn't ours is dropped by one comparison.
+pub struct Buffer {
+    /// `length` initialised bytes, valid for reads, and for writes if the owner is not one that shares, as
+    /// long as this lives.
+    start: NonNull<u8>,
+    length: usize,
+    owner: Owner,
+}
 
-enum Memory {
-    Vec(Vec<u8>),
-    Shared(Arc<[u8]>),
-    Raw(RawMemory),
-    RawReadOnly(RawMemory),
-    Lent(Box<dyn LentMemory>),
+// It is moved with every operation.
+const _: () = assert!(size_of::<Buffer>() == 24 && size_of::<Option<Buffer>>() == 24);
+
+// SAFETY: the caller of `Buffer::from_raw` vouched for the memory from any thread, until the buffer is gone;
+// vectors, shared slices and `LentMemory` are `Send` by themselves.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared `Buffer` gives out shared slices only, and `from_raw`'s caller vouched that
+// nobody else writes the memory meanwhile; the other owners are `Sync`.
+unsafe impl Sync for Buffer {}
+
+/// Who gets the memory back, in one word, which moves as one: a vector's capacity, twice and one more; a name
+/// below; or else a pointer to a `Box<dyn LentMemory>`, itself in a box.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner(*mut Box<dyn LentMemory>);
+
+impl Owner {
+    /// Whoever gave it to [`Buffer::from_raw`].
+    const CALLER: Owner = Owner(ptr::without_provenance_mut(2));
+    const CALLER_READ_ONLY: Owner = Owner(ptr::without_provenance_mut(4));
+    /// All who have a part in an `Arc`.
+    const SHARED: Owner = Owner(ptr::without_provenance_mut(6));
+
+    #[inline]
+    fn vec(capacity: usize) -> Self {
+        // At most `isize::MAX`, as of any vector.
+        Owner(ptr::without_provenance_mut(capacity << 1 | 1))
+    }
+
+    #[inline]
+    fn vec_capacity(self) -> Option<usize> {
+        (self.0.addr() & 1 == 1).then_some(self.0.addr() >> 1)
+    }
+
+    fn lender(self) -> Option<*mut Box<dyn LentMemory>> {
+        const { assert!(align_of::<Box<dyn LentMemory>>() >= 4) };
+        // No allocation starts below that.
+        const NAMES: usize = 8;
+        (self.vec_capacity().is_none() && self.0.addr() >= NAMES).then_some(self.0)
+    }
 }
 
 /// Memory of a device, which gets it back when this is dropped.
@@ -42,45 +84,10 @@ pub(crate) unsafe trait LentMemory: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-struct RawMemory {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-// It is moved with every operation.
-const _: () = assert!(size_of::<Buffer>() == 24);
-
-// SAFETY: the caller of `Buffer::from_raw` vouched for the memory from any thread, until the
-// buffer is gone; the other kinds of memory are `Send` by themselves.
-unsafe impl Send for RawMemory {}
-// SAFETY: a shared `Buffer` gives out shared slices only, and `from_raw`'s caller vouched that
-// nobody else writes the memory meanwhile.
-unsafe impl Sync for RawMemory {}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Memory::Vec(Vec::new())
-    }
-}
-
-impl Memory {
-    #[cold]
-    fn raw_mut(&mut self) -> Option<&mut [u8]> {
-        let (start, length) = match self {
-            Memory::Raw(raw) => (raw.start, raw.length),
-            Memory::Lent(lent) => lent.memory(),
-            _ => return None,
-        };
-        // SAFETY: valid for reads and writes and ours alone, as `from_raw`'s caller promised, or `LentMemory`
-        // promises.
-        Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) })
-    }
-}
-
 impl Buffer {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
-        Buffer(Memory::Vec(vec![0; length]))
+        vec![0; length].into()
     }
 
     /// Memory that the caller manages.
@@ -89,76 +96,120 @@ impl Buffer {
     /// From now until this buffer has been given back by the operation that it was handed to, or
     /// dropped: `length` bytes at `start` stay allocated and initialised; nobody writes them; and if
     /// `writable`, nobody else reads them. Any thread may do the reading and writing.
+    #[inline]
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
-        let raw = RawMemory { start, length };
-        Buffer(if writable { Memory::Raw(raw) } else { Memory::RawReadOnly(raw) })
+        let owner = if writable { Owner::CALLER } else { Owner::CALLER_READ_ONLY };
+        Buffer { start, length, owner }
     }
 
     /// Memory that a device lends.
     pub(crate) fn lent(memory: Box<dyn LentMemory>) -> Self {
-        Buffer(Memory::Lent(memory))
+        let (start, length) = memory.memory();
+        Buffer { start, length, owner: Owner(Box::into_raw(Box::new(memory))) }
     }
 
     /// The memory that a device lends, if it does.
     pub(crate) fn lent_memory(&self) -> Option<&dyn Any> {
-        match &self.0 {
-            Memory::Lent(lent) => Some(lent.as_any()),
-            _ => None,
-        }
+        let lender = self.owner.lender()?;
+        // SAFETY: a box that is made in `lent` and freed by our drop.
+        Some(unsafe { &*lender }.as_any())
     }
 
     /// Whether a receive may use it. Shared bytes can only be sent.
     #[inline]
     pub fn is_writable(&self) -> bool {
-        matches!(self.0, Memory::Vec(_) | Memory::Raw(_) | Memory::Lent(_))
+        self.owner != Owner::SHARED && self.owner != Owner::CALLER_READ_ONLY
     }
 
     /// The bytes for writing, or `None` if they can only be read.
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        match &mut self.0 {
-            Memory::Vec(vec) => Some(vec),
-            other => other.raw_mut(),
-        }
+        // SAFETY: by the field's invariant; ours alone, as a vector's are, and as `from_raw`'s caller or
+        // `LentMemory` promises.
+        let bytes = || unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) };
+        self.is_writable().then(bytes)
     }
 
     /// The bytes as a vector: the one that the buffer was made from, else a copy.
     #[inline]
     pub fn into_vec(self) -> Vec<u8> {
-        match self.0 {
-            Memory::Vec(vec) => vec,
-            _ => self.to_vec(),
+        if self.owner.vec_capacity().is_none() {
+            return self.to_vec();
         }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` isn't used or dropped any more.
+        unsafe { this.take_vec() }.unwrap_or_default()
+    }
+
+    /// The vector that it was made from, if it was.
+    ///
+    /// # Safety
+    /// Called once, and nothing afterwards.
+    #[inline]
+    unsafe fn take_vec(&mut self) -> Option<Vec<u8>> {
+        let capacity = self.owner.vec_capacity()?;
+        // SAFETY: the parts of the vector in `From<Vec<u8>>`, which was forgotten there, and which the caller
+        // takes once.
+        Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, capacity) })
+    }
+
+    /// Gives the memory back to its owner.
+    ///
+    /// # Safety
+    /// Called once, and nothing afterwards.
+    #[inline(never)]
+    unsafe fn release(&mut self) {
+        if self.owner == Owner::SHARED {
+            let bytes = ptr::slice_from_raw_parts(self.start.as_ptr(), self.length);
+            // SAFETY: what `Arc::into_raw` gave in `From<Arc<[u8]>>`, given back once.
+            drop(unsafe { Arc::from_raw(bytes) });
+        } else if let Some(lender) = self.owner.lender() {
+            // SAFETY: what `Box::into_raw` gave in `lent`, given back once.
+            drop(unsafe { Box::from_raw(lender) });
+        } else {
+            // SAFETY: as the caller promises.
+            drop(unsafe { self.take_vec() });
+        }
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        if self.owner != Owner::CALLER && self.owner != Owner::CALLER_READ_ONLY {
+            // SAFETY: nothing is dropped twice or used afterwards.
+            unsafe { self.release() }
+        }
+    }
+}
+
+impl Default for Buffer {
+    #[inline]
+    fn default() -> Self {
+        Vec::new().into()
     }
 }
 
 /// The copy has memory of its own; shared bytes stay shared.
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        match &self.0 {
-            Memory::Shared(shared) => Arc::clone(shared).into(),
-            _ => self.to_vec().into(),
+        if self.owner != Owner::SHARED {
+            return self.to_vec().into();
         }
+        let bytes = ptr::slice_from_raw_parts(self.start.as_ptr(), self.length);
+        // SAFETY: what `Arc::into_raw` gave in `From<Arc<[u8]>>`; the part that `self` has stays its own.
+        Arc::clone(&ManuallyDrop::new(unsafe { Arc::from_raw(bytes) })).into()
     }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Memory::Vec(vec) => vec,
-            Memory::Shared(shared) => shared,
-            Memory::Lent(lent) => {
-                let (start, length) = lent.memory();
-                // SAFETY: valid for reads and not written by others, as `LentMemory` promises.
-                unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
-            }
-            // SAFETY: valid for reads and not written by others, by the promise made to `from_raw`.
-            Memory::Raw(raw) | Memory::RawReadOnly(raw) => unsafe {
-                std::slice::from_raw_parts(raw.start.as_ptr(), raw.length)
-            },
-        }
+        // SAFETY: by the field's invariant; nobody writes them but through us, by the promise made to
+        // `from_raw` or by `LentMemory`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
 
@@ -171,29 +222,36 @@ impl AsRef<[u8]> for Buffer {
 impl From<Vec<u8>> for Buffer {
     #[inline]
     fn from(vec: Vec<u8>) -> Self {
-        Buffer(Memory::Vec(vec))
+        let mut vec = ManuallyDrop::new(vec);
+        let owner = Owner::vec(vec.capacity());
+        // SAFETY: no vector's pointer is null.
+        let start = unsafe { NonNull::new_unchecked(vec.as_mut_ptr()) };
+        Buffer { start, length: vec.len(), owner }
     }
 }
 
 impl From<Box<[u8]>> for Buffer {
     fn from(bytes: Box<[u8]>) -> Self {
-        Buffer(Memory::Vec(bytes.into_vec()))
+        bytes.into_vec().into()
     }
 }
 
 impl From<Arc<[u8]>> for Buffer {
     fn from(bytes: Arc<[u8]>) -> Self {
-        Buffer(Memory::Shared(bytes))
+        let length = bytes.len();
+        // SAFETY: no shared slice's pointer is null. Nobody writes through it.
+        let start = unsafe { NonNull::new_unchecked(Arc::into_raw(bytes).cast_mut().cast()) };
+        Buffer { start, length, owner: Owner::SHARED }
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
-            Memory::Vec(_) => "owned",
-            Memory::Shared(_) => "shared",
-            Memory::Raw(_) | Memory::RawReadOnly(_) => "raw",
-            Memory::Lent(_) => "lent by a device",
+        let kind = match self.owner {
+            Owner::SHARED => "shared",
+            Owner::CALLER | Owner::CALLER_READ_ONLY => "raw",
+            owner if owner.lender().is_some() => "lent by a device",
+            _ => "owned",
         };
         write!(f, "Buffer({} bytes, {kind})", self.len())
     }
@@ -230,5 +288,48 @@ mod tests {
             buffer.as_mut_slice().unwrap()[1] = 9;
         }
         assert_eq!(memory, [1, 9, 3]);
+    }
+
+    #[test]
+    fn every_owner_gets_its_memory_back_once() {
+        struct Lent(Arc<()>, Vec<u8>);
+        // SAFETY: always the same vector, which nobody else reaches.
+        unsafe impl LentMemory for Lent {
+            fn memory(&self) -> (NonNull<u8>, usize) {
+                (NonNull::from(&self.1[..]).cast(), self.1.len())
+            }
+
+            fn as_any(&self) -> &dyn Any {
+                &self.0
+            }
+        }
+        let count = Arc::new(());
+        let lent = Buffer::lent(Box::new(Lent(Arc::clone(&count), vec![1, 2])));
+        assert!(lent.lent_memory().unwrap().is::<Arc<()>>() && lent.is_writable());
+        assert_eq!((&lent[..], Arc::strong_count(&count)), (&[1, 2][..], 2));
+        assert_eq!((lent.into_vec(), Arc::strong_count(&count)), (vec![1, 2], 1));
+
+        let bytes = Arc::<[u8]>::from(&b"abc"[..]);
+        let shared = Buffer::from(Arc::clone(&bytes));
+        let copy = shared.clone();
+        assert_eq!((copy.as_ptr(), Arc::strong_count(&bytes)), (bytes.as_ptr(), 3));
+        drop(shared);
+        assert_eq!((copy.into_vec(), Arc::strong_count(&bytes)), (b"abc".to_vec(), 1));
+
+        let mut roomy = Vec::with_capacity(10);
+        roomy.push(7);
+        let (start, capacity) = (roomy.as_ptr(), roomy.capacity());
+        let buffer = Buffer::from(roomy);
+        assert!(buffer.lent_memory().is_none());
+        let back = buffer.into_vec();
+        assert_eq!((back.as_ptr(), back.capacity(), &back[..]), (start, capacity, &[7][..]));
+        assert_eq!(Buffer::default().into_vec(), []);
+    }
+
+    #[test]
+    fn owners_are_named() {
+        let named = |buffer: Buffer| format!("{buffer:?}");
+        assert_eq!(named(Buffer::zeroed(3)), "Buffer(3 bytes, owned)");
+        assert_eq!(named(Arc::<[u8]>::from(&b"ab"[..]).into()), "Buffer(2 bytes, shared)");
     }
 }

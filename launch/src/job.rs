@@ -89,7 +89,8 @@ impl Job {
     /// alone if it names neither. Talks with the launcher, and doesn't wait for other processes.
     ///
     /// With PMI-1, MPICH's `mpiexec -disable-auto-cleanup` sends SIGUSR1 to those that are left when a process
-    /// fails: who wants to survive that must handle it.
+    /// fails: who wants to survive that must handle it. When a process is killed by a signal it ends all others, in
+    /// any case; a shell that starts the process and exits with 0 keeps that from it.
     ///
     /// # Errors
     /// The environment names a launcher that isn't there or can't be understood, or this process has joined
@@ -185,14 +186,17 @@ impl Job {
         Ok(())
     }
 
-    /// Ranks of processes that the launcher says have died. None with PMIx, whose servers don't tell reliably.
+    /// Ranks of processes that have died, in ascending order: by the launcher's word. PMIx's servers don't tell
+    /// reliably; there it is by the kernel's, which knows of processes of this machine that have met this one in an
+    /// exchange or a barrier; those that have left the job and ended are then among them.
     ///
     /// # Errors
     /// The launcher has gone.
     pub fn dead(&mut self) -> Result<Vec<u32>, Error> {
         match &mut self.via {
             Via::Pmi1(pmi) => Ok(pmi.dead()?),
-            Via::Nobody | Via::Pmix(_) => Ok(Vec::new()),
+            Via::Pmix(pmix) => Ok(pmix.dead()),
+            Via::Nobody => Ok(Vec::new()),
         }
     }
 

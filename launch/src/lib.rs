@@ -29,6 +29,7 @@
 
 #![deny(unsafe_code)]
 
+mod alive;
 mod inherit;
 pub mod job;
 pub mod launcher;

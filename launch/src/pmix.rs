@@ -8,6 +8,8 @@ use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
+use crate::alive::Identity;
+
 /// Characters of a namespace and of a key, a terminating zero included.
 const NAMESPACE_BYTES: usize = 256;
 const KEY_BYTES: usize = 512;
@@ -20,6 +22,13 @@ const BOOL: u16 = 1;
 const STRING: u16 = 3;
 const UINT32: u16 = 14;
 const SUCCESS: c_int = 0;
+
+/// `PMIX_JOB_SIZE`, `PMIX_COLLECT_DATA`, `PMIX_OPTIONAL`.
+const JOB_SIZE: &str = "pmix.job.size";
+const COLLECT: &str = "pmix.collect";
+const OPTIONAL: &str = "pmix.optional";
+/// Under which each process says who it is.
+const IDENTITY: &str = "tagmatch-process";
 
 const LIBRARY: &CStr = c"libpmix.so.2";
 
@@ -93,6 +102,56 @@ const _: () = {
     assert!(size_of::<Info>() == 552 && std::mem::offset_of!(Info, value) == 520);
 };
 
+impl Info {
+    /// A setting that is on or off, on.
+    fn set(name: &str) -> Self {
+        let mut data = Data { room: [0; 3] };
+        data.flag = true;
+        let mut key = [0; KEY_BYTES];
+        for (to, from) in key[..KEY_BYTES - 1].iter_mut().zip(name.bytes()) {
+            *to = c_char::from_ne_bytes([from]);
+        }
+        Info { key, flags: 0, value: Value { kind: BOOL, data } }
+    }
+}
+
+/// What this module says of `pmix_common.h`, one fact a line, for a C compiler to check (`ci/parts/headers`).
+#[doc(hidden)]
+pub fn facts() -> String {
+    let fields = [
+        ("pmix_proc_t", "nspace", std::mem::offset_of!(Process, namespace), NAMESPACE_BYTES),
+        ("pmix_proc_t", "rank", std::mem::offset_of!(Process, rank), size_of::<u32>()),
+        ("pmix_value_t", "type", std::mem::offset_of!(Value, kind), size_of::<u16>()),
+        ("pmix_value_t", "data", std::mem::offset_of!(Value, data), size_of::<Data>()),
+        ("pmix_value_t", "data.flag", std::mem::offset_of!(Value, data), size_of::<bool>()),
+        ("pmix_value_t", "data.uint32", std::mem::offset_of!(Value, data), size_of::<u32>()),
+        ("pmix_value_t", "data.string", std::mem::offset_of!(Value, data), size_of::<usize>()),
+        ("pmix_info_t", "key", std::mem::offset_of!(Info, key), KEY_BYTES),
+        ("pmix_info_t", "flags", std::mem::offset_of!(Info, flags), size_of::<u32>()),
+        ("pmix_info_t", "value", std::mem::offset_of!(Info, value), size_of::<Value>()),
+    ];
+    let sizes = [
+        ("pmix_proc_t", size_of::<Process>()),
+        ("pmix_value_t", size_of::<Value>()),
+        ("pmix_info_t", size_of::<Info>()),
+    ];
+    let values = [
+        ("PMIX_RANK_WILDCARD", i64::from(WHOLE_JOB)),
+        ("PMIX_GLOBAL", GLOBAL.into()),
+        ("PMIX_BOOL", BOOL.into()),
+        ("PMIX_STRING", STRING.into()),
+        ("PMIX_UINT32", UINT32.into()),
+        ("PMIX_SUCCESS", SUCCESS.into()),
+    ];
+    let texts =
+        [("PMIX_JOB_SIZE", JOB_SIZE), ("PMIX_COLLECT_DATA", COLLECT), ("PMIX_OPTIONAL", OPTIONAL)];
+    let sizes = sizes.map(|(of, size)| format!("SIZE({of}, {size})\n"));
+    let fields = fields.map(|(of, name, at, size)| format!("FIELD({of}, {name}, {at}, {size})\n"));
+    let values = values.map(|(name, value)| format!("VALUE({name}, {value})\n"));
+    let texts = texts.map(|(name, text)| format!("TEXT({name}, \"{text}\")\n"));
+    [sizes.concat(), fields.concat(), values.concat(), texts.concat()].concat()
+}
+
 /// The functions of the library.
 struct Functions {
     init: unsafe extern "C" fn(*mut Process, *mut Info, usize) -> c_int,
@@ -165,6 +224,10 @@ pub struct Pmix {
     functions: Functions,
     own: Process,
     size: u32,
+    /// This process, if the kernel says who that is.
+    identity: Option<Identity>,
+    /// Who the others are, by rank, as far as they were asked for and known.
+    others: Vec<Option<Identity>>,
 }
 
 impl std::fmt::Debug for Pmix {
@@ -187,13 +250,18 @@ impl Pmix {
         // SAFETY: a structure to be filled, and no settings.
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
-        let mut pmix = Pmix { functions, own, size: 0 };
-        let key = "pmix.job.size";
-        let wrong = || PmixError::Value { key: key.to_owned() };
-        let value = pmix.value(WHOLE_JOB, key)?;
+        let (identity, others) = (Identity::own().ok(), Vec::new());
+        let mut pmix = Pmix { functions, own, size: 0, identity, others };
+        let wrong = || PmixError::Value { key: JOB_SIZE.to_owned() };
+        let value = pmix.value(WHOLE_JOB, JOB_SIZE, &[])?;
         pmix.size = value.number().ok_or_else(wrong)?;
         if !(1..=crate::pmi1::SIZE_MAX).contains(&pmix.size) || pmix.own.rank >= pmix.size {
             return Err(wrong());
+        }
+        pmix.others.resize(pmix.size as usize, None);
+        if let Some(identity) = &pmix.identity {
+            let identity = identity.to_string();
+            pmix.put(IDENTITY, &identity)?;
         }
         Ok(Some(pmix))
     }
@@ -228,15 +296,7 @@ impl Pmix {
     /// # Errors
     /// A process or the server has gone.
     pub fn fence(&mut self) -> Result<(), PmixError> {
-        let mut collect = Info {
-            key: [0; KEY_BYTES],
-            flags: 0,
-            value: Value { kind: BOOL, data: Data { room: [0; 3] } },
-        };
-        collect.value.data.flag = true;
-        for (to, from) in collect.key.iter_mut().zip(b"pmix.collect") {
-            *to = c_char::from_ne_bytes([*from]);
-        }
+        let collect = Info::set(COLLECT);
         // SAFETY: no list of processes is all of them; one setting, which is read.
         let status = unsafe { (self.functions.fence)(ptr::null(), 0, &raw const collect, 1) };
         checked("PMIx_Fence", status)
@@ -247,17 +307,37 @@ impl Pmix {
     /// # Errors
     /// It has put nothing, or no text.
     pub fn get(&self, rank: u32, key: &str) -> Result<String, PmixError> {
-        let value = self.value(rank, key)?;
+        let value = self.value(rank, key, &[])?;
         value.text().ok_or_else(|| PmixError::Value { key: key.to_owned() })
     }
 
-    fn value(&self, rank: u32, key: &str) -> Result<Found, PmixError> {
+    /// Ranks of processes of this machine that are gone, of those that have said before a fence who they are.
+    pub fn dead(&mut self) -> Vec<u32> {
+        let Some(own) = &self.identity else { return Vec::new() };
+        let mut dead = Vec::new();
+        for (rank, known) in (0..self.size).zip(0..) {
+            if self.others[known].is_none() {
+                // What isn't here is not waited for.
+                let said = self.value(rank, IDENTITY, &[Info::set(OPTIONAL)]);
+                let said = said.ok().and_then(|said| said.text());
+                self.others[known] = said.and_then(|said| Identity::parse(&said));
+            }
+            if self.others[known].as_ref().is_some_and(|other| other.is_gone(own)) {
+                dead.push(rank);
+            }
+        }
+        dead
+    }
+
+    fn value(&self, rank: u32, key: &str, how: &[Info]) -> Result<Found, PmixError> {
         let c_key = c_key(key)?;
         let of = Process { namespace: self.own.namespace, rank };
         let mut value: *mut Value = ptr::null_mut();
-        // SAFETY: a process and a terminated key, which are read; a place for the value, which is ours then.
+        let (settings, count) = (how.as_ptr(), how.len());
+        // SAFETY: a process, a terminated key and so many settings, which are read; a place for the value, which is
+        // ours then.
         let status = unsafe {
-            (self.functions.get)(&raw const of, c_key.as_ptr(), ptr::null(), 0, &raw mut value)
+            (self.functions.get)(&raw const of, c_key.as_ptr(), settings, count, &raw mut value)
         };
         checked("PMIx_Get", status)?;
         if value.is_null() {

@@ -29,6 +29,9 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
     let mut job = Job::join().unwrap();
+    if role == "find the dead" {
+        return find_the_dead(job);
+    }
     assert_eq!(job.launcher(), Launcher::Pmi1);
     assert!(matches!(Job::join(), Err(Error::JoinedBefore)));
     let rank = job.rank();
@@ -57,15 +60,32 @@ fn exchange(job: &mut Job) {
     assert_eq!(job.dead().unwrap(), []);
 }
 
+fn kill_oneself() {
+    let pid = process::id().to_string();
+    process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
+    thread::sleep(Duration::from_secs(600));
+}
+
+/// Rank 1 is killed; the others look until they know.
+fn find_the_dead(mut job: Job) {
+    assert_eq!(job.launcher(), Launcher::Pmix);
+    assert_eq!(job.dead().unwrap(), []);
+    job.exchange(b"x").unwrap();
+    if job.rank() == 1 {
+        kill_oneself();
+    }
+    while job.dead().unwrap() != [1] {
+        thread::sleep(Duration::from_millis(1));
+    }
+    println!("@found");
+    job.leave().unwrap();
+}
+
 /// Rank 1 is killed, rank 2 exits; the others go on and find out.
 fn survive(job: &mut Job) {
     job.barrier().unwrap();
     match job.rank() {
-        1 => {
-            let pid = process::id().to_string();
-            process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
-            thread::sleep(Duration::from_secs(600));
-        }
+        1 => kill_oneself(),
         2 => process::exit(5),
         _ => {}
     }
@@ -100,6 +120,21 @@ fn survivors_go_on_and_find_out() {
     assert_eq!(told, [1, 2]);
     let first = first.unwrap();
     assert!([(1, Failure::Killed(9)), (2, Failure::Exited(5))].contains(&first), "{first:?}");
+}
+
+#[test]
+#[ignore = "needs openmpi: ci/test launch"]
+fn the_dead_are_found_under_pmix_too() {
+    let _one = alone();
+    let output = process::Command::new("mpirun")
+        .args("-n 3 --oversubscribe --allow-run-as-root --enable-recovery".split(' '))
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture"])
+        .env(ROLE, "find the dead")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches("@found").count(), 2, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

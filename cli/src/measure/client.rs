@@ -7,6 +7,7 @@ use super::drain::Drain;
 use super::lane::{Lane, Role};
 use super::pace::{Out, Pace, Paced};
 use super::side::{Batch, MeasureError, Side};
+use crate::args::Limits;
 use crate::args::device::DeviceArg;
 use crate::blocks::Blocks;
 use crate::control::message::{Answer, Ask, Leg, Traffic};
@@ -24,15 +25,6 @@ const DONE_TIME: Duration = Duration::from_secs(10);
 const BYE_TIME: Duration = Duration::from_secs(2);
 /// When the link breaks, the reason may be on its way over the control channel.
 const REASON_TIME: Duration = Duration::from_millis(300);
-
-/// When a measurement is enough: at the first limit that is reached.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) iters: u64,
-    pub(crate) time: Duration,
-    pub(crate) warmup_iters: u64,
-    pub(crate) warmup_time: Duration,
-}
 
 /// What was measured. Nothing was, if it was interrupted early.
 pub(crate) struct Measured {

@@ -6,9 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::client::{self, Limits, Measured};
-use crate::args::Host;
+use super::client::{self, Measured};
 use crate::args::device::DeviceArg;
+use crate::args::{Host, Limits};
 use crate::control::message::{Answer, Ask, Hello, Leg};
 use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use super::client::Limits;
 use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
-use crate::args::{self, Common, ITERS_MAX, Measure};
+use crate::args::{self, Common, Effort, Measure};
 use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
 use crate::failure::Failure;
-use crate::units::{Sizes, show_count, show_duration};
+use crate::units::Sizes;
 
-/// Unless told: time a size, and warm-up before it.
-const TIME: Duration = Duration::from_millis(500);
-const WARMUP_ITERS: u64 = 1000;
-const WARMUP_TIME: Duration = Duration::from_millis(50);
 const WINDOW: u64 = 64;
 /// Unless told, not more than this is in flight or between two checks: as much as stays in a core's
 /// own cache, so that it is the transport that is measured and not main memory.
@@ -31,8 +26,6 @@ const DEPTH_TIME: Duration = Duration::from_millis(100);
 const DEPTHS: (u64, u64) = (16, 16 << 10);
 const WILDCARDS: [u8; 3] = [0, 50, 100];
 const SEED: u64 = 1;
-/// No limit but the other one.
-const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// A kind of measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,9 +78,7 @@ pub(crate) struct Plan {
     pub(crate) test: Test,
     pub(crate) sizes: Vec<u64>,
     pub(crate) depths: Vec<Depth>,
-    pub(crate) iters: Option<u64>,
-    pub(crate) duration: Option<Duration>,
-    pub(crate) warmup: Option<u64>,
+    pub(crate) effort: Effort,
     pub(crate) window: Option<u64>,
     /// Numbers of threads; none: one thread that has its worker for itself.
     pub(crate) threads: Vec<u64>,
@@ -145,9 +136,7 @@ impl Plan {
                 wildcard_percent: args.wildcard,
                 wildcard_recv: args.wildcard_recv,
             }],
-            iters: args.effort.iters,
-            duration: args.effort.duration,
-            warmup: args.effort.warmup,
+            effort: args.effort.clone(),
             window: args.window,
             threads: args.threads.clone().map_or(Vec::new(), |threads| threads.0),
             idle_peers: args.idle_peers,
@@ -215,9 +204,14 @@ impl Plan {
         let plan = Self {
             sizes: args.size.map_or_else(|| test.sizes().0, |size| vec![size]),
             depths: all,
-            iters: args.effort.iters,
-            duration: args.effort.duration.or(args.effort.iters.is_none().then_some(DEPTH_TIME)),
-            warmup: args.effort.warmup,
+            effort: Effort {
+                duration: args.effort.duration.or(args
+                    .effort
+                    .iters
+                    .is_none()
+                    .then_some(DEPTH_TIME)),
+                ..args.effort.clone()
+            },
             idle_peers: args.idle_peers,
             orders: if args.order.is_empty() { vec![Order::Forward] } else { args.order.clone() },
             seed: args.seed.unwrap_or(SEED),
@@ -259,9 +253,7 @@ impl Plan {
             test,
             sizes: test.sizes().0,
             depths: vec![Depth::default()],
-            iters: None,
-            duration: None,
-            warmup: None,
+            effort: Effort::default(),
             window: None,
             threads: Vec::new(),
             idle_peers: 0,
@@ -276,7 +268,8 @@ impl Plan {
 
     /// All sizes of the test for `time` each, as the tour has it.
     pub(crate) fn tour(test: Test, time: Duration, common: &Common) -> Self {
-        Self { duration: Some(time), ..Self::basic(test, common) }
+        let effort = Effort { duration: Some(time), ..Effort::default() };
+        Self { effort, ..Self::basic(test, common) }
     }
 
     /// Whether rows differ in their depths, and have no column for the size.
@@ -287,20 +280,6 @@ impl Plan {
     /// Whether the round trips of a ping-pong are measured.
     pub(crate) fn is_round_trip(&self) -> bool {
         matches!(self.test, Test::Lat | Test::Depth) && self.interval_ps.is_none() && !self.oneself
-    }
-
-    /// How long a row is measured at most, unless only the iterations say.
-    pub(crate) fn duration(&self) -> Option<Duration> {
-        self.duration.or(self.iters.is_none().then_some(TIME))
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            iters: self.iters.unwrap_or(ITERS_MAX),
-            time: self.duration().unwrap_or(FOREVER),
-            warmup_iters: self.warmup.unwrap_or(WARMUP_ITERS),
-            warmup_time: if self.warmup.is_some() { FOREVER } else { WARMUP_TIME },
-        }
     }
 
     /// A leg for each size, number of threads, depth and order.
@@ -380,20 +359,9 @@ impl Plan {
     /// How long each row is measured, in words.
     pub(crate) fn effort(&self) -> String {
         let what = if self.is_round_trip() { "round trips" } else { "messages" };
-        let iters = self.iters.map(|iters| format!("{} {what}", show_count(iters)));
-        let time = self.duration().map(show_duration);
-        let limits = [iters, time].into_iter().flatten().collect::<Vec<_>>().join(" or ");
-        let warmup = match self.warmup {
-            Some(iters) => format!("{} {what} of warm-up", show_count(iters)),
-            None => format!(
-                "{} {what} or {} of warm-up",
-                show_count(WARMUP_ITERS),
-                show_duration(WARMUP_TIME)
-            ),
-        };
         let each =
             if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
-        format!("{limits}{each} a row, after {warmup}")
+        self.effort.describe(what, each)
     }
 }
 
@@ -512,12 +480,11 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_the_first_reached() {
-        let limits = |line: &str| plan(line).unwrap().limits();
-        assert_eq!(limits("lat").time, TIME);
-        assert_eq!((limits("lat --iters 7").iters, limits("lat --iters 7").time), (7, FOREVER));
-        assert_eq!(limits("lat --iters 7 --duration 1s").time, Duration::from_secs(1));
-        assert_eq!(limits("lat --warmup 0").warmup_iters, 0);
+    fn a_sweep_of_depths_takes_less_time_a_row_unless_told() {
+        let time = |line: &str| plan(line).unwrap().effort.time();
+        assert_eq!(time("depth"), Some(DEPTH_TIME));
+        assert_eq!(time("depth --iters 7"), None);
+        assert!(time("lat") > time("depth"));
         assert_eq!(
             plan("lat --iters 7 --duration 1s").unwrap().effort(),
             "7 round trips or 1 s a row, after 1 000 round trips or 50 ms of warm-up"

@@ -30,9 +30,45 @@ pub(crate) struct More {
     pub(crate) pace: Option<Pace>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drain: Option<Drained>,
+    /// Ranks that took part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ranks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rank_means_ns: Option<Means>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) recovery_ns: Option<Recovered>,
     /// Whether it ended before its time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
+}
+
+/// Least, average and most of what the ranks took in the mean, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Means {
+    pub(crate) min: f64,
+    pub(crate) avg: f64,
+    pub(crate) max: f64,
+}
+
+/// Parts of a recovery from a death in ns, each the average of those who live.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Recovered {
+    /// Before it: until the death was known.
+    pub(crate) noticed: f64,
+    pub(crate) revoke: f64,
+    pub(crate) agree: f64,
+    pub(crate) shrink: f64,
+    /// The first of the new communicator.
+    pub(crate) barrier: f64,
+}
+
+impl Means {
+    /// Of at least one rank.
+    pub(super) fn of(ns: &[f64]) -> Self {
+        let avg = ns.iter().sum::<f64>() / ns.len().max(1) as f64;
+        let (min, max) = ns.iter().fold((f64::MAX, 0f64), |(l, m), ns| (l.min(*ns), m.max(*ns)));
+        Self { min: tenths(min), avg: tenths(avg), max: tenths(max) }
+    }
 }
 
 /// One thread's share of a row.
@@ -67,7 +103,7 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-fn tenths(value: f64) -> f64 {
+pub(super) fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
@@ -111,6 +147,7 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
             pace: measured.pace,
             drain: drained(leg, measured),
             interrupted: measured.interrupted,
+            ..More::default()
         },
         blocks: measured.blocks.figures(),
         histogram: None,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::client::{self, Limits, Measured};
+use super::client::{self, Measured};
 use super::interrupt::Interrupt;
 use super::layout::Layout;
 use super::other::Other;
@@ -13,7 +13,7 @@ use super::plan::{Depth, Plan, Test};
 use super::row::row;
 use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
-use crate::args::{Common, Host};
+use crate::args::{Common, Host, Limits};
 use crate::control::message::Leg;
 use crate::device::Found;
 use crate::failure::Failure;
@@ -205,7 +205,7 @@ impl Series {
         let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
         report.begin(&document)?;
         let streams = plan.common.report.json_stream;
-        let (limits, mut progress) = (plan.limits(), Progress::new(legs.len(), streams));
+        let (limits, mut progress) = (plan.effort.limits(), Progress::new(legs.len(), streams));
         let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
         let (interrupt, mut looks) = (self.interrupt.clone(), Looks(Instant::now()));
         let mut complete = true;
@@ -279,9 +279,9 @@ impl Series {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Config {
             sizes: plan.sizes.clone(),
-            iters: plan.iters,
-            duration_ms: plan.duration().map(ms),
-            warmup: plan.warmup,
+            iters: plan.effort.iters,
+            duration_ms: plan.effort.time().map(ms),
+            warmup: plan.effort.warmup,
             window: plan.window,
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
             other_side: self.other_side(),

@@ -9,7 +9,8 @@ use crate::units::name;
 const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
                        samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
                        bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
-                       planned_per_s,interrupted,window,hw_tags\n";
+                       planned_per_s,interrupted,window,hw_tags,ranks,rank_mean_min_ns,\
+                       rank_mean_avg_ns,rank_mean_max_ns\n";
 
 /// Remembers whether the heading is out: a tour has one for all its tests.
 pub(super) struct Csv {
@@ -29,6 +30,11 @@ impl Csv {
     pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
         let mut cells = cells(document, row);
         cells.push(self.hw_tags.to_string());
+        cells.push(row.more.ranks.map_or(String::new(), |ranks| ranks.to_string()));
+        let means = row.more.rank_means_ns.map(|means| [means.min, means.avg, means.max]);
+        cells.extend(
+            means.map_or([(); 3].map(|()| String::new()), |ns| ns.map(|ns| ns.to_string())),
+        );
         cells.join(",") + "\n"
     }
 }
@@ -68,11 +74,14 @@ mod tests {
         let document = Document::new("lat", "shm".into(), (), false);
         let mut csv = Csv::new(HwTagsArg::Model { slots: 5 });
         let line = csv.row(&document, &some_row());
-        assert_eq!(line, "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5\n");
+        assert_eq!(
+            line,
+            "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,\n"
+        );
         assert_eq!(line.split(',').count(), HEADING.split(',').count());
         let stream = Row { latency_ns: None, samples: 0, ..some_row() };
         let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
-        assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off\n");
+        assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,\n");
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));
     }
 }

@@ -8,8 +8,30 @@ use crate::units::{name, show_size};
 
 const FIRST: usize = 10;
 const OTHERS: usize = 18;
+const ITERATIONS: usize = 12;
+
+/// Those of theirs over all ranks (`osu_barrier`, `osu_bcast`, ...), with what `-f` adds; the others of ours.
+fn of_ranks(test: &str) -> Option<&'static str> {
+    Some(match test {
+        "barrier" => "Barrier",
+        "bcast" => "Broadcast",
+        "allreduce" => "Allreduce",
+        "alltoall" => "All-to-All Personalized Exchange",
+        "dup" => "Communicator Duplicate",
+        "agree" => "Agreement",
+        "shrink" => "Shrink",
+        _ => return None,
+    })
+}
 
 fn heading(test: &str) -> String {
+    if let Some(title) = of_ranks(test) {
+        let version = env!("CARGO_PKG_VERSION");
+        let columns = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)"];
+        let columns: String = columns.iter().map(|column| format!("{column:>OTHERS$}")).collect();
+        let title = format!("# OSU MPI {title} Latency Test format, of tagperf {version}");
+        return format!("{title}\n{:<FIRST$}{columns}{:>ITERATIONS$}\n", "# Size", "Iterations");
+    }
     let (title, columns): (_, &[&str]) = match test {
         "bw" => ("Bandwidth Test", &["Bandwidth (MB/s)"]),
         "bibw" => ("Bi-Directional Bandwidth Test", &["Bandwidth (MB/s)"]),
@@ -74,10 +96,15 @@ fn block(test: &str, row: &Row) -> String {
         facts.push(format!("any source {} %", row.wildcard_percent));
     }
     facts.extend(row.more.threads.map(|threads| format!("threads {threads}")));
+    facts.extend(row.more.ranks.map(|ranks| format!("ranks {ranks}")));
     facts.join(", ")
 }
 
 fn line(test: &str, row: &Row) -> String {
+    if let Some(means) = row.more.rank_means_ns {
+        let us = [means.avg, means.min, means.max].map(|ns| format!("{:>OTHERS$.2}", ns / 1e3));
+        return format!("{:<FIRST$}{}{:>ITERATIONS$}\n", row.size, us.concat(), row.iters);
+    }
     let mb = row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6;
     let figures = match (test, row.latency_ns) {
         ("bw" | "bibw", _) => vec![mb],
@@ -96,6 +123,7 @@ mod tests {
     use super::*;
     use crate::control::message::Queue;
     use crate::json::tests::row as some_row;
+    use crate::measure::Means;
 
     #[test]
     fn columns_stand_where_theirs_do() {
@@ -118,6 +146,18 @@ mod tests {
         assert_eq!(columns("depth"), "# Depth         Latency (us)");
         assert_eq!(line("depth", &some), "256                   584.22\n");
     }
+
+    #[test]
+    fn means_over_ranks_stand_where_theirs_do() {
+        let mut some = some_row();
+        some.more.rank_means_ns = Some(Means { min: 1230.0, avg: 2340.0, max: 3456.0 });
+        let want = "8                       2.34              1.23              3.46          10\n";
+        assert_eq!(line("allreduce", &some), want);
+        let columns = heading("allreduce").lines().nth(1).unwrap().to_owned();
+        assert_eq!(columns.len() + 1, want.len());
+        assert!(columns.starts_with("# Size       Avg Latency(us)   Min Latency(us)"), "{columns}");
+    }
+
     #[test]
     fn rows_that_differ_in_more_than_the_size_are_told_apart() {
         let mut osu = Osu::default();

@@ -42,7 +42,8 @@ struct Result<'a> {
     device: &'a str,
     #[serde(flatten)]
     row: &'a Row,
-    matching: &'a Matching,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<&'a Matching>,
     validated: bool,
 }
 
@@ -64,7 +65,8 @@ struct End<'a> {
     head: Head,
     test: &'static str,
     results: usize,
-    matching: &'a Matching,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<&'a Matching>,
     validated: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
@@ -85,7 +87,7 @@ pub(super) fn result<'a>(
         test: document.test(),
         device: document.device(),
         row,
-        matching,
+        matching: document.matching().map(|_| matching),
         validated: document.validated(),
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::net::Net;
-use crate::port::{Channel, Ended, Handle, Port};
+use crate::port::{Channel, Ended, Handle, INJECT_MAX, Port};
 use crate::runtime::Machine;
 
 use super::op::Op;
@@ -34,7 +34,7 @@ pub(crate) enum Step {
         into: Range<usize>,
         landing: Landing,
     },
-    /// Within the memory, after what was received has landed.
+    /// Within the memory, from one place to another apart from it, after what was received has landed.
     Local {
         from: Range<usize>,
         into: Range<usize>,
@@ -89,16 +89,23 @@ impl Plan {
 ///
 /// After a failure it goes on to the plan's end, sending marked messages without contents: all who depend
 /// on the failed process learn of it, and nobody waits for a member that gave up.
+///
+/// A message that is all of the memory is sent out of it, or received into it. Others go through vectors
+/// that are kept for the next ones.
 pub(crate) struct Exchange {
     channel: Channel,
-    plan: Plan,
+    /// Apart, since exchanges are moved about with the stages of other machines.
+    plan: Box<Plan>,
     op: Option<Op>,
     /// The steps of the round under way; empty before the first.
     round: Range<usize>,
     is_posted: bool,
     /// Operations under way, with their steps.
     pending: Vec<(Handle, usize)>,
+    /// The step of the operation that has the memory.
+    lent: Option<usize>,
     landed: Vec<(usize, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
     failure: Option<Error>,
     /// Members of whom nothing comes any more.
     gone: Vec<u32>,
@@ -108,12 +115,14 @@ impl Exchange {
     pub(crate) fn new(channel: Channel, plan: Plan, op: Option<Op>) -> Self {
         Exchange {
             channel,
-            plan,
+            plan: Box::new(plan),
             op,
             round: 0..0,
             is_posted: false,
             pending: Vec::new(),
+            lent: None,
             landed: Vec::new(),
+            spare: Vec::new(),
             failure: None,
             gone: Vec::new(),
         }
@@ -138,82 +147,176 @@ impl Exchange {
         }
     }
 
+    /// The same plan once more, after a success: under another tag and on other bytes of the same length.
+    pub(super) fn again(&mut self, tag: u32, mut memory: Vec<u8>, room: usize, op: Option<Op>) {
+        memory.resize(room, 0);
+        self.channel.tag = tag;
+        self.plan.memory = memory;
+        self.op = op;
+        self.round = 0..0;
+    }
+
+    /// Bytes of its memory, before it begins.
+    pub(super) fn length(&self) -> usize {
+        self.plan.memory.len()
+    }
+
+    /// Bytes in vectors that it keeps for messages.
+    pub(super) fn spare(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
+    }
+
     /// The steps from `at` to the next fence.
     fn round_from(&self, at: usize) -> Range<usize> {
         let rest = &self.plan.steps[at..];
-        let length = rest.iter().position(|step| *step == Step::Fence);
+        let length = rest.iter().position(|step| matches!(step, Step::Fence));
         at..at + length.unwrap_or(rest.len())
     }
 
-    /// Receives before sends: what comes is expected.
+    /// Short messages first, which others wait for; then receives, so that long messages are expected.
     fn post<N: Net>(&mut self, port: &mut Port<'_, N>) {
-        let Exchange { channel, plan, pending, failure, round, gone, .. } = self;
-        for at in round.clone() {
-            if let Step::Receive { from, into, .. } = &plan.steps[at]
-                && !gone.contains(from)
+        let has_long = self.send(port, false);
+        for at in self.round.clone() {
+            if let Step::Receive { from, into, landing } = &self.plan.steps[at]
+                && !self.gone.contains(from)
             {
-                match port.receive(channel, *from, into.len()) {
-                    Ok(handle) => pending.push((handle, at)),
-                    Err(error) => drop(failure.get_or_insert(error)),
-                }
+                let (from, into, landing) = (*from, into.clone(), *landing);
+                let room = self.room(at, into, landing);
+                let posted = port.receive_vec(&self.channel, from, room);
+                self.posted(at, posted.map(Some));
             }
         }
-        for at in round.clone() {
-            if let Step::Send { to, from } = &plan.steps[at] {
-                let marked = failure.is_some();
-                let data = if marked { &[] } else { &plan.memory[from.clone()] };
-                match port.send(channel, *to, data, marked) {
-                    Ok(handle) => pending.extend(handle.map(|handle| (handle, at))),
-                    Err(error) => drop(failure.get_or_insert(error)),
-                }
-            }
+        if has_long {
+            self.send(port, true);
         }
+    }
+
+    /// Sends the round's messages that are long, or those that aren't; whether there are others.
+    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, long: bool) -> bool {
+        let mut has_others = false;
+        for at in self.round.clone() {
+            let Step::Send { to, from } = &self.plan.steps[at] else { continue };
+            if (from.len() > INJECT_MAX) != long {
+                has_others = true;
+                continue;
+            }
+            let to = *to;
+            let sent = if self.failure.is_some() {
+                port.send(&self.channel, to, &[], true)
+            } else if long {
+                let data = self.long(at, from.clone());
+                port.send_vec(&self.channel, to, data, false).map(Some)
+            } else {
+                port.send(&self.channel, to, &self.plan.memory[from.clone()], false)
+            };
+            self.posted(at, sent);
+        }
+        has_others
+    }
+
+    /// A long message's bytes: all of the memory in the last send of a round, else a copy.
+    fn long(&mut self, at: usize, from: Range<usize>) -> Vec<u8> {
+        let is_send = |step: &Step| matches!(step, Step::Send { .. });
+        let is_last = !self.plan.steps[at + 1..self.round.end].iter().any(is_send);
+        if is_last && from.len() == self.plan.memory.len() {
+            self.lent = Some(at);
+            return mem::take(&mut self.plan.memory);
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(&self.plan.memory[from]);
+        copy
+    }
+
+    fn posted(&mut self, at: usize, handle: Result<Option<Handle>, Error>) {
+        match handle {
+            Ok(handle) => self.pending.extend(handle.map(|handle| (handle, at))),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Where to receive what belongs into a place: all of the memory, if nothing else happens in this round.
+    fn room(&mut self, at: usize, into: Range<usize>, landing: Landing) -> Vec<u8> {
+        let is_all = into == (0..self.plan.memory.len());
+        if is_all && self.round == (at..at + 1) && landing == Landing::Store {
+            self.lent = Some(at);
+            return mem::take(&mut self.plan.memory);
+        }
+        // Without bytes there is nothing to spare.
+        let spare = if into.is_empty() { None } else { self.spare.pop() };
+        let Some(mut room) = spare else { return vec![0; into.len()] };
+        room.resize(into.len(), 0);
+        room
     }
 
     /// Looks at what is under way; whether all of it has ended.
     fn poll<N: Net>(&mut self, port: &mut Port<'_, N>) -> bool {
-        let Exchange { channel, plan, pending, landed, failure, .. } = self;
-        pending.retain(|(handle, at)| {
-            let Some(ended) = port.test(channel, *handle) else { return true };
-            let received = match &plan.steps[*at] {
-                Step::Receive { from, into, .. } => Some((*from, into.len())),
-                _ => None,
+        let mut at = 0;
+        while let Some((handle, step)) = self.pending.get(at).copied() {
+            let Some(ended) = port.test(&self.channel, handle) else {
+                at += 1;
+                continue;
             };
-            let checked = ended.and_then(|ended| match received {
-                Some((rank, due)) => check(rank, due, ended).map(Some),
-                None => Ok(None),
-            });
-            match checked {
-                Ok(data) => landed.extend(data.map(|data| (*at, data))),
-                Err(error) => drop(failure.get_or_insert(error)),
+            self.pending.swap_remove(at);
+            match ended {
+                Ok(ended) => self.ended(step, ended),
+                Err(error) => self.fail(error),
             }
-            false
-        });
-        pending.is_empty()
+        }
+        self.pending.is_empty()
+    }
+
+    /// An operation that has succeeded gives its vector back.
+    fn ended(&mut self, at: usize, ended: Ended) {
+        let (is_receive, checked) = match &self.plan.steps[at] {
+            Step::Receive { from, into, .. } => (true, check(*from, into.len(), &ended)),
+            _ => (false, Ok(())),
+        };
+        if let Err(error) = checked {
+            return self.fail(error);
+        }
+        match ended.data {
+            memory if self.lent == Some(at) => self.plan.memory = memory,
+            data if data.is_empty() => {}
+            data if is_receive => self.landed.push((at, data)),
+            data => self.spare.push(data),
+        }
     }
 
     /// Puts what has come where it belongs, in the order of the steps.
     fn land(&mut self) {
-        let mut landed = mem::take(&mut self.landed);
-        landed.sort_unstable_by_key(|(at, _)| *at);
-        let mut landed = landed.into_iter().peekable();
+        let Plan { steps, memory, .. } = &mut *self.plan;
+        let swaps = self.channel.planted.is(Defect::SwapOperands);
+        let which = |landing| match landing {
+            Landing::Left if swaps => Landing::Right,
+            other => other,
+        };
         for at in self.round.clone() {
-            let (data, into, landing) = match &self.plan.steps[at] {
+            match &steps[at] {
                 Step::Receive { into, landing, .. } => {
-                    let Some((_, data)) = landed.next_if(|(of, _)| *of == at) else { continue };
-                    (data, into, *landing)
+                    let found = self.landed.iter().position(|(of, _)| *of == at);
+                    let Some(found) = found else { continue };
+                    let (_, mut data) = self.landed.swap_remove(found);
+                    combine(
+                        self.op.as_ref(),
+                        &mut data,
+                        &mut memory[into.clone()],
+                        which(*landing),
+                    );
+                    self.spare.push(data);
                 }
                 Step::Local { from, into, landing } => {
-                    (self.plan.memory[from.clone()].to_vec(), into, *landing)
+                    let places = memory.get_disjoint_mut([from.clone(), into.clone()]);
+                    if let Ok([from, into]) = places {
+                        combine(self.op.as_ref(), from, into, which(*landing));
+                    }
                 }
-                Step::Send { .. } | Step::Fence => continue,
-            };
-            let swaps = self.channel.planted.is(Defect::SwapOperands);
-            let landing = match landing {
-                Landing::Left if swaps => Landing::Right,
-                other => other,
-            };
-            combine(self.op.as_ref(), data, &mut self.plan.memory[into.clone()], landing);
+                Step::Send { .. } | Step::Fence => {}
+            }
         }
     }
 
@@ -221,35 +324,39 @@ impl Exchange {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        let Plan { memory, result, rotate, .. } = mem::take(&mut self.plan);
-        let mut memory = memory;
-        memory.truncate(result.end);
-        memory.drain(..result.start);
-        memory.rotate_right(rotate);
+        let mut memory = mem::take(&mut self.plan.memory);
+        memory.truncate(self.plan.result.end);
+        if self.plan.result.start > 0 {
+            memory.drain(..self.plan.result.start);
+        }
+        if self.plan.rotate > 0 {
+            memory.rotate_right(self.plan.rotate);
+        }
         Ok(memory)
     }
 }
 
-/// What was received, if it is what was due.
-fn check(rank: u32, due: usize, ended: Ended) -> Result<Vec<u8>, Error> {
-    let Ended { data, length, marked } = ended;
+/// Whether what was received is what was due.
+fn check(rank: u32, due: usize, ended: &Ended) -> Result<(), Error> {
+    let Ended { length, marked, .. } = *ended;
     if marked {
         return Err(Error::ProcessFailed { rank: None });
     }
     if length != due as u64 {
         return Err(Error::Mismatch { rank, length, due });
     }
-    Ok(data)
+    Ok(())
 }
 
-fn combine(op: Option<&Op>, mut data: Vec<u8>, place: &mut [u8], landing: Landing) {
+/// The bytes that come are worthless afterwards.
+fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], landing: Landing) {
     match (landing, op) {
-        (Landing::Left, Some(op)) => op.apply(&data, place),
+        (Landing::Left, Some(op)) => op.apply(data, place),
         (Landing::Right, Some(op)) => {
-            op.apply(place, &mut data);
-            place.copy_from_slice(&data);
+            op.apply(place, data);
+            place.copy_from_slice(data);
         }
-        (Landing::Store, _) | (_, None) => place.copy_from_slice(&data),
+        (Landing::Store, _) | (_, None) => place.copy_from_slice(data),
     }
 }
 
@@ -266,7 +373,10 @@ impl<N: Net> Machine<N> for Exchange {
                 return None;
             }
             self.is_posted = false;
-            self.land();
+            self.lent = None;
+            if self.failure.is_none() {
+                self.land();
+            }
             self.round.start = self.round.end + 1;
             if self.failure.is_some() && self.channel.planted.is(Defect::GiveUp) {
                 break;

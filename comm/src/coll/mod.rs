@@ -4,6 +4,7 @@
 //! communicator's collective context: no receive of the program sees them.
 
 mod exchange;
+mod kept;
 mod op;
 pub(crate) mod plan;
 mod table;
@@ -13,6 +14,7 @@ pub use op::{Element, Op, from_bytes, to_bytes};
 pub use table::{Attached, CollLayer, CollTable, Run, Start, TableBuilder};
 
 pub(crate) use exchange::Exchange;
+pub(crate) use kept::Kept;
 pub(crate) use table::{Bound, Tables};
 
 use crate::comm::{Comm, Running};
@@ -364,6 +366,10 @@ impl<N: Net> Comm<N> {
     }
 
     pub(crate) fn run_planned(&self, call: Call) -> Result<Vec<u8>, Error> {
-        self.run(self.planned(call)?)
+        // Another thread may be at it, with an operation of its own that does not block.
+        match self.inner.kept.try_lock() {
+            Ok(mut kept) => kept.run(self, call),
+            Err(_) => self.run(self.planned(call)?),
+        }
     }
 }

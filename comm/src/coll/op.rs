@@ -84,6 +84,10 @@ impl Op {
         self.is_commutative
     }
 
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     fn known(width: usize, combine: fn(&[u8], &mut [u8])) -> Self {
         Op { combine: How::Known(combine), width, is_commutative: true }
     }

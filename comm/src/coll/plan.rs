@@ -202,8 +202,9 @@ pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
     // The result; what all of the own block have given; what came.
     let (result, block, came) = (0..length, length..2 * length, 2 * length..3 * length);
     let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
-    plan.memory.extend_from_within(..);
     plan.memory.resize(3 * length, 0);
+    plan.local(result.clone(), block.clone(), Landing::Store);
+    plan.fence();
     // Of an exclusive one there is nothing to combine the first with.
     let mut first = if exclusive { Landing::Store } else { Landing::Left };
     for distance in powers_below(size) {

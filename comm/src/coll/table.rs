@@ -184,8 +184,7 @@ impl<N: Net> Tables<N> {
 
     /// The table of a new communicator.
     pub(crate) fn bind(&self, info: &CommInfo) -> Result<Bound<N>, Error> {
-        let mut bound =
-            Bound { table: Arc::clone(&self.bottom), attached: Vec::new(), planted: self.planted };
+        let mut bound = self.unpatched();
         for (at, layer) in self.layers.iter().enumerate() {
             if let Some(variant) = layer.variant(info) {
                 bound.attached.push(layer.attach(info)?);
@@ -193,6 +192,11 @@ impl<N: Net> Tables<N> {
             }
         }
         Ok(bound)
+    }
+
+    /// The bottom, on which no layer lies.
+    pub(crate) fn unpatched(&self) -> Bound<N> {
+        Bound { table: Arc::clone(&self.bottom), attached: Vec::new(), planted: self.planted }
     }
 
     /// The table that layer `at` makes out of another; the same one for all who ask for it.

@@ -112,6 +112,7 @@ impl<N: Net> Comm<N> {
             tags,
             planted: self.shared.planted,
             life: Some(Arc::clone(&self.inner.life)),
+            abroad: None,
         };
         Ok(Request::new(&self.shared, Duplication(self.create_from(channel, made, Some(group)))))
     }

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Tables};
+use crate::coll::{Bound, Kept, Tables};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
+use crate::inter::Remote;
 use crate::net::Net;
 use crate::port::Channel;
 use crate::request::Request;
@@ -48,9 +49,12 @@ pub(crate) struct Inner<N: Net> {
     name: Mutex<String>,
     /// Numbers collective operations, alike in all members.
     sequence: AtomicU32,
+    pub(crate) kept: Mutex<Kept<N>>,
+    /// The other group, of an intercommunicator.
+    pub(crate) remote: Option<Arc<Remote>>,
     // Before the id: layers let go of what they have of a communicator before its id can be another's.
     pub(crate) bound: Bound<N>,
-    _owned: Option<OwnedId>,
+    pub(crate) owned: Option<Arc<OwnedId>>,
 }
 
 impl<N: Net> Inner<N> {
@@ -62,10 +66,32 @@ impl<N: Net> Inner<N> {
         name: &str,
     ) -> Result<Self, Error> {
         let bound = tables.bind(&info)?;
-        let name = Mutex::new(name.to_owned());
+        let inner = Inner::bare(info, life, owned.map(Arc::new), bound, None);
+        *inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.to_owned();
+        Ok(inner)
+    }
+
+    pub(crate) fn bare(
+        info: CommInfo,
+        life: Arc<Life>,
+        owned: Option<Arc<OwnedId>>,
+        bound: Bound<N>,
+        remote: Option<Arc<Remote>>,
+    ) -> Self {
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
         let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
-        Ok(Inner { info, life, name, sequence, bound, _owned: owned })
+        let (name, kept) = (Mutex::default(), Mutex::default());
+        Inner { info, life, name, sequence, kept, remote, bound, owned }
+    }
+
+    /// To whom it sends, and of whom it receives.
+    pub(crate) fn peers(&self) -> &Arc<Group> {
+        self.remote.as_ref().map_or(&self.info.group, |remote| &remote.group)
+    }
+
+    /// The context in which they receive.
+    pub(crate) fn sends_in(&self) -> ContextId {
+        self.remote.as_ref().map_or(self.info.id, |remote| remote.id)
     }
 }
 
@@ -136,20 +162,31 @@ impl<N: Net> Comm<N> {
 
     /// A number for the messages of the next collective operation; all members take it at the same call.
     pub fn channel(&self) -> Channel {
+        self.outside(self.number())
+    }
+
+    /// For messages that no collective operation's number tells apart.
+    pub(crate) fn outside(&self, tag: u32) -> Channel {
         let Shared { ids, tags, planted, .. } = *self.shared;
-        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
-        let number = if planted.is(Defect::OneNumber) { 0 } else { number };
         let info = &self.inner.info;
         let collective = ids.collective(info.id);
         Channel {
             group: Arc::clone(&info.group),
             own: info.rank,
             context: if planted.is(Defect::OneContext) { info.id } else { collective },
-            tag: number & ((1 << (tags.tag_bits() - 2)) - 1),
+            tag,
             tags,
             planted,
             life: Some(Arc::clone(&self.inner.life)),
+            abroad: None,
         }
+    }
+
+    /// The tag of the next collective operation.
+    pub(crate) fn number(&self) -> u32 {
+        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
+        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { number };
+        number & ((1 << (self.shared.tags.tag_bits() - 2)) - 1)
     }
 
     /// Begins a state machine, such as a layer's own form of a collective operation.

@@ -1,6 +1,7 @@
 //! Sends, receives and probes in the terms of a communicator.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use tagmatch::{Buffer, Tag, TagMask};
 
@@ -10,6 +11,7 @@ use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use crate::port::{in_group, unpackable};
 use crate::request::{Pending, Request};
 use crate::runtime::{Shared, State};
+use crate::wait::Waiting;
 
 use super::envelope::{Destination, Received, Source, Status, TagChoice};
 use super::message::{Held, Message};
@@ -124,7 +126,8 @@ impl<N: Net> Comm<N> {
     /// What waits for any member is to learn of the death of each.
     fn watch(&self, state: &mut State<N>, pattern: &Pattern) {
         if pattern.from.is_none() && self.inner.life.watch() {
-            self.group().processes().iter().for_each(|process| state.net.watch(*process));
+            let peers = self.inner.peers();
+            peers.processes().iter().for_each(|process| state.net.watch(*process));
         }
     }
 
@@ -197,13 +200,12 @@ impl<N: Net> Comm<N> {
     }
 
     fn until<R>(&self, look: impl Fn() -> Result<Option<R>, Error>) -> Result<R, Error> {
-        let mut idle = 0;
+        let mut waiting = Waiting::new(&self.shared);
         loop {
             if let Some(found) = look()? {
                 return Ok(found);
             }
-            idle += 1;
-            N::pause(idle);
+            waiting.rest();
         }
     }
 
@@ -230,12 +232,13 @@ impl<N: Net> Comm<N> {
         }
         let down = pattern.from.filter(|process| state.net.is_down(*process));
         down.map_or(Ok(None), |process| {
-            Err(Error::ProcessFailed { rank: self.group().rank(process) })
+            Err(Error::ProcessFailed { rank: self.inner.peers().rank(process) })
         })
     }
 
     fn process(&self, rank: u32) -> Result<crate::net::ProcessId, Error> {
-        self.group().process(rank).ok_or(Error::Rank { rank, size: self.size() })
+        let peers = self.inner.peers();
+        peers.process(rank).ok_or(Error::Rank { rank, size: peers.size() })
     }
 
     /// The largest tag.
@@ -247,7 +250,7 @@ impl<N: Net> Comm<N> {
         if tag > self.tag_max() {
             return Err(Error::Tag { tag, max: self.tag_max() });
         }
-        let context = u64::from(self.id().bits());
+        let context = u64::from(self.inner.sends_in().bits());
         let packed = self.shared.tags.pack(context, u64::from(self.rank()), u64::from(tag));
         packed.map_err(unpackable)
     }
@@ -291,7 +294,7 @@ impl<N: Net> Inner<N> {
         let (_, rank, tag) = shared.tags.unpack(envelope.tag);
         let forged = || Error::Forged { rank };
         let source = u32::try_from(rank).map_err(|_| forged())?;
-        let process = self.info.group.process(source).ok_or_else(forged)?;
+        let process = self.peers().process(source).ok_or_else(forged)?;
         if envelope.from != Some(process) && !shared.planted.is(Defect::BelieveRank) {
             return Err(forged());
         }
@@ -336,10 +339,25 @@ impl<N: Net> Pending<N> for Sending<N> {
     type Output = Result<Buffer, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let group = &self.inner.info.group;
+        self.look(shared, None)
+    }
+
+    fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
+        shared.watch(waker);
+        self.look(shared, Some(waker))
+    }
+}
+
+impl<N: Net> Sending<N> {
+    fn look(
+        &mut self,
+        shared: &Shared<N>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Buffer, Failed>> {
+        let group = self.inner.peers();
         let life = &self.inner.life;
         self.under_way.take(|send| {
-            let ended = shared.lock().net.test_send(send);
+            let ended = shared.lock().waking(waker, |net| net.test_send(send));
             if ended.is_none() && life.is_revoked() {
                 // It can't be called back: its buffer is gone with it.
                 return Some(Err(Failed { error: Error::Revoked, buffer: Buffer::default() }));
@@ -364,15 +382,30 @@ impl<N: Net> Pending<N> for Receiving<N> {
     type Output = Result<Received, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.look(shared, None)
+    }
+
+    fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
+        shared.watch(waker);
+        self.look(shared, Some(waker))
+    }
+}
+
+impl<N: Net> Receiving<N> {
+    fn look(
+        &mut self,
+        shared: &Shared<N>,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Received, Failed>> {
         let inner = &self.inner;
         let is_revoked = inner.life.is_revoked();
         let ended = self.under_way.take(|receive| {
             let ended = {
-                let net = &mut shared.lock().net;
-                let ended = net.test_receive(receive);
+                let mut state = shared.lock();
+                let ended = state.waking(waker, |net| net.test_receive(receive));
                 if ended.is_none() && is_revoked {
-                    net.cancel(receive);
-                    net.test_receive(receive)?
+                    state.net.cancel(receive);
+                    state.net.test_receive(receive)?
                 } else {
                     ended?
                 }
@@ -383,7 +416,7 @@ impl<N: Net> Pending<N> for Receiving<N> {
                     return Some(Err(Failed { error: Error::Revoked, buffer }));
                 }
                 Err(NetFailed { error, buffer }) => {
-                    let error = in_group(error, &inner.info.group);
+                    let error = in_group(error, inner.peers());
                     return Some(Err(Failed { error, buffer }));
                 }
             };

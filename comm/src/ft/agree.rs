@@ -17,6 +17,9 @@
 //!
 //! All messages carry who is known to be dead, so that nobody waits for what another process knows.
 //!
+//! Where not all know that there is an agreement, they are *asked*: whoever enters it asks its neighbours
+//! in the tree, and does so again when a death gives it others. All who live are joined by such neighbours.
+//!
 //! This assumes that who is said to be down is down, and that all who live learn of it in the end. A process
 //! that decides, and dies before any other one has heard of that, may have decided otherwise than the rest.
 
@@ -72,6 +75,8 @@ pub(crate) enum Kind {
     Reported,
     /// The ballot's decision.
     Decided,
+    /// Nothing, but that there is this agreement.
+    Asked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +103,8 @@ pub(crate) struct Agreement {
     decision: Option<(u32, Value)>,
     /// To whom this process has reported at this ballot, and whether a decision.
     sent: Option<(u32, bool)>,
+    /// Who was told that there is this agreement; `None`: all begin it by themselves.
+    asked: Option<Ranks>,
     out: Vec<(u32, Message)>,
     planted: Planted,
 }
@@ -113,9 +120,17 @@ impl Agreement {
             reported: None,
             decision: None,
             sent: None,
+            asked: None,
             out: Vec::new(),
             planted,
         }
+    }
+
+    /// One that others take part in only once they are asked.
+    pub(crate) fn asking(mut self) -> Self {
+        self.asked = Some(Ranks::none(self.dead.size()));
+        self.advance();
+        self
     }
 
     /// What is to be sent, and to whom.
@@ -161,7 +176,8 @@ impl Agreement {
         match message.kind {
             Kind::Decided if !has_decided => self.decide(message.value.clone()),
             Kind::Decided => {}
-            Kind::Gathered | Kind::Reported if has_decided => self.tell(from),
+            Kind::Gathered | Kind::Reported | Kind::Asked if has_decided => self.tell(from),
+            Kind::Asked => {}
             Kind::Gathered => self.gathered.merge(&message.value),
             Kind::Reported => drop(self.reported.get_or_insert_with(|| message.value.clone())),
         }
@@ -179,6 +195,7 @@ impl Agreement {
         if self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot) {
             return;
         }
+        self.ask();
         if let Some(vote) = &self.vote {
             self.gathered.merge(vote);
         }
@@ -216,6 +233,18 @@ impl Agreement {
                 || self.gathered.contributors.contains(rank)
                 || !is_leader && !is_beneath(rank, self.own)
         })
+    }
+
+    /// Tells neighbours in the tree, each once.
+    fn ask(&mut self) {
+        let Some(mut asked) = self.asked.take() else { return };
+        let above = (self.own != self.ballot).then(|| self.parent(self.own));
+        for rank in self.children().into_iter().chain(above) {
+            if asked.insert(rank) && !self.planted.is(Defect::AskNobody) {
+                self.send(rank, Kind::Asked, Value::nothing(self.dead.size()));
+            }
+        }
+        self.asked = Some(asked);
     }
 
     fn decide(&mut self, value: Value) {

@@ -101,18 +101,18 @@ impl Life {
         }
     }
 
-    pub(super) fn failed(&self) -> Vec<u32> {
+    pub(crate) fn failed(&self) -> Vec<u32> {
         self.state().failed.clone()
     }
 
-    pub(super) fn acknowledged(&self) -> Vec<u32> {
+    pub(crate) fn acknowledged(&self) -> Vec<u32> {
         let mut failed = self.failed();
         failed.truncate(self.acknowledged.load(Ordering::Relaxed) as usize);
         failed
     }
 
     /// Acknowledges the first failures that are known; how many are acknowledged then.
-    pub(super) fn acknowledge(&self, count: u32) -> u32 {
+    pub(crate) fn acknowledge(&self, count: u32) -> u32 {
         let count = count.min(self.known.load(Ordering::Relaxed));
         self.acknowledged.fetch_max(count, Ordering::Relaxed).max(count)
     }

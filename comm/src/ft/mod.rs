@@ -17,11 +17,13 @@ mod service;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod union;
 mod wire;
 
 pub(crate) use life::{Key, Life, epoch};
 pub(crate) use service::Service;
 pub use shrink::{ShrinkRequest, Shrinking};
+pub(crate) use wire::Invitation;
 
 use std::sync::Arc;
 
@@ -32,6 +34,8 @@ use crate::net::Net;
 use crate::port::Port;
 use crate::request::Request;
 use crate::runtime::{Machine, State};
+
+pub(crate) use agree::Value;
 
 /// What an agreement gave, the same at all members that live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +84,10 @@ impl<N: Net> Comm<N> {
     ///
     /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a neighbour dies.
     pub fn revoke(&self) {
-        let State { net, ft, .. } = &mut *self.shared.lock();
+        let mut state = self.shared.lock();
+        let State { net, ft, .. } = &mut *state;
         ft.revoke(net, self.inner.life.key, self.group().clone(), true);
+        self.shared.wake_all(state);
     }
 
     /// Whether this process knows that it is revoked.
@@ -123,7 +129,7 @@ impl Agree {
         Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
     }
 
-    pub(crate) fn step<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<agree::Value> {
+    pub(crate) fn step<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Value> {
         let Port { net, ft, .. } = port;
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);

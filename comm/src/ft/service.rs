@@ -16,7 +16,8 @@ use crate::net::{Arrived, Mode, Net, Pattern, ProcessId};
 
 use super::agree::{Agreement, Message, Value};
 use super::life::{Key, Life};
-use super::wire::{Control, length_max};
+use super::union::Attempts;
+use super::wire::{Control, Invitation, length_max};
 
 /// Most messages about communicators that this process does not have yet. Others may have it already.
 const EARLY_MAX: usize = 4096;
@@ -31,9 +32,11 @@ const TURNS_PER_LOOK: u32 = 32;
 const INJECT_MAX: usize = 4096;
 
 /// An agreement, and its place in the order in which they began.
-struct Held {
+pub(super) struct Held {
     group: Arc<Group>,
-    agreement: Agreement,
+    pub(super) agreement: Agreement,
+    /// Of one that makes an intercommunicator.
+    invitation: Option<Invitation>,
     began: u64,
 }
 
@@ -52,15 +55,16 @@ struct Relay {
 
 /// Failures as one process knows them.
 pub(crate) struct Service<N: Net> {
-    own: ProcessId,
+    pub(super) own: ProcessId,
     tag: Option<Tag>,
     pattern: Pattern,
-    planted: Planted,
+    pub(super) planted: Planted,
     /// In the order in which it became known.
     down: Vec<ProcessId>,
     is_down: HashSet<ProcessId>,
     lives: BTreeMap<Key, Weak<Life>>,
-    agreements: BTreeMap<(Key, u32), Held>,
+    pub(super) agreements: BTreeMap<(Key, u32), Held>,
+    pub(super) attempts: Attempts,
     begun: u64,
     relays: VecDeque<Relay>,
     allocations: Vec<UnderWay>,
@@ -68,6 +72,8 @@ pub(crate) struct Service<N: Net> {
     incoming: VecDeque<(ProcessId, N::Receive)>,
     /// Turns since the last look.
     turns: u32,
+    /// What has come since the last turn.
+    events: usize,
     /// Some machine waits for what comes.
     is_awaited: bool,
 }
@@ -86,24 +92,26 @@ impl<N: Net> Service<N> {
             is_down: HashSet::new(),
             lives: BTreeMap::new(),
             agreements: BTreeMap::new(),
+            attempts: Attempts::default(),
             begun: 0,
             relays: VecDeque::new(),
             allocations: Vec::new(),
             early: VecDeque::new(),
             incoming: VecDeque::new(),
             turns: 0,
+            events: 0,
             is_awaited: false,
         }
     }
 
-    /// A turn of progress: takes in what has come, every so often. How much that was. `is_last`: there may be no
-    /// other turn for some time.
+    /// A turn of progress: takes in what has come, every so often. How much that was since the last turn.
+    /// `is_last`: there may be no other turn for some time.
     pub(crate) fn progress(&mut self, net: &mut N, is_last: bool) -> usize {
         self.turns += 1;
-        if self.turns < TURNS_PER_LOOK && !self.is_awaited && !is_last {
-            return 0;
+        if self.turns >= TURNS_PER_LOOK || self.is_awaited || is_last {
+            self.look(net);
         }
-        self.look(net)
+        std::mem::take(&mut self.events)
     }
 
     /// Something that comes is waited for: the next turn looks.
@@ -111,17 +119,16 @@ impl<N: Net> Service<N> {
         self.is_awaited = true;
     }
 
-    /// Takes in what has come: how much that was.
+    /// Takes in what has come.
     #[inline(never)]
-    pub(super) fn look(&mut self, net: &mut N) -> usize {
+    pub(super) fn look(&mut self, net: &mut N) {
         (self.turns, self.is_awaited) = (0, false);
-        let mut events = 0;
         for process in net.take_down() {
-            events += 1;
+            self.events += 1;
             self.learn(net, process);
         }
         while let Some((message, envelope)) = net.matched_probe(self.pattern) {
-            events += 1;
+            self.events += 1;
             let fits = envelope.length <= length_max(net.processes());
             let length = usize::try_from(envelope.length).ok().filter(|_| fits);
             // Of someone outside of the job, or longer than any: dropped, and so discarded.
@@ -143,7 +150,6 @@ impl<N: Net> Service<N> {
                 Some(Err(_)) => {}
             }
         }
-        events
     }
 
     /// A communicator of this process.
@@ -156,15 +162,28 @@ impl<N: Net> Service<N> {
         if self.relays.iter().any(|relay| self.names(relay.key, life.key)) {
             life.revoke();
         }
-        let is_its =
-            |control: &Control| matches!(control, Control::Agree { key, .. } if *key == life.key);
-        let (ours, others) =
-            std::mem::take(&mut self.early).into_iter().partition(|(_, control)| is_its(control));
+        self.deliver_early(
+            net,
+            |control| matches!(control, Control::Agree { key, .. } if *key == life.key),
+        );
+    }
+
+    /// Takes in what came before this process knew what it is about.
+    pub(super) fn deliver_early(&mut self, net: &mut N, is_known: impl Fn(&Control) -> bool) {
+        let early = std::mem::take(&mut self.early);
+        let (known, others): (VecDeque<_>, _) =
+            early.into_iter().partition(|(_, control)| is_known(control));
         self.early = others;
-        let ours: VecDeque<_> = ours;
-        for (from, control) in ours {
+        for (from, control) in known {
             self.deliver(net, from, control);
         }
+    }
+
+    pub(super) fn keep_early(&mut self, from: ProcessId, control: Control) {
+        if self.early.len() == EARLY_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back((from, control));
     }
 
     /// Whether what was said of one communicator is about another.
@@ -208,16 +227,16 @@ impl<N: Net> Service<N> {
             Control::Agree { key, number, ref message } => {
                 let life = self.lives.get(&key).and_then(Weak::upgrade);
                 if let Some(life) = &life {
-                    self.hold(net, life, number);
+                    self.hold(net, (key, number), &life.group, None);
                 }
                 if self.agreements.contains_key(&(key, number)) {
                     self.receive(net, from, (key, number), message);
                 } else if life.is_none() {
-                    if self.early.len() == EARLY_MAX {
-                        self.early.pop_front();
-                    }
-                    self.early.push_back((from, control));
+                    self.keep_early(from, control);
                 }
+            }
+            Control::Join { key, invitation, message } => {
+                self.hear_join(net, from, key, invitation, message);
             }
         }
     }
@@ -312,9 +331,9 @@ impl<N: Net> Service<N> {
         low: u32,
         flags: u64,
     ) {
+        self.hold(net, (life.key, number), &life.group, None);
         // The death of each of them is to become known.
         life.group.processes().iter().for_each(|process| net.watch(*process));
-        self.hold(net, life, number);
         if let Some(held) = self.agreements.get_mut(&(life.key, number)) {
             held.agreement.vote(flags, low, &life.acknowledged());
         }
@@ -339,23 +358,33 @@ impl<N: Net> Service<N> {
     }
 
     /// Makes sure that the agreement is here.
-    fn hold(&mut self, net: &mut N, life: &Arc<Life>, number: u32) {
-        if self.agreements.contains_key(&(life.key, number)) {
+    pub(super) fn hold(
+        &mut self,
+        net: &mut N,
+        at: (Key, u32),
+        group: &Arc<Group>,
+        invitation: Option<Invitation>,
+    ) {
+        if self.agreements.contains_key(&at) {
             return;
         }
+        let Some(own) = group.rank(self.own) else { return };
         if self.agreements.len() >= KEPT_MAX {
             self.drop_oldest();
         }
-        let group = Arc::clone(&life.group);
-        let mut agreement = Agreement::new(group.size(), life.own, self.planted);
+        let group = Arc::clone(group);
+        let mut agreement = Agreement::new(group.size(), own, self.planted);
         self.down
             .iter()
             .filter_map(|process| group.rank(*process))
             .for_each(|rank| agreement.die(rank));
+        if invitation.is_some() {
+            agreement = agreement.asking();
+        }
         self.begun += 1;
-        let held = Held { group, agreement, began: self.begun };
-        self.agreements.insert((life.key, number), held);
-        self.flush(net, (life.key, number));
+        let held = Held { group, agreement, invitation, began: self.begun };
+        self.agreements.insert(at, held);
+        self.flush(net, at);
     }
 
     /// Of communicators that are freed.
@@ -370,7 +399,13 @@ impl<N: Net> Service<N> {
         }
     }
 
-    fn receive(&mut self, net: &mut N, from: ProcessId, at: (Key, u32), message: &Message) {
+    pub(super) fn receive(
+        &mut self,
+        net: &mut N,
+        from: ProcessId,
+        at: (Key, u32),
+        message: &Message,
+    ) {
         let Some(Held { group, .. }) = self.agreements.get(&at) else { return };
         let group = Arc::clone(group);
         let Some(rank) = group.rank(from).filter(|_| message.dead.size() == group.size()) else {
@@ -385,14 +420,18 @@ impl<N: Net> Service<N> {
         self.flush(net, at);
     }
 
-    fn flush(&mut self, net: &mut N, at: (Key, u32)) {
+    pub(super) fn flush(&mut self, net: &mut N, at: (Key, u32)) {
         let Some(held) = self.agreements.get_mut(&at) else { return };
         let messages = held.agreement.take_messages();
-        let group = Arc::clone(&held.group);
+        let (group, invitation) = (Arc::clone(&held.group), held.invitation.clone());
         let (key, number) = at;
         for (rank, message) in messages {
+            let control = match invitation.clone() {
+                Some(invitation) => Control::Join { key, invitation, message },
+                None => Control::Agree { key, number, message },
+            };
             if let Some(process) = group.process(rank) {
-                self.send(net, process, &Control::Agree { key, number, message }.to_bytes());
+                self.send(net, process, &control.to_bytes());
             }
         }
     }

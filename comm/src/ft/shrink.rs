@@ -53,6 +53,7 @@ impl<N: Net> Comm<N> {
             tags,
             planted,
             life: None,
+            abroad: None,
         };
         let stage = Stage::Counting(Agree::new(&life, u64::MAX));
         let allocator = self.shared.allocator.clone();

@@ -8,6 +8,10 @@ pub mod heartbeat;
 pub mod sim;
 pub mod worker;
 
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
 use tagmatch::{Buffer, Tag, TagMask};
 
 /// A process, as another one numbers those that it knows: those of its job by their ranks there.
@@ -79,6 +83,16 @@ pub struct NetFailed {
     pub buffer: Buffer,
 }
 
+/// What a thread sleeps on, without a hold on the transport, which others use meanwhile.
+pub trait Sleeper: Send + Sync {
+    /// Blocks until the transport has something to do, or until it was rung since the last sleep, or until
+    /// `max` is over.
+    fn sleep(&self, max: Duration);
+
+    /// Ends the sleep that is under way, or else the next one.
+    fn ring(&self);
+}
+
 /// A transport, as one process has it. Nothing of it blocks but [`pause`](Self::pause).
 ///
 /// Messages between two processes are matched in the order in which they were sent. A send that is dropped
@@ -144,7 +158,38 @@ pub trait Net: 'static {
     /// Takes in what has come: how many events that were, 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 
-    /// Called by blocking calls after each turn, of which `turn` are over: lets others run, the longer the
-    /// call lasts the more.
-    fn pause(turn: u32);
+    /// Called by blocking calls after each turn in vain, of which `turn` were before: lets others run, the
+    /// longer the call lasts the more. `true`: it has done nothing, since it is time to sleep.
+    fn pause(turn: u32) -> bool;
+
+    /// The machine that a process runs on: those on one have the same number. To be known of all processes
+    /// alike.
+    fn node(&self, process: ProcessId) -> u32 {
+        let _ = process;
+        0
+    }
+
+    /// What blocking calls sleep on. `None`: they never do.
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        None
+    }
+
+    /// The longest that a blocking call sleeps without progress, if nothing rings.
+    fn sleep_max(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    /// Asks that the sleeper be rung at the next event, and at the end of each operation that is tested from
+    /// now on, whoever makes progress then. `false`: there is something to do already.
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    /// Nobody sleeps any more.
+    fn disarm(&mut self) {}
+
+    /// Whom operations that are tested from now on wake at their end, instead of the sleeper.
+    fn notify(&mut self, waker: Option<&Waker>) {
+        let _ = waker;
+    }
 }

@@ -1,23 +1,22 @@
 //! The transport between real processes: a worker of `tagmatch`.
 
 use std::collections::{HashMap, HashSet};
-use std::hint::spin_loop;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
 use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 
-use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId};
+use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
 
-/// Turns of a blocking call before it tells the processor that it spins.
-const POLLS: u32 = 4;
-/// Turns before it yields the processor.
-const SPINS: u32 = 200;
-/// Turns after which it sleeps between two looks.
-const YIELDS: u32 = 20_000;
-/// How long it sleeps. What is waited for then has taken some milliseconds already.
-const SLEEP: Duration = Duration::from_micros(50);
+/// Turns of a blocking call before it yields the processor: some 10 us. What takes longer is mostly for want of
+/// a processor.
+const SPINS: u32 = 8;
+/// Turns before it sleeps: some 100 us where nobody else wants the processor.
+const YIELDS: u32 = 200;
 
 /// A worker, and where the processes of its job are.
 #[derive(Debug)]
@@ -32,13 +31,18 @@ pub struct WorkerNet<A: Access = Local> {
     /// Whom the next look for processes that are down is at.
     looked: usize,
     told: HashSet<ProcessId>,
+    sleeper: Arc<tagmatch::Sleeper>,
+    is_armed: bool,
+    /// Whom operations that are tested wake.
+    waker: Option<Waker>,
 }
 
 impl<A: Access + 'static> WorkerNet<A> {
     /// The job's processes in the order of their ranks, of which the worker is the one of rank `rank`.
     ///
     /// # Errors
-    /// Two processes have one address, or the worker's is not the one at `rank`.
+    /// Two processes have one address, or the worker's is not the one at `rank`; or the system refused a
+    /// descriptor.
     pub fn new(worker: WorkerOf<A>, addresses: Vec<Address>, rank: u32) -> Result<Self, NetError> {
         let wrong = |what: &str| Err(NetError::Other(what.to_owned()));
         if addresses.get(rank as usize) != Some(&worker.address()) {
@@ -51,6 +55,7 @@ impl<A: Access + 'static> WorkerNet<A> {
         }
         let peers = vec![None; addresses.len()];
         let own = ProcessId(rank);
+        let sleeper = worker.sleeper().map_err(|error| NetError::Other(error.to_string()))?;
         Ok(WorkerNet {
             worker,
             addresses,
@@ -60,6 +65,9 @@ impl<A: Access + 'static> WorkerNet<A> {
             own,
             looked: 0,
             told: HashSet::new(),
+            sleeper: Arc::new(sleeper),
+            is_armed: false,
+            waker: None,
         })
     }
 
@@ -147,15 +155,34 @@ impl<T: tagmatch::Output, A: Access> Operation<T, A> {
         Operation { request: Err(Some(NetFailed { error, buffer })), with: None }
     }
 
-    fn test(&mut self) -> Option<Result<T, Result<Failed, NetFailed>>> {
-        match &mut self.request {
-            Ok(request) => Some(request.test()?.map_err(Ok)),
-            Err(refused) => {
+    fn test(&mut self, waker: Option<&Waker>) -> Option<Result<T, Result<Failed, NetFailed>>> {
+        match (&mut self.request, waker) {
+            (Ok(request), None) => Some(request.test()?.map_err(Ok)),
+            (Ok(request), Some(waker)) => {
+                match Pin::new(request).poll(&mut Context::from_waker(waker)) {
+                    Poll::Ready(end) => Some(end.map_err(Ok)),
+                    Poll::Pending => None,
+                }
+            }
+            (Err(refused), _) => {
                 let taken = NetError::Other("the result was taken before".to_owned());
                 let taken = || NetFailed { error: taken, buffer: Buffer::default() };
                 Some(Err(Err(refused.take().unwrap_or_else(taken))))
             }
         }
+    }
+}
+
+impl Sleeper for tagmatch::Sleeper {
+    fn sleep(&self, max: Duration) {
+        // What can't sleep looks again.
+        if self.sleep(max).is_err() {
+            thread::yield_now();
+        }
+    }
+
+    fn ring(&self) {
+        self.ring();
     }
 }
 
@@ -202,7 +229,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
-        let end = send.test()?;
+        let end = send.test(self.waker.as_ref())?;
         Some(match end {
             Ok(sent) => Ok(sent.buffer),
             Err(Ok(failed)) => Err(self.failed(failed, send.with)),
@@ -211,7 +238,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        let end = receive.test()?;
+        let end = receive.test(self.waker.as_ref())?;
         Some(match end {
             Ok(Received { buffer, status }) => {
                 Ok(Arrived { envelope: self.envelope(status, receive.with), buffer })
@@ -261,25 +288,50 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         }
     }
 
-    /// Looks at one process at a call.
+    /// Looks at one process at a call, and at all before a sleep.
     fn take_down(&mut self) -> Vec<ProcessId> {
-        self.looked = (self.looked + 1) % self.addresses.len();
-        let process = ProcessId(u32::try_from(self.looked).unwrap_or(u32::MAX));
-        let is_news = self.is_down(process) && self.told.insert(process);
-        Vec::from_iter(is_news.then_some(process))
+        let looks = if self.is_armed { self.addresses.len() } else { 1 };
+        let mut down = Vec::new();
+        for _ in 0..looks {
+            self.looked = (self.looked + 1) % self.addresses.len();
+            let process = ProcessId(u32::try_from(self.looked).unwrap_or(u32::MAX));
+            if self.is_down(process) && self.told.insert(process) {
+                down.push(process);
+            }
+        }
+        down
     }
 
     fn progress(&mut self) -> usize {
         self.worker.progress()
     }
 
-    fn pause(turn: u32) {
-        match turn {
-            // On some processors saying that one spins costs as much as a message takes.
-            0..POLLS => {}
-            POLLS..SPINS => spin_loop(),
-            SPINS..YIELDS => thread::yield_now(),
-            _ => thread::sleep(SLEEP),
+    fn pause(turn: u32) -> bool {
+        // Nothing tells the processor that this spins: on some that costs as much as a message takes.
+        if (SPINS..YIELDS).contains(&turn) {
+            thread::yield_now();
         }
+        turn >= YIELDS
+    }
+
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        Some(Arc::clone(&self.sleeper) as _)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.is_armed = true;
+        self.notify(None);
+        self.worker.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        self.notify(None);
+        self.worker.disarm();
+    }
+
+    fn notify(&mut self, waker: Option<&Waker>) {
+        let sleeper = || self.is_armed.then(|| Waker::from(Arc::clone(&self.sleeper)));
+        self.waker = waker.cloned().or_else(sleeper);
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod creations;
 pub(crate) mod ft;
+pub(crate) mod inter;
 pub(crate) mod job;
 
 use std::cell::Cell;

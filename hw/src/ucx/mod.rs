@@ -43,6 +43,8 @@ mod config;
 mod connect;
 mod connection;
 mod ending;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod hello;
 mod info;

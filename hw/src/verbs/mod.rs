@@ -49,6 +49,8 @@ mod credits;
 mod datagrams;
 mod ending;
 mod exposure;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gid;
 mod info;
 mod lane;

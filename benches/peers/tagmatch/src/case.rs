@@ -22,10 +22,24 @@ pub(crate) enum Kind {
     Latency { size: usize, any_source: bool, any_filler: bool, depth: usize },
     /// Messages one way; an acknowledgement after each window.
     Window { size: usize, window: usize },
+    /// Calls of a collective operation by both.
+    Collective { operation: Operation, size: usize },
     /// Memory of posted receives.
     Posted,
     /// Memory of unexpected messages.
     Unexpected,
+}
+
+/// A collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Barrier,
+    Bcast,
+    Allreduce,
+    Alltoall,
+    /// A duplicate of the communicator, and its end.
+    Dup,
+    Agree,
 }
 
 impl FromStr for Case {
@@ -43,6 +57,18 @@ impl FromStr for Case {
             }
             ["window", size, window, batch] => {
                 (Kind::Window { size: number(size)?, window: number(window)? }, batch)
+            }
+            ["collective", operation, size, batch] => {
+                let operation = match operation {
+                    "barrier" => Operation::Barrier,
+                    "bcast" => Operation::Bcast,
+                    "allreduce" => Operation::Allreduce,
+                    "alltoall" => Operation::Alltoall,
+                    "dup" => Operation::Dup,
+                    "agree" => Operation::Agree,
+                    _ => return Err(no_case()),
+                };
+                (Kind::Collective { operation, size: number(size)? }, batch)
             }
             ["posted", batch] => (Kind::Posted, batch),
             ["unexpected", batch] => (Kind::Unexpected, batch),
@@ -108,8 +134,18 @@ mod tests {
         let case: Case = "window:1024:64:3".parse().unwrap();
         assert_eq!((case.kind, case.batch), (Kind::Window { size: 1024, window: 64 }, 3));
         assert_eq!("posted:7".parse::<Case>().unwrap().batch, 7);
-        for bad in ["", "latency", "latency:8:any:exact:16", "window:-1:64:3", "posted:x", "post:1"]
-        {
+        let case: Case = "collective:bcast:8:10".parse().unwrap();
+        let kind = Kind::Collective { operation: Operation::Bcast, size: 8 };
+        assert_eq!((case.kind, case.batch), (kind, 10));
+        for bad in [
+            "",
+            "latency",
+            "collective:gossip:8:10",
+            "latency:8:any:exact:16",
+            "window:-1:64:3",
+            "posted:x",
+            "post:1",
+        ] {
             assert!(bad.parse::<Case>().is_err(), "{bad}");
         }
     }

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod case;
+mod collective;
 #[allow(unsafe_code, reason = "memory at pointers, as an MPI's users hand it over")]
 mod memory;
 mod work;
@@ -16,9 +17,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tagmatch::{Config, Worker};
+use tagmatch::{Address, Config, Worker};
 
-use crate::case::Case;
+use crate::case::{Case, Kind};
+use crate::collective::Pair;
 use crate::work::Side;
 
 /// Where the first process's worker is reached; set for the second process only.
@@ -50,8 +52,7 @@ fn run() -> Outcome<()> {
             pin(cores[1])?;
             let worker = Worker::new(Config::default())?;
             println!("{}", worker.address());
-            let peer = worker.connect(&first.parse()?)?;
-            Side::new(worker, peer, false).run(&cases, milliseconds)
+            work(worker, first.parse()?, false, &cases, milliseconds)
         }
         Err(_) => {
             pin(cores[0])?;
@@ -65,12 +66,26 @@ fn run() -> Outcome<()> {
             let mut address = String::new();
             let said = second.stdout.take().ok_or("the other process says nothing")?;
             BufReader::new(said).read_line(&mut address)?;
-            let peer = worker.connect(&address.trim().parse()?)?;
-            Side::new(worker, peer, true).run(&cases, milliseconds)?;
+            work(worker, address.trim().parse()?, true, &cases, milliseconds)?;
             let status = second.wait()?;
             if status.success() { Ok(()) } else { Err(format!("the other: {status}").into()) }
         }
     }
+}
+
+/// Collective cases go by a communicator, which has the worker for itself.
+fn work(
+    worker: Worker,
+    other: Address,
+    first: bool,
+    cases: &[Case],
+    milliseconds: f64,
+) -> Outcome<()> {
+    if cases.iter().all(|case| matches!(case.kind, Kind::Collective { .. })) {
+        return Pair::new(worker, other, first)?.run(cases, milliseconds);
+    }
+    let peer = worker.connect(&other)?;
+    Side::new(worker, peer, first).run(cases, milliseconds)
 }
 
 fn pin(core: usize) -> Outcome<()> {

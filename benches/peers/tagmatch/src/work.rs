@@ -66,6 +66,9 @@ impl Side {
                 Kind::Latency { size, depth, .. } => (size, depth),
                 Kind::Window { size, .. } => (size, 0),
                 Kind::Posted | Kind::Unexpected => (SMALL, case.batch),
+                Kind::Collective { .. } => {
+                    return Err(format!("{} has a turn of its own", case.name).into());
+                }
             };
             if size > SIZE_MAX || depth > FILLERS_MAX {
                 return Err(format!("{} is too large", case.name).into());
@@ -75,7 +78,9 @@ impl Side {
                 Kind::Latency { any_filler, .. } => {
                     self.run_timed(case, depth, any_filler, duration)?
                 }
-                Kind::Window { .. } => self.run_timed(case, 0, false, duration)?,
+                Kind::Window { .. } | Kind::Collective { .. } => {
+                    self.run_timed(case, 0, false, duration)?
+                }
             }
         }
         self.set_fillers(0, false)?;
@@ -206,7 +211,7 @@ impl Side {
             Kind::Window { size, window } => (size, window),
             // A latency is half a round trip.
             Kind::Latency { size, .. } => (size, 2),
-            Kind::Posted | Kind::Unexpected => return Err("nothing to time".into()),
+            _ => return Err("nothing to time".into()),
         };
         self.set_fillers(depth, any_filler)?;
         self.check_bytes(size, &case.name)?;
@@ -241,7 +246,7 @@ impl Side {
         match case.kind {
             Kind::Latency { size, any_source, .. } => self.latency_batch(size, any_source, count),
             Kind::Window { size, window } => self.window_batch(size, window, count),
-            Kind::Posted | Kind::Unexpected => Ok(()),
+            _ => Ok(()),
         }
     }
 

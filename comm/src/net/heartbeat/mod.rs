@@ -36,12 +36,13 @@ mod ring;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
-use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId};
+use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
 use crate::ids::IdLayout;
 
 use ring::{Ring, parse};
@@ -89,6 +90,8 @@ pub struct Heartbeats<N: Net, C = fn() -> Duration> {
     tag: Tag,
     pattern: Pattern,
     look_after: Duration,
+    /// Beats are late by no more.
+    sleep_max: Duration,
     looked: Option<Duration>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
 }
@@ -118,9 +121,17 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
         let tag = tag.map_err(|error| NetError::Other(error.to_string()))?;
         let ring = Ring::new(net.own().0, net.processes(), period, timeout);
         let pattern = Pattern { tag, mask: TagMask::EXACT, from: None };
-        let look_after = period / LOOKS;
-        let incoming = VecDeque::new();
-        Ok(Heartbeats { net, clock, ring, tag, pattern, look_after, looked: None, incoming })
+        Ok(Heartbeats {
+            net,
+            clock,
+            ring,
+            tag,
+            pattern,
+            look_after: period / LOOKS,
+            sleep_max: period / 4,
+            looked: None,
+            incoming: VecDeque::new(),
+        })
     }
 
     /// The transport beneath.
@@ -257,7 +268,31 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
         self.net.progress() + self.beat()
     }
 
-    fn pause(turn: u32) {
-        N::pause(turn);
+    fn pause(turn: u32) -> bool {
+        N::pause(turn)
+    }
+
+    fn node(&self, process: ProcessId) -> u32 {
+        self.net.node(process)
+    }
+
+    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
+        self.net.sleeper()
+    }
+
+    fn sleep_max(&self) -> Duration {
+        self.net.sleep_max().min(self.sleep_max)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.net.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.net.disarm();
+    }
+
+    fn notify(&mut self, waker: Option<&Waker>) {
+        self.net.notify(waker);
     }
 }

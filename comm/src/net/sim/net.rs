@@ -141,7 +141,7 @@ impl Net for SimNet {
 
     /// # Panics
     /// Always: the other processes of a simulation run only while this one does not.
-    fn pause(_: u32) {
+    fn pause(_: u32) -> bool {
         panic!("a call that has to wait can't block in a simulation: use the non-blocking one");
     }
 }

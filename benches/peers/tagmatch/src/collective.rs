@@ -1,0 +1,151 @@
+//! The collective operations of `benches/peers/mpi.c`, in the same order and as often: whoever changes one changes
+//! both.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use tagmatch::{Address, Worker};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Comm, Config, Runtime};
+
+use crate::Outcome;
+use crate::case::{Case, Kind, Operation, Samples, print_begin};
+
+const CONTROL: u32 = 5;
+const SIZE_MAX: usize = 2 << 20;
+
+/// One of the two ranks.
+pub(crate) struct Pair {
+    world: Comm<WorkerNet>,
+    sum: Op,
+    /// What a call takes and gives back.
+    buffer: Vec<u8>,
+}
+
+impl Pair {
+    pub(crate) fn new(worker: Worker, other: Address, first: bool) -> Outcome<Self> {
+        let own = worker.address();
+        let (addresses, rank) = if first { ([own, other], 0) } else { ([other, own], 1) };
+        let net = WorkerNet::new(worker, addresses.to_vec(), rank)?;
+        let world = Runtime::new(net, Config::default())?.world();
+        Ok(Pair { world, sum: Op::sum::<u64>(), buffer: Vec::new() })
+    }
+
+    pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
+        let duration = Duration::try_from_secs_f64(milliseconds / 1e3)?;
+        for case in cases {
+            let Kind::Collective { operation, size } = case.kind else {
+                return Err(format!("{} is no collective operation", case.name).into());
+            };
+            if size > SIZE_MAX || !size.is_multiple_of(8) {
+                return Err(format!("{}: multiples of 8 bytes would be right", case.name).into());
+            }
+            self.check(operation, size).map_err(|why| format!("{}: {why}", case.name))?;
+            self.run_timed(case, operation, size, duration)?;
+        }
+        self.agree(0)?;
+        Ok(())
+    }
+
+    fn run_timed(
+        &mut self,
+        case: &Case,
+        operation: Operation,
+        size: usize,
+        duration: Duration,
+    ) -> Outcome<()> {
+        let each = if operation == Operation::Alltoall { 2 } else { 1 };
+        self.buffer = vec![1; each * size];
+        if self.world.rank() != 0 {
+            loop {
+                match self.agree(0)? {
+                    0 => return Ok(()),
+                    count => self.calls(operation, count, 0)?,
+                }
+            }
+        }
+        print_begin(case);
+        // The first pass is warm-up.
+        for (duration, is_last) in [(duration / 4, false), (duration, true)] {
+            let mut samples = Samples::begin();
+            while !samples.enough(duration) {
+                self.agree(case.batch)?;
+                let start = Instant::now();
+                self.calls(operation, case.batch, 0)?;
+                samples.push(start.elapsed().as_nanos() as f64 / case.batch as f64);
+            }
+            if is_last {
+                self.agree(0)?;
+                samples.print(case);
+            }
+        }
+        Ok(())
+    }
+
+    /// `root`: of the first broadcast. They take turns, so that no root runs ahead.
+    fn calls(&mut self, operation: Operation, count: usize, mut root: u32) -> Outcome<()> {
+        for _ in 0..count {
+            let data = mem::take(&mut self.buffer);
+            self.buffer = match operation {
+                Operation::Barrier => self.world.barrier().map(|()| data),
+                Operation::Bcast => self.world.broadcast(root, data),
+                Operation::Allreduce => self.world.allreduce(data, &self.sum),
+                Operation::Alltoall => self.world.alltoall(data),
+                Operation::Dup => self.world.dup().map(|copy| {
+                    copy.free();
+                    data
+                }),
+                Operation::Agree => self.world.agree(u64::MAX).map(|_| data),
+            }?;
+            root ^= 1;
+        }
+        Ok(())
+    }
+
+    /// Each result once, at both ranks.
+    fn check(&mut self, operation: Operation, size: usize) -> Outcome<()> {
+        let rank = u64::from(self.world.rank());
+        let bytes =
+            |seed: u64| (0..size as u64).map(move |i| (seed + i * 7 + i / 251).to_le_bytes()[0]);
+        let values =
+            |factor: u64| to_bytes(&(1..=size as u64 / 8).map(|i| i * factor).collect::<Vec<_>>());
+        let mut check = |given: Vec<u8>, wanted: Vec<u8>, root: u32| {
+            self.buffer = given;
+            self.calls(operation, 1, root)?;
+            if self.buffer == wanted { Ok(()) } else { Err("a wrong result".into()) }
+        };
+        match operation {
+            Operation::Bcast => (0..2).try_for_each(|root: u32| {
+                let given = if rank == u64::from(root) { 11 } else { 12 };
+                check(bytes(given).collect(), bytes(11).collect(), root)
+            }),
+            Operation::Allreduce => check(values(rank + 1), values(3), 0),
+            Operation::Alltoall => {
+                let given = (0..2).flat_map(|to| bytes(11 + 2 * rank + to)).collect();
+                check(given, (0..2).flat_map(|from| bytes(11 + 2 * from + rank)).collect(), 0)
+            }
+            Operation::Barrier | Operation::Dup => check(Vec::new(), Vec::new(), 0),
+            Operation::Agree => {
+                let agreed = self.world.agree(!(1 << rank))?;
+                if agreed.flags == !3 { Ok(()) } else { Err("wrong flags".into()) }
+            }
+        }
+    }
+
+    /// Both agree on how many calls the next batch has; none ends the case. Also a barrier.
+    fn agree(&self, count: usize) -> Outcome<usize> {
+        let mut number = to_bytes(&[count as u64]);
+        let first = self.world.rank() == 0;
+        if first {
+            self.world.send(1, CONTROL, number.clone()).wait()?;
+        }
+        let other = u32::from(first);
+        number = self.world.recv(other, CONTROL, number).wait()?.data().to_vec();
+        if !first {
+            self.world.send(0, CONTROL, number.clone()).wait()?;
+        }
+        let count = from_bytes::<u64>(&number).first().copied().unwrap_or(0);
+        Ok(usize::try_from(count)?)
+    }
+}

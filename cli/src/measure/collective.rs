@@ -1,0 +1,69 @@
+//! What N ranks do together: collective operations, duplicates, agreement and recovery.
+//!
+//! 1. Without a launcher this process is one, and starts itself N times.
+//! 2. Each rank joins the job and makes its part of a runtime ([`Ranks`]).
+//! 3. A row: the result is checked once; then warm-up; then batches of calls, as many as rank 0 says each time.
+//!    A barrier before each call, which isn't timed, keeps the ranks together, as OSU's benchmarks do it.
+//! 4. All tell rank 0 their means, and rank 0 everybody else ([`Sheet`]).
+
+mod call;
+mod ranks;
+mod recovery;
+mod rows;
+mod sheet;
+
+pub(crate) use call::Operation;
+
+use crate::args::{Collective, Common, Recovery};
+use crate::failure::Failure;
+use crate::report::Report;
+use crate::units::Sizes;
+use ranks::Ranks;
+
+/// Ranks that are started where nobody says how many.
+const RANKS: u32 = 2;
+const RANKS_OF_RECOVERY: u32 = 4;
+
+/// `tagperf barrier | bcast | allreduce | alltoall | dup | agree`.
+pub(crate) fn command(
+    operation: Operation,
+    sizes: Option<Sizes>,
+    args: &Collective,
+) -> Result<(), Failure> {
+    let sizes = operation.sizes(sizes)?;
+    match started(args.ranks.n, RANKS, &args.common, false)? {
+        None => Ok(()),
+        Some(ranks) => {
+            let done = rows::measure(operation, &sizes, args, &ranks);
+            ranks.leave().and(done)
+        }
+    }
+}
+
+/// `tagperf shrink`.
+pub(crate) fn shrink(args: &Recovery) -> Result<(), Failure> {
+    match started(args.ranks.n, RANKS_OF_RECOVERY, &args.common, true)? {
+        None => Ok(()),
+        Some(ranks) => {
+            let done = recovery::measure(args, &ranks);
+            ranks.leave().and(done)
+        }
+    }
+}
+
+/// What can be refused is, before anything is started: by one process.
+fn started(
+    n: Option<u32>,
+    default: u32,
+    common: &Common,
+    dies: bool,
+) -> Result<Option<Ranks>, Failure> {
+    if common.report.plot.is_some() && dies {
+        let right = "--json or --csv would be right";
+        return Err(Failure::Usage(format!("--plot: a row a death makes no chart; {right}")));
+    }
+    if !Ranks::are_launched() {
+        Report::open(common)?;
+    }
+    ranks::start(n, default, common, dies)
+}

@@ -1,0 +1,258 @@
+//! The calls that are measured: one and its time, and what is right about its result.
+
+use std::fmt::Display;
+use std::mem;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tagmatch_comm::Error;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+
+use super::ranks::{World, refused};
+use crate::failure::{Failure, one_line};
+use crate::units::{Sizes, show_size};
+
+/// All ranks' bytes of an alltoall, at each rank.
+const BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a value that is added up.
+const VALUE: u64 = 8;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Barrier,
+    Bcast,
+    Allreduce,
+    Alltoall,
+    Dup,
+    Agree,
+}
+
+impl Operation {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
+            Self::Dup => "dup",
+            Self::Agree => "agree",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "broadcast of the last rank's bytes",
+            Self::Allreduce => "allreduce: the sum of u64 values, known to all",
+            Self::Alltoall => "alltoall: a message of each rank to each",
+            Self::Dup => "dup: a duplicate of the communicator, and its end",
+            Self::Agree => "agree: a word of flags, nobody having failed",
+        }
+    }
+
+    pub(super) fn has_size(self) -> bool {
+        matches!(self, Self::Bcast | Self::Allreduce | Self::Alltoall)
+    }
+
+    /// The sizes to measure; 0 for what has none.
+    pub(super) fn sizes(self, wanted: Option<Sizes>) -> Result<Vec<u64>, Failure> {
+        if !self.has_size() {
+            return Ok(vec![0]);
+        }
+        let sizes = wanted.unwrap_or_else(|| Sizes::powers(VALUE, 1 << 20)).0;
+        let odd = sizes.iter().find(|size| !size.is_multiple_of(VALUE));
+        match odd.filter(|_| self == Self::Allreduce) {
+            Some(size) => Err(Failure::Usage(format!(
+                "--sizes: {size} B are no whole number of values; multiples of {VALUE} would be right"
+            ))),
+            None => Ok(sizes),
+        }
+    }
+}
+
+/// One operation of one size, and the buffer that goes around in it.
+pub(super) struct Call<'a> {
+    operation: Operation,
+    world: &'a World,
+    sum: Op,
+    size: usize,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Result<Self, Failure> {
+        let each = if operation == Operation::Alltoall { world.size().into() } else { 1 };
+        let bytes = size.saturating_mul(each);
+        if bytes > BYTES_MAX {
+            let (each_size, most) = (show_size(size), show_size(BYTES_MAX));
+            let why =
+                format!("--sizes: {each_size} for each of {each} ranks; {most} in all at most");
+            return Err(refused(world.rank(), why + " would be right"));
+        }
+        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let (size, buffer) = (whole(size), vec![0; whole(bytes)]);
+        Ok(Self { operation, world, sum: Op::sum::<u64>(), size, buffer })
+    }
+
+    /// Bytes that this rank gives.
+    pub(super) fn bytes(&self) -> u64 {
+        self.buffer.len() as u64
+    }
+
+    /// What went wrong, with its name.
+    pub(super) fn failed(&self, why: impl Display) -> Failure {
+        let (name, rank) = (self.operation.name(), self.world.rank());
+        let size = match self.operation.has_size() {
+            true => format!(" of {}", show_size(self.size as u64)),
+            false => String::new(),
+        };
+        Failure::Measurement(one_line(format!("{name}{size} at rank {rank}: {why}")))
+    }
+
+    /// Makes it once: how long that took.
+    pub(super) fn make(&mut self) -> Result<Duration, Error> {
+        let (world, data) = (self.world, mem::take(&mut self.buffer));
+        let start = Instant::now();
+        let done = match self.operation {
+            Operation::Barrier => world.barrier().map(|()| data),
+            Operation::Bcast => world.broadcast(self.root(), data),
+            Operation::Allreduce => world.allreduce(data, &self.sum),
+            Operation::Alltoall => world.alltoall(data),
+            Operation::Dup => world.dup().map(|copy| {
+                copy.free();
+                data
+            }),
+            Operation::Agree => world.agree(u64::MAX).map(|_| data),
+        };
+        let took = start.elapsed();
+        self.buffer = done?;
+        Ok(took)
+    }
+
+    /// Rank 0, whose percentiles are told, is one of those that receive.
+    fn root(&self) -> u32 {
+        self.world.size() - 1
+    }
+
+    /// Makes it once, with values by which each rank can tell whether the result is right. `one_clock`: all ranks
+    /// read the same one.
+    pub(super) fn check(&mut self, one_clock: bool) -> Result<(), String> {
+        let (world, size) = (self.world, self.size);
+        let (own, ranks) = (world.rank(), world.size());
+        let said = |error: Error| error.to_string();
+        match self.operation {
+            Operation::Barrier if one_clock => {
+                let came = now_ns();
+                world.barrier().map_err(said)?;
+                let left = now_ns();
+                let all = world.allgather(to_bytes(&[came])).map_err(said)?;
+                let last = from_bytes::<u64>(&all).into_iter().max();
+                right(last.is_some_and(|last| last <= left), "left before the last rank had come")
+            }
+            Operation::Barrier => world.barrier().map_err(said),
+            Operation::Bcast => {
+                let root = self.root();
+                let given = pattern(if own == root { root } else { own }, 0, size);
+                let got = world.broadcast(root, given).map_err(said)?;
+                right(got == pattern(root, 0, size), "other bytes than the root's")
+            }
+            Operation::Allreduce => {
+                let values = |factor: u64| -> Vec<u8> {
+                    to_bytes(
+                        &(0..size as u64 / VALUE).map(|i| (i + 1) * factor).collect::<Vec<_>>(),
+                    )
+                };
+                let got = world.allreduce(values(u64::from(own) + 1), &self.sum).map_err(said)?;
+                let ranks = u64::from(ranks);
+                right(got == values(ranks * (ranks + 1) / 2), "a wrong sum")
+            }
+            Operation::Alltoall => {
+                let to_all =
+                    |of: &dyn Fn(u32) -> Vec<u8>| (0..ranks).flat_map(of).collect::<Vec<_>>();
+                let given = to_all(&|to| pattern(own, to, size));
+                let got = world.alltoall(given).map_err(said)?;
+                right(got == to_all(&|from| pattern(from, own, size)), "other bytes than were sent")
+            }
+            Operation::Dup => {
+                let copy = world.dup().map_err(said)?;
+                right(copy.id() != world.id(), "the context id of its parent")?;
+                works(&copy)
+            }
+            Operation::Agree => {
+                let flag = 1 << (own % u64::BITS);
+                let agreed = world.agree(!flag).map_err(said)?;
+                let all =
+                    (0..ranks).fold(u64::MAX, |flags, rank| flags & !(1 << (rank % u64::BITS)));
+                right(agreed.flags == all, "flags that are not the AND of all")?;
+                right(agreed.unacknowledged.is_empty(), "failures of ranks that live")
+            }
+        }
+    }
+}
+
+/// Whether a communicator is one: its members add up their ranks.
+pub(super) fn works(comm: &World) -> Result<(), String> {
+    let sum = comm.allreduce(to_bytes(&[u64::from(comm.rank())]), &Op::sum::<u64>());
+    let (sum, size) = (sum.map_err(|error| error.to_string())?, u64::from(comm.size()));
+    right(from_bytes::<u64>(&sum) == [size * (size - 1) / 2], "a wrong sum of its ranks")
+}
+
+fn right(is_right: bool, else_what: &str) -> Result<(), String> {
+    if is_right { Ok(()) } else { Err(format!("wrong result: {else_what}")) }
+}
+
+/// What one rank has for another.
+fn pattern(from: u32, to: u32, size: usize) -> Vec<u8> {
+    let seed = u64::from(from) * 31 + u64::from(to) * 7 + 1;
+    (0..size as u64).map(|i| (seed + i * 13 + i / 251).to_le_bytes()[0]).collect()
+}
+
+/// The clock of this machine, which all of its processes read alike.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    (now.tv_sec.cast_unsigned()) * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tagmatch::{Config as WorkerConfig, Worker};
+    use tagmatch_comm::net::worker::WorkerNet;
+    use tagmatch_comm::{Config, Runtime};
+
+    const ALL: [Operation; 6] = [
+        Operation::Barrier,
+        Operation::Bcast,
+        Operation::Allreduce,
+        Operation::Alltoall,
+        Operation::Dup,
+        Operation::Agree,
+    ];
+
+    #[test]
+    fn every_operation_is_right_and_takes_time() {
+        let worker = Worker::new(WorkerConfig::default()).unwrap();
+        let addresses = vec![worker.address()];
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        let world = Runtime::new(net, Config::default()).unwrap().world();
+        for operation in ALL {
+            let mut call = Call::new(operation, 24, &world).unwrap();
+            call.check(true).unwrap();
+            let before = call.bytes();
+            call.make().unwrap();
+            assert_eq!(call.bytes(), before, "{operation:?}: its buffer is there again");
+        }
+        assert!(Call::new(Operation::Bcast, BYTES_MAX + 1, &world).is_err());
+    }
+
+    #[test]
+    fn sizes_are_of_those_that_have_one() {
+        let sizes = |operation: Operation, text: &str| operation.sizes(text.parse().ok());
+        assert_eq!(Operation::Barrier.sizes(None).unwrap(), [0]);
+        assert_eq!(Operation::Bcast.sizes(None).unwrap().len(), 18);
+        assert_eq!(sizes(Operation::Alltoall, "1,3").unwrap(), [1, 3]);
+        assert!(sizes(Operation::Allreduce, "8,12").is_err());
+        assert_ne!(pattern(1, 2, 8), pattern(2, 1, 8));
+    }
+}

@@ -1,0 +1,222 @@
+//! The ranks of a job, whoever starts them.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tagmatch::{Address, Config as WorkerConfig, Worker};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Comm, Config, Runtime};
+use tagmatch_launch::launcher::{self, Launch};
+use tagmatch_launch::{Job, Launcher};
+
+use crate::args::{Common, PinChoice};
+use crate::control::message::Hello;
+use crate::device::Found;
+use crate::failure::{Failure, one_line};
+use crate::measure::interrupt;
+use crate::trust::{self, Trust};
+
+pub(super) type World = Comm<WorkerNet>;
+
+/// In which rank 0 says why all of them end.
+const WORD_TIME: Duration = Duration::from_millis(500);
+/// SIGKILL.
+const KILLED: i32 = 9;
+
+/// This process among the ranks.
+pub(super) struct Ranks {
+    job: Job,
+    pub(super) runtime: Runtime<WorkerNet>,
+    pub(super) device: Found,
+    pub(super) trust: Trust,
+    /// Whether all are on one machine, and have one clock.
+    pub(super) are_here: bool,
+}
+
+/// Takes part in the job that a launcher has made. Without one it is the launcher of `n` ranks itself, waits for
+/// their end and gives none. `dies`: that ranks are killed is what is measured.
+pub(super) fn start(
+    n: Option<u32>,
+    default: u32,
+    common: &Common,
+    dies: bool,
+) -> Result<Option<Ranks>, Failure> {
+    let device = Found::look(&common.device)
+        .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
+    if !Ranks::are_launched() {
+        return launch(n.unwrap_or(default), dies).map(|()| None);
+    }
+    let job = Job::join().map_err(|error| failed(&error))?;
+    let (rank, size) = (job.rank(), job.size());
+    let wrong = match n {
+        Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
+        _ if size < 2 => "one rank has nobody to wait for; `mpiexec -n 2 tagperf ...`".to_owned(),
+        _ => return Ranks::new(job, device, common).map(Some),
+    };
+    Err(refused(rank, wrong + " would be right"))
+}
+
+/// What no rank can do: one of them says so, and has time for it, since launchers end all when one fails.
+pub(super) fn refused(rank: u32, why: String) -> Failure {
+    if rank == 0 {
+        return Failure::Usage(why);
+    }
+    std::thread::sleep(WORD_TIME);
+    Failure::Launched(2)
+}
+
+/// Starts this very command as the ranks of a job, and waits for their end.
+fn launch(size: u32, dies: bool) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Measurement(format!("cannot start ranks: {error}")))?;
+    let arguments = std::env::args_os().skip(1);
+    let command = std::iter::once(OsString::from(program)).chain(arguments).collect();
+    let launch = Launch { command, size, label: false, keep_going: dies };
+    let mut status = None;
+    let told = |rank: u32, failure: &launcher::Failure| {
+        if dies && rank > 0 && *failure == launcher::Failure::Killed(KILLED) {
+            return;
+        }
+        status.get_or_insert(failure.status());
+        // Who exits has said why.
+        if !matches!(failure, launcher::Failure::Exited(_)) {
+            let line = one_line(format!("tagperf: rank {rank} {failure}")) + "\n";
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+        }
+    };
+    launcher::run(&launch, told).map_err(|error| Failure::Measurement(error.to_string()))?;
+    status.map_or(Ok(()), |status| Err(Failure::Launched(status)))
+}
+
+impl Ranks {
+    /// Whether a launcher has started this process.
+    pub(super) fn are_launched() -> bool {
+        ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
+    }
+
+    fn new(mut job: Job, device: Found, common: &Common) -> Result<Self, Failure> {
+        if job.rank() > 0 {
+            // Rank 0, which watches for it once all have come here, says when to stop.
+            interrupt::ignore();
+        }
+        let places = places(&mut job, common)?;
+        let cpu = places.own_cpu(common.pin);
+        if let Some(cpu) = cpu {
+            trust::pin(cpu)?;
+        }
+        let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
+        let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
+        let trust = Trust::gather_ranks(places.here.len(), places.cores, cpus);
+        let worker = WorkerConfig {
+            hw_tags: common.hw_tags.config(None),
+            device: device.device.config(),
+            ..WorkerConfig::default()
+        };
+        let worker = Worker::new(worker).map_err(|error| failed(&error))?;
+        let addresses = exchange(&mut job, worker.address().as_bytes())?;
+        let addresses = addresses.iter().map(|bytes| Address::from_bytes(bytes));
+        let addresses = addresses.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+        let net = WorkerNet::new(worker, addresses, job.rank()).map_err(|error| failed(&error))?;
+        let runtime = Runtime::new(net, Config::default()).map_err(|error| failed(&error))?;
+        let are_here = places.here.len() == said.len();
+        Ok(Self { job, runtime, device, trust, are_here })
+    }
+
+    /// All of them.
+    pub(super) fn world(&self) -> World {
+        self.runtime.world()
+    }
+
+    pub(super) fn launcher(&self) -> Launcher {
+        self.job.launcher()
+    }
+
+    pub(super) fn leave(self) -> Result<(), Failure> {
+        self.job.leave().map_err(|error| failed(&error))
+    }
+}
+
+/// On which machines ranks are, and where they may run there.
+struct Places {
+    /// The CPUs that are open to this rank.
+    open: Vec<u32>,
+    rank: usize,
+    /// Ranks of this machine.
+    here: Vec<usize>,
+    /// CPUs of this machine that any of them may use.
+    cores: usize,
+}
+
+/// Asks all ranks.
+fn places(job: &mut Job, common: &Common) -> Result<Places, Failure> {
+    let open = trust::cpus();
+    let boot = Hello::new().boot_id;
+    let words: Vec<_> = open.iter().map(u32::to_string).collect();
+    let said = exchange(job, format!("{boot} {}", words.join(" ")).as_bytes())?;
+    let rank = usize::try_from(job.rank()).unwrap_or(usize::MAX);
+    let mut here = Vec::new();
+    let mut cores = open.clone();
+    for (rank, said) in said.iter().enumerate() {
+        let said = String::from_utf8_lossy(said);
+        let mut words = said.split(' ');
+        if words.next() == Some(&boot) {
+            here.push(rank);
+            cores.extend(words.filter_map(|cpu| cpu.parse::<u32>().ok()));
+        }
+    }
+    if here.len() != said.len() && common.device == crate::args::device::DeviceArg::Shm {
+        let right = "--device verbs or ucx would be right";
+        return Err(refused(job.rank(), format!("the ranks are not all on one machine; {right}")));
+    }
+    cores.sort_unstable();
+    cores.dedup();
+    Ok(Places { open, rank, here, cores: cores.len() })
+}
+
+impl Places {
+    /// The CPU that this rank is to be kept on.
+    fn own_cpu(&self, choice: Option<PinChoice>) -> Option<u32> {
+        let at = self.here.iter().position(|rank| *rank == self.rank)?;
+        match choice {
+            Some(PinChoice::Free) => None,
+            Some(PinChoice::Wanted(pin) | PinChoice::Ours(pin)) => {
+                Some(if at.is_multiple_of(2) { pin.here } else { pin.there })
+            }
+            // The launcher has chosen.
+            None if self.open.len() == 1 => self.open.first().copied(),
+            None => self.open.get(at).copied().filter(|_| self.here.len() <= self.open.len()),
+        }
+    }
+}
+
+fn exchange(job: &mut Job, own: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    job.exchange(own).map_err(|error| failed(&error))
+}
+
+fn failed(error: &impl std::fmt::Display) -> Failure {
+    Failure::Measurement(format!("cannot join the launcher's job: {}", one_line(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Pin;
+
+    #[test]
+    fn each_rank_has_its_cpu_where_there_are_enough() {
+        let places = |open: &[u32], rank, here: &[usize]| Places {
+            open: open.to_vec(),
+            rank,
+            here: here.to_vec(),
+            cores: open.len(),
+        };
+        assert_eq!(places(&[4, 5], 3, &[2, 3]).own_cpu(None), Some(5));
+        assert_eq!(places(&[4, 5], 3, &[2, 3, 4]).own_cpu(None), None);
+        assert_eq!(places(&[7], 3, &[2, 3]).own_cpu(None), Some(7), "bound by the launcher");
+        assert_eq!(places(&[4, 5], 3, &[2, 3]).own_cpu(Some(PinChoice::Free)), None);
+        let pair = Some(PinChoice::Wanted(Pin { here: 1, there: 0 }));
+        let found: Vec<_> =
+            (0..3).map(|rank| places(&[0, 1], rank, &[0, 1, 2]).own_cpu(pair)).collect();
+        assert_eq!(found, [Some(1), Some(0), Some(1)]);
+    }
+}

@@ -1,0 +1,168 @@
+//! `shrink`: rank after rank dies, and those who live measure what it takes to go on.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::SIGUSR1;
+use signal_hook::flag;
+use tagmatch_comm::Error;
+use tagmatch_comm::coll::{from_bytes, to_bytes};
+
+use super::call::works;
+use super::ranks::{Ranks, World};
+use super::sheet::{Sheet, Subject};
+use crate::args::{Effort, Recovery};
+use crate::failure::{Failure, one_line};
+use crate::json::Row;
+use crate::measure::interrupt;
+use crate::measure::row::{Means, More, Recovered, tenths};
+use crate::samples::Samples;
+use crate::table::{Column, Table, us};
+
+const COLUMNS: [Column; 9] = [
+    Column("ranks", 5),
+    Column("noticed", 10),
+    Column("revoke", 9),
+    Column("agree", 9),
+    Column("shrink", 9),
+    Column("barrier", 9),
+    Column("avg", 9),
+    Column("min", 9),
+    Column("max", 9),
+];
+/// Figures that each rank tells.
+const STEPS: usize = 5;
+
+/// Kills rank after rank, the last one first, until one is left; that one, rank 0, tells of it.
+pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
+    let mut comm = ranks.world();
+    interrupt::ignore();
+    // By it MPICH's mpiexec tells of deaths, and it would end those who live.
+    let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
+    let mut sheet = match comm.rank() {
+        0 => Some(open(args, ranks)?),
+        _ => None,
+    };
+    while comm.size() > 1 {
+        let before = comm.size();
+        let failed = |error: &dyn std::fmt::Display| {
+            let what = format!("recovery of {before} ranks at rank {}: {error}", comm.rank());
+            Failure::Measurement(one_line(what))
+        };
+        let (next, own) = recover(&comm).map_err(|error| failed(&error))?;
+        if next.size() != before - 1 {
+            return Err(failed(&format!("{} live, not {}", next.size(), before - 1)));
+        }
+        if !args.common.no_validate {
+            works(&next).map_err(|why| failed(&why))?;
+        }
+        let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
+        if let Some(sheet) = &mut sheet {
+            let row = row(before, &from_bytes::<f64>(&all));
+            let cells = cells(&row);
+            sheet.add(row, &cells)?;
+        }
+        comm = next;
+    }
+    sheet.map_or(Ok(()), Sheet::finish)
+}
+
+fn open(args: &Recovery, ranks: &Ranks) -> Result<Sheet, Failure> {
+    let what = "from the barrier before it until each who lives knows of it (noticed); from there \
+                on the other four, together avg, min and max";
+    let subject = Subject {
+        test: "shrink",
+        title: "recovery from a SIGKILL of the last rank: us, averages of those who live"
+            .to_owned(),
+        facts: vec![("interval", what.to_owned())],
+        sizes: &[0],
+        effort: &Effort { iters: Some(1), ..Effort::default() },
+    };
+    Sheet::open(ranks, &args.common, &subject, Table(&COLUMNS))
+}
+
+/// The last rank dies; the others get a communicator without it, and how long each step took in ns.
+fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
+    comm.barrier()?;
+    let mut last = Instant::now();
+    let mut step = || {
+        let (now, before) = (Instant::now(), last);
+        last = now;
+        (now - before).as_secs_f64() * 1e9
+    };
+    if comm.rank() == comm.size() - 1 {
+        // Nothing runs after it.
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    // None ends well without the dead.
+    while comm.barrier().is_ok() {}
+    let noticed = step();
+    comm.revoke();
+    let revoke = step();
+    comm.agree(1)?;
+    let agree = step();
+    let next = comm.shrink()?;
+    let shrink = step();
+    next.barrier()?;
+    Ok((next, [noticed, revoke, agree, shrink, step()]))
+}
+
+/// `all`: the steps of those who live, one after the other, rank 0's first.
+fn row(ranks: u32, all: &[f64]) -> Row {
+    let (each, _) = all.as_chunks::<STEPS>();
+    let average = |step: usize| {
+        tenths(each.iter().map(|steps| steps[step]).sum::<f64>() / each.len().max(1) as f64)
+    };
+    let together: Vec<f64> = each.iter().map(|steps| steps[1..].iter().sum()).collect();
+    let mut samples = Samples::new();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    together.iter().take(1).for_each(|ns| samples.record_one_way(ns.round() as u64));
+    let [noticed, revoke, agree, shrink, barrier] = [0, 1, 2, 3, 4].map(average);
+    let more = More {
+        ranks: Some(ranks),
+        rank_means_ns: Some(Means::of(&together)),
+        recovery_ns: Some(Recovered { noticed, revoke, agree, shrink, barrier }),
+        ..More::default()
+    };
+    Row {
+        size: 0,
+        posted_depth: 0,
+        unexpected_depth: 0,
+        wildcard_percent: 0,
+        iters: 1,
+        samples: samples.count(),
+        latency_ns: samples.halved(),
+        bandwidth_bytes_per_s: None,
+        messages_per_s: None,
+        more,
+        blocks: None,
+        histogram: None,
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let More { ranks, rank_means_ns, recovery_ns, .. } = &row.more;
+    let steps = recovery_ns.map(|r| [r.noticed, r.revoke, r.agree, r.shrink, r.barrier].map(Some));
+    let means = rank_means_ns.map(|means| [means.avg, means.min, means.max].map(Some));
+    let ranks = ranks.map_or(String::new(), |ranks| ranks.to_string());
+    let steps = steps.unwrap_or_default().map(us);
+    std::iter::once(ranks).chain(steps).chain(means.unwrap_or_default().map(us)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_averages_and_their_sums_are_of_each_rank() {
+        let row = row(3, &[100.0, 1.0, 2.0, 3.0, 4.0, 300.0, 3.0, 4.0, 5.0, 8.0]);
+        let steps =
+            Recovered { noticed: 200.0, revoke: 2.0, agree: 3.0, shrink: 4.0, barrier: 6.0 };
+        assert_eq!(row.more.recovery_ns, Some(steps));
+        assert_eq!(row.more.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
+        assert_eq!(row.latency_ns.unwrap().p50, 10.0, "rank 0's");
+        assert_eq!(cells(&row)[..3], ["3", "0.200", "0.002"]);
+    }
+}

@@ -1,0 +1,239 @@
+//! A row a size: checked, warmed up, measured.
+
+use std::time::{Duration, Instant};
+
+use tagmatch_comm::coll::{from_bytes, to_bytes};
+
+use super::call::{Call, Operation};
+use super::ranks::{Ranks, World};
+use super::sheet::{Sheet, Subject};
+use crate::args::{Collective, Limits};
+use crate::blocks::Blocks;
+use crate::failure::Failure;
+use crate::histogram::Histogram;
+use crate::json::Row;
+use crate::measure::interrupt::Interrupt;
+use crate::measure::row::{Means, More};
+use crate::progress::Progress;
+use crate::samples::Samples;
+use crate::table::{Column, Table, us};
+use crate::units::{show_count, show_size};
+
+/// Calls between two looks at the clock: as many as fill this, at most so many.
+const BATCH_BYTES: u64 = 256 << 10;
+const BATCH: u64 = 64;
+
+const COLUMNS: [Column; 8] = [
+    Column("size", 8),
+    Column("avg", 9),
+    Column("min", 9),
+    Column("max", 9),
+    Column("p50", 9),
+    Column("p99", 9),
+    Column("p99.9", 9),
+    Column("calls", 11),
+];
+
+/// Measures on all ranks; rank 0 tells of it.
+pub(super) fn measure(
+    operation: Operation,
+    sizes: &[u64],
+    args: &Collective,
+    ranks: &Ranks,
+) -> Result<(), Failure> {
+    let world = ranks.world();
+    let prepared = |size| prepared(operation, size, args, ranks, &world);
+    if world.rank() > 0 {
+        return sizes.iter().try_for_each(|size| {
+            let mut call = prepared(*size)?;
+            let measured = Measured::of(&mut call, &world, &mut |_, _| Ok(0))?;
+            measured.means(&call, &world).map(drop)
+        });
+    }
+    let interrupt = Interrupt::watch()?;
+    let unsized_columns = usize::from(!operation.has_size());
+    let subject = Subject {
+        test: operation.name(),
+        title: format!("{}: us a call", operation.title()),
+        facts: vec![("effort", args.effort.describe("calls", ""))],
+        sizes,
+        effort: &args.effort,
+    };
+    let table = Table(&COLUMNS[unsized_columns..]);
+    let mut sheet = Sheet::open(ranks, &args.common, &subject, table)?;
+    let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
+    for &size in sizes {
+        let what = format!("{} {}", operation.name(), show_size(size));
+        progress.begin(what.clone());
+        let mut call = prepared(size)?;
+        let mut pace = Pace::new(args.effort.limits(), call.bytes());
+        let measured = Measured::of(&mut call, &world, &mut |done, counts| {
+            progress.at(|| what.clone(), |line| sheet.progress(line))?;
+            let goes_on = !interrupt.came() && !sheet.is_abandoned();
+            Ok(if goes_on { pace.next(done, counts) } else { 0 })
+        })?;
+        let means = measured.means(&call, &world)?;
+        progress.end();
+        if interrupt.came() {
+            // The others hear, size by size, that there are no more calls.
+            sheet.interrupt();
+        }
+        // Else it was interrupted in its warm-up.
+        if measured.samples.count() > 0 {
+            let mut row = measured.row(size, world.size(), means, interrupt.came());
+            if sheet.wants_histogram() {
+                row.histogram = Some(Histogram::new(measured.samples.spread()));
+            }
+            let cells = cells(&row);
+            progress.above(|| sheet.add(row, &cells[unsized_columns..]))?;
+        }
+    }
+    drop(progress);
+    sheet.finish()
+}
+
+/// A call whose result was right once, unless nobody wants to know.
+fn prepared<'a>(
+    operation: Operation,
+    size: u64,
+    args: &Collective,
+    ranks: &Ranks,
+    world: &'a World,
+) -> Result<Call<'a>, Failure> {
+    let mut call = Call::new(operation, size, world)?;
+    if !args.common.no_validate {
+        let checked = call.check(ranks.are_here);
+        checked.map_err(|why| call.failed(why))?;
+    }
+    Ok(call)
+}
+
+/// Says how many calls come next: rank 0 does, since clocks differ.
+struct Pace {
+    limits: Limits,
+    batch: u64,
+    /// When this phase began, and whether it is the one that counts.
+    phase: Option<(Instant, bool)>,
+}
+
+impl Pace {
+    fn new(limits: Limits, bytes: u64) -> Self {
+        Self { limits, batch: (BATCH_BYTES / bytes.max(1)).clamp(1, BATCH), phase: None }
+    }
+
+    fn next(&mut self, done: u64, counts: bool) -> u64 {
+        let begun = match self.phase {
+            Some((begun, of)) if of == counts => begun,
+            _ => self.phase.insert((Instant::now(), counts)).0,
+        };
+        let Limits { iters, time, warmup_iters, warmup_time } = self.limits;
+        let (iters, time) = if counts { (iters, time) } else { (warmup_iters, warmup_time) };
+        let is_first = counts && done == 0;
+        let goes_on = done < iters && (begun.elapsed() < time || is_first);
+        if goes_on { self.batch.min(iters - done) } else { 0 }
+    }
+}
+
+/// What one rank has measured.
+struct Measured {
+    samples: Samples,
+    blocks: Blocks,
+    took: Duration,
+}
+
+impl Measured {
+    /// Warm-up, then what counts. `next` says how many calls come next, given those of the phase so far and whether
+    /// it counts, at rank 0; it isn't asked elsewhere.
+    fn of(
+        call: &mut Call<'_>,
+        world: &World,
+        next: &mut dyn FnMut(u64, bool) -> Result<u64, Failure>,
+    ) -> Result<Self, Failure> {
+        let (samples, blocks) = (Samples::new(), Blocks::new());
+        let mut measured = Self { samples, blocks, took: Duration::ZERO };
+        let mut times = Vec::new();
+        for counts in [false, true] {
+            let mut done = 0;
+            loop {
+                let wanted = if world.rank() == 0 { next(done, counts)? } else { 0 };
+                let told = world.broadcast(0, to_bytes(&[wanted]));
+                let told = told.map_err(|error| call.failed(error))?;
+                let [count] = from_bytes::<u64>(&told)[..] else { break };
+                if count == 0 {
+                    break;
+                }
+                times.clear();
+                for _ in 0..count {
+                    let made = world.barrier().and_then(|()| call.make());
+                    times.push(made.map_err(|error| call.failed(error))?);
+                }
+                done += count;
+                if counts {
+                    measured.add(&times);
+                }
+            }
+        }
+        Ok(measured)
+    }
+
+    fn add(&mut self, times: &[Duration]) {
+        let ns = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        times.iter().for_each(|time| self.samples.record_one_way(ns(time)));
+        self.blocks.round_trips(times.iter().map(|time| 2 * ns(time)));
+        self.took += times.iter().sum();
+    }
+
+    /// What all ranks took in the mean.
+    fn means(&self, call: &Call<'_>, world: &World) -> Result<Means, Failure> {
+        let mean = self.took.as_secs_f64() * 1e9 / self.samples.count().max(1) as f64;
+        let all = world.allgather(to_bytes(&[mean])).map_err(|error| call.failed(error))?;
+        Ok(Means::of(&from_bytes::<f64>(&all)))
+    }
+
+    fn row(&self, size: u64, ranks: u32, means: Means, interrupted: bool) -> Row {
+        let more =
+            More { ranks: Some(ranks), rank_means_ns: Some(means), interrupted, ..More::default() };
+        Row {
+            size,
+            posted_depth: 0,
+            unexpected_depth: 0,
+            wildcard_percent: 0,
+            iters: self.samples.count(),
+            samples: self.samples.count(),
+            latency_ns: self.samples.halved(),
+            bandwidth_bytes_per_s: None,
+            messages_per_s: None,
+            more,
+            blocks: self.blocks.figures(),
+            histogram: None,
+        }
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let means = row.more.rank_means_ns.map(|means| [means.avg, means.min, means.max].map(Some));
+    let [avg, min, max] = means.unwrap_or_default().map(us);
+    let ladder = row.latency_ns.map_or([None; 6], |latency| latency.ladder(row.samples));
+    let [_, p50, _, p99, p999, _] = ladder.map(us);
+    vec![show_size(row.size), avg, min, max, p50, p99, p999, show_count(row.iters)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_0_says_when_it_is_enough() {
+        let hour = Duration::from_secs(3600);
+        let limits = Limits { iters: 100, time: hour, warmup_iters: 0, warmup_time: hour };
+        let mut pace = Pace::new(limits, 8);
+        assert_eq!(pace.next(0, false), 0, "no warm-up");
+        assert_eq!([0, 64, 100].map(|done| pace.next(done, true)), [64, 36, 0]);
+        let mut pace = Pace::new(Limits { time: Duration::ZERO, ..limits }, 200 << 10);
+        assert_eq!(
+            [0, 1].map(|done| pace.next(done, true)),
+            [1, 0],
+            "one call is made in any case"
+        );
+    }
+}

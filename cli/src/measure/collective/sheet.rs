@@ -1,0 +1,134 @@
+//! What rank 0 tells: the block of facts, a row as each is done, and the JSON.
+
+use serde::Serialize;
+
+use super::ranks::Ranks;
+use crate::args::hw_tags::HwTagsArg;
+use crate::args::{Common, Effort};
+use crate::failure::Failure;
+use crate::json::{Document, Matching, Row};
+use crate::measure::outputs;
+use crate::output::Output;
+use crate::report::Report;
+use crate::style::Style;
+use crate::table::Table;
+use crate::trust::{self, Trust};
+
+/// What a sheet is about.
+pub(super) struct Subject<'a> {
+    pub(super) test: &'static str,
+    pub(super) title: String,
+    /// Beside those that all have.
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) sizes: &'a [u64],
+    pub(super) effort: &'a Effort,
+}
+
+/// Everything that made the figures what they are.
+#[derive(Serialize)]
+struct Config {
+    sizes: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iters: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warmup: Option<u64>,
+    launcher: String,
+    #[serde(flatten)]
+    trust: Trust,
+    hw_tags: HwTagsArg,
+}
+
+/// A table that grows, and where else its rows go.
+pub(super) struct Sheet {
+    table: Table,
+    people: Output,
+    json: Option<Output>,
+    report: Report,
+    document: Document<Config>,
+}
+
+impl Sheet {
+    /// Prints the block and the heading.
+    pub(super) fn open(
+        ranks: &Ranks,
+        common: &Common,
+        subject: &Subject<'_>,
+        table: Table,
+    ) -> Result<Self, Failure> {
+        let mut report = Report::open(common)?;
+        let (mut people, json) = outputs(common, &report)?;
+        let world = ranks.world();
+        let launcher = ranks.launcher().to_string();
+        let checked =
+            if common.no_validate { "nothing (--no-validate)" } else { "each result once" };
+        let mut facts = vec![
+            ("device", format!("{}: {}", ranks.device.device, ranks.device.what)),
+            ("ranks", format!("{}, started by a launcher that speaks {launcher}", world.size())),
+            ("checked", checked.to_owned()),
+        ];
+        facts.extend(subject.facts.iter().cloned());
+        let style = Style::stdout();
+        let block = trust::heading(&subject.title, &facts) + &ranks.trust.facts_of_ranks() + "#\n";
+        people.print(&style.block(&block))?;
+        people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let config = Config {
+            sizes: subject.sizes.to_vec(),
+            iters: subject.effort.iters,
+            duration_ms: subject.effort.time().map(ms),
+            warmup: subject.effort.warmup,
+            launcher,
+            trust: ranks.trust.clone(),
+            hw_tags: common.hw_tags,
+        };
+        let device = ranks.device.device.to_string();
+        let document = Document::new(subject.test, device, config, !common.no_validate);
+        let document = document.without_matching();
+        report.begin(&document)?;
+        Ok(Self { table, people, json, report, document })
+    }
+
+    pub(super) fn wants_histogram(&self) -> bool {
+        self.report.wants_histogram()
+    }
+
+    /// Whether nobody reads any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.people.is_abandoned() || self.report.is_abandoned()
+    }
+
+    /// A measurement goes on, as a line of the stream.
+    pub(super) fn progress(&mut self, line: &str) -> Result<(), Failure> {
+        self.report.progress(line)
+    }
+
+    /// The user has seen enough.
+    pub(super) fn interrupt(&mut self) {
+        self.document.interrupt();
+    }
+
+    pub(super) fn add(&mut self, row: Row, cells: &[String]) -> Result<(), Failure> {
+        let lines = self.table.row(cells) + &self.report.below(&row);
+        self.people.print(&Style::stdout().block(&lines))?;
+        self.report.row(&self.document, &row, &Matching::default())?;
+        self.document.add(row, &Matching::default());
+        Ok(())
+    }
+
+    /// All rows are there, or no more will be.
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        let interrupted = self.document.interrupted();
+        if interrupted {
+            let rows = self.document.results();
+            self.people.print(&format!("# interrupted {rows} rows measured\n"))?;
+        }
+        self.report.end(&self.document)?;
+        if let Some(json) = &mut self.json {
+            json.json(&self.document)?;
+        }
+        let reported = self.report.finish(&[self.document], &mut self.people);
+        if interrupted { Err(Failure::Interrupted) } else { reported }
+    }
+}

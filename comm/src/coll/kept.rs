@@ -1,0 +1,78 @@
+//! What a communicator keeps of its small collective operations.
+//!
+//! Programs repeat them: the next call of the same shape finds its plan made, and the memory of all that it
+//! has under way. It allocates nothing.
+
+use crate::comm::Comm;
+use crate::error::Error;
+use crate::net::Net;
+use crate::port::{INJECT_MAX, Operations};
+
+use super::exchange::Exchange;
+use super::{COLLS, Call};
+
+/// Largest own part, in bytes, of an operation that is kept.
+const LENGTH_MAX: usize = INJECT_MAX;
+/// Most bytes of memory for messages that are kept with one.
+const SPARE_MAX: usize = 64 << 10;
+
+/// What a plan is a function of, besides the communicator and the operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    root: u32,
+    length: usize,
+    /// Width of the values, and whether their order matters.
+    op: Option<(usize, bool)>,
+}
+
+impl Shape {
+    /// `None`: it is not worth keeping.
+    fn of(call: &Call) -> Option<Self> {
+        let Call { root, data, sends, receives, op, .. } = call;
+        let is_small = data.len() <= LENGTH_MAX && sends.is_empty() && receives.is_empty();
+        let op = op.as_ref().map(|op| (op.width(), op.is_commutative()));
+        is_small.then_some(Shape { root: *root, length: data.len(), op })
+    }
+}
+
+struct Repeat<N: Net> {
+    shape: Shape,
+    /// Bytes of memory that the plan works on.
+    length: usize,
+    exchange: Exchange,
+    operations: Operations<N>,
+}
+
+/// The last one of each kind.
+pub(crate) struct Kept<N: Net>([Option<Box<Repeat<N>>>; COLLS]);
+
+impl<N: Net> Default for Kept<N> {
+    fn default() -> Self {
+        Kept(std::array::from_fn(|_| None))
+    }
+}
+
+impl<N: Net> Kept<N> {
+    /// Carries an operation out, and blocks.
+    pub(super) fn run(&mut self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
+        let Some(shape) = Shape::of(&call) else { return comm.run(comm.planned(call)?) };
+        let place = &mut self.0[call.coll as usize];
+        let mut repeat = match place.take() {
+            Some(mut repeat) if repeat.shape == shape => {
+                repeat.exchange.again(comm.number(), call.data, repeat.length, call.op);
+                repeat
+            }
+            _ => {
+                let exchange = comm.planned(call)?;
+                let length = exchange.length();
+                Box::new(Repeat { shape, length, exchange, operations: Operations::default() })
+            }
+        };
+        let result = comm.shared.run_with(&mut repeat.exchange, &mut repeat.operations);
+        // After a failure something may still be under way.
+        if result.is_ok() && repeat.exchange.spare() <= SPARE_MAX {
+            *place = Some(repeat);
+        }
+        result
+    }
+}

@@ -1,0 +1,91 @@
+//! Going on after failures of either group.
+
+use crate::error::Error;
+use crate::ft::Agree;
+use crate::group::Group;
+use crate::net::Net;
+use crate::port::Port;
+use crate::runtime::{Machine, State};
+
+use super::InterComm;
+
+/// What both groups have agreed on: the result is the same at all of one group that live, and
+/// `unacknowledged` at all of both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterAgreed {
+    /// The bitwise AND of what remote processes have contributed.
+    pub flags: u32,
+    /// Processes of both groups that failed before they contributed, and whose failure not every contributor
+    /// had acknowledged before.
+    pub unacknowledged: Group,
+}
+
+impl<N: Net> InterComm<N> {
+    /// The processes of both groups that this one knows to have failed, in the order in which that became known.
+    pub fn failed(&self) -> Group {
+        self.comm.shared.progress();
+        self.members(&self.life().failed())
+    }
+
+    /// As [`Comm::acknowledge`](crate::Comm::acknowledge).
+    pub fn acknowledge(&self, count: u32) -> u32 {
+        self.life().acknowledge(count)
+    }
+
+    /// The failed processes whose failure was acknowledged.
+    pub fn acknowledged(&self) -> Group {
+        self.members(&self.life().acknowledged())
+    }
+
+    /// As [`Comm::revoke`](crate::Comm::revoke), at all of both groups.
+    pub fn revoke(&self) {
+        let State { net, ft, .. } = &mut *self.comm.shared.lock();
+        ft.revoke(net, self.life().key, Group::clone(&self.life().group), true);
+    }
+
+    /// Whether this process knows that it is revoked.
+    pub fn is_revoked(&self) -> bool {
+        self.life().is_revoked()
+    }
+
+    /// As [`Comm::agree`](crate::Comm::agree), of both groups: each gets the flags of the other one (ULFM).
+    /// Blocks.
+    ///
+    /// # Errors
+    /// None of failures.
+    pub fn agree(&self, flags: u32) -> Result<InterAgreed, Error> {
+        self.iagree(flags).wait()
+    }
+
+    /// The same, without blocking.
+    pub fn iagree(&self, flags: u32) -> crate::Request<N, crate::Running<N, InterAgreed>> {
+        let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
+        let flags = u64::from(flags) << own | u64::from(u32::MAX) << others;
+        let agree = Agree::new(self.life(), flags);
+        self.comm.start(Agreeing { agree, own, group: Group::clone(&self.life().group) })
+    }
+
+    fn members(&self, ranks: &[u32]) -> Group {
+        let group = &self.life().group;
+        Group::new(ranks.iter().filter_map(|rank| group.process(*rank)))
+    }
+}
+
+struct Agreeing {
+    agree: Agree,
+    /// Where the local group's flags are: the remote one's are in the other half.
+    own: u32,
+    group: Group,
+}
+
+impl<N: Net> Machine<N> for Agreeing {
+    type Output = InterAgreed;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterAgreed, Error>> {
+        let value = self.agree.step(port)?;
+        let flags = (value.flags << self.own >> u32::BITS) as u32;
+        let unacknowledged = value.unacknowledged();
+        let unacknowledged = unacknowledged.iter().filter_map(|rank| self.group.process(*rank));
+        Some(Ok(InterAgreed { flags, unacknowledged: Group::new(unacknowledged) }))
+    }
+}

@@ -1,0 +1,306 @@
+//! How an intercommunicator comes to be in one process.
+//!
+//! All of a group go through the same steps to their end, whatever fails on the way: so nobody waits for
+//! one that has given up.
+//!
+//! 1. The group allocates the id that it will receive in. All who live have it, or none.
+//! 2. The leaders swap their groups' cards, or say why they have none.
+//! 3. Each leader tells its group what it has heard: first a head of fixed length, then the members.
+//!
+//! That is all where no uniformity is asked for. Uniform in the end (the algorithm that was published for
+//! ULFM):
+//!
+//! 4. Each group agrees on whether all of it that live know the other one.
+//! 5. The leaders swap what their groups have agreed on.
+//! 6. Each group agrees on whether its leader has heard a yes, and nobody has died. If not, it revokes
+//!    what it has.
+//!
+//! Uniform at once:
+//!
+//! 4. Who knows the other group *joins* the agreement of both. Who does not *refuses*, which is the end for
+//!    it, and answers so whenever it is asked (`ft/union.rs`).
+//! 5. Both groups agree as one on whether all of them have joined.
+
+use std::sync::Arc;
+
+use crate::alloc::OwnedId;
+use crate::coll::{Exchange, plan};
+use crate::defect::Defect;
+use crate::error::Error;
+use crate::ft::{Agree, Invitation, Life, epoch};
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::net::Net;
+use crate::port::{Channel, Port};
+use crate::runtime::Machine;
+
+use super::Remote;
+use super::allocate::Allocate;
+use super::bridge::{Bridge, Swap};
+use super::card::{self, Card, HEAD};
+use super::create::Uniformity;
+
+/// An intercommunicator without its handle.
+pub(crate) struct Made {
+    pub(super) id: OwnedId,
+    pub(super) local: Arc<Group>,
+    pub(super) rank: u32,
+    pub(super) remote: Remote,
+    pub(super) life: Arc<Life>,
+}
+
+/// What does not change on the way.
+pub(super) struct Plan {
+    pub(super) uniformity: Uniformity,
+    pub(super) ids: IdLayout,
+    /// Of the local group.
+    pub(super) channel: Channel,
+    pub(super) leader: u32,
+    /// Of the attempt, in the local group.
+    pub(super) life: Arc<Life>,
+    /// At the leader; and whether the local group comes first.
+    pub(super) bridge: Result<(Bridge, bool), Error>,
+}
+
+pub(super) struct Making {
+    plan: Plan,
+    stage: Stage,
+    id: Option<OwnedId>,
+    /// At the leader: what it tells.
+    heard: Vec<u8>,
+    /// What was told, as far as it came.
+    head: Result<Vec<u8>, Error>,
+    made: Result<Made, Error>,
+    invitation: Option<Invitation>,
+}
+
+enum Stage {
+    Allocating(Allocate),
+    Meeting(Swap),
+    Telling(Exchange),
+    Naming(Exchange),
+    Knowing(Agree),
+    Comparing(Swap, bool),
+    Concluding(Agree),
+    Uniting(Agree),
+}
+
+impl Making {
+    pub(super) fn new(plan: Plan, allocate: Allocate) -> Self {
+        Making {
+            plan,
+            stage: Stage::Allocating(allocate),
+            id: None,
+            heard: Vec::new(),
+            head: Ok(Vec::new()),
+            made: Err(Error::Leader),
+            invitation: None,
+        }
+    }
+
+    fn is_leader(&self) -> bool {
+        self.plan.channel.own == self.plan.leader
+    }
+
+    /// The local group's card, or why there is none.
+    fn own_card(&self, is_first: bool) -> Result<Card, Error> {
+        let id = self.id.as_ref().ok_or_else(|| self.failure())?.id();
+        let members = Group::clone(&self.plan.channel.group);
+        Ok(Card { attempt: self.plan.life.key, id, is_first, members })
+    }
+
+    fn failure(&self) -> Error {
+        self.made.as_ref().err().cloned().unwrap_or(Error::Leader)
+    }
+
+    /// Step 2, at the leader; step 3 for others.
+    fn meet<N: Net>(&mut self, port: &mut Port<'_, N>) -> Stage {
+        if !self.is_leader() {
+            return self.tell();
+        }
+        let (bridge, is_first) = match &self.plan.bridge {
+            Ok((bridge, is_first)) => (bridge, *is_first),
+            Err(error) => {
+                self.heard = card::to_bytes(Err(error), self.plan.ids);
+                return self.tell();
+            }
+        };
+        let own = self.own_card(is_first);
+        let own = card::to_bytes(own.as_ref(), self.plan.ids);
+        let room = card::length_max(port.net.processes());
+        Stage::Meeting(Swap::begin(port, bridge, &own, room))
+    }
+
+    /// What the leader has heard from the other one, if it can be.
+    fn check(&self, swapped: Result<Vec<u8>, Error>, processes: u32) -> Result<Card, Error> {
+        let (bridge, is_first) = self.plan.bridge.as_ref().map_err(Error::clone)?;
+        let own = self.own_card(*is_first)?;
+        let card = card::parse(&swapped?, self.plan.ids, processes)?;
+        if card.members.intersection(&own.members).size() > 0 {
+            return Err(Error::Overlap);
+        }
+        let sender = bridge.channel.group.process(bridge.to);
+        let is_its = sender.is_some_and(|sender| card.members.rank(sender).is_some());
+        if is_its && card.is_first != own.is_first { Ok(card) } else { Err(Error::Leader) }
+    }
+
+    fn tell(&mut self) -> Stage {
+        let Plan { channel, leader, .. } = &self.plan;
+        let mut head = self.heard.clone();
+        head.resize(HEAD, 0);
+        let plan = plan::broadcast(channel, *leader, head);
+        Stage::Telling(Exchange::new(channel.clone(), plan, None))
+    }
+
+    /// The other group's members. Who has not heard the head takes part all the same, and says so.
+    fn name(&mut self) -> Stage {
+        let Plan { channel, leader, .. } = &self.plan;
+        let failure = self.head.as_ref().err().cloned();
+        let length = self.head.as_ref().map_or(0, |head| 4 * card::members_of(head));
+        let mut members = self.heard.get(HEAD..).unwrap_or_default().to_vec();
+        members.resize(length, 0);
+        let plan = plan::broadcast(channel, *leader, members);
+        Stage::Naming(Exchange::new(channel.clone(), plan, None).after(failure))
+    }
+
+    /// What this process has of the intercommunicator now.
+    fn make<N: Net>(
+        &mut self,
+        port: &mut Port<'_, N>,
+        members: Result<Vec<u8>, Error>,
+    ) -> Result<Made, Error> {
+        let id = self.id.take().ok_or_else(|| self.failure())?;
+        let mut bytes = self.head.clone()?;
+        bytes.extend(members?);
+        let Card { attempt, id: remote, is_first, members } =
+            card::parse(&bytes, self.plan.ids, port.net.processes())?;
+        let own = &self.plan.life;
+        let (local, other) = (Arc::clone(&self.plan.channel.group), Arc::new(members));
+        let both = [(own.key, id.id(), &local), (attempt, remote, &other)];
+        let [first, second] = if is_first { [both[1], both[0]] } else { both };
+        let union = Arc::new(first.2.union(second.2));
+        let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
+        let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
+        let life = Arc::new(Life::new(first.1, epoch(&parts, &union), &union, rank));
+        port.ft.register(port.net, &life);
+        let attempts = [first.0, second.0];
+        let split = first.2.size();
+        self.invitation = Some(Invitation { attempts, members: union, split });
+        let remote = Remote { id: remote, group: other };
+        Ok(Made { id, local, rank: self.plan.channel.own, remote, life })
+    }
+
+    /// Step 4, if there is one.
+    fn agree<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Stage> {
+        match self.plan.uniformity {
+            Uniformity::None => None,
+            Uniformity::Eventual => {
+                let flags = u64::from(self.made.is_ok());
+                Some(Stage::Knowing(Agree::new(&self.plan.life, flags)))
+            }
+            Uniformity::Strict => self.unite(port),
+        }
+    }
+
+    /// Step 5 of the algorithm that is uniform in the end.
+    fn compare<N: Net>(&self, port: &mut Port<'_, N>, known: bool) -> Stage {
+        match &self.plan.bridge {
+            Ok((bridge, _)) if self.is_leader() => {
+                Stage::Comparing(Swap::begin(port, bridge, &[u8::from(known)], 1), known)
+            }
+            Err(_) if self.is_leader() => self.conclude(false),
+            _ => self.conclude(true),
+        }
+    }
+
+    fn conclude(&self, flag: bool) -> Stage {
+        Stage::Concluding(Agree::new(&self.plan.life, flag.into()))
+    }
+
+    /// Steps 4 and 5 of the one that is uniform at once.
+    fn unite<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Stage> {
+        let planted = self.plan.channel.planted;
+        let (Ok(made), Some(invitation)) = (&self.made, self.invitation.take()) else {
+            port.ft.refuse(port.net, self.plan.life.key);
+            return None;
+        };
+        port.ft.join(port.net, &made.life, invitation);
+        let life = if planted.is(Defect::NoUnion) { &self.plan.life } else { &made.life };
+        let uniting = || Stage::Uniting(Agree::new(life, 1));
+        (!planted.is(Defect::LeaderDecides)).then(uniting)
+    }
+
+    /// The end: a yes is one for all who have it.
+    fn end(&mut self, agreed: bool) -> Result<Made, Error> {
+        let made = std::mem::replace(&mut self.made, Err(Error::AlreadyTaken));
+        let made = if agreed { made } else { made.and(Err(Error::ProcessFailed { rank: None })) };
+        match self.plan.uniformity {
+            Uniformity::None => made,
+            _ => made.map_err(|cause| Error::NotCreated { cause: Box::new(cause) }),
+        }
+    }
+}
+
+impl<N: Net> Machine<N> for Making {
+    type Output = Made;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Made, Error>> {
+        loop {
+            self.stage = match &mut self.stage {
+                Stage::Allocating(allocate) => {
+                    match allocate.step(port)? {
+                        Ok((id, _)) => self.id = Some(id),
+                        Err(error) => self.made = Err(error),
+                    }
+                    self.meet(port)
+                }
+                Stage::Meeting(swap) => {
+                    let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
+                    let swapped = swap.step(port, bridge)?;
+                    let card = self.check(swapped, port.net.processes());
+                    self.heard = card::to_bytes(card.as_ref(), self.plan.ids);
+                    self.tell()
+                }
+                Stage::Telling(exchange) => {
+                    self.head = exchange.step(port)?;
+                    self.name()
+                }
+                Stage::Naming(exchange) => {
+                    let members = exchange.step(port)?;
+                    self.made = self.make(port, members);
+                    match self.agree(port) {
+                        Some(stage) => stage,
+                        None => return Some(self.end(true)),
+                    }
+                }
+                Stage::Knowing(agree) => {
+                    let known = agree.step(port)?.flags == 1;
+                    self.compare(port, known)
+                }
+                Stage::Comparing(swap, known) => {
+                    let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
+                    let swapped = swap.step(port, bridge)?;
+                    let agreed = *known && swapped.as_ref().map_or(*known, |said| said[..] == [1]);
+                    let succeeded = swapped.is_ok();
+                    let inverted = self.plan.channel.planted.is(Defect::InvertedFlag);
+                    self.conclude(agreed && succeeded != inverted)
+                }
+                Stage::Concluding(agree) => {
+                    let agreed = agree.step(port)?;
+                    let forgets = self.plan.channel.planted.is(Defect::LeaderLost);
+                    let is_whole = agreed.unacknowledged().is_empty() || forgets;
+                    let is_made = agreed.flags == 1 && is_whole;
+                    if !is_made && let Ok(Made { life, .. }) = &self.made {
+                        port.ft.revoke(port.net, life.key, Group::clone(&life.group), true);
+                    }
+                    return Some(self.end(is_made));
+                }
+                Stage::Uniting(agree) => {
+                    let agreed = agree.step(port)?;
+                    let is_made = agreed.flags == 1 && agreed.unacknowledged().is_empty();
+                    return Some(self.end(is_made));
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Both groups as one.
+
+use std::sync::Arc;
+
+use crate::alloc::Role;
+use crate::comm::{Comm, Created};
+use crate::error::Error;
+use crate::ft::{Life, epoch};
+use crate::group::Group;
+use crate::ids::Sub;
+use crate::net::{Net, ProcessId};
+use crate::port::Port;
+use crate::request::{Pending, Request};
+use crate::runtime::{Machine, Shared, Slot, State};
+
+use super::InterComm;
+use super::allocate::Allocate;
+
+/// A communicator of both groups that is being made.
+pub type MergeRequest<N> = Request<N, Merging<N>>;
+
+/// Merges of an intercommunicator are numbered apart from its duplicates.
+const MERGE: u64 = u64::MAX - 2;
+
+impl<N: Net> InterComm<N> {
+    /// A communicator of both groups: first that which gives `high` as `false`, then the other. If both give
+    /// the same, the order is the one that both know from the intercommunicator's making. All of a group
+    /// give the same. Collective over both; blocks.
+    ///
+    /// # Errors
+    /// There is no context id left that is free in all of both groups; or a process is down.
+    /// The same at all of both groups that live.
+    pub fn merge(&self, high: bool) -> Result<Comm<N>, Error> {
+        self.imerge(high).wait()
+    }
+
+    /// The same, without blocking.
+    pub fn imerge(&self, high: bool) -> MergeRequest<N> {
+        let shared = &self.comm.shared;
+        let channel = self.channel();
+        let (both, life) = (&channel.group, self.life());
+        let origin = [life.key.epoch, life.made(both, u32::MAX), MERGE];
+        let key = epoch(&origin, both);
+        let (own, remote) = (self.id(), self.remote_id());
+        let first = if self.is_first() { own } else { remote };
+        let attempt = Arc::new(Life::new(first, key, both, channel.own));
+        {
+            let State { net, ft, .. } = &mut *shared.lock();
+            ft.register(net, &attempt);
+        }
+        // In all processes of both groups in the same place among other allocations.
+        let place = shared.ids.sub(first, Sub::Merging);
+        let allocation = shared.allocator.begin(place, (key >> 32) as u32, Role::Member);
+        // A bit for each group, of which the other one says nothing.
+        let says =
+            if self.is_first() { 0b10 | u64::from(high) } else { 0b01 | u64::from(high) << 1 };
+        let sizes = [self.size(), self.remote_size()];
+        let split = if self.is_first() { sizes[0] } else { sizes[1] };
+        let members = Arc::clone(both);
+        let allocate = Allocate::new(&attempt, channel, allocation, says);
+        let slot = shared.start(Merge { allocate, members, split });
+        let own = self.group().process(self.rank());
+        let merging = Merging { slot, own, origin, _parent: self.clone() };
+        Request::new(shared, merging)
+    }
+}
+
+struct Merge {
+    allocate: Allocate,
+    /// In the order that both know.
+    members: Arc<Group>,
+    /// How many of them are of the first group.
+    split: u32,
+}
+
+impl<N: Net> Machine<N> for Merge {
+    type Output = Created;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
+        let (id, says) = match self.allocate.step(port)? {
+            Ok(allocated) => allocated,
+            Err(error) => return Some(Err(error)),
+        };
+        let first_is_high = says == 0b01;
+        let mut members = self.members.processes().to_vec();
+        if first_is_high {
+            members.rotate_left(self.split as usize);
+        }
+        Some(Ok(Created { id, members: Arc::new(Group::new(members)) }))
+    }
+}
+
+/// What a [`MergeRequest`] waits for.
+pub struct Merging<N: Net> {
+    slot: Arc<Slot<Created>>,
+    own: Option<ProcessId>,
+    origin: [u64; 3],
+    _parent: InterComm<N>,
+}
+
+impl<N: Net> Pending<N> for Merging<N> {
+    type Output = Result<Comm<N>, Error>;
+
+    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        let created = self.slot.take()?;
+        Some(created.and_then(|created| created.finish(shared, self.own, &self.origin)))
+    }
+}

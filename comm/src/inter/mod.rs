@@ -1,0 +1,185 @@
+//! Intercommunicators: two groups of processes, each of which speaks to the other.
+//!
+//! An intercommunicator has a pair of context ids. Each group receives in the one that it has allocated for
+//! itself, and sends in the other's; so neither needs an id that is free in all processes.
+
+mod allocate;
+mod bridge;
+mod card;
+mod coll;
+mod create;
+mod ft;
+mod making;
+mod merge;
+mod p2p;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use crate::comm::{Comm, CommInfo, Inner};
+use crate::error::Error;
+use crate::ft::{Life, epoch};
+use crate::group::Group;
+use crate::ids::ContextId;
+use crate::net::Net;
+use crate::port::{Abroad, Channel};
+use crate::runtime::{Shared, State};
+
+use making::Made;
+
+pub use coll::InterRoot;
+pub use create::{InterCreation, InterRequest, Uniformity};
+pub use ft::InterAgreed;
+pub use merge::{MergeRequest, Merging};
+
+/// The other group of an intercommunicator.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    /// What its members receive in.
+    pub(crate) id: ContextId,
+    pub(crate) group: Arc<Group>,
+}
+
+/// An intercommunicator: a group of which this process is a member, the *local* one, and another, the
+/// *remote* one. Ranks in its calls are those of remote processes. Clones are the same.
+///
+/// It is freed when the last of its clones, requests, held messages and [local](Self::local) communicators is
+/// gone; the context id of each group goes back to that group.
+///
+/// It goes beneath all layers: they may override the collective operations of [`local`](Self::local) and of
+/// what [`merge`](Self::merge) gives.
+pub struct InterComm<N: Net> {
+    comm: Comm<N>,
+    remote: Arc<Remote>,
+    local: Arc<OnceLock<Comm<N>>>,
+}
+
+impl<N: Net> InterComm<N> {
+    fn new(shared: &Arc<Shared<N>>, made: Made) -> Self {
+        let Made { id, local, rank, remote, life } = made;
+        let remote = Arc::new(remote);
+        let info = CommInfo { id: id.id(), group: local, rank };
+        let bound = shared.tables.unpatched();
+        let both = Some(Arc::clone(&remote));
+        let inner = Inner::bare(info, life, Some(Arc::new(id)), bound, both);
+        InterComm { comm: Comm::new(shared, Arc::new(inner)), remote, local: Arc::default() }
+    }
+
+    /// This process's rank in the local group.
+    pub fn rank(&self) -> u32 {
+        self.comm.rank()
+    }
+
+    /// How many processes the local group has.
+    pub fn size(&self) -> u32 {
+        self.comm.size()
+    }
+
+    /// The local group.
+    pub fn group(&self) -> &Group {
+        self.comm.group()
+    }
+
+    /// How many processes the remote group has.
+    pub fn remote_size(&self) -> u32 {
+        self.remote.group.size()
+    }
+
+    /// The remote group.
+    pub fn remote_group(&self) -> &Group {
+        &self.remote.group
+    }
+
+    /// The context id in which this process receives.
+    pub fn id(&self) -> ContextId {
+        self.comm.id()
+    }
+
+    /// The context id in which the remote group receives.
+    pub fn remote_id(&self) -> ContextId {
+        self.remote.id
+    }
+
+    /// The name, for people; empty if none was given.
+    pub fn name(&self) -> String {
+        self.comm.name()
+    }
+
+    /// Gives it a name, in this process.
+    pub fn set_name(&self, name: impl Into<String>) {
+        self.comm.set_name(name);
+    }
+
+    /// Lets go of this handle.
+    pub fn free(self) {}
+
+    /// A communicator of the local group, always the same one. Its id is derived from that of the
+    /// intercommunicator: it needs no allocation, nor the other members.
+    ///
+    /// # Errors
+    /// A layer refused it.
+    pub fn local(&self) -> Result<Comm<N>, Error> {
+        if let Some(local) = self.local.get() {
+            return Ok(local.clone());
+        }
+        let Comm { shared, inner } = &self.comm;
+        let CommInfo { id, group, rank } = inner.info.clone();
+        let id = shared.ids.localcomm(id)?;
+        let life = Life::new(id, epoch(&[self.life().key.epoch], &group), &group, rank);
+        let (life, info) = (Arc::new(life), CommInfo { id, group, rank });
+        let bound = shared.tables.bind(&info)?;
+        let inner = Inner::bare(info, Arc::clone(&life), inner.owned.clone(), bound, None);
+        // Another thread may have been faster: then it is that one's.
+        let made = || Comm::new(shared, Arc::new(inner));
+        let local = self.local.get_or_init(made).clone();
+        let State { net, ft, .. } = &mut *shared.lock();
+        ft.register(net, &local.inner.life);
+        Ok(local)
+    }
+
+    /// Of both groups: they are in one order there, the same on both sides.
+    fn life(&self) -> &Arc<Life> {
+        &self.comm.inner.life
+    }
+
+    /// Whether the local group comes first there.
+    fn is_first(&self) -> bool {
+        self.life().group.process(0) == self.group().process(0)
+    }
+
+    /// Ranks of the remote group among both.
+    fn remote_ranks(&self) -> Range<u32> {
+        if self.is_first() {
+            self.size()..self.size() + self.remote_size()
+        } else {
+            0..self.remote_size()
+        }
+    }
+
+    /// For the messages of the next collective operation of both groups.
+    fn channel(&self) -> Channel {
+        let context = self.comm.shared.ids.collective(self.remote.id);
+        let abroad = Some(Abroad { ranks: self.remote_ranks(), context });
+        let life = self.life();
+        Channel { group: Arc::clone(&life.group), own: life.own, abroad, ..self.comm.channel() }
+    }
+}
+
+impl<N: Net> Clone for InterComm<N> {
+    fn clone(&self) -> Self {
+        InterComm {
+            comm: self.comm.clone(),
+            remote: Arc::clone(&self.remote),
+            local: Arc::clone(&self.local),
+        }
+    }
+}
+
+impl<N: Net> fmt::Debug for InterComm<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, remote) = (self.id(), self.remote_id());
+        let (rank, size, others) = (self.rank(), self.size(), self.remote_size());
+        write!(f, "InterComm({id} and {remote}, rank {rank} of {size}, with {others})")
+    }
+}

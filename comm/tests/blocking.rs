@@ -1,0 +1,155 @@
+//! Blocking calls between ranks that are threads here, more of them than this machine has processors.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::sync::{Arc, Barrier};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use tagmatch::{Access, Config as WorkerConfig, Local, Shared, WorkerOf};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Config, Runtime, Source};
+
+const RANKS: u32 = 5;
+
+/// Runs a program in each of some ranks. None goes before all are done.
+fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) + Sync) {
+    let addresses = std::sync::Mutex::new(vec![None; ranks as usize]);
+    let (known, done) = (Barrier::new(ranks as usize), Barrier::new(ranks as usize));
+    let rank = |rank: u32| {
+        let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
+        addresses.lock().unwrap()[rank as usize] = Some(worker.address());
+        known.wait();
+        let all = addresses.lock().unwrap().iter().map(|address| address.unwrap()).collect();
+        let net = WorkerNet::new(worker, all, rank).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        program(runtime.clone());
+        runtime.world().barrier().unwrap();
+        done.wait();
+    };
+    thread::scope(|scope| {
+        for number in 0..ranks {
+            scope.spawn(move || rank(number));
+        }
+    });
+}
+
+/// What is kept of one call is right for the next of the same shape, and not taken for another one.
+#[test]
+fn the_same_call_again_and_again() {
+    run::<Local>(RANKS, |runtime| {
+        let world = runtime.world();
+        let rank = world.rank();
+        let sum = Op::sum::<u32>();
+        for round in 0..300u32 {
+            let (root, values) = (round / 7 % RANKS, 1 + round / 50 * 9);
+            let own = |rank: u32| -> Vec<u32> { (0..values).map(|at| rank * at + round).collect() };
+            let total: Vec<u32> = (0..values).map(|at| 10 * at + RANKS * round).collect();
+            world.barrier().unwrap();
+            let at_root = |all: Vec<u32>| if rank == root { all } else { Vec::new() };
+            let numbers = |bytes: Vec<u8>| from_bytes::<u32>(&bytes);
+            let mine = || to_bytes(&own(rank));
+            assert_eq!(numbers(world.broadcast(root, mine()).unwrap()), own(root));
+            assert_eq!(numbers(world.allreduce(mine(), &sum).unwrap()), total);
+            let least = world.allreduce(mine(), &Op::min::<u32>()).unwrap();
+            assert_eq!(numbers(least), own(0));
+            assert_eq!(numbers(world.reduce(root, mine(), &sum).unwrap()), at_root(total));
+            let all: Vec<u32> = (0..RANKS).flat_map(own).collect();
+            assert_eq!(numbers(world.allgather(mine()).unwrap()), all);
+            assert_eq!(numbers(world.gather(root, mine()).unwrap()), at_root(all));
+            let upto: Vec<u32> =
+                (0..values).map(|at| (0..=rank).map(|rank| rank * at + round).sum()).collect();
+            assert_eq!(numbers(world.scan(mine(), &sum).unwrap()), upto);
+            let blocks: Vec<u32> = (0..RANKS).map(|to| 100 * rank + to + round).collect();
+            let came: Vec<u32> = (0..RANKS).map(|from| 100 * from + rank + round).collect();
+            assert_eq!(numbers(world.alltoall(to_bytes(&blocks)).unwrap()), came);
+        }
+    });
+}
+
+/// Threads that sleep, each for something of its own, are woken by whichever of them is awake.
+#[test]
+fn threads_of_one_rank_sleep_and_wake_each_other() {
+    run::<Shared>(2, |runtime| {
+        let world = runtime.world();
+        let other = 1 - world.rank();
+        let threads = 4u32;
+        let comms: Vec<_> = (0..threads).map(|_| world.dup().unwrap()).collect();
+        thread::scope(|scope| {
+            for (number, comm) in (0..threads).zip(&comms) {
+                scope.spawn(move || {
+                    for round in 0..6u32 {
+                        // Long enough for all others to fall asleep.
+                        if (round + number) % 3 == comm.rank() {
+                            thread::sleep(Duration::from_millis(20));
+                        }
+                        comm.barrier().unwrap();
+                        let receive = comm.recv(other, round, vec![0; 4]);
+                        comm.send(other, round, number.to_le_bytes().to_vec()).wait().unwrap();
+                        assert_eq!(receive.wait().unwrap().data(), number.to_le_bytes());
+                        comm.ibarrier().wait().unwrap();
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// A future is polled when something has come for it, not all the time.
+#[test]
+fn a_future_is_woken_by_what_it_waits_for() {
+    run::<Local>(2, |runtime| {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            thread::sleep(Duration::from_millis(300));
+            world.send(1, 7, vec![5; 100_000]).wait().unwrap();
+            world.barrier().unwrap();
+            return;
+        }
+        let polls = Cell::new(0);
+        let mut receive = world.recv(Source::Any, 7, vec![0; 100_000]);
+        let counted = poll_fn(|context| {
+            polls.set(polls.get() + 1);
+            let poll = Future::poll(std::pin::Pin::new(&mut receive), context);
+            poll.map(|ended| ended.unwrap().data().to_vec())
+        });
+        assert_eq!(runtime.block_on(counted), [5; 100_000]);
+        assert!(polls.get() < 100, "{} polls", polls.get());
+        runtime.block_on(world.ibarrier()).unwrap();
+    });
+}
+
+/// With a thread that makes progress any executor will do: here one that does nothing but wait to be woken.
+#[test]
+fn a_progress_thread_drives_what_another_thread_awaits() {
+    struct Unpark(thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    run::<Shared>(2, |runtime| {
+        let _progress = runtime.progress_thread().unwrap();
+        let world = runtime.world();
+        let waker = Arc::new(Unpark(thread::current())).into();
+        let mut context = std::task::Context::from_waker(&waker);
+        for round in 0..20u32 {
+            let mut copy = Box::pin(world.idup());
+            let copy = loop {
+                if let Poll::Ready(copy) = copy.as_mut().poll(&mut context) {
+                    break copy.unwrap();
+                }
+                thread::park();
+            };
+            let mut barrier = copy.ibarrier();
+            while Future::poll(std::pin::Pin::new(&mut barrier), &mut context).is_pending() {
+                thread::park();
+            }
+            let own = to_bytes(&[round + world.rank()]);
+            let sum = world.allreduce(own, &Op::sum::<u32>()).unwrap();
+            assert_eq!(from_bytes::<u32>(&sum), [2 * round + 1]);
+        }
+    });
+}

@@ -1,0 +1,177 @@
+//! What has to hold of intercommunicators, also when processes die while they are made. Each check panics
+//! where it does not, with or without a planted bug.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{Comm, Error, ErrorClass, InterComm, InterRequest, Runtime, Uniformity};
+
+use super::{Busy, Planted, Sims, turn};
+
+/// Two groups of a job, one after the other.
+pub(crate) struct Groups {
+    pub(crate) sim: Sim,
+    pub(crate) sizes: [u32; 2],
+    members: Vec<Option<Member>>,
+}
+
+/// A process that lives, and what its program ended with.
+type End<T> = Option<(Rc<Member>, T)>;
+
+/// A process of one of them.
+pub(crate) struct Member {
+    pub(crate) runtime: Sims,
+    /// Its group.
+    pub(crate) part: Comm<SimNet>,
+    pub(crate) is_first: bool,
+    sizes: [u32; 2],
+}
+
+impl Member {
+    /// Leaders are the last of the first group and the first of the second.
+    pub(crate) fn create(&self, uniformity: Uniformity) -> InterRequest<SimNet> {
+        let world = self.runtime.world();
+        let (leader, remote) =
+            if self.is_first { (self.sizes[0] - 1, self.sizes[0]) } else { (0, self.sizes[0] - 1) };
+        let peer = (self.part.rank() == leader).then_some(&world);
+        self.part.icreate_inter_as(uniformity, leader, peer, remote, 3)
+    }
+}
+
+impl Groups {
+    pub(crate) fn new(sizes: [u32; 2], seed: u64, defect: Option<Planted>) -> Self {
+        let processes = sizes[0] + sizes[1];
+        let sim = Sim::new(SimConfig { processes, seed, ..SimConfig::default() });
+        let members = Vec::new();
+        let mut groups = Groups { sim, sizes, members };
+        let start = |rank: u32| {
+            let runtime = Runtime::new(groups.sim.net(rank), super::with(defect)).unwrap();
+            let is_first = rank < sizes[0];
+            async move {
+                let part = runtime.world().isplit(Some(u32::from(is_first)), 0).await.unwrap();
+                Member { runtime, part: part.unwrap(), is_first, sizes }
+            }
+        };
+        let ran = groups.sim.run((0..processes).map(start), &[]).unwrap();
+        groups.members = ran.ends;
+        groups
+    }
+
+    /// Runs a program on each that lives. Who has ended goes on to make progress until all have ended or died.
+    pub(crate) fn run<F: Future>(
+        &mut self,
+        kills: &[Kill],
+        program: impl Fn(Rc<Member>) -> F,
+    ) -> Result<Ran<End<F::Output>>, Stuck> {
+        let busy = Rc::new(Cell::new(self.sizes[0] + self.sizes[1]));
+        let run = |member: Option<Member>| {
+            let (own, busy) = (Busy(Rc::clone(&busy)), Rc::clone(&busy));
+            let member = member.map(Rc::new);
+            let program = member.clone().map(&program);
+            async move {
+                let end = program?.await;
+                drop(own);
+                let member = member?;
+                while busy.get() > 0 {
+                    member.runtime.progress();
+                    turn().await;
+                }
+                Some((member, end))
+            }
+        };
+        self.sim.run(std::mem::take(&mut self.members).into_iter().map(run), kills)
+    }
+}
+
+/// Runs a creation without deaths; then with each rank killed at each step of that; then with each pair of
+/// ranks killed, one at each step and the other at one that the seed chooses, before or after.
+pub(crate) fn kill_everywhere(
+    sizes: [u32; 2],
+    seeds: u64,
+    defect: Option<Planted>,
+    check: impl Fn(&mut Groups, &[Kill]) -> u64,
+) {
+    let processes = sizes[0] + sizes[1];
+    for seed in 0..seeds {
+        let run = |kills: &[Kill]| check(&mut Groups::new(sizes, seed, defect), kills);
+        let steps = run(&[]);
+        for (step, rank) in (0..steps).flat_map(|step| (0..processes).map(move |rank| (step, rank)))
+        {
+            let first = Kill { rank, step };
+            run(&[first]);
+            // In turn, so that each pair comes at each part of the way.
+            let apart = 1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
+            let other = (step * 31 + seed * 7 + u64::from(rank) * 17) % steps;
+            run(&[first, Kill { rank: (rank + apart) % processes, step: other }]);
+        }
+    }
+}
+
+/// The ends of those whom nobody kills: one may have come to its end and be killed then.
+fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
+    let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
+    (0..).zip(ends).filter_map(move |(rank, end)| end.flatten().filter(|_| !is_killed(rank)))
+}
+
+/// All who live have the same result, which leaves no id taken, and what they have works or ends with an error.
+pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
+    let program = |member: Rc<Member>| async move {
+        let before = member.runtime.free_ids();
+        let made = member.create(Uniformity::Strict).await;
+        let made = match made {
+            Ok(inter) => {
+                assert_eq!(member.runtime.free_ids(), before - 1);
+                let _works = inter.ibarrier().await;
+                Ok(())
+            }
+            Err(error) => Err(error.class()),
+        };
+        assert_eq!(member.runtime.free_ids(), before);
+        made
+    };
+    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
+    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    let is_end = |end: &Result<(), ErrorClass>| match end {
+        Ok(()) => true,
+        Err(class) => *class == ErrorClass::NotCreated && !kills.is_empty(),
+    };
+    assert!(ends.iter().all(is_end), "{kills:?}: {ends:?}");
+    ran.steps
+}
+
+/// All of a group who live have the same result. If it is not that of the other group, it is revoked in the end.
+pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
+    let sizes = groups.sizes;
+    let program = |member: Rc<Member>| async move { member.create(Uniformity::Eventual).await };
+    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+    // Until all that was on its way has come.
+    let settle = |end: End<Result<InterComm<SimNet>, Error>>| async move {
+        let (member, made) = end?;
+        for _ in 0..50 {
+            member.runtime.progress();
+            turn().await;
+        }
+        let is_live = made.is_ok_and(|inter| !inter.is_revoked());
+        assert_eq!(member.runtime.free_ids(), 2045);
+        Some(is_live)
+    };
+    let result = |end: &Option<Option<(_, Result<_, _>)>>| {
+        end.as_ref().map(|end| end.as_ref().map(|(_, made)| made.is_ok()))
+    };
+    let results: Vec<Option<Option<bool>>> = ran.ends.iter().map(result).collect();
+    for is_first in [true, false] {
+        let is_of_group = |rank: usize| (rank < sizes[0] as usize) == is_first;
+        let of_group =
+            results.iter().enumerate().map(|(rank, made)| made.filter(|_| is_of_group(rank)));
+        let of_group: Vec<bool> = living(of_group.collect(), kills).collect();
+        assert!(of_group.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {results:?}");
+    }
+    let ends = groups.sim.run(ran.ends.into_iter().map(Option::flatten).map(settle), &[]);
+    let ends = ends.unwrap_or_else(|stuck| panic!("{kills:?}: then {stuck}")).ends;
+    let live: Vec<bool> = living(ends, kills).collect();
+    assert!(live.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {live:?}, {results:?}");
+    assert!(!kills.is_empty() || live.iter().all(|is_live| *is_live), "{results:?}");
+    ran.steps
+}

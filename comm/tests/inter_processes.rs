@@ -1,0 +1,131 @@
+//! Intercommunicators between real processes over shared memory, a leader's death by SIGKILL included.
+
+mod common;
+
+use common::job::{Job, join, role_of, say};
+use tagmatch::Local;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Comm, ErrorClass, InterComm, InterRequest, InterRoot, Runtime, Source};
+use tagmatch_comm::{TagChoice, Uniformity};
+
+type Process = Runtime<WorkerNet<Local>>;
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Some(role) = role_of() else { return };
+    let runtime = join::<Local>();
+    match role.as_str() {
+        "everything" => everything(&runtime),
+        "leader dies" => leader_dies(&runtime),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Even ranks and odd ones: the world's communicator joins the leaders, which are the first of each.
+fn create(
+    world: &Comm<WorkerNet<Local>>,
+    part: &Comm<WorkerNet<Local>>,
+    uniformity: Uniformity,
+) -> InterRequest<WorkerNet<Local>> {
+    part.icreate_inter_as(uniformity, 0, Some(world), 1 - world.rank() % 2, 1)
+}
+
+fn everything(runtime: &Process) {
+    let world = runtime.world();
+    let (is_even, rank) = (world.rank().is_multiple_of(2), world.rank());
+    let part = world.split(Some(rank % 2), 0).unwrap().unwrap();
+    let before = runtime.free_ids();
+    for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
+        let inter = create(&world, &part, uniformity).wait().unwrap();
+        assert_eq!((inter.rank(), inter.size()), (part.rank(), part.size()));
+        traffic(&inter);
+        let copy = inter.dup().unwrap();
+        traffic(&copy);
+        copy.barrier().unwrap();
+        let own = vec![u8::from(is_even); 5000];
+        let root = match (is_even, inter.rank() == 0) {
+            (true, true) => InterRoot::Own,
+            (true, false) => InterRoot::Local,
+            (false, _) => InterRoot::Remote(0),
+        };
+        assert_eq!(inter.broadcast(root, own).unwrap(), vec![1; 5000]);
+        let merged = inter.merge(is_even).unwrap();
+        let number = merged.allgather(to_bytes(&[rank])).unwrap();
+        let all: Vec<u32> = (0..world.size()).collect();
+        let (even, odd): (Vec<u32>, Vec<u32>) = all.iter().partition(|rank| *rank % 2 == 0);
+        assert_eq!(from_bytes::<u32>(&number), [odd, even].concat());
+        let local = inter.local().unwrap();
+        let sum = local.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).unwrap();
+        assert_eq!(from_bytes::<u32>(&sum), [part.size()]);
+        inter.barrier().unwrap();
+    }
+    assert_eq!(runtime.free_ids(), before);
+    world.barrier().unwrap();
+}
+
+/// Each to each of the others, small and large, probed and not.
+fn traffic(inter: &InterComm<WorkerNet<Local>>) {
+    for length in [3, 200_000] {
+        let sends: Vec<_> =
+            (0..inter.remote_size()).map(|to| inter.send_sync(to, 4, vec![7; length])).collect();
+        for _ in 1..inter.remote_size() {
+            let received = inter.recv(Source::Any, TagChoice::Any, vec![0; length]).wait().unwrap();
+            assert_eq!(received.data(), vec![7; length]);
+        }
+        let message = inter.mprobe_blocking(Source::Any, 4).unwrap();
+        assert_eq!(message.status().length, length as u64);
+        assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![7; length]);
+        sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+        inter.barrier().unwrap();
+    }
+}
+
+/// The leader of the odd ones dies before it has told them anything, or after some creations.
+fn leader_dies(runtime: &Process) {
+    let world = runtime.world();
+    let part = world.split(Some(world.rank() % 2), 0).unwrap().unwrap();
+    let before = runtime.free_ids();
+    let made = create(&world, &part, Uniformity::Strict).wait().unwrap();
+    assert_eq!(made.agree(u32::MAX).unwrap().unacknowledged.size(), 0);
+    say("made", "");
+    let mut count = 0;
+    let class = loop {
+        match create(&world, &part, Uniformity::Strict).wait() {
+            Ok(_) => count += 1,
+            Err(error) => break error.class(),
+        }
+    };
+    assert_eq!(class, ErrorClass::NotCreated);
+    assert_eq!(runtime.free_ids(), before - 1);
+    // All who live have failed at the same one: how many came before is what all of them say.
+    say("failed", count);
+    let agreed = made.agree(count).unwrap();
+    assert_eq!((agreed.flags, agreed.unacknowledged.size()), (count, 1));
+    let end = world.shrink().unwrap();
+    end.barrier().unwrap();
+    end.barrier().unwrap();
+}
+
+#[test]
+fn two_groups_do_everything() {
+    for ranks in [2, 3, 4] {
+        Job::start("everything", ranks).finish(&[]);
+    }
+}
+
+#[test]
+fn all_who_survive_a_leader_fail_at_the_same_creation() {
+    for leader in [0, 1] {
+        let mut job = Job::start("leader dies", 4);
+        for rank in 0..4 {
+            job.hear(rank, "made");
+        }
+        job.kill(leader);
+        let living = (0..4).filter(|rank| *rank != leader);
+        let counts: Vec<String> = living.map(|rank| job.hear(rank, "failed")).collect();
+        assert!(counts.windows(2).all(|two| two[0] == two[1]), "{counts:?}");
+        job.finish(&[leader]);
+    }
+}

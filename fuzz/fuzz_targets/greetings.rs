@@ -1,0 +1,22 @@
+//! What a peer can say to the verbs and UCX devices before, and beside, the engine's messages.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+/// The marks and versions that greetings begin with are put in: random bytes seldom have them.
+fn marked(data: &[u8], mark: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = data.to_vec();
+    if let Some(place) = bytes.get_mut(at..at + mark.len()) {
+        place.copy_from_slice(mark);
+    }
+    bytes
+}
+
+fuzz_target!(|data: &[u8]| {
+    tagmatch_hw::verbs::fuzzing::read(data);
+    tagmatch_hw::verbs::fuzzing::read(&marked(&marked(data, b"TMvh\x01", 0), b"TMvb\x01", 24));
+    tagmatch_hw::ucx::fuzzing::read(data);
+    let mut framed = u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+    framed.extend_from_slice(&marked(data, b"TMux\x01", 0));
+    tagmatch_hw::ucx::fuzzing::read(&framed);
+});
