@@ -300,7 +300,7 @@ impl<N: Net> State<N> {
     /// Takes in what has come and moves all that is under way.
     fn progress(&mut self) -> Progress<N> {
         let events = self.net.progress();
-        let news = self.ft.progress(&mut self.net);
+        let news = self.ft.progress(&mut self.net, self.sleepers.any());
         let over = self.drive();
         self.buffered.reap(&mut self.net);
         Progress { events, news, over }

@@ -170,6 +170,7 @@ impl<N: Net> Machine<N> for Allocating {
         };
         partners.retain_mut(|partner| !part.is_rid_of(port, partner));
         if !partners.is_empty() {
+            port.ft.expect();
             return None;
         }
         let error = error.clone();

@@ -42,12 +42,11 @@ pub(crate) struct Value {
 
 impl Value {
     fn nothing(size: u32) -> Self {
-        let all: Vec<u32> = (0..size).collect();
         Value {
             flags: u64::MAX,
             low: u32::MAX,
             contributors: Ranks::none(size),
-            acknowledged: Ranks::of(size, &all),
+            acknowledged: Ranks::all(size),
             dead: Ranks::none(size),
         }
     }

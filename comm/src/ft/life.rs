@@ -1,6 +1,6 @@
 //! What the members of a communicator have in common about failures, as one of them knows it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,8 +55,8 @@ struct State {
     /// Ranks, in the order in which their failures became known.
     failed: Vec<u32>,
     agreements: u32,
-    /// Agreements that this process has begun and that have not ended.
-    open: BTreeSet<u32>,
+    /// Agreements that this process has begun and that have not ended, the oldest first.
+    open: Vec<u32>,
     /// How often a communicator of a group was made with a tag.
     made: HashMap<(u64, u32), u64>,
 }
@@ -127,12 +127,12 @@ impl Life {
         let mut state = self.state();
         let number = state.agreements;
         state.agreements = number.wrapping_add(1);
-        state.open.insert(number);
+        state.open.push(number);
         (number, state.open.first().copied().unwrap_or(number))
     }
 
     pub(super) fn end(&self, number: u32) {
-        self.state().open.remove(&number);
+        self.state().open.retain(|open| *open != number);
     }
 
     /// How often this was called with these values before.

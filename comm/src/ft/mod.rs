@@ -55,6 +55,10 @@ impl<N: Net> Comm<N> {
     /// block, and is not the same at all members.
     pub fn failed(&self) -> Group {
         self.shared.progress();
+        {
+            let State { net, ft, .. } = &mut *self.shared.lock();
+            ft.look(net);
+        }
         self.members(&self.inner.life.failed())
     }
 
@@ -132,7 +136,15 @@ impl Agree {
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);
         }
-        let decision = ft.decision(net, self.life.key, self.number)?;
+        let mut decision = ft.decision(net, self.life.key, self.number);
+        if decision.is_none() {
+            // So that each of several steps in a row looks for what decides.
+            net.progress();
+            ft.look(net);
+            ft.expect();
+            decision = ft.decision(net, self.life.key, self.number);
+        }
+        let decision = decision?;
         self.life.end(self.number);
         Some(decision)
     }

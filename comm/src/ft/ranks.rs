@@ -1,15 +1,29 @@
 //! Sets of ranks.
 
-/// A set of ranks of a communicator of some size.
+/// A set of ranks of a communicator of some size. Up to 64 take no memory of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ranks {
     size: u32,
-    words: Vec<u64>,
+    words: Words,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Words {
+    One([u64; 1]),
+    Many(Vec<u64>),
 }
 
 impl Ranks {
     pub(crate) fn none(size: u32) -> Self {
-        Ranks { size, words: vec![0; size.div_ceil(u64::BITS) as usize] }
+        let words = match size.div_ceil(u64::BITS) {
+            1 => Words::One([0]),
+            count => Words::Many(vec![0; count as usize]),
+        };
+        Ranks { size, words }
+    }
+
+    pub(crate) fn all(size: u32) -> Self {
+        Ranks::read(size, || Some(u64::MAX)).unwrap_or_else(|| Ranks::none(size))
     }
 
     pub(crate) fn of(size: u32, ranks: &[u32]) -> Self {
@@ -20,18 +34,30 @@ impl Ranks {
         set
     }
 
-    /// Words from elsewhere; `None` if there are too few or too many.
-    pub(crate) fn parse(size: u32, words: Vec<u64>) -> Option<Self> {
-        let mut set = Ranks { size, words };
-        let fits = set.words.len() == size.div_ceil(u64::BITS) as usize;
-        if let Some(last) = set.words.last_mut().filter(|_| !size.is_multiple_of(u64::BITS)) {
+    /// Out of words from elsewhere; `None` if there are too few.
+    pub(crate) fn read(size: u32, mut next: impl FnMut() -> Option<u64>) -> Option<Self> {
+        let mut set = Ranks::none(size);
+        for word in set.words_mut() {
+            *word = next()?;
+        }
+        if let Some(last) = set.words_mut().last_mut().filter(|_| !size.is_multiple_of(u64::BITS)) {
             *last &= (1 << (size % u64::BITS)) - 1;
         }
-        fits.then_some(set)
+        Some(set)
     }
 
     pub(crate) fn words(&self) -> &[u64] {
-        &self.words
+        match &self.words {
+            Words::One(word) => word,
+            Words::Many(words) => words,
+        }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        match &mut self.words {
+            Words::One(word) => word,
+            Words::Many(words) => words,
+        }
     }
 
     pub(crate) fn size(&self) -> u32 {
@@ -42,22 +68,22 @@ impl Ranks {
     pub(crate) fn insert(&mut self, rank: u32) -> bool {
         let is_new = rank < self.size && !self.contains(rank);
         if is_new {
-            self.words[(rank / u64::BITS) as usize] |= 1 << (rank % u64::BITS);
+            self.words_mut()[(rank / u64::BITS) as usize] |= 1 << (rank % u64::BITS);
         }
         is_new
     }
 
     pub(crate) fn contains(&self, rank: u32) -> bool {
-        let word = self.words.get((rank / u64::BITS) as usize);
+        let word = self.words().get((rank / u64::BITS) as usize);
         word.is_some_and(|word| word >> (rank % u64::BITS) & 1 == 1)
     }
 
     pub(crate) fn add(&mut self, other: &Ranks) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, more)| *word |= more);
+        self.words_mut().iter_mut().zip(other.words()).for_each(|(word, more)| *word |= more);
     }
 
     pub(crate) fn keep(&mut self, other: &Ranks) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, others)| *word &= others);
+        self.words_mut().iter_mut().zip(other.words()).for_each(|(word, others)| *word &= others);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {

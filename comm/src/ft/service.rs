@@ -1,7 +1,7 @@
 //! What one process hears and says of failures, for all its communicators.
 //!
-//! Its messages are in a context of their own, which no communicator has. They come unasked, so every turn
-//! of progress looks for them, whether or not the program is in a call that has to do with failures: a
+//! Its messages are in a context of their own, which no communicator has. They come unasked, so progress
+//! looks for them every few turns, whether or not the program is in a call that has to do with failures: a
 //! process that has ended its part of an agreement still answers others.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -25,6 +25,9 @@ const EARLY_MAX: usize = 4096;
 const RELAYS_MAX: usize = 1024;
 /// Most agreements that are kept. Of communicators that live all are kept that others may ask for.
 const KEPT_MAX: usize = 1024;
+/// Turns of progress between two looks at what has come, while nothing is waited for: a look costs as much as
+/// a fifth of a message, and mostly nothing has come.
+const TURNS_PER_LOOK: u32 = 32;
 /// Up to this many bytes a message is sent with nothing to wait for.
 const INJECT_MAX: usize = 4096;
 
@@ -67,6 +70,12 @@ pub(crate) struct Service<N: Net> {
     allocations: Vec<UnderWay>,
     early: VecDeque<(ProcessId, Control)>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
+    /// Turns since the last look.
+    turns: u32,
+    /// What has come since the last turn.
+    events: usize,
+    /// Some machine waits for what comes.
+    is_awaited: bool,
 }
 
 impl<N: Net> Service<N> {
@@ -89,18 +98,37 @@ impl<N: Net> Service<N> {
             allocations: Vec::new(),
             early: VecDeque::new(),
             incoming: VecDeque::new(),
+            turns: 0,
+            events: 0,
+            is_awaited: false,
         }
     }
 
-    /// Takes in what has come: how much that was.
-    pub(crate) fn progress(&mut self, net: &mut N) -> usize {
-        let mut events = 0;
+    /// A turn of progress: takes in what has come, every so often. How much that was since the last turn.
+    /// `is_last`: there may be no other turn for some time.
+    pub(crate) fn progress(&mut self, net: &mut N, is_last: bool) -> usize {
+        self.turns += 1;
+        if self.turns >= TURNS_PER_LOOK || self.is_awaited || is_last {
+            self.look(net);
+        }
+        std::mem::take(&mut self.events)
+    }
+
+    /// Something that comes is waited for: the next turn looks.
+    pub(crate) fn expect(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// Takes in what has come.
+    #[inline(never)]
+    pub(super) fn look(&mut self, net: &mut N) {
+        (self.turns, self.is_awaited) = (0, false);
         for process in net.take_down() {
-            events += 1;
+            self.events += 1;
             self.learn(net, process);
         }
         while let Some((message, envelope)) = net.matched_probe(self.pattern) {
-            events += 1;
+            self.events += 1;
             let fits = envelope.length <= length_max(net.processes());
             let length = usize::try_from(envelope.length).ok().filter(|_| fits);
             // Of someone outside of the job, or longer than any: dropped, and so discarded.
@@ -122,7 +150,6 @@ impl<N: Net> Service<N> {
                 Some(Err(_)) => {}
             }
         }
-        events
     }
 
     /// A communicator of this process.

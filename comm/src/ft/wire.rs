@@ -47,6 +47,9 @@ const AGREE: [(u32, Kind); 4] =
 const JOIN: u32 = 8;
 const LEFT: u32 = 4;
 
+/// Bytes that most messages have no more than.
+const SHORT: usize = 128;
+
 /// Most bytes that a message in a job of so many processes has.
 pub(crate) fn length_max(processes: u32) -> u64 {
     96 + u64::from(processes) * 4 + u64::from(processes.div_ceil(64)) * 32
@@ -54,7 +57,7 @@ pub(crate) fn length_max(processes: u32) -> u64 {
 
 impl Control {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(SHORT);
         match self {
             Control::Revoke { key, group } => {
                 head(&mut bytes, REVOKE, *key);
@@ -122,7 +125,7 @@ fn put_message(bytes: &mut Vec<u8>, Message { ballot, dead, value, .. }: &Messag
     put(bytes, [*ballot, value.low, dead.size()]);
     bytes.extend(value.flags.to_le_bytes());
     for set in [dead, &value.contributors, &value.acknowledged, &value.dead] {
-        bytes.extend(set.words().iter().flat_map(|word| word.to_le_bytes()));
+        set.words().iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     }
 }
 
@@ -134,7 +137,7 @@ fn message(kind: Kind, mut rest: &[u8]) -> Option<Message> {
     if rest.len() != words.checked_mul(4 * 8)? {
         return None;
     }
-    let mut set = || Ranks::parse(size, (0..words).map_while(|_| long(&mut rest)).collect());
+    let mut set = || Ranks::read(size, || long(&mut rest));
     let (dead, contributors, acknowledged) = (set()?, set()?, set()?);
     let value = Value { flags, low, contributors, acknowledged, dead: set()? };
     Some(Message { kind, ballot, dead, value })
@@ -146,7 +149,7 @@ fn head(bytes: &mut Vec<u8>, code: u32, key: Key) {
 }
 
 fn put(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
-    bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+    words.into_iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
 }
 
 fn word(rest: &mut &[u8]) -> Option<u32> {

@@ -75,7 +75,8 @@ pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds:
             world.revoke();
         }
         for _ in 0..40 {
-            runtime.progress();
+            // Looks for what has come, at each turn.
+            world.failed();
             turn().await;
         }
         world.is_revoked()
