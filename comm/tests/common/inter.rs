@@ -228,7 +228,8 @@ pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let settle = |end: End<Result<InterComm<SimNet>, Error>>| async move {
         let (member, made) = end?;
         for _ in 0..50 {
-            member.runtime.progress();
+            // Looks for what has come, at each turn.
+            member.runtime.world().failed();
             turn().await;
         }
         let is_live = made.is_ok_and(|inter| !inter.is_revoked());
