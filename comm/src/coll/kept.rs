@@ -16,6 +16,9 @@ const LENGTH_MAX: usize = INJECT_MAX;
 /// Most bytes of memory for messages that are kept with one.
 const SPARE_MAX: usize = 64 << 10;
 
+/// How many of each kind are kept: roots may take turns.
+const PLACES: usize = 4;
+
 /// What a plan is a function of, besides the communicator and the operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
@@ -43,12 +46,12 @@ struct Repeat<N: Net> {
     operations: Operations<N>,
 }
 
-/// The last one of each kind.
-pub(crate) struct Kept<N: Net>([Option<Box<Repeat<N>>>; COLLS]);
+/// The last ones of each kind, the very last one first.
+pub(crate) struct Kept<N: Net>([Vec<Repeat<N>>; COLLS]);
 
 impl<N: Net> Default for Kept<N> {
     fn default() -> Self {
-        Kept(std::array::from_fn(|_| None))
+        Kept(std::array::from_fn(|_| Vec::new()))
     }
 }
 
@@ -56,22 +59,27 @@ impl<N: Net> Kept<N> {
     /// Carries an operation out, and blocks.
     pub(super) fn run(&mut self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
         let Some(shape) = Shape::of(&call) else { return comm.shared.run(comm.planned(call)?) };
-        let place = &mut self.0[call.coll as usize];
-        let mut repeat = match place.take() {
-            Some(mut repeat) if repeat.shape == shape => {
-                repeat.exchange.again(comm.number(), call.data, repeat.length, call.op);
-                repeat
+        let places = &mut self.0[call.coll as usize];
+        match places.iter().position(|repeat| repeat.shape == shape) {
+            Some(at) => {
+                places.swap(0, at);
+                let Repeat { exchange, length, .. } = &mut places[0];
+                exchange.again(comm.number(), call.data, *length, call.op);
             }
-            _ => {
+            None => {
                 let exchange = comm.planned(call)?;
                 let length = exchange.length();
-                Box::new(Repeat { shape, length, exchange, operations: Operations::default() })
+                places.truncate(PLACES - 1);
+                places.push(Repeat { shape, length, exchange, operations: Operations::default() });
+                let last = places.len() - 1;
+                places.swap(0, last);
             }
-        };
-        let result = comm.shared.run_with(&mut repeat.exchange, &mut repeat.operations);
+        }
+        let Repeat { exchange, operations, .. } = &mut places[0];
+        let result = comm.shared.run_with(exchange, operations);
         // After a failure something may still be under way.
-        if result.is_ok() && repeat.exchange.spare() <= SPARE_MAX {
-            *place = Some(repeat);
+        if result.is_err() || exchange.spare() > SPARE_MAX {
+            places.swap_remove(0);
         }
         result
     }

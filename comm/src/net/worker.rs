@@ -197,6 +197,24 @@ impl Sleeper for tagmatch::Sleeper {
     }
 }
 
+/// How many processors the processes here have between them.
+fn processors() -> usize {
+    let own = thread::available_parallelism().map_or(1, usize::from);
+    // One that may use a single one is pinned to it, as launchers do: the others have the rest of the machine.
+    let online = || count(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
+    if own > 1 { own } else { online().unwrap_or(own) }
+}
+
+/// Of a list of numbers as the kernel writes them, such as `0-3,8`.
+fn count(list: &str) -> Option<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').try_fold(0usize, |sum, part| sum.checked_add(range(part)?))
+}
+
 impl<A: Access + 'static> Net for WorkerNet<A> {
     type Send = Operation<Sent, A>;
     type Receive = Operation<Received, A>;
@@ -318,10 +336,9 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn spins(&self) -> u32 {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
         let node = self.node(self.own);
         let here = (0..self.processes()).filter(|process| self.node(ProcessId(*process)) == node);
-        if here.count() <= processors { SPINS } else { SPINS_SHARED }
+        if here.count() <= processors() { SPINS } else { SPINS_SHARED }
     }
 
     fn pause(turn: u32) -> bool {
@@ -354,5 +371,20 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn notify(&mut self, waker: Option<&Waker>) {
         let sleeper = || self.is_armed.then(|| Waker::from(Arc::clone(&self.sleeper)));
         self.waker = waker.cloned().or_else(sleeper);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn processors_are_counted_as_the_kernel_lists_them() {
+        assert_eq!(count("0\n"), Some(1));
+        assert_eq!(count("0-1\n"), Some(2));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        for nonsense in ["", "x", "3-1", "0-", "0-18446744073709551615"] {
+            assert_eq!(count(nonsense), None, "{nonsense}");
+        }
     }
 }
