@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{children, command, eventually, json, refused, tagperf, text};
+use common::{children, command, eventually, json, outliving, refused, tagperf, text};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -149,8 +149,8 @@ fn foreign_launchers_start_ranks_that_measure_and_die() {
         let barrier = [TAGPERF, "barrier", "--iters", "20", "--warmup", "0", "--json", "-"];
         assert_eq!(launched(launcher, &barrier), [3]);
     }
-    let shrink = format!("trap '' USR1; {TAGPERF} shrink --json - || exit 0");
-    let mpich = "mpiexec.hydra -n 3 -disable-auto-cleanup sh -c";
+    let shrink = outliving(&format!("{TAGPERF} shrink --json -"));
+    let mpich = "mpiexec.hydra -n 3 -disable-auto-cleanup bash -c";
     assert_eq!(launched(mpich, &[&shrink]), [3, 2]);
     let recovering = format!("{mpirun} --enable-recovery");
     assert_eq!(launched(&recovering, &[TAGPERF, "shrink", "--json", "-"]), [3, 2]);

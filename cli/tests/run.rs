@@ -5,7 +5,7 @@ mod common;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use common::{children, command, eventually, lives, refused, tagperf, text};
+use common::{children, command, eventually, lives, outliving, refused, tagperf, text};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
@@ -126,11 +126,11 @@ fn readme_shows_the_example_as_it_is() {
 #[ignore = "needs mpich and openmpi: ci/test launch"]
 fn three_launchers_start_an_example_that_outlives_a_rank() {
     let survivors = example("survivors").display().to_string();
-    let through_a_shell = format!("trap '' USR1; {survivors} || exit 0");
+    let through_a_shell = outliving(&survivors);
     let mut own = command("run -n 4 --keep-going --");
     own.arg(&survivors);
     let mut mpich = Command::new("mpiexec.hydra");
-    mpich.args(["-n", "4", "-disable-auto-cleanup", "sh", "-c", &through_a_shell]);
+    mpich.args(["-n", "4", "-disable-auto-cleanup", "bash", "-c", &through_a_shell]);
     let mut openmpi = Command::new("mpirun");
     openmpi.args("-n 4 --oversubscribe --allow-run-as-root --enable-recovery".split(' '));
     openmpi.arg(&survivors);

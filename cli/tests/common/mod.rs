@@ -114,3 +114,9 @@ impl Drop for Server {
         let _ = self.child.wait();
     }
 }
+
+/// A script for bash in which a rank may be killed without an end to the others, under MPICH's launcher, as
+/// README has it.
+pub(crate) fn outliving(rank: &str) -> String {
+    format!("trap '' USR1; {rank} & exec {{PMI_FD}}>&-; wait $! || exit 0")
+}
