@@ -42,7 +42,7 @@
 //! | run it on another transport | [`net::Net`] |
 //! | run many processes in one thread | [`net::sim`] |
 //!
-//! Everything is a state machine that progress drives; a blocking call begins the non-blocking one and waits.
+//! Everything is a state machine that progress drives; a blocking call begins one and waits.
 
 #![forbid(unsafe_code)]
 
