@@ -3,7 +3,7 @@
 //! `cargo build -p tagmatch-comm --example launched`, then one of `tagperf run -n 4 --`,
 //! `mpiexec.hydra -n 4` and `mpirun -n 4` with `target/debug/examples/launched`.
 
-use tagmatch::{Address, Config as WorkerConfig, Worker};
+use tagmatch::{Config as WorkerConfig, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
@@ -12,10 +12,7 @@ use tagmatch_launch::Job;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut job = Job::join()?;
     let worker = Worker::new(WorkerConfig::default())?;
-    let addresses = job.exchange(worker.address().as_bytes())?;
-    let addresses: Result<Vec<_>, _> =
-        addresses.iter().map(|address| Address::from_bytes(address)).collect();
-    let net = WorkerNet::new(worker, addresses?, job.rank())?;
+    let net = WorkerNet::meet(worker, job.rank(), |own| job.exchange(own))?;
     let world = Runtime::new(net, Config::default())?.world();
 
     // Even ranks and odd ones, each among themselves.

@@ -72,6 +72,12 @@ pub enum Error {
         /// The buffer's.
         room: usize,
     },
+    /// There is no memory for a message.
+    #[error("there is no memory for a message of {length} bytes")]
+    NoMemory {
+        /// Its length in bytes, by its sender's word.
+        length: u64,
+    },
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
@@ -224,9 +230,10 @@ impl Error {
     /// The error's class.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Error::Exhausted { .. } | Error::Fragmented { .. } | Error::BufferFull { .. } => {
-                ErrorClass::Resource
-            }
+            Error::Exhausted { .. }
+            | Error::Fragmented { .. }
+            | Error::BufferFull { .. }
+            | Error::NoMemory { .. } => ErrorClass::Resource,
             Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } | Error::Leader => {
                 ErrorClass::Peer
             }

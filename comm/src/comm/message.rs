@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tagmatch::Buffer;
 
+use crate::error::{Error, Failed};
 use crate::net::Net;
 use crate::request::Request;
 
@@ -51,6 +52,25 @@ impl<N: Net> Message<N> {
             Held::NoProcess => UnderWay::Over(Ok(Received { buffer, status: Status::NO_PROCESS })),
         };
         Request::new(&shared, Receiving { under_way, is_any: false, inner: Arc::clone(&inner) })
+    }
+
+    /// Receives all of it, into memory made for it. [`Error::NoMemory`]: there isn't as much as its sender says,
+    /// and it is discarded.
+    pub fn recv_whole(self) -> RecvRequest<N> {
+        let length = self.status.length;
+        let mut room = Vec::new();
+        match usize::try_from(length).ok().filter(|length| room.try_reserve_exact(*length).is_ok()) {
+            Some(length) => {
+                room.resize(length, 0u8);
+                self.recv(room)
+            }
+            None => {
+                let error = Error::NoMemory { length };
+                let refused = UnderWay::Over(Err(Failed { error, buffer: Buffer::default() }));
+                let Message { comm: Comm { shared, inner }, .. } = self;
+                Request::new(&shared, Receiving { under_way: refused, is_any: false, inner })
+            }
+        }
     }
 
     /// Drops it: its sender completes as if it had been received. (MPI-3 has no such call; the proposal for

@@ -133,6 +133,10 @@ impl Agreement {
         self
     }
 
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     /// What is to be sent, and to whom.
     pub(crate) fn take_messages(&mut self) -> Vec<(u32, Message)> {
         std::mem::take(&mut self.out)
@@ -163,10 +167,12 @@ impl Agreement {
     }
 
     pub(crate) fn receive(&mut self, from: u32, message: &Message) {
-        for rank in message.dead.iter().filter(|rank| *rank != self.own) {
-            self.dead.insert(rank);
+        let known = self.dead.clone();
+        self.dead.add(&message.dead);
+        self.dead.remove(self.own);
+        if self.dead != known {
+            self.advance();
         }
-        self.advance();
         let is_of_ballot = message.ballot == self.ballot
             || message.kind == Kind::Decided && self.planted.is(Defect::AnyBallot);
         if !is_of_ballot {
@@ -278,17 +284,20 @@ impl Agreement {
     }
 
     fn children(&self) -> Vec<u32> {
-        let is_leader = self.own == self.ballot;
         let mut found = Vec::new();
-        let mut heads = if is_leader { vec![0] } else { beneath(self.own).to_vec() };
-        while let Some(rank) = heads.pop() {
-            if rank == self.own || rank < self.dead.size() && self.dead.contains(rank) {
-                heads.extend(beneath(rank));
-            } else if rank < self.dead.size() {
-                found.push(rank);
-            }
-        }
+        // Of the leader they are the heads of all parts of the tree: nobody above it lives.
+        self.heads(if self.own == self.ballot { 0 } else { self.own }, &mut found);
         found
+    }
+
+    /// Those who live at the top of this part of the tree, without this process.
+    fn heads(&self, top: u32, found: &mut Vec<u32>) {
+        if top == self.own || self.dead.contains(top) {
+            let beneath = beneath(top).into_iter().filter(|rank| *rank < self.dead.size());
+            beneath.for_each(|rank| self.heads(rank, found));
+        } else {
+            found.push(top);
+        }
     }
 }
 

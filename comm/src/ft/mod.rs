@@ -135,16 +135,12 @@ impl Agree {
         let Port { net, ft, .. } = port;
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);
-        }
-        let mut decision = ft.decision(net, self.life.key, self.number);
-        if decision.is_none() {
+        } else if net.progress() > 0 {
             // So that each of several steps in a row looks for what decides.
-            net.progress();
             ft.look(net);
-            ft.expect();
-            decision = ft.decision(net, self.life.key, self.number);
         }
-        let decision = decision?;
+        ft.expect();
+        let decision = ft.decision(net, self.life.key, self.number)?;
         self.life.end(self.number);
         Some(decision)
     }

@@ -36,14 +36,17 @@ impl Ranks {
 
     /// Out of words from elsewhere; `None` if there are too few.
     pub(crate) fn read(size: u32, mut next: impl FnMut() -> Option<u64>) -> Option<Self> {
-        let mut set = Ranks::none(size);
-        for word in set.words_mut() {
-            *word = next()?;
+        let last = match size % u64::BITS {
+            0 => u64::MAX,
+            bits => (1 << bits) - 1,
+        };
+        let count = size.div_ceil(u64::BITS);
+        if count == 1 {
+            return Some(Ranks { size, words: Words::One([next()? & last]) });
         }
-        if let Some(last) = set.words_mut().last_mut().filter(|_| !size.is_multiple_of(u64::BITS)) {
-            *last &= (1 << (size % u64::BITS)) - 1;
-        }
-        Some(set)
+        let mut words = (0..count).map(|_| next()).collect::<Option<Vec<_>>>()?;
+        words.last_mut().into_iter().for_each(|word| *word &= last);
+        Some(Ranks { size, words: Words::Many(words) })
     }
 
     pub(crate) fn words(&self) -> &[u64] {
@@ -71,6 +74,12 @@ impl Ranks {
             self.words_mut()[(rank / u64::BITS) as usize] |= 1 << (rank % u64::BITS);
         }
         is_new
+    }
+
+    pub(crate) fn remove(&mut self, rank: u32) {
+        if let Some(word) = self.words_mut().get_mut((rank / u64::BITS) as usize) {
+            *word &= !(1 << (rank % u64::BITS));
+        }
     }
 
     pub(crate) fn contains(&self, rank: u32) -> bool {

@@ -63,7 +63,7 @@ pub(crate) struct Service<N: Net> {
     down: Vec<ProcessId>,
     is_down: HashSet<ProcessId>,
     lives: BTreeMap<Key, Weak<Life>>,
-    pub(super) agreements: BTreeMap<(Key, u32), Held>,
+    pub(super) agreements: BTreeMap<(Key, u32), Box<Held>>,
     pub(super) attempts: Attempts,
     begun: u64,
     relays: VecDeque<Relay>,
@@ -350,8 +350,8 @@ impl<N: Net> Service<N> {
             }
         }
         // All contributors have seen the end of these.
-        let over = self.agreements.range((key, 0)..(key, value.low.min(number)));
-        for at in over.map(|(at, _)| *at).collect::<Vec<_>>() {
+        let over = (key, 0)..(key, value.low.min(number));
+        while let Some(at) = self.agreements.range(over.clone()).next().map(|(at, _)| *at) {
             self.agreements.remove(&at);
         }
         Some(value)
@@ -382,7 +382,7 @@ impl<N: Net> Service<N> {
             agreement = agreement.asking();
         }
         self.begun += 1;
-        let held = Held { group, agreement, invitation, began: self.begun };
+        let held = Box::new(Held { group, agreement, invitation, began: self.begun });
         self.agreements.insert(at, held);
         self.flush(net, at);
     }
@@ -406,8 +406,8 @@ impl<N: Net> Service<N> {
         at: (Key, u32),
         message: &Message,
     ) {
-        let Some(Held { group, .. }) = self.agreements.get(&at) else { return };
-        let group = Arc::clone(group);
+        let Some(held) = self.agreements.get(&at) else { return };
+        let group = Arc::clone(&held.group);
         let Some(rank) = group.rank(from).filter(|_| message.dead.size() == group.size()) else {
             return;
         };
@@ -422,6 +422,9 @@ impl<N: Net> Service<N> {
 
     pub(super) fn flush(&mut self, net: &mut N, at: (Key, u32)) {
         let Some(held) = self.agreements.get_mut(&at) else { return };
+        if !held.agreement.has_messages() {
+            return;
+        }
         let messages = held.agreement.take_messages();
         let (group, invitation) = (Arc::clone(&held.group), held.invitation.clone());
         let (key, number) = at;

@@ -1,6 +1,7 @@
 //! The transport between real processes: a worker of `tagmatch`.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -73,6 +74,23 @@ impl<A: Access + 'static> WorkerNet<A> {
             nodes: Vec::new(),
             waker: None,
         })
+    }
+
+    /// The same, with addresses that processes tell each other: `exchange` hands this one's bytes to all, and
+    /// gives those of all in the order of their ranks, as launchers do.
+    ///
+    /// # Errors
+    /// That of `exchange`; what it gives is no address; as for [`new`](Self::new).
+    pub fn meet<E: Display>(
+        worker: WorkerOf<A>,
+        rank: u32,
+        exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
+    ) -> Result<Self, NetError> {
+        let other = |error: &dyn Display| NetError::Other(error.to_string());
+        let told = exchange(worker.address().as_bytes()).map_err(|error| other(&error))?;
+        let addresses = told.iter().map(|bytes| Address::from_bytes(bytes));
+        let addresses = addresses.collect::<Result<_, _>>().map_err(|error| other(&error))?;
+        Self::new(worker, addresses, rank)
     }
 
     /// The same, where processes run on several machines: the number of each one's, alike in all processes.

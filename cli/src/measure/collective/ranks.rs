@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use tagmatch::{Address, Config as WorkerConfig, TagLayout, Worker};
+use tagmatch::{Config as WorkerConfig, TagLayout, Worker};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
 use tagmatch_launch::launcher::{self, Launch};
@@ -117,10 +117,9 @@ impl Ranks {
             ..WorkerConfig::default()
         };
         let worker = Worker::new(worker).map_err(|error| failed(&error))?;
-        let addresses = exchange(&mut job, worker.address().as_bytes())?;
-        let addresses = addresses.iter().map(|bytes| Address::from_bytes(bytes));
-        let addresses = addresses.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-        let net = WorkerNet::new(worker, addresses, job.rank()).map_err(|error| failed(&error))?;
+        let rank = job.rank();
+        let net = WorkerNet::meet(worker, rank, |own| job.exchange(own))
+            .map_err(|error| failed(&error))?;
         let runtime = Runtime::new(net, Config { tags, ..Config::default() })
             .map_err(|error| failed(&error))?;
         let are_here = places.here.len() == said.len();
