@@ -133,22 +133,27 @@ impl<N: Net> Service<N> {
             let length = usize::try_from(envelope.length).ok().filter(|_| fits);
             // Of someone outside of the job, or longer than any: dropped, and so discarded.
             if let (Some(from), Some(length)) = (envelope.from, length) {
-                self.incoming
-                    .push_back((from, net.receive_message(message, Buffer::zeroed(length))));
+                let receive = net.receive_message(message, Buffer::zeroed(length));
+                self.hear(net, from, receive);
             }
         }
         for _ in 0..self.incoming.len() {
-            let Some((from, mut receive)) = self.incoming.pop_front() else { break };
-            match net.test_receive(&mut receive) {
-                None => self.incoming.push_back((from, receive)),
-                Some(Ok(Arrived { buffer, .. })) => {
-                    if let Some(control) = Control::parse(&buffer) {
-                        self.deliver(net, from, control);
-                    }
+            let Some((from, receive)) = self.incoming.pop_front() else { break };
+            self.hear(net, from, receive);
+        }
+    }
+
+    /// Takes in a message, if it is here; else later.
+    fn hear(&mut self, net: &mut N, from: ProcessId, mut receive: N::Receive) {
+        match net.test_receive(&mut receive) {
+            None => self.incoming.push_back((from, receive)),
+            Some(Ok(Arrived { buffer, .. })) => {
+                if let Some(control) = Control::parse(&buffer) {
+                    self.deliver(net, from, control);
                 }
-                // Its sender is down.
-                Some(Err(_)) => {}
             }
+            // Its sender is down.
+            Some(Err(_)) => {}
         }
     }
 
@@ -225,15 +230,14 @@ impl<N: Net> Service<N> {
             }
             Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Agree { key, number, ref message } => {
-                let life = self.lives.get(&key).and_then(Weak::upgrade);
-                if let Some(life) = &life {
-                    self.hold(net, (key, number), &life.group, None);
+                let at = (key, number);
+                if !self.agreements.contains_key(&at) {
+                    let Some(life) = self.lives.get(&key).and_then(Weak::upgrade) else {
+                        return self.keep_early(from, control);
+                    };
+                    self.hold(net, at, &life.group, None);
                 }
-                if self.agreements.contains_key(&(key, number)) {
-                    self.receive(net, from, (key, number), message);
-                } else if life.is_none() {
-                    self.keep_early(from, control);
-                }
+                self.receive(net, from, at, message);
             }
             Control::Join { key, invitation, message } => {
                 self.hear_join(net, from, key, invitation, message);
@@ -332,8 +336,10 @@ impl<N: Net> Service<N> {
         flags: u64,
     ) {
         self.hold(net, (life.key, number), &life.group, None);
-        // The death of each of them is to become known.
-        life.group.processes().iter().for_each(|process| net.watch(*process));
+        if life.watch() {
+            // The death of each of them is to become known.
+            life.group.processes().iter().for_each(|process| net.watch(*process));
+        }
         if let Some(held) = self.agreements.get_mut(&(life.key, number)) {
             held.agreement.vote(flags, low, &life.acknowledged());
         }
@@ -343,12 +349,10 @@ impl<N: Net> Service<N> {
     /// What was agreed. All members that have not contributed are known to be down then.
     pub(super) fn decision(&mut self, net: &mut N, key: Key, number: u32) -> Option<Value> {
         let held = self.agreements.get(&(key, number))?;
-        let (value, group) = (held.agreement.decision()?.clone(), Arc::clone(&held.group));
-        for rank in (0..group.size()).filter(|rank| !value.contributors.contains(*rank)) {
-            if let Some(process) = group.process(rank) {
-                self.learn(net, process);
-            }
-        }
+        let value = held.agreement.decision()?.clone();
+        let absent = (0..held.group.size()).filter(|rank| !value.contributors.contains(*rank));
+        let absent: Vec<_> = absent.filter_map(|rank| held.group.process(rank)).collect();
+        absent.into_iter().for_each(|process| self.learn(net, process));
         // All contributors have seen the end of these.
         let over = (key, 0)..(key, value.low.min(number));
         while let Some(at) = self.agreements.range(over.clone()).next().map(|(at, _)| *at) {
@@ -407,13 +411,13 @@ impl<N: Net> Service<N> {
         message: &Message,
     ) {
         let Some(held) = self.agreements.get(&at) else { return };
-        let group = Arc::clone(&held.group);
+        let group = &held.group;
         let Some(rank) = group.rank(from).filter(|_| message.dead.size() == group.size()) else {
             return;
         };
-        for dead in message.dead.iter().filter_map(|rank| group.process(rank)) {
-            self.learn(net, dead);
-        }
+        let dead = message.dead.iter().filter_map(|rank| group.process(rank));
+        let news: Vec<_> = dead.filter(|process| !self.is_down.contains(process)).collect();
+        news.into_iter().for_each(|process| self.learn(net, process));
         if let Some(held) = self.agreements.get_mut(&at) {
             held.agreement.receive(rank, message);
         }
