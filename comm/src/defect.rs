@@ -44,6 +44,8 @@ pub enum Defect {
     BelieveRank,
     /// An agreement takes a decision of an older ballot.
     AnyBallot,
+    /// What was gathered at one ballot counts at the next one.
+    KeepGathered,
     /// A process whose agreement is over doesn't tell a new leader what was decided.
     ForgetDecision,
     /// A process whose parent in an agreement died doesn't report to the next one.
@@ -75,7 +77,7 @@ pub enum Defect {
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 33] = [
+    pub const ALL: [Defect; 34] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -96,6 +98,7 @@ impl Defect {
         Defect::CutQuietly,
         Defect::BelieveRank,
         Defect::AnyBallot,
+        Defect::KeepGathered,
         Defect::ForgetDecision,
         Defect::ReportOnce,
         Defect::NoForward,

@@ -183,7 +183,7 @@ const CHECKS: [(&str, Check); 13] = [
 ];
 
 /// Found where ids and their allocation are tested.
-const FOUND_ELSEWHERE: [Defect; 9] = [
+const FOUND_ELSEWHERE: [Defect; 10] = [
     Defect::FreeDerived,
     Defect::ShareEager,
     Defect::ShareBase,
@@ -193,6 +193,7 @@ const FOUND_ELSEWHERE: [Defect; 9] = [
     Defect::IgnoredTakes,
     Defect::HastyExhaustion,
     Defect::AnyBallot,
+    Defect::KeepGathered,
 ];
 
 #[test]

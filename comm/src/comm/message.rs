@@ -59,7 +59,8 @@ impl<N: Net> Message<N> {
     pub fn recv_whole(self) -> RecvRequest<N> {
         let length = self.status.length;
         let mut room = Vec::new();
-        match usize::try_from(length).ok().filter(|length| room.try_reserve_exact(*length).is_ok()) {
+        match usize::try_from(length).ok().filter(|length| room.try_reserve_exact(*length).is_ok())
+        {
             Some(length) => {
                 room.resize(length, 0u8);
                 self.recv(room)

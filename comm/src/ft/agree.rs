@@ -1,17 +1,23 @@
 //! One agreement in one process: messages and deaths in, messages out.
 //!
-//! Values go up a binary tree of ranks and are merged on the way; the *leader*, the lowest rank that is not
-//! known to be dead, decides once it has heard of every member that lives; the decision goes down. Who
-//! has it may return at once, and answers others later (the early-returning agreement of Herault et al., SC'15).
+//! As long as nobody knows of a death, each member tells what it has gathered to those at distances of 1, 2,
+//! 4 and so on, each once it has heard of as many before it; whoever has heard of all has decided. That takes
+//! as many messages in a row as the size has bits.
 //!
-//! What makes it uniform is the *ballot*, the leader's rank:
+//! Else values go up a binary tree of ranks and are merged on the way; the *leader*, the lowest rank that is
+//! not known to be dead, decides once it has heard of every member that lives; the decision goes down. In
+//! either case who has it may return at once, and answers others later (the early-returning agreement of
+//! Herault et al., SC'15, with its tree).
 //!
-//! 1. A process that learns of its leader's death goes to the next ballot: it drops what it has gathered, and
-//!    reports again, now with the decision if it has one. From then on it takes no decision of an older
-//!    ballot, as if it had never come.
-//! 2. A leader hears of all who live, at its own ballot, before it decides. So if any of them had taken a
+//! What makes it uniform is the *ballot*: 0 while no death is known, and then one more than the leader's rank.
+//!
+//! 1. A process that learns of the first death, or of its leader's, goes to the next ballot: it drops what it
+//!    has gathered, and reports again, now with the decision if it has one. From then on it takes no decision
+//!    of an older ballot, as if it had never come.
+//! 2. All decisions of ballot 0 are the same: what all members have contributed.
+//! 3. A leader hears of all who live, at its own ballot, before it decides. So if any of them had taken a
 //!    decision before, it has heard of that, and decides the same; and if none had, none will.
-//! 3. Another death only moves the dead one's children up to the nearest ancestor that lives. They
+//! 4. Another death only moves the dead one's children up to the nearest ancestor that lives. They
 //!    report to it again; values are merged so that to do it twice is harmless. What the dead one was to
 //!    pass on is not lost: nobody reports for a rank before that rank is heard of or known to be dead.
 //!
@@ -19,6 +25,7 @@
 //!
 //! Where not all know that there is an agreement, they are *asked*: whoever enters it asks its neighbours
 //! in the tree, and does so again when a death gives it others. All who live are joined by such neighbours.
+//! Such an agreement has no ballot 0.
 //!
 //! This assumes that who is said to be down is down, and that all who live learn of it in the end. A process
 //! that decides, and dies before any other one has heard of that, may have decided otherwise than the rest.
@@ -103,6 +110,8 @@ pub(crate) struct Agreement {
     decision: Option<(u32, Value)>,
     /// To whom this process has reported at this ballot, and whether a decision.
     sent: Option<(u32, bool)>,
+    /// At ballot 0: how far away the next one is that this process tells.
+    reach: u32,
     /// Who was told that there is this agreement; `None`: all begin it by themselves.
     asked: Option<Ranks>,
     out: Vec<(u32, Message)>,
@@ -120,6 +129,7 @@ impl Agreement {
             reported: None,
             decision: None,
             sent: None,
+            reach: 1,
             asked: None,
             out: Vec::new(),
             planted,
@@ -182,6 +192,7 @@ impl Agreement {
         match message.kind {
             Kind::Decided if !has_decided => self.decide(message.value.clone()),
             Kind::Decided => {}
+            Kind::Gathered if self.ballot == 0 && has_decided => {}
             Kind::Gathered | Kind::Reported | Kind::Asked if has_decided => self.tell(from),
             Kind::Asked => {}
             Kind::Gathered => self.gathered.merge(&message.value),
@@ -192,10 +203,14 @@ impl Agreement {
 
     /// Does what can be done now.
     fn advance(&mut self) {
+        let is_undisturbed = self.asked.is_none() && self.dead.is_empty();
         let leader = self.leader();
-        if leader != self.ballot {
-            self.ballot = leader;
-            self.gathered = Value::nothing(self.dead.size());
+        let ballot = if is_undisturbed { 0 } else { leader + 1 };
+        if ballot != self.ballot {
+            self.ballot = ballot;
+            if !self.planted.is(Defect::KeepGathered) {
+                self.gathered = Value::nothing(self.dead.size());
+            }
             (self.reported, self.sent) = (None, None);
         }
         if self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot) {
@@ -204,6 +219,9 @@ impl Agreement {
         self.ask();
         if let Some(vote) = &self.vote {
             self.gathered.merge(vote);
+        }
+        if ballot == 0 {
+            return self.spread();
         }
         let earlier = self.decision().filter(|_| !self.planted.is(Defect::ForgetDecision));
         let known = earlier.or(self.reported.as_ref()).cloned();
@@ -231,9 +249,28 @@ impl Agreement {
         }
     }
 
+    /// Tells others what was gathered, at ballot 0.
+    fn spread(&mut self) {
+        let size = self.dead.size();
+        let back = |by: u32| (self.own + size - by) % size;
+        let mut out = Vec::new();
+        while self.reach < size
+            && (0..self.reach).all(|by| self.gathered.contributors.contains(back(by)))
+        {
+            out.push((self.own + self.reach) % size);
+            self.reach = self.reach.saturating_mul(2);
+        }
+        for to in out {
+            self.send(to, Kind::Gathered, self.gathered.clone());
+        }
+        if self.gathered.contributors.is_full() {
+            self.decision = Some((0, self.gathered.clone()));
+        }
+    }
+
     /// Whether all were heard of whom this process is to report for.
     fn has_all(&self) -> bool {
-        let is_leader = self.own == self.ballot;
+        let is_leader = self.leads();
         (0..self.dead.size()).all(|rank| {
             self.dead.contains(rank)
                 || self.gathered.contributors.contains(rank)
@@ -244,7 +281,7 @@ impl Agreement {
     /// Tells neighbours in the tree, each once.
     fn ask(&mut self) {
         let Some(mut asked) = self.asked.take() else { return };
-        let above = (self.own != self.ballot).then(|| self.parent(self.own));
+        let above = (!self.leads()).then(|| self.parent(self.own));
         for rank in self.children().into_iter().chain(above) {
             if asked.insert(rank) && !self.planted.is(Defect::AskNobody) {
                 self.send(rank, Kind::Asked, Value::nothing(self.dead.size()));
@@ -277,16 +314,21 @@ impl Agreement {
         (0..self.own).find(|rank| !self.dead.contains(*rank)).unwrap_or(self.own)
     }
 
+    /// Whether this process is its ballot's leader.
+    fn leads(&self) -> bool {
+        self.ballot == self.own + 1
+    }
+
     /// The nearest ancestor that lives; without any, the leader.
     fn parent(&self, rank: u32) -> u32 {
-        let ancestors = std::iter::successors(above(rank), |rank| above(*rank));
-        ancestors.into_iter().find(|rank| !self.dead.contains(*rank)).unwrap_or(self.ballot)
+        let mut ancestors = std::iter::successors(above(rank), |rank| above(*rank));
+        ancestors.find(|rank| !self.dead.contains(*rank)).unwrap_or_else(|| self.leader())
     }
 
     fn children(&self) -> Vec<u32> {
         let mut found = Vec::new();
         // Of the leader they are the heads of all parts of the tree: nobody above it lives.
-        self.heads(if self.own == self.ballot { 0 } else { self.own }, &mut found);
+        self.heads(if self.leads() { 0 } else { self.own }, &mut found);
         found
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Life {
     known: AtomicU32,
     acknowledged: AtomicU32,
     is_watched: AtomicBool,
+    /// Agreements below this number have ended at all members.
+    over: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -71,6 +73,7 @@ impl Life {
             known: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
+            over: AtomicU32::new(0),
             state: Mutex::default(),
         }
     }
@@ -133,6 +136,16 @@ impl Life {
 
     pub(super) fn end(&self, number: u32) {
         self.state().open.retain(|open| *open != number);
+    }
+
+    /// All members have seen the end of agreements below this number.
+    pub(super) fn pass(&self, number: u32) {
+        self.over.fetch_max(number, Ordering::Relaxed);
+    }
+
+    /// Whether all have seen its end: what still comes of it is late.
+    pub(super) fn is_over(&self, number: u32) -> bool {
+        number < self.over.load(Ordering::Relaxed)
     }
 
     /// How often this was called with these values before.

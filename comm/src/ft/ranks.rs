@@ -76,6 +76,15 @@ impl Ranks {
         is_new
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words().iter().all(|word| *word == 0)
+    }
+
+    /// Whether all ranks are in the set.
+    pub(crate) fn is_full(&self) -> bool {
+        self.words().iter().map(|word| word.count_ones()).sum::<u32>() == self.size
+    }
+
     pub(crate) fn remove(&mut self, rank: u32) {
         if let Some(word) = self.words_mut().get_mut((rank / u64::BITS) as usize) {
             *word &= !(1 << (rank % u64::BITS));

@@ -235,6 +235,9 @@ impl<N: Net> Service<N> {
                     let Some(life) = self.lives.get(&key).and_then(Weak::upgrade) else {
                         return self.keep_early(from, control);
                     };
+                    if life.is_over(number) {
+                        return;
+                    }
                     self.hold(net, at, &life.group, None);
                 }
                 self.receive(net, from, at, message);
@@ -354,7 +357,11 @@ impl<N: Net> Service<N> {
         let absent: Vec<_> = absent.filter_map(|rank| held.group.process(rank)).collect();
         absent.into_iter().for_each(|process| self.learn(net, process));
         // All contributors have seen the end of these.
-        let over = (key, 0)..(key, value.low.min(number));
+        let low = value.low.min(number);
+        if let Some(life) = self.lives.get(&key).and_then(Weak::upgrade) {
+            life.pass(low);
+        }
+        let over = (key, 0)..(key, low);
         while let Some(at) = self.agreements.range(over.clone()).next().map(|(at, _)| *at) {
             self.agreements.remove(&at);
         }

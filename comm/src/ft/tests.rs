@@ -14,6 +14,8 @@ enum Event {
 /// Members, and what is under way between each two of them, in order.
 struct Job {
     members: Vec<Option<Agreement>>,
+    /// What each has decided first: its caller has gone on with that.
+    decided: Vec<Option<Value>>,
     channels: BTreeMap<(u32, u32), VecDeque<Event>>,
     random: u64,
 }
@@ -21,7 +23,8 @@ struct Job {
 impl Job {
     fn new(size: u32, seed: u64, planted: Planted) -> Self {
         let members = (0..size).map(|own| Some(Agreement::new(size, own, planted))).collect();
-        Job { members, channels: BTreeMap::new(), random: seed }
+        let decided = vec![None; size as usize];
+        Job { members, decided, channels: BTreeMap::new(), random: seed }
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -34,6 +37,8 @@ impl Job {
         for (to, message) in member.take_messages() {
             self.channels.entry((rank, to)).or_default().push_back(Event::Message(message));
         }
+        let decided = &mut self.decided[rank as usize];
+        *decided = decided.take().or_else(|| member.decision().cloned());
     }
 
     /// What it has sent last may be lost, to each member another part.
@@ -71,6 +76,15 @@ impl Job {
         true
     }
 
+    /// One dies of whom all know: agreements begin without the part that is for the undisturbed.
+    fn bereave(mut self) -> Self {
+        let dead = self.below(self.members.len());
+        self.members[dead] = None;
+        let dead = u32::try_from(dead).unwrap();
+        self.members.iter_mut().flatten().for_each(|member| member.die(dead));
+        self
+    }
+
     /// Lets all vote, in any order, and some die: what those who live have decided.
     fn run(mut self, deaths: usize) -> Vec<Option<Value>> {
         let size = self.members.len();
@@ -95,8 +109,8 @@ impl Job {
                 break;
             }
         }
-        let decision = |member: Agreement| member.decision().cloned();
-        self.members.into_iter().flatten().map(decision).collect()
+        let living = self.members.iter().zip(self.decided).filter(|(member, _)| member.is_some());
+        living.map(|(_, decided)| decided).collect()
     }
 }
 
@@ -104,7 +118,9 @@ impl Job {
 fn first_bad(planted: Planted, seeds: u64) -> Option<u64> {
     (0..seeds).find(|seed| {
         let size = 2 + u32::try_from(seed % 6).unwrap();
-        let ends = Job::new(size, *seed, planted).run(usize::try_from(seed % 4).unwrap());
+        let job = Job::new(size, *seed, planted);
+        let job = if seed % 5 < 2 { job.bereave() } else { job };
+        let ends = job.run(usize::try_from(seed % 4).unwrap());
         ends.iter().any(Option::is_none) || ends.windows(2).any(|two| two[0] != two[1])
     })
 }
@@ -118,7 +134,7 @@ fn all_who_live_decide_alike() {
 #[test]
 fn bugs_in_agreements_are_found() {
     use crate::defect::Defect;
-    for defect in [Defect::AnyBallot, Defect::ReportOnce] {
+    for defect in [Defect::AnyBallot, Defect::KeepGathered, Defect::ReportOnce] {
         let bad = first_bad(Planted { defect: Some(defect) }, 60_000);
         println!("{defect:?}: seed {bad:?}");
         assert!(bad.is_some(), "{defect:?} was not found");
