@@ -10,8 +10,8 @@ use std::io::{self, BufReader, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
-use crate::inherit;
 use crate::wire::{self, Line, WireError};
+use crate::{inherit, spawn};
 
 /// Processes of a job; more can't be ranks here.
 pub const SIZE_MAX: u32 = 1 << 24;
@@ -241,6 +241,25 @@ impl Pmi1 {
         ranks(&list, self.size).ok_or(no_field("get_result", "value"))
     }
 
+    /// The word that the process that has spawned this one has left for it; `None` if this one was not spawned, or
+    /// by nobody who leaves such words.
+    ///
+    /// # Errors
+    /// The launcher has gone.
+    pub fn parent(&mut self) -> Result<Option<String>, Pmi1Error> {
+        // Launchers leave it unset, or 0, for others.
+        let is_spawned = variable("PMI_SPAWNED").is_some_and(|value| value != "0");
+        if is_spawned { self.get(spawn::PARENT) } else { Ok(None) }
+    }
+
+    /// Asks for more processes, in lines that [`Spawn`](spawn::Spawn) has made, and waits for the answer.
+    ///
+    /// # Errors
+    /// The launcher refuses or has gone.
+    pub(crate) fn spawn(&mut self, lines: &str) -> Result<(), Pmi1Error> {
+        self.say(lines, "spawn", "spawn_result").map(drop)
+    }
+
     /// Ends the connection: from now on this process's end is no failure.
     ///
     /// # Errors
@@ -265,7 +284,15 @@ impl Pmi1 {
         fields: &[(&str, &str)],
         wanted: &'static str,
     ) -> Result<Line, Pmi1Error> {
-        let said = wire::line(asked, fields)?;
+        self.say(&wire::line(asked, fields)?, asked, wanted)
+    }
+
+    fn say(
+        &mut self,
+        said: &str,
+        asked: &'static str,
+        wanted: &'static str,
+    ) -> Result<Line, Pmi1Error> {
         self.reader.get_mut().write_all(said.as_bytes()).map_err(WireError::Broken)?;
         let answer = expect(&mut self.reader, wanted)?;
         match answer.field("rc") {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::spawn::order::Order;
 use crate::wire::{self, Line, WireError};
 
 /// Bytes of a key and of a value, a terminating zero included: a key as MPICH's mpiexec has it, a value such that
@@ -30,6 +31,8 @@ pub enum Heard {
     Replies(Vec<Reply>),
     /// The process asks for the end of the job, with this exit status.
     Abort(u8),
+    /// The process asks for a new job, and waits for what [`spawned`] says.
+    Spawn(Order),
 }
 
 /// Why a process is no longer listened to.
@@ -71,11 +74,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// For a job of `size` processes, all on this machine. The name is that of its space of keys.
-    pub fn new(size: u32, kvsname: &str) -> Self {
+    /// For a job of `size` processes, all on this machine. The name is that of its space of keys, in which `values`
+    /// stand from the beginning.
+    pub fn new(
+        size: u32,
+        kvsname: &str,
+        values: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
         Server {
             kvsname: kvsname.to_owned(),
-            values: HashMap::new(),
+            values: values.into_iter().collect(),
             phases: vec![Phase::Silent; size as usize],
             dead: BTreeSet::new(),
         }
@@ -137,6 +145,29 @@ impl Server {
         Ok(Heard::Replies(vec![Reply { to: rank, line: answer }]))
     }
 
+    /// Takes in a `mcmd=spawn` of a process.
+    ///
+    /// # Errors
+    /// It breaks the protocol.
+    pub fn hear_order(&mut self, rank: u32, order: Order) -> Result<Heard, Violation> {
+        if self.phases.get(rank as usize) != Some(&Phase::Joined) {
+            return Err(Violation::OutOfTurn("spawn".to_owned()));
+        }
+        if order.command < order.commands {
+            // One answer, to the last of them.
+            return Ok(Heard::Replies(Vec::new()));
+        }
+        let unfit = order.values.iter().find_map(|(key, value)| unfit(key, value));
+        let refused = match unfit {
+            _ if order.commands != 1 => "one_command_a_job_is_supported",
+            _ if order.infos > 0 => "infos_are_not_supported",
+            _ if order.spawn.check().is_err() => "1_to_2^24_processes_would_be_right",
+            Some(why) => why,
+            None => return Ok(Heard::Spawn(order)),
+        };
+        Ok(Heard::Replies(vec![spawned(rank, Err(refused))]))
+    }
+
     /// A process has ended; if it is dead, and did not just end well, the others can find out.
     pub fn ended(&mut self, rank: u32, dead: bool) -> Vec<Reply> {
         let Some(phase) = self.phases.get_mut(rank as usize) else { return Vec::new() };
@@ -165,12 +196,8 @@ impl Server {
         let (Some(key), Some(value)) = (line.field("key"), line.field("value")) else {
             return refused("no_key_or_no_value");
         };
-        if key.is_empty() || key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
-            return refused("too_long");
-        }
-        // Those of the launcher.
-        if key.starts_with("PMI_") {
-            return refused("reserved_key");
+        if let Some(why) = unfit(key, value) {
+            return refused(why);
         }
         let is_new = !self.values.contains_key(key);
         if is_new && self.values.len() >= VALUES_MAX_PER_PROCESS * self.size() {
@@ -215,6 +242,33 @@ impl Server {
     }
 }
 
+/// The answer to a process that has asked for a new job: whether it runs, or why not.
+pub fn spawned(rank: u32, result: Result<(), &str>) -> Reply {
+    let line = match result {
+        Ok(()) => "cmd=spawn_result rc=0\n".to_owned(),
+        Err(why) => {
+            // A value of PMI-1 has no spaces.
+            let word = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+            let why: String = why.chars().take(VALUE_MAX).map(word).collect();
+            format!("cmd=spawn_result rc=-1 msg={why}\n")
+        }
+    };
+    Reply { to: rank, line }
+}
+
+/// Why this may not be put.
+fn unfit(key: &str, value: &str) -> Option<&'static str> {
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if key.is_empty() || key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+        return Some("too_long");
+    }
+    if !is_word(key) || !is_word(value) {
+        return Some("no_word");
+    }
+    // Those of the launcher.
+    key.starts_with("PMI_").then_some("reserved_key")
+}
+
 /// Ranks as in `1,3-5`.
 fn list(ranks: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -240,12 +294,12 @@ mod tests {
             Heard::Replies(replies) => {
                 Ok(replies.into_iter().map(|r| (r.to, r.line.trim_end().to_owned())).collect())
             }
-            Heard::Abort(status) => panic!("abort {status}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn joined(size: u32) -> Server {
-        let mut server = Server::new(size, "k");
+        let mut server = Server::new(size, "k", []);
         for rank in 0..size {
             let answer = say(&mut server, rank, "cmd=init pmi_version=1 pmi_subversion=1").unwrap();
             assert!(answer[0].1.ends_with("rc=0"), "{answer:?}");
@@ -295,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_word_is_no_death_and_holds_nobody_up() {
-        let mut server = Server::new(2, "k");
+        let mut server = Server::new(2, "k", []);
         say(&mut server, 0, "cmd=init pmi_version=1").unwrap();
         assert_eq!(say(&mut server, 0, "cmd=barrier_in").unwrap(), [], "the other may still come");
         assert_eq!(server.ended(1, false).len(), 1);
@@ -328,7 +382,7 @@ mod tests {
         say(&mut server, 0, "cmd=finalize").unwrap();
         assert!(matches!(say(&mut server, 0, "cmd=barrier_in"), Err(Violation::OutOfTurn(_))));
 
-        let mut server = Server::new(1, "k");
+        let mut server = Server::new(1, "k", []);
         let early = say(&mut server, 0, "cmd=get_maxes");
         assert!(matches!(early, Err(Violation::OutOfTurn(_))));
         assert!(answer(&mut server, 0, "cmd=init pmi_version=2").ends_with("rc=-1"));
