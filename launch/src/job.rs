@@ -165,13 +165,14 @@ impl Job {
     }
 
     /// Asks the launcher to start processes: a job of their own, with ranks from 0 on, that exchanges and meets in
-    /// barriers apart from this one. They run in the launcher's directory and environment; under PMIx in this
-    /// process's directory. Each finds `word` as its [`parent`](Self::parent): 1 to
-    /// [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without spaces.
+    /// barriers apart from this one. They run in the launcher's directory and environment. Each finds `word` as its
+    /// [`parent`](Self::parent): 1 to [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without
+    /// spaces. The environment also says `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
     ///
-    /// Waits until the launcher says that they run, which `tagperf run` says when they do. MPICH's `mpiexec` says it
-    /// before; a command that can't be started then ends all jobs. So it does under Open MPI's `mpirun`, without an
-    /// answer. Processes that fail end all jobs, this one too, where the launcher wasn't told to keep going.
+    /// Waits for the launcher's answer. `tagperf run` gives it when all of them have been started or none, Open MPI's
+    /// `mpirun` when they have joined; MPICH's `mpiexec` only says that it will. A command that can't be started is an
+    /// error under `tagperf run`; the two others end all jobs. So does any launcher when one of the processes fails and
+    /// it wasn't told to keep going. Flux starts none, and says so.
     ///
     /// # Errors
     /// There is no launcher, it refuses, can't start them or has gone; the word is none; the command can't be handed

@@ -443,6 +443,29 @@ mod tests {
     }
 
     #[test]
+    fn processes_are_asked_for_in_lines_of_mpich() {
+        let spawn = spawn::Spawn { command: ["app", "-n", "a b"].map(Into::into).into(), size: 2 };
+        let lines = spawn.to_lines("word").unwrap();
+        for (answer, is_right) in [
+            ("cmd=spawn_result rc=0\n", true),
+            ("cmd=spawn_result rc=-1 msg=no_such_file\n", false),
+        ] {
+            let (result, heard) = with_answers(&[INIT, MAXES, KVSNAME, answer], |socket| {
+                Pmi1::open(socket, 0, 1)?.spawn(&lines)
+            });
+            match result {
+                Ok(()) => assert!(is_right),
+                Err(error) => {
+                    assert!(!is_right && error.to_string().ends_with(": no_such_file"), "{error}");
+                }
+            }
+            let said = "mcmd=spawn nprocs=2 execname=app totspawns=1 spawnssofar=1 arg1=-n arg2=a b argcnt=2 \
+                        preput_num=1 preput_key_0=TAGMATCH_PARENT preput_val_0=word info_num=0 endcmd";
+            assert_eq!(heard[3..].join(" "), said);
+        }
+    }
+
+    #[test]
     fn what_the_launcher_garbles_is_an_error() {
         let open = |answers: &[&str]| {
             let (opened, _) = with_answers(answers, |socket| Pmi1::open(socket, 0, 1).map(drop));

@@ -288,6 +288,7 @@ fn list(ranks: &BTreeSet<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spawn::Spawn;
 
     fn say(server: &mut Server, rank: u32, line: &str) -> Result<Vec<(u32, String)>, Violation> {
         match server.hear(rank, &Line::parse(line.as_bytes()).unwrap())? {
@@ -400,6 +401,74 @@ mod tests {
         }
         assert!(put(&mut server, VALUES_MAX_PER_PROCESS).contains("rc=-1 msg=too_many_keys"));
         assert!(put(&mut server, 0).contains("rc=0"), "one that is there");
+    }
+
+    fn order(size: u32, values: &[(&str, &str)]) -> Order {
+        let values = values.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let spawn = Spawn { command: vec!["a".into()], size };
+        Order { spawn, values: values.collect(), infos: 0, commands: 1, command: 1 }
+    }
+
+    #[test]
+    fn what_is_asked_for_finds_its_values() {
+        let mut server = joined(2);
+        let asked = order(3, &[("a", "b"), ("c", "")]);
+        assert_eq!(server.hear_order(1, asked.clone()).unwrap(), Heard::Spawn(asked.clone()));
+        assert_eq!(spawned(1, Ok(())).line, "cmd=spawn_result rc=0\n");
+        let mut new = Server::new(asked.spawn.size, "new", asked.values);
+        say(&mut new, 2, "cmd=init pmi_version=1").unwrap();
+        assert!(answer(&mut new, 2, "cmd=get kvsname=new key=a").ends_with(" value=b"));
+        assert!(answer(&mut new, 2, "cmd=get kvsname=new key=c").ends_with(" value="));
+        assert!(answer(&mut new, 2, "cmd=get kvsname=k key=a").contains("rc=-1"), "of the old job");
+        // The old one goes on.
+        assert!(answer(&mut server, 1, "cmd=get kvsname=k key=a").contains("rc=-1"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_refused() {
+        let mut server = joined(1);
+        let long = "x".repeat(VALUE_MAX);
+        let several = |command| Order { commands: 2, command, ..order(1, &[]) };
+        for (refused, why) in [
+            (order(0, &[]), "1_to_2^24"),
+            (order(u32::MAX, &[]), "1_to_2^24"),
+            (order(1, &[("PMI_dead_processes", "0")]), "reserved_key"),
+            (order(1, &[("a", "b"), ("", "b")]), "too_long"),
+            (order(1, &[("a", &long)]), "too_long"),
+            (order(1, &[("a", "b c")]), "no_word"),
+            (order(1, &[("a\r", "b")]), "no_word"),
+            (Order { infos: 1, ..order(1, &[]) }, "infos"),
+            (Order { commands: 0, ..order(1, &[]) }, "one_command"),
+            (several(2), "one_command"),
+        ] {
+            let Heard::Replies(replies) = server.hear_order(0, refused).unwrap() else {
+                panic!("{why}")
+            };
+            assert_eq!((replies.len(), replies[0].to), (1, 0));
+            let said = &replies[0].line;
+            assert!(said.starts_with(&format!("cmd=spawn_result rc=-1 msg={why}")), "{said}");
+        }
+        assert_eq!(server.hear_order(0, several(1)).unwrap(), Heard::Replies(vec![]));
+        // Why not is a line, whatever it is.
+        for why in ["no\nsuch file", "é\0", &"x ".repeat(5000)] {
+            let said = spawned(0, Err(why)).line;
+            assert!(said.len() <= wire::WRITTEN_BYTES_MAX, "{said}");
+            Line::parse(said.strip_suffix('\n').unwrap().as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_takes_no_part_asks_for_nothing() {
+        let out_of_turn = |server: &mut Server, rank| {
+            matches!(server.hear_order(rank, order(1, &[])), Err(Violation::OutOfTurn(_)))
+        };
+        assert!(out_of_turn(&mut Server::new(1, "k", []), 0), "silent");
+        let mut server = joined(2);
+        say(&mut server, 0, "cmd=barrier_in").unwrap();
+        assert!(out_of_turn(&mut server, 0), "it waits");
+        say(&mut server, 1, "cmd=finalize").unwrap();
+        assert!(out_of_turn(&mut server, 1), "it has left");
+        assert!(out_of_turn(&mut server, 2), "there is none");
     }
 
     #[test]

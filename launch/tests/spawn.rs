@@ -189,6 +189,34 @@ fn arguments_arrive_as_they_were() {
     assert_eq!(run("arguments", 1, false), None);
 }
 
+/// Runs a shell that says this to the launcher, and gives how that failed.
+fn shell_says(lines: &str) -> String {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let script = format!("printf '{lines}' >&$PMI_FD; sleep 600");
+    let command = ["sh", "-c", &script].map(OsString::from).into();
+    let launch = Launch { command, size: 1, label: false, keep_going: true };
+    let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
+    assert_eq!(member, Member { job: 0, rank: 0 });
+    failure.to_string()
+}
+
+#[test]
+fn one_that_garbles_what_it_asks_for_is_killed() {
+    let init = r"cmd=init pmi_version=1 pmi_subversion=1\n";
+    for (asked, why) in [
+        (r"mcmd=spawn\nnprocs\nendcmd\n", "`nprocs` is no line of PMI-1"),
+        (r"mcmd=spawn\nnprocs=1\nendcmd\n", "has no good `argcnt`"),
+        (r"mcmd=spawn\nargcnt=4294967295\nendcmd\n", "has no good `argcnt`"),
+        (r"mcmd=spawn\n%40000s\n", "more than 32768 bytes"),
+    ] {
+        let said = shell_says(&format!("{init}{asked}"));
+        assert!(said.contains(why), "{said}");
+    }
+    let early = r"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\nendcmd\n";
+    let said = shell_says(early);
+    assert!(said.contains("`cmd=spawn` comes out of turn"), "{said}");
+}
+
 #[test]
 fn nobody_spawns_without_a_launcher() {
     let mut job = Job::alone();

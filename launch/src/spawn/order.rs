@@ -180,6 +180,24 @@ mod tests {
         assert!(matches!(read("mcmd=other\n"), Err(WireError::Garbage { .. })));
     }
 
+    /// Whatever one byte is, and wherever it ends.
+    #[test]
+    fn a_garbled_command_is_an_error_or_another() {
+        for at in 0..GOOD.len() {
+            let mut bytes = GOOD.as_bytes().to_vec();
+            assert!(Request::read(&mut &bytes[..at]).is_err(), "{at}");
+            for byte in [0, b'\n', b' ', b'=', b'-', b'0', b'9', 0xff] {
+                bytes[at] = byte;
+                if let Ok(Request::Spawn(order)) = Request::read(&mut &*bytes) {
+                    assert!(
+                        order.spawn.command.len() <= 10 && order.values.len() <= 1,
+                        "{order:?}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_command_is_bounded() {
         let many: String = (0..BYTES_MAX).map(|key| format!("{key}=\n")).collect();
