@@ -169,10 +169,24 @@ impl Job {
     /// [`parent`](Self::parent): 1 to [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without
     /// spaces. The environment also says `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
     ///
-    /// Waits for the launcher's answer. `tagperf run` gives it when all of them have been started or none, Open MPI's
-    /// `mpirun` when they have joined; MPICH's `mpiexec` only says that it will. A command that can't be started is an
-    /// error under `tagperf run`; the two others end all jobs. So does any launcher when one of the processes fails and
+    /// Waits for the launcher's answer. `tagperf run` and Open MPI's `mpirun` give it when all of them run; MPICH's
+    /// `mpiexec` only says that it will start them. A command that can't be started is an error under `tagperf run`; the
+    /// two others end all jobs ([more](crate::pmix#spawning)). So does any launcher when one of the processes fails and
     /// it wasn't told to keep going. Flux starts none, and says so.
+    ///
+    /// ```no_run
+    /// use tagmatch_launch::{Job, Spawn};
+    ///
+    /// let mut job = Job::join()?;
+    /// if let Some(place) = job.parent() {
+    ///     println!("{} of {} is to connect to {place}", job.rank(), job.size());
+    /// } else if job.rank() == 0 {
+    ///     let command = vec![std::env::args_os().next().unwrap()];
+    ///     job.spawn(&Spawn { command, size: 2 }, "127.0.0.1:4711")?;
+    /// }
+    /// job.leave()?;
+    /// # Ok::<(), tagmatch_launch::Error>(())
+    /// ```
     ///
     /// # Errors
     /// There is no launcher, it refuses, can't start them or has gone; the word is none; the command can't be handed

@@ -2,6 +2,17 @@
 //!
 //! A program with this module starts on a machine without PMIx: `libpmix.so.2` is loaded when a launcher has left
 //! its variables. Types and constants are those of `pmix_common.h`, which all versions of that library share.
+//!
+//! # Spawning
+//! It is up to a server whether it has `PMIx_Spawn`; one that hasn't answers `PMIX_ERR_NOT_SUPPORTED`, -47. That of Open
+//! MPI 4.1.4's `mpirun` has it, and answers when the new processes run. A command that can't be started it reports
+//! itself (`mpirun was unable to launch the specified application`), answers nobody, and ends all jobs with status 132.
+//! Where it has fewer slots than processes (no `--oversubscribe`), it reports that, answers with status 69, and doesn't end
+//! when all processes have: [`Job::abort`](crate::Job::abort) ends it.
+//!
+//! A spawned process gets its word in the environment, as `TAGMATCH_PARENT`: that server knows neither `PMIX_SPAWNED` nor
+//! `PMIX_PARENT_ID`, and Open MPI itself passes such words on by a variable. A spawned process that starts another
+//! launcher of PMIx has to take it out of that one's environment.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -354,19 +365,12 @@ impl Pmix {
         dead
     }
 
-    /// The word of the process that has spawned this one, if that was one of ours: `TAGMATCH_PARENT` of the
-    /// environment. Open MPI's server has neither `PMIX_SPAWNED` nor `PMIX_PARENT_ID`, and tells its own MPI by a
-    /// variable too; a spawned process that runs a launcher of PMIx itself has to take it out of the environment.
+    /// The word that the process that has spawned this one has left for it in the environment; `None` if it has none.
     pub fn parent(&self) -> Option<String> {
         env::var_os(spawn::PARENT).map(|word| word.to_string_lossy().into_owned())
     }
 
     /// Asks the server for a job of this command (`PMIx_Spawn`), and waits for the answer.
-    ///
-    /// Open MPI 4.1.4's `mpirun` answers when the new processes have been started and have begun to take part. A command
-    /// that isn't there it reports itself (`unable to launch the specified application`), ends all jobs with status
-    /// 132, and answers nobody. Where it has fewer slots than processes (no `--oversubscribe`) it reports that, answers
-    /// with status 69, and doesn't end when its processes have.
     ///
     /// # Errors
     /// The server has gone, refuses, or can't spawn (`PMIX_ERR_NOT_SUPPORTED`, -47); a word has a zero byte.

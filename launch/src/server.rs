@@ -157,15 +157,10 @@ impl Server {
             // One answer, to the last of them.
             return Ok(Heard::Replies(Vec::new()));
         }
-        let unfit = order.values.iter().find_map(|(key, value)| unfit(key, value));
-        let refused = match unfit {
-            _ if order.commands != 1 => "one_command_a_job_is_supported",
-            _ if order.infos > 0 => "infos_are_not_supported",
-            _ if order.spawn.check().is_err() => "1_to_2^24_processes_would_be_right",
-            Some(why) => why,
-            None => return Ok(Heard::Spawn(order)),
-        };
-        Ok(Heard::Replies(vec![spawned(rank, Err(refused))]))
+        Ok(match refusal(&order) {
+            Some(why) => Heard::Replies(vec![spawned(rank, Some(&why))]),
+            None => Heard::Spawn(order),
+        })
     }
 
     /// A process has ended; if it is dead, and did not just end well, the others can find out.
@@ -242,18 +237,28 @@ impl Server {
     }
 }
 
-/// The answer to a process that has asked for a new job: whether it runs, or why not.
-pub fn spawned(rank: u32, result: Result<(), &str>) -> Reply {
-    let line = match result {
-        Ok(()) => "cmd=spawn_result rc=0\n".to_owned(),
-        Err(why) => {
-            // A value of PMI-1 has no spaces.
-            let word = |c: char| if c.is_ascii_graphic() { c } else { '_' };
-            let why: String = why.chars().take(VALUE_MAX).map(word).collect();
-            format!("cmd=spawn_result rc=-1 msg={why}\n")
-        }
-    };
-    Reply { to: rank, line }
+/// The answer to a process that has asked for a new job: it runs, or why not.
+pub fn spawned(rank: u32, refusal: Option<&str>) -> Reply {
+    let code = refusal.map_or("0".to_owned(), |why| {
+        // A value of PMI-1 has no spaces.
+        let word = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+        format!("-1 msg={}", why.chars().take(VALUE_MAX).map(word).collect::<String>())
+    });
+    Reply { to: rank, line: format!("cmd=spawn_result rc={code}\n") }
+}
+
+/// Why nothing like this is started.
+fn refusal(order: &Order) -> Option<String> {
+    if order.commands != 1 {
+        return Some("a job has one command here".to_owned());
+    }
+    if order.infos > 0 {
+        return Some("infos beside a command are not supported".to_owned());
+    }
+    if let Err(error) = order.spawn.check() {
+        return Some(error.to_string());
+    }
+    order.values.iter().find_map(|(key, value)| unfit(key, value)).map(str::to_owned)
 }
 
 /// Why this may not be put.
@@ -414,7 +419,7 @@ mod tests {
         let mut server = joined(2);
         let asked = order(3, &[("a", "b"), ("c", "")]);
         assert_eq!(server.hear_order(1, asked.clone()).unwrap(), Heard::Spawn(asked.clone()));
-        assert_eq!(spawned(1, Ok(())).line, "cmd=spawn_result rc=0\n");
+        assert_eq!(spawned(1, None).line, "cmd=spawn_result rc=0\n");
         let mut new = Server::new(asked.spawn.size, "new", asked.values);
         say(&mut new, 2, "cmd=init pmi_version=1").unwrap();
         assert!(answer(&mut new, 2, "cmd=get kvsname=new key=a").ends_with(" value=b"));
@@ -430,16 +435,16 @@ mod tests {
         let long = "x".repeat(VALUE_MAX);
         let several = |command| Order { commands: 2, command, ..order(1, &[]) };
         for (refused, why) in [
-            (order(0, &[]), "1_to_2^24"),
-            (order(u32::MAX, &[]), "1_to_2^24"),
+            (order(0, &[]), "0_processes_of"),
+            (order(u32::MAX, &[]), "4294967295_processes_of"),
             (order(1, &[("PMI_dead_processes", "0")]), "reserved_key"),
             (order(1, &[("a", "b"), ("", "b")]), "too_long"),
             (order(1, &[("a", &long)]), "too_long"),
             (order(1, &[("a", "b c")]), "no_word"),
             (order(1, &[("a\r", "b")]), "no_word"),
             (Order { infos: 1, ..order(1, &[]) }, "infos"),
-            (Order { commands: 0, ..order(1, &[]) }, "one_command"),
-            (several(2), "one_command"),
+            (Order { commands: 0, ..order(1, &[]) }, "a_job_has_one"),
+            (several(2), "a_job_has_one"),
         ] {
             let Heard::Replies(replies) = server.hear_order(0, refused).unwrap() else {
                 panic!("{why}")
@@ -451,7 +456,7 @@ mod tests {
         assert_eq!(server.hear_order(0, several(1)).unwrap(), Heard::Replies(vec![]));
         // Why not is a line, whatever it is.
         for why in ["no\nsuch file", "é\0", &"x ".repeat(5000)] {
-            let said = spawned(0, Err(why)).line;
+            let said = spawned(0, Some(why)).line;
             assert!(said.len() <= wire::WRITTEN_BYTES_MAX, "{said}");
             Line::parse(said.strip_suffix('\n').unwrap().as_bytes()).unwrap();
         }

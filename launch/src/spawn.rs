@@ -78,7 +78,14 @@ impl Spawn {
     pub(crate) fn check(&self) -> Result<(), SpawnError> {
         let (size, words) = (self.size, self.command.len());
         let is_right = (1..=SIZE_MAX).contains(&size) && (1..=COMMAND_WORDS_MAX).contains(&words);
-        if is_right { Ok(()) } else { Err(SpawnError::Nothing { size, words }) }
+        if !is_right {
+            return Err(SpawnError::Nothing { size, words });
+        }
+        if self.command[0].is_empty() {
+            let why = "a command has a name";
+            return Err(SpawnError::Argument { argument: String::new(), why });
+        }
+        Ok(())
     }
 
     /// The lines of PMI-1 that ask for it.

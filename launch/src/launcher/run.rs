@@ -134,16 +134,22 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
 
     /// Starts the job that a process asks for, and answers.
     fn spawn(&mut self, asker: Member, order: Order) {
-        let processes = self.groups.values().map(|group| group.processes.len()).sum();
-        let result = match refusal(self.groups.len(), processes, order.spawn.size) {
-            _ if self.kill_at.is_some() => Err("the_jobs_are_being_ended".to_owned()),
-            Some(why) => Err(why.to_owned()),
-            None => self.start(&order.spawn, order.values).map_err(|error| error.to_string()),
-        };
-        let reply = server::spawned(asker.rank, result.as_ref().map(|_| ()).map_err(|why| &**why));
+        let refusal = self.try_spawn(order).err();
+        let reply = server::spawned(asker.rank, refusal.as_deref());
         if let Some(group) = self.groups.get_mut(&asker.job) {
             group.send(vec![reply]);
         }
+    }
+
+    fn try_spawn(&mut self, order: Order) -> Result<(), String> {
+        if self.kill_at.is_some() {
+            return Err("the jobs are being ended".to_owned());
+        }
+        let processes = self.groups.values().map(|group| group.processes.len()).sum();
+        if let Some(why) = refusal(self.groups.len(), processes, order.spawn.size) {
+            return Err(why.to_owned());
+        }
+        self.start(&order.spawn, order.values).map_err(|error| error.to_string())
     }
 
     fn violated(&mut self, member: Member, why: String) {
@@ -213,9 +219,9 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
 /// Why no job of so many processes is started beside these.
 fn refusal(jobs: usize, processes: usize, asked: u32) -> Option<&'static str> {
     if jobs >= JOBS_MAX {
-        return Some("too_many_jobs_run");
+        return Some("too many jobs run");
     }
-    (processes + asked as usize > SIZE_MAX as usize).then_some("too_many_processes_run")
+    (processes + asked as usize > SIZE_MAX as usize).then_some("too many processes run")
 }
 
 /// How a process has failed, if it has. `takes_part`: it may not end now.
@@ -241,8 +247,8 @@ mod tests {
     fn what_runs_is_bounded() {
         let max = SIZE_MAX as usize;
         assert_eq!(refusal(JOBS_MAX - 1, max - 2, 2), None);
-        assert_eq!(refusal(1, max - 2, 3), Some("too_many_processes_run"));
-        assert_eq!(refusal(1, max, u32::MAX), Some("too_many_processes_run"));
-        assert_eq!(refusal(JOBS_MAX, 1, 1), Some("too_many_jobs_run"));
+        assert_eq!(refusal(1, max - 2, 3), Some("too many processes run"));
+        assert_eq!(refusal(1, max, u32::MAX), Some("too many processes run"));
+        assert_eq!(refusal(JOBS_MAX, 1, 1), Some("too many jobs run"));
     }
 }

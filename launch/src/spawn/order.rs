@@ -131,6 +131,8 @@ mod tests {
             let refused = spawn(&["a", word], 1).to_lines("w");
             assert!(matches!(refused, Err(SpawnError::Argument { .. })), "{word:?}");
         }
+        let refused = spawn(&["", "a"], 1).to_lines("w");
+        assert!(matches!(refused, Err(SpawnError::Argument { .. })));
         let bytes = OsString::from_vec(vec![0xff]);
         let refused = Spawn { command: vec![bytes], size: 1 }.to_lines("w");
         assert!(matches!(refused, Err(SpawnError::Argument { .. })));
