@@ -170,9 +170,10 @@ impl Job {
     /// spaces. The environment also says `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
     ///
     /// Waits for the launcher's answer. `tagperf run` and Open MPI's `mpirun` give it when all of them run; MPICH's
-    /// `mpiexec` only says that it will start them. A command that can't be started is an error under `tagperf run`; the
-    /// two others end all jobs ([more](crate::pmix#spawning)). So does any launcher when one of the processes fails and
-    /// it wasn't told to keep going. Flux starts none, and says so.
+    /// `mpiexec` only says that it will start them. A command that can't be started is an error under `tagperf run`, is
+    /// reported by `mpiexec`, and ends all jobs under `mpirun` ([more](crate::pmix#spawning)). One of the processes that
+    /// fails ends all jobs where the launcher wasn't told to keep going; `mpiexec` overlooks it if it just exits. Flux
+    /// starts none, and says so.
     ///
     /// ```no_run
     /// use tagmatch_launch::{Job, Spawn};
