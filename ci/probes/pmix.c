@@ -23,3 +23,4 @@ int (*put)(unsigned char, const char *, pmix_value_t *) = PMIx_Put;
 int (*commit)(void) = PMIx_Commit;
 int (*fence)(const pmix_proc_t *, size_t, const pmix_info_t *, size_t) = PMIx_Fence;
 int (*get)(const pmix_proc_t *, const char *, const pmix_info_t *, size_t, pmix_value_t **) = PMIx_Get;
+int (*spawn)(const pmix_info_t *, size_t, const pmix_app_t *, size_t, char *) = PMIx_Spawn;

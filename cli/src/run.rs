@@ -1,6 +1,6 @@
 //! `tagperf run`: starts processes of a command as the ranks of a job.
 
-use tagmatch_launch::launcher::{self, Launch};
+use tagmatch_launch::launcher::{self, Launch, Member};
 
 use crate::args;
 use crate::failure::{Failure, one_line};
@@ -13,8 +13,8 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
         label: args.label,
         keep_going: args.keep_going,
     };
-    let told = |rank: u32, failure: &launcher::Failure| {
-        let line = one_line(format!("tagperf run: rank {rank} {failure}")) + "\n";
+    let told = |member: Member, failure: &launcher::Failure| {
+        let line = one_line(format!("tagperf run: rank {member} {failure}")) + "\n";
         // Nobody may read it; the exit status says it too.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     };

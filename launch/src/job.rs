@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pmi1::{Pmi1, Pmi1Error};
 use crate::pmix::{Pmix, PmixError};
+use crate::spawn::{self, Spawn, SpawnError};
 use crate::wire::{from_hex, to_hex};
 
 /// Bytes that a process may hand to the others at a time.
@@ -21,6 +22,9 @@ pub enum Error {
     /// PMIx failed.
     #[error(transparent)]
     Pmix(#[from] PmixError),
+    /// Processes can't be asked for.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
     /// A launcher is joined once in a process.
     #[error("this process has joined its job before")]
     JoinedBefore,
@@ -82,6 +86,7 @@ pub struct Job {
     via: Via,
     /// Exchanges so far: each has its own keys.
     exchanges: u32,
+    parent: Option<String>,
 }
 
 impl Job {
@@ -103,11 +108,18 @@ impl Job {
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(Error::JoinedBefore);
         }
-        let via = match Pmi1::from_env()? {
-            Some(pmi) => Via::Pmi1(pmi),
-            None => Pmix::from_env()?.map_or(Via::Nobody, |pmix| Via::Pmix(Box::new(pmix))),
-        };
-        Ok(Job { via, exchanges: 0 })
+        let mut job = Self::alone();
+        if let Some(mut pmi) = Pmi1::from_env()? {
+            job.parent = pmi.parent()?;
+            job.via = Via::Pmi1(pmi);
+        } else if let Some(pmix) = Pmix::from_env()? {
+            job.parent = pmix.parent();
+            job.via = Via::Pmix(Box::new(pmix));
+        }
+        if let Some(parent) = &job.parent {
+            spawn::check_word(parent)?;
+        }
+        Ok(job)
     }
 
     /// Whether the environment names a launcher: [`join`](Self::join) would talk to it.
@@ -117,7 +129,7 @@ impl Job {
 
     /// A job of this process alone, whatever the environment says.
     pub fn alone() -> Self {
-        Job { via: Via::Nobody, exchanges: 0 }
+        Job { via: Via::Nobody, exchanges: 0, parent: None }
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -145,6 +157,51 @@ impl Job {
             Via::Pmi1(_) => Launcher::Pmi1,
             Via::Pmix(_) => Launcher::Pmix,
         }
+    }
+
+    /// The word that [`spawn`](Self::spawn) was given, in a process that it has started; `None` in others.
+    pub fn parent(&self) -> Option<&str> {
+        self.parent.as_deref()
+    }
+
+    /// Asks the launcher to start processes: a job of their own, with ranks from 0 on, that exchanges and meets in
+    /// barriers apart from this one. They run in the launcher's directory and environment. Each finds `word` as its
+    /// [`parent`](Self::parent): 1 to [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without
+    /// spaces. The environment also says `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
+    ///
+    /// Waits for the launcher's answer. `tagperf run` and Open MPI's `mpirun` give it when all of them run; MPICH's
+    /// `mpiexec` only says that it will start them. A command that can't be started is an error under `tagperf run`, is
+    /// reported by `mpiexec`, and ends all jobs under `mpirun` ([more](crate::pmix#spawning)). One of the processes that
+    /// fails ends all jobs where the launcher wasn't told to keep going; `mpiexec` overlooks it if it just exits. Flux
+    /// starts none, and says so.
+    ///
+    /// ```no_run
+    /// use tagmatch_launch::{Job, Spawn};
+    ///
+    /// let mut job = Job::join()?;
+    /// if let Some(place) = job.parent() {
+    ///     println!("{} of {} is to connect to {place}", job.rank(), job.size());
+    /// } else if job.rank() == 0 {
+    ///     let command = vec![std::env::args_os().next().unwrap()];
+    ///     job.spawn(&Spawn { command, size: 2 }, "127.0.0.1:4711")?;
+    /// }
+    /// job.leave()?;
+    /// # Ok::<(), tagmatch_launch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no launcher, it refuses, can't start them or has gone; the word is none; the command can't be handed
+    /// to the launcher: with PMI-1 its words are UTF-8 without newlines, and
+    /// [`BYTES_MAX`](spawn::BYTES_MAX) bytes in all.
+    pub fn spawn(&mut self, spawn: &Spawn, word: &str) -> Result<(), Error> {
+        spawn.check()?;
+        spawn::check_word(word)?;
+        match &mut self.via {
+            Via::Nobody => return Err(SpawnError::NoLauncher.into()),
+            Via::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
+            Via::Pmix(pmix) => pmix.spawn(spawn, word)?,
+        }
+        Ok(())
     }
 
     /// Hands these bytes to all processes, and gives those of all in the order of their ranks. Every process

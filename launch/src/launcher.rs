@@ -3,35 +3,31 @@
 //! 1. Each process gets a socket, its rank, and a process group of its own.
 //! 2. What comes from anywhere is an event: a line of a process, a signal. One thread takes them in turn.
 //! 3. Signals are handed on to all processes.
-//! 4. A process that fails ends the job: the others get SIGTERM, and SIGKILL a second later; or they go on and
+//! 4. A process may ask for a further job, which has ranks, keys and barriers of its own.
+//! 5. A process that fails ends all jobs: the others get SIGTERM, and SIGKILL a second later; or they go on and
 //!    can find out. What a process leaves in its group ends with it.
-//! 5. If the launcher itself is killed, the kernel kills the processes.
+//! 6. The run ends with the last process of the last job.
+//! 7. If the launcher itself is killed, the kernel kills the processes.
 
+mod group;
 mod output;
 mod process;
+mod run;
 
 use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
-use rustix::process::Signal;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::pmi1::SIZE_MAX;
-use crate::server::{Heard, Reply, Server};
-use crate::wire::{Line, WireError};
-use output::Outputs;
-use process::Process;
+use crate::spawn::Spawn;
+use crate::spawn::order::Request;
+use crate::wire::WireError;
+use run::Run;
 
-/// Between SIGTERM and SIGKILL.
-const GRACE_TIME: Duration = Duration::from_secs(1);
-/// One ^C may come twice, to the process and to its group, as timeout(1) sends it; a later one is meant.
-const SAME_TIME: Duration = Duration::from_millis(500);
-/// How long output is waited for that someone outside of the job's process groups holds open.
-const OUTPUT_TIME: Duration = Duration::from_secs(1);
 /// Events that wait to be taken; whoever has more of them waits too.
 const EVENTS_MAX: usize = 256;
 
@@ -42,10 +38,29 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// How many processes.
     pub size: u32,
-    /// Whether each line of their output begins with the rank; else it is theirs to write as it is.
+    /// Whether each line of their output begins with the [`Member`] in brackets; else it is theirs to write as it is.
     pub label: bool,
     /// Whether the others go on when a process fails.
     pub keep_going: bool,
+}
+
+/// A process among those of all jobs of a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Member {
+    /// Its job: 0, or that which was asked for as the first, second, ... by a process of the run.
+    pub job: u32,
+    /// Its rank in that.
+    pub rank: u32,
+}
+
+/// The rank alone, as in `3`, in job 0; `1:3` in job 1.
+impl Display for Member {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { job: 0, rank } => write!(f, "{rank}"),
+            Self { job, rank } => write!(f, "{job}:{rank}"),
+        }
+    }
 }
 
 /// Why a job can't be started.
@@ -113,13 +128,13 @@ impl Display for Failure {
 }
 
 enum Event {
-    Line(u32, Result<Line, WireError>),
+    Request(Member, Result<Request, WireError>),
     Signal(i32),
     OutputEnded,
 }
 
-/// Runs a job to its end; blocks. Gives the first failure and its rank, if there was one; `told` hears of each as
-/// it happens, those excepted that come of ending the job.
+/// Runs a job, and those that its processes ask for, to their end; blocks. Gives the first failure and whose it was, if
+/// there was one; `told` hears of each as it happens, those excepted that come of ending the jobs.
 ///
 /// The process must have no other children that it waits for by SIGCHLD. Its handling of SIGINT, SIGTERM,
 /// SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 is the job's from now on.
@@ -128,34 +143,17 @@ enum Event {
 /// The job can't be started; what was started of it has been killed.
 pub fn run(
     launch: &Launch,
-    told: impl FnMut(u32, &Failure),
-) -> Result<Option<(u32, Failure)>, LaunchError> {
+    told: impl FnMut(Member, &Failure),
+) -> Result<Option<(Member, Failure)>, LaunchError> {
     let (size, words) = (launch.size, launch.command.len());
     if words == 0 || !(1..=SIZE_MAX).contains(&size) {
         return Err(LaunchError::Nothing { size, words });
     }
     let (sender, events) = sync_channel(EVENTS_MAX);
     let _watch = Watch::start(sender.clone())?;
-    let mut job = Job {
-        server: Server::new(size, &format!("kvs_{}", std::process::id())),
-        processes: Vec::new(),
-        outputs: Outputs::default(),
-        keep_going: launch.keep_going,
-        first: None,
-        kill_at: None,
-        interrupted: None,
-        told,
-    };
-    for rank in 0..size {
-        let mut process = Process::start(launch, rank)?;
-        if launch.label {
-            job.outputs.begin(rank, &mut process, &sender)?;
-        }
-        job.processes.push(process);
-        job.processes[rank as usize].listen(rank, &sender)?;
-    }
-    job.run(&events);
-    Ok(job.first)
+    let mut run = Run::new(launch, sender, told);
+    run.start(&Spawn { command: launch.command.clone(), size }, [])?;
+    Ok(run.until_all_end(&events))
 }
 
 /// Signals of this process as events, while it lives.
@@ -182,137 +180,4 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-struct Job<F> {
-    server: Server,
-    processes: Vec<Process>,
-    outputs: Outputs,
-    keep_going: bool,
-    first: Option<(u32, Failure)>,
-    /// When those that are still there get SIGKILL: the job is being ended.
-    kill_at: Option<Instant>,
-    /// When the user first asked for the end.
-    interrupted: Option<Instant>,
-    told: F,
-}
-
-impl<F: FnMut(u32, &Failure)> Job<F> {
-    fn run(&mut self, events: &Receiver<Event>) {
-        while !self.processes.iter().all(Process::is_over) {
-            match next(events, self.kill_at) {
-                Some(event) => self.take(event),
-                None => {
-                    self.signal_all(Signal::KILL);
-                    self.kill_at = Some(Instant::now() + GRACE_TIME);
-                }
-            }
-        }
-        let until = Some(Instant::now() + OUTPUT_TIME);
-        while !self.outputs.are_over() {
-            match next(events, until) {
-                Some(Event::OutputEnded) => self.outputs.ended(),
-                Some(_) => {}
-                None => return,
-            }
-        }
-    }
-
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Line(rank, Ok(line)) => match self.server.hear(rank, &line) {
-                Ok(Heard::Replies(replies)) => self.send(replies),
-                Ok(Heard::Abort(status)) => {
-                    self.fail(rank, Failure::Aborted(status));
-                    self.end();
-                }
-                Err(violation) => self.violated(rank, violation.to_string()),
-            },
-            Event::Line(rank, Err(error)) => {
-                // An end of the connection is none of the process: of that the kernel tells.
-                if !matches!(error, WireError::Closed | WireError::Broken(_)) {
-                    self.violated(rank, error.to_string());
-                }
-                self.processes[rank as usize].silenced();
-                self.reap();
-            }
-            Event::Signal(SIGCHLD) => self.reap(),
-            Event::Signal(signal) => self.hand_on(signal),
-            Event::OutputEnded => self.outputs.ended(),
-        }
-    }
-
-    fn send(&mut self, replies: Vec<Reply>) {
-        for Reply { to, line } in replies {
-            // One that doesn't read its answers doesn't get them.
-            self.processes[to as usize].say(&line);
-        }
-    }
-
-    fn violated(&mut self, rank: u32, why: String) {
-        if !self.processes[rank as usize].is_over() {
-            self.fail(rank, Failure::Violation(why));
-            self.processes[rank as usize].signal(Signal::KILL);
-        }
-    }
-
-    /// Looks who has ended.
-    fn reap(&mut self) {
-        for rank in 0..self.processes.len() {
-            let Some(status) = self.processes[rank].ended() else { continue };
-            let rank = u32::try_from(rank).unwrap_or(u32::MAX);
-            let failure = match (status.code(), process::signal_of(status)) {
-                (Some(0), _) if self.server.takes_part(rank) => Some(Failure::LeftEarly),
-                (Some(0), _) => None,
-                (Some(code), _) => Some(Failure::Exited(u8::try_from(code).unwrap_or(u8::MAX))),
-                (None, signal) => Some(Failure::Killed(signal.unwrap_or(0))),
-            };
-            let replies = self.server.ended(rank, failure.is_some());
-            self.send(replies);
-            if let Some(failure) = failure {
-                self.fail(rank, failure);
-            }
-        }
-    }
-
-    fn fail(&mut self, rank: u32, failure: Failure) {
-        if self.kill_at.is_some() {
-            return;
-        }
-        (self.told)(rank, &failure);
-        self.first.get_or_insert((rank, failure));
-        if !self.keep_going {
-            self.end();
-        }
-    }
-
-    fn end(&mut self) {
-        if self.kill_at.is_none() {
-            self.kill_at = Some(Instant::now() + GRACE_TIME);
-            self.signal_all(Signal::TERM);
-        }
-    }
-
-    fn hand_on(&mut self, signal: i32) {
-        let asks_for_the_end = matches!(signal, SIGINT | SIGTERM | SIGHUP);
-        if asks_for_the_end
-            && self.interrupted.get_or_insert_with(Instant::now).elapsed() > SAME_TIME
-        {
-            self.signal_all(Signal::KILL);
-        } else if let Some(signal) = Signal::from_named_raw(signal) {
-            self.signal_all(signal);
-        }
-    }
-
-    fn signal_all(&self, signal: Signal) {
-        for process in &self.processes {
-            process.signal(signal);
-        }
-    }
-}
-
-/// The next event; `None` if it doesn't come in time.
-fn next(events: &Receiver<Event>, until: Option<Instant>) -> Option<Event> {
-    let Some(until) = until else { return events.recv().ok() };
-    events.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
 }

@@ -23,6 +23,7 @@
 //! | [`server`] | the other side of PMI-1, as a pure state machine |
 //! | [`launcher`] | starts processes of this machine and serves them |
 //! | [`pmix`] | PMIx, the protocol of `mpirun` and of `srun --mpi=pmix`: its library is loaded at run time |
+//! | [`spawn`] | processes that a running job starts, and how PMI-1 asks for them |
 //! | [`wire`] | lines of PMI-1, and bytes as hexadecimal digits |
 //!
 //! What comes from the environment, from a launcher and from a process is checked; none of it panics.
@@ -36,6 +37,8 @@ pub mod launcher;
 pub mod pmi1;
 pub mod pmix;
 pub mod server;
+pub mod spawn;
 pub mod wire;
 
 pub use job::{Error, Job, Launcher};
+pub use spawn::Spawn;

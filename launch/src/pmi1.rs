@@ -10,8 +10,8 @@ use std::io::{self, BufReader, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
-use crate::inherit;
 use crate::wire::{self, Line, WireError};
+use crate::{inherit, spawn};
 
 /// Processes of a job; more can't be ranks here.
 pub const SIZE_MAX: u32 = 1 << 24;
@@ -241,6 +241,25 @@ impl Pmi1 {
         ranks(&list, self.size).ok_or(no_field("get_result", "value"))
     }
 
+    /// The word that the process that has spawned this one has left for it; `None` if this one was not spawned, or
+    /// by nobody who leaves such words.
+    ///
+    /// # Errors
+    /// The launcher has gone.
+    pub fn parent(&mut self) -> Result<Option<String>, Pmi1Error> {
+        // Launchers leave it unset, or 0, for others.
+        let is_spawned = variable("PMI_SPAWNED").is_some_and(|value| value != "0");
+        if is_spawned { self.get(spawn::PARENT) } else { Ok(None) }
+    }
+
+    /// Asks for more processes, in lines that [`Spawn`](spawn::Spawn) has made, and waits for the answer.
+    ///
+    /// # Errors
+    /// The launcher refuses or has gone.
+    pub(crate) fn spawn(&mut self, lines: &str) -> Result<(), Pmi1Error> {
+        self.say(lines, "spawn", "spawn_result").map(drop)
+    }
+
     /// Ends the connection: from now on this process's end is no failure.
     ///
     /// # Errors
@@ -265,7 +284,15 @@ impl Pmi1 {
         fields: &[(&str, &str)],
         wanted: &'static str,
     ) -> Result<Line, Pmi1Error> {
-        let said = wire::line(asked, fields)?;
+        self.say(&wire::line(asked, fields)?, asked, wanted)
+    }
+
+    fn say(
+        &mut self,
+        said: &str,
+        asked: &'static str,
+        wanted: &'static str,
+    ) -> Result<Line, Pmi1Error> {
         self.reader.get_mut().write_all(said.as_bytes()).map_err(WireError::Broken)?;
         let answer = expect(&mut self.reader, wanted)?;
         match answer.field("rc") {
@@ -413,6 +440,29 @@ mod tests {
         let beyond = ["cmd=initack\ncmd=set size=3\ncmd=set rank=3\ncmd=set debug=0\n"];
         let (refused, _) = with_answers(&beyond, |socket| Pmi1::introduce(socket, 7).map(drop));
         assert!(matches!(refused, Err(Pmi1Error::Field { field: "rank", .. })));
+    }
+
+    #[test]
+    fn processes_are_asked_for_in_lines_of_mpich() {
+        let spawn = spawn::Spawn { command: ["app", "-n", "a b"].map(Into::into).into(), size: 2 };
+        let lines = spawn.to_lines("word").unwrap();
+        for (answer, is_right) in [
+            ("cmd=spawn_result rc=0\n", true),
+            ("cmd=spawn_result rc=-1 msg=no_such_file\n", false),
+        ] {
+            let (result, heard) = with_answers(&[INIT, MAXES, KVSNAME, answer], |socket| {
+                Pmi1::open(socket, 0, 1)?.spawn(&lines)
+            });
+            match result {
+                Ok(()) => assert!(is_right),
+                Err(error) => {
+                    assert!(!is_right && error.to_string().ends_with(": no_such_file"), "{error}");
+                }
+            }
+            let said = "mcmd=spawn nprocs=2 execname=app totspawns=1 spawnssofar=1 arg1=-n arg2=a b argcnt=2 \
+                        preput_num=1 preput_key_0=TAGMATCH_PARENT preput_val_0=word info_num=0 endcmd";
+            assert_eq!(heard[3..].join(" "), said);
+        }
     }
 
     #[test]

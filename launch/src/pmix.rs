@@ -2,13 +2,26 @@
 //!
 //! A program with this module starts on a machine without PMIx: `libpmix.so.2` is loaded when a launcher has left
 //! its variables. Types and constants are those of `pmix_common.h`, which all versions of that library share.
+//!
+//! # Spawning
+//! It is up to a server whether it has `PMIx_Spawn`; one that hasn't answers `PMIX_ERR_NOT_SUPPORTED`, -47. That of Open
+//! MPI 4.1.4's `mpirun` has it, and answers when the new processes run. A command that can't be started it reports
+//! itself (`mpirun was unable to launch the specified application`), answers nobody, and ends all jobs with status 132.
+//! Where it has fewer slots than processes (no `--oversubscribe`), it reports that, answers with status 69, and doesn't end
+//! when all processes have: [`Job::abort`](crate::Job::abort) ends it.
+//!
+//! A spawned process gets its word in the environment, as `TAGMATCH_PARENT`: that server knows neither `PMIX_SPAWNED` nor
+//! `PMIX_PARENT_ID`, and Open MPI itself passes such words on by a variable. A spawned process that starts another
+//! launcher of PMIx has to take it out of that one's environment.
 #![allow(unsafe_code)]
 
 use std::env;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use crate::alive::Identity;
+use crate::spawn::{self, Spawn};
 
 /// Characters of a namespace and of a key, a terminating zero included.
 const NAMESPACE_BYTES: usize = 256;
@@ -58,10 +71,10 @@ pub enum PmixError {
         /// Its key.
         key: String,
     },
-    /// A key or a value can't be put: it has a zero byte, or the key is too long.
+    /// A text can't be handed over: it has a zero byte, or is a key that is too long.
     #[error("PMIx can't take `{what}`")]
     Unfit {
-        /// The key or value.
+        /// The text.
         what: String,
     },
 }
@@ -94,12 +107,24 @@ struct Info {
     value: Value,
 }
 
+#[repr(C)]
+struct App {
+    command: *mut c_char,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+    directory: *mut c_char,
+    processes: c_int,
+    settings: *mut Info,
+    setting_count: usize,
+}
+
 // As a C compiler has them on a machine of 64 bits, for versions 3 to 5.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<Process>() == 260);
     assert!(size_of::<Value>() == 32 && std::mem::offset_of!(Value, data) == 8);
     assert!(size_of::<Info>() == 552 && std::mem::offset_of!(Info, value) == 520);
+    assert!(size_of::<App>() == 56 && std::mem::offset_of!(App, settings) == 40);
 };
 
 impl Info {
@@ -118,6 +143,7 @@ impl Info {
 /// What this module says of `pmix_common.h`, one fact a line, for a C compiler to check (`ci/parts/headers`).
 #[doc(hidden)]
 pub fn facts() -> String {
+    let pointer = size_of::<usize>();
     let fields = [
         ("pmix_proc_t", "nspace", std::mem::offset_of!(Process, namespace), NAMESPACE_BYTES),
         ("pmix_proc_t", "rank", std::mem::offset_of!(Process, rank), size_of::<u32>()),
@@ -129,11 +155,19 @@ pub fn facts() -> String {
         ("pmix_info_t", "key", std::mem::offset_of!(Info, key), KEY_BYTES),
         ("pmix_info_t", "flags", std::mem::offset_of!(Info, flags), size_of::<u32>()),
         ("pmix_info_t", "value", std::mem::offset_of!(Info, value), size_of::<Value>()),
+        ("pmix_app_t", "cmd", std::mem::offset_of!(App, command), pointer),
+        ("pmix_app_t", "argv", std::mem::offset_of!(App, arguments), pointer),
+        ("pmix_app_t", "env", std::mem::offset_of!(App, environment), pointer),
+        ("pmix_app_t", "cwd", std::mem::offset_of!(App, directory), pointer),
+        ("pmix_app_t", "maxprocs", std::mem::offset_of!(App, processes), size_of::<c_int>()),
+        ("pmix_app_t", "info", std::mem::offset_of!(App, settings), pointer),
+        ("pmix_app_t", "ninfo", std::mem::offset_of!(App, setting_count), pointer),
     ];
     let sizes = [
         ("pmix_proc_t", size_of::<Process>()),
         ("pmix_value_t", size_of::<Value>()),
         ("pmix_info_t", size_of::<Info>()),
+        ("pmix_app_t", size_of::<App>()),
     ];
     let values = [
         ("PMIX_RANK_WILDCARD", i64::from(WHOLE_JOB)),
@@ -167,6 +201,7 @@ struct Functions {
         usize,
         *mut *mut Value,
     ) -> c_int,
+    spawn: unsafe extern "C" fn(*const Info, usize, *const App, usize, *mut c_char) -> c_int,
 }
 
 impl Functions {
@@ -195,6 +230,7 @@ impl Functions {
                 commit: function(find(c"PMIx_Commit")?),
                 fence: function(find(c"PMIx_Fence")?),
                 get: function(find(c"PMIx_Get")?),
+                spawn: function(find(c"PMIx_Spawn")?),
             })
         }
     }
@@ -329,6 +365,38 @@ impl Pmix {
         dead
     }
 
+    /// The word that the process that has spawned this one has left for it in the environment; `None` if it has none.
+    pub fn parent(&self) -> Option<String> {
+        env::var_os(spawn::PARENT).map(|word| word.to_string_lossy().into_owned())
+    }
+
+    /// Asks the server for a job of this command (`PMIx_Spawn`), and waits for the answer.
+    ///
+    /// # Errors
+    /// The server has gone, refuses, or can't spawn (`PMIX_ERR_NOT_SUPPORTED`, -47); a word has a zero byte.
+    pub(crate) fn spawn(&mut self, spawn: &Spawn, word: &str) -> Result<(), PmixError> {
+        let words: Result<Vec<_>, _> = spawn.command.iter().map(c_string).collect();
+        let words = words?;
+        let word = c_string(format!("{}={word}", spawn::PARENT))?;
+        let mut arguments: Vec<_> = words.iter().map(|word| word.as_ptr().cast_mut()).collect();
+        arguments.push(ptr::null_mut());
+        let mut environment = [word.as_ptr().cast_mut(), ptr::null_mut()];
+        let app = App {
+            command: arguments[0],
+            arguments: arguments.as_mut_ptr(),
+            environment: environment.as_mut_ptr(),
+            directory: ptr::null_mut(),
+            processes: c_int::try_from(spawn.size).unwrap_or(c_int::MAX),
+            settings: ptr::null_mut(),
+            setting_count: 0,
+        };
+        // SAFETY: no settings; one application of terminated strings in terminated lists, which is read; nobody wants
+        // the new job's name.
+        let status =
+            unsafe { (self.functions.spawn)(ptr::null(), 0, &raw const app, 1, ptr::null_mut()) };
+        checked("PMIx_Spawn", status)
+    }
+
     fn value(&self, rank: u32, key: &str, how: &[Info]) -> Result<Found, PmixError> {
         let c_key = c_key(key)?;
         let of = Process { namespace: self.own.namespace, rank };
@@ -403,8 +471,9 @@ fn checked(call: &'static str, status: c_int) -> Result<(), PmixError> {
     if status == SUCCESS { Ok(()) } else { Err(PmixError::Failed { call, status }) }
 }
 
-fn c_string(text: &str) -> Result<CString, PmixError> {
-    CString::new(text).map_err(|_| PmixError::Unfit { what: text.escape_debug().to_string() })
+fn c_string(text: impl AsRef<OsStr>) -> Result<CString, PmixError> {
+    let bytes = text.as_ref().as_bytes();
+    CString::new(bytes).map_err(|_| PmixError::Unfit { what: bytes.escape_ascii().to_string() })
 }
 
 fn c_key(key: &str) -> Result<CString, PmixError> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::spawn::order::Order;
 use crate::wire::{self, Line, WireError};
 
 /// Bytes of a key and of a value, a terminating zero included: a key as MPICH's mpiexec has it, a value such that
@@ -30,6 +31,8 @@ pub enum Heard {
     Replies(Vec<Reply>),
     /// The process asks for the end of the job, with this exit status.
     Abort(u8),
+    /// The process asks for a new job, and waits for what [`spawned`] says.
+    Spawn(Order),
 }
 
 /// Why a process is no longer listened to.
@@ -71,11 +74,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// For a job of `size` processes, all on this machine. The name is that of its space of keys.
-    pub fn new(size: u32, kvsname: &str) -> Self {
+    /// For a job of `size` processes, all on this machine. The name is that of its space of keys, in which `values`
+    /// stand from the beginning.
+    pub fn new(
+        size: u32,
+        kvsname: &str,
+        values: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
         Server {
             kvsname: kvsname.to_owned(),
-            values: HashMap::new(),
+            values: values.into_iter().collect(),
             phases: vec![Phase::Silent; size as usize],
             dead: BTreeSet::new(),
         }
@@ -137,6 +145,24 @@ impl Server {
         Ok(Heard::Replies(vec![Reply { to: rank, line: answer }]))
     }
 
+    /// Takes in a `mcmd=spawn` of a process.
+    ///
+    /// # Errors
+    /// It breaks the protocol.
+    pub fn hear_order(&mut self, rank: u32, order: Order) -> Result<Heard, Violation> {
+        if self.phases.get(rank as usize) != Some(&Phase::Joined) {
+            return Err(Violation::OutOfTurn("spawn".to_owned()));
+        }
+        if order.command < order.commands {
+            // One answer, to the last of them.
+            return Ok(Heard::Replies(Vec::new()));
+        }
+        Ok(match refusal(&order) {
+            Some(why) => Heard::Replies(vec![spawned(rank, Some(&why))]),
+            None => Heard::Spawn(order),
+        })
+    }
+
     /// A process has ended; if it is dead, and did not just end well, the others can find out.
     pub fn ended(&mut self, rank: u32, dead: bool) -> Vec<Reply> {
         let Some(phase) = self.phases.get_mut(rank as usize) else { return Vec::new() };
@@ -165,12 +191,8 @@ impl Server {
         let (Some(key), Some(value)) = (line.field("key"), line.field("value")) else {
             return refused("no_key_or_no_value");
         };
-        if key.is_empty() || key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
-            return refused("too_long");
-        }
-        // Those of the launcher.
-        if key.starts_with("PMI_") {
-            return refused("reserved_key");
+        if let Some(why) = unfit(key, value) {
+            return refused(why);
         }
         let is_new = !self.values.contains_key(key);
         if is_new && self.values.len() >= VALUES_MAX_PER_PROCESS * self.size() {
@@ -215,6 +237,43 @@ impl Server {
     }
 }
 
+/// The answer to a process that has asked for a new job: it runs, or why not.
+pub fn spawned(rank: u32, refusal: Option<&str>) -> Reply {
+    let code = refusal.map_or("0".to_owned(), |why| {
+        // A value of PMI-1 has no spaces.
+        let word = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+        format!("-1 msg={}", why.chars().take(VALUE_MAX).map(word).collect::<String>())
+    });
+    Reply { to: rank, line: format!("cmd=spawn_result rc={code}\n") }
+}
+
+/// Why nothing like this is started.
+fn refusal(order: &Order) -> Option<String> {
+    if order.commands != 1 {
+        return Some("a job has one command here".to_owned());
+    }
+    if order.infos > 0 {
+        return Some("infos beside a command are not supported".to_owned());
+    }
+    if let Err(error) = order.spawn.check() {
+        return Some(error.to_string());
+    }
+    order.values.iter().find_map(|(key, value)| unfit(key, value)).map(str::to_owned)
+}
+
+/// Why this may not be put.
+fn unfit(key: &str, value: &str) -> Option<&'static str> {
+    let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if key.is_empty() || key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+        return Some("too_long");
+    }
+    if !is_word(key) || !is_word(value) {
+        return Some("no_word");
+    }
+    // Those of the launcher.
+    key.starts_with("PMI_").then_some("reserved_key")
+}
+
 /// Ranks as in `1,3-5`.
 fn list(ranks: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -234,18 +293,19 @@ fn list(ranks: &BTreeSet<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spawn::Spawn;
 
     fn say(server: &mut Server, rank: u32, line: &str) -> Result<Vec<(u32, String)>, Violation> {
         match server.hear(rank, &Line::parse(line.as_bytes()).unwrap())? {
             Heard::Replies(replies) => {
                 Ok(replies.into_iter().map(|r| (r.to, r.line.trim_end().to_owned())).collect())
             }
-            Heard::Abort(status) => panic!("abort {status}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn joined(size: u32) -> Server {
-        let mut server = Server::new(size, "k");
+        let mut server = Server::new(size, "k", []);
         for rank in 0..size {
             let answer = say(&mut server, rank, "cmd=init pmi_version=1 pmi_subversion=1").unwrap();
             assert!(answer[0].1.ends_with("rc=0"), "{answer:?}");
@@ -295,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_word_is_no_death_and_holds_nobody_up() {
-        let mut server = Server::new(2, "k");
+        let mut server = Server::new(2, "k", []);
         say(&mut server, 0, "cmd=init pmi_version=1").unwrap();
         assert_eq!(say(&mut server, 0, "cmd=barrier_in").unwrap(), [], "the other may still come");
         assert_eq!(server.ended(1, false).len(), 1);
@@ -328,7 +388,7 @@ mod tests {
         say(&mut server, 0, "cmd=finalize").unwrap();
         assert!(matches!(say(&mut server, 0, "cmd=barrier_in"), Err(Violation::OutOfTurn(_))));
 
-        let mut server = Server::new(1, "k");
+        let mut server = Server::new(1, "k", []);
         let early = say(&mut server, 0, "cmd=get_maxes");
         assert!(matches!(early, Err(Violation::OutOfTurn(_))));
         assert!(answer(&mut server, 0, "cmd=init pmi_version=2").ends_with("rc=-1"));
@@ -346,6 +406,74 @@ mod tests {
         }
         assert!(put(&mut server, VALUES_MAX_PER_PROCESS).contains("rc=-1 msg=too_many_keys"));
         assert!(put(&mut server, 0).contains("rc=0"), "one that is there");
+    }
+
+    fn order(size: u32, values: &[(&str, &str)]) -> Order {
+        let values = values.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let spawn = Spawn { command: vec!["a".into()], size };
+        Order { spawn, values: values.collect(), infos: 0, commands: 1, command: 1 }
+    }
+
+    #[test]
+    fn what_is_asked_for_finds_its_values() {
+        let mut server = joined(2);
+        let asked = order(3, &[("a", "b"), ("c", "")]);
+        assert_eq!(server.hear_order(1, asked.clone()).unwrap(), Heard::Spawn(asked.clone()));
+        assert_eq!(spawned(1, None).line, "cmd=spawn_result rc=0\n");
+        let mut new = Server::new(asked.spawn.size, "new", asked.values);
+        say(&mut new, 2, "cmd=init pmi_version=1").unwrap();
+        assert!(answer(&mut new, 2, "cmd=get kvsname=new key=a").ends_with(" value=b"));
+        assert!(answer(&mut new, 2, "cmd=get kvsname=new key=c").ends_with(" value="));
+        assert!(answer(&mut new, 2, "cmd=get kvsname=k key=a").contains("rc=-1"), "of the old job");
+        // The old one goes on.
+        assert!(answer(&mut server, 1, "cmd=get kvsname=k key=a").contains("rc=-1"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_refused() {
+        let mut server = joined(1);
+        let long = "x".repeat(VALUE_MAX);
+        let several = |command| Order { commands: 2, command, ..order(1, &[]) };
+        for (refused, why) in [
+            (order(0, &[]), "0_processes_of"),
+            (order(u32::MAX, &[]), "4294967295_processes_of"),
+            (order(1, &[("PMI_dead_processes", "0")]), "reserved_key"),
+            (order(1, &[("a", "b"), ("", "b")]), "too_long"),
+            (order(1, &[("a", &long)]), "too_long"),
+            (order(1, &[("a", "b c")]), "no_word"),
+            (order(1, &[("a\r", "b")]), "no_word"),
+            (Order { infos: 1, ..order(1, &[]) }, "infos"),
+            (Order { commands: 0, ..order(1, &[]) }, "a_job_has_one"),
+            (several(2), "a_job_has_one"),
+        ] {
+            let Heard::Replies(replies) = server.hear_order(0, refused).unwrap() else {
+                panic!("{why}")
+            };
+            assert_eq!((replies.len(), replies[0].to), (1, 0));
+            let said = &replies[0].line;
+            assert!(said.starts_with(&format!("cmd=spawn_result rc=-1 msg={why}")), "{said}");
+        }
+        assert_eq!(server.hear_order(0, several(1)).unwrap(), Heard::Replies(vec![]));
+        // Why not is a line, whatever it is.
+        for why in ["no\nsuch file", "é\0", &"x ".repeat(5000)] {
+            let said = spawned(0, Some(why)).line;
+            assert!(said.len() <= wire::WRITTEN_BYTES_MAX, "{said}");
+            Line::parse(said.strip_suffix('\n').unwrap().as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_takes_no_part_asks_for_nothing() {
+        let out_of_turn = |server: &mut Server, rank| {
+            matches!(server.hear_order(rank, order(1, &[])), Err(Violation::OutOfTurn(_)))
+        };
+        assert!(out_of_turn(&mut Server::new(1, "k", []), 0), "silent");
+        let mut server = joined(2);
+        say(&mut server, 0, "cmd=barrier_in").unwrap();
+        assert!(out_of_turn(&mut server, 0), "it waits");
+        say(&mut server, 1, "cmd=finalize").unwrap();
+        assert!(out_of_turn(&mut server, 1), "it has left");
+        assert!(out_of_turn(&mut server, 2), "there is none");
     }
 
     #[test]

@@ -30,6 +30,19 @@ pub enum WireError {
         /// Its beginning, without control characters.
         line: String,
     },
+    /// A command of several lines lacks one, or has it garbled.
+    #[error("`mcmd=spawn` has no good `{field}`")]
+    Field {
+        /// Its key.
+        field: String,
+    },
+}
+
+impl WireError {
+    pub(crate) fn garbage(line: &[u8]) -> Self {
+        let shown = &line[..line.len().min(60)];
+        WireError::Garbage { line: shown.escape_ascii().to_string() }
+    }
 }
 
 /// One line, taken apart.
@@ -45,10 +58,7 @@ impl Line {
     /// # Errors
     /// It isn't one of PMI-1.
     pub fn parse(line: &[u8]) -> Result<Self, WireError> {
-        let garbage = || {
-            let shown = &line[..line.len().min(60)];
-            WireError::Garbage { line: shown.escape_ascii().to_string() }
-        };
+        let garbage = || WireError::garbage(line);
         let is_text = line.iter().all(|byte| (b' '..=b'~').contains(byte));
         let text = str::from_utf8(line).ok().filter(|_| is_text).ok_or_else(garbage)?;
         let mut words = text.split(' ').filter(|word| !word.is_empty());
@@ -64,27 +74,7 @@ impl Line {
     /// # Errors
     /// The connection has ended, or what came is no line.
     pub fn read(from: &mut impl BufRead) -> Result<Self, WireError> {
-        let mut line = Vec::new();
-        loop {
-            let there = match from.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                there => there?,
-            };
-            if there.is_empty() {
-                // An end in the midst of a line is an end.
-                return Err(WireError::Closed);
-            }
-            let end = there.iter().position(|&byte| byte == b'\n');
-            let taken = end.unwrap_or(there.len());
-            if line.len() + taken >= READ_BYTES_MAX {
-                return Err(WireError::TooLong { max: READ_BYTES_MAX });
-            }
-            line.extend_from_slice(&there[..taken]);
-            from.consume(taken + usize::from(end.is_some()));
-            if end.is_some() {
-                return Self::parse(&line);
-            }
-        }
+        Self::parse(&read_line(from, READ_BYTES_MAX)?)
     }
 
     /// What it asks for or answers to: the value of `cmd`.
@@ -100,6 +90,31 @@ impl Line {
     /// The value of a field that is a number.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.field(name)?.parse().ok()
+    }
+}
+
+/// Reads up to the end of a line, which is not in it. Blocks. `max`: its bytes, its end included.
+pub(crate) fn read_line(from: &mut impl BufRead, max: usize) -> Result<Vec<u8>, WireError> {
+    let mut line = Vec::new();
+    loop {
+        let there = match from.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            there => there?,
+        };
+        if there.is_empty() {
+            // An end in the midst of a line is an end.
+            return Err(WireError::Closed);
+        }
+        let end = there.iter().position(|&byte| byte == b'\n');
+        let taken = end.unwrap_or(there.len());
+        if line.len() + taken >= max {
+            return Err(WireError::TooLong { max });
+        }
+        line.extend_from_slice(&there[..taken]);
+        from.consume(taken + usize::from(end.is_some()));
+        if end.is_some() {
+            return Ok(line);
+        }
     }
 }
 

@@ -20,8 +20,8 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
         ["env".into(), role, program, "--exact".into(), "role".into(), "--nocapture".into()];
     let launch = Launch { command: words.into(), size, label: true, keep_going };
     let mut told = Vec::new();
-    let first = launcher::run(&launch, |rank, _| told.push(rank)).unwrap();
-    (first, told)
+    let first = launcher::run(&launch, |member, _| told.push(member.rank)).unwrap();
+    (first.map(|(member, failure)| (member.rank, failure)), told)
 }
 
 /// Plays a role, if there is one.
@@ -143,8 +143,8 @@ fn one_that_talks_no_pmi_is_killed() {
     let words = ["sh", "-c", "echo GET / >&$PMI_FD; sleep 600"];
     let command = words.map(OsString::from).into();
     let launch = Launch { command, size: 1, label: false, keep_going: true };
-    let (rank, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
-    assert!(rank == 0 && failure.status() == 1, "{failure}");
+    let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
+    assert!(member.rank == 0 && failure.status() == 1, "{failure}");
     assert!(failure.to_string().contains("`GET /` is no line of PMI-1"), "{failure}");
 }
 

@@ -1,4 +1,4 @@
-//! Output of processes, a whole line at a time, with the rank before it.
+//! Output of processes, a whole line at a time, with whose it is before it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
-use super::Event;
 use super::process::Process;
+use super::{Event, Member};
 
 /// Longer lines are broken.
 const LINE_BYTES_MAX: u16 = 32 << 10;
@@ -19,12 +19,12 @@ pub(super) struct Outputs(usize);
 impl Outputs {
     pub(super) fn begin(
         &mut self,
-        rank: u32,
+        member: Member,
         process: &mut Process,
         events: &SyncSender<Event>,
     ) -> io::Result<()> {
         let (output, error) = process.outputs();
-        let label = format!("[{rank}] ");
+        let label = format!("[{member}] ");
         if let Some(output) = output {
             self.copy(output, label.clone(), io::stdout(), events)?;
         }

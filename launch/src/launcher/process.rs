@@ -1,6 +1,7 @@
 //! One process of a job, and the socket to it.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{BufReader, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,14 +14,24 @@ use std::{io, thread};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::{Event, Launch, LaunchError};
+use super::{Event, LaunchError, Member};
 use crate::inherit;
-use crate::wire::Line;
+use crate::spawn::order::Request;
 
 /// A process that doesn't read its answers for so long gets no more of them.
 const WRITE_TIME: Duration = Duration::from_secs(1);
 /// What another launcher may have left for this process is not for those that it starts.
 const FOREIGN_VARIABLES: [&str; 2] = ["PMI_", "PMIX_"];
+
+/// Where in a run a process is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) member: Member,
+    /// Of its job.
+    pub(super) size: u32,
+    /// Whether its output is piped.
+    pub(super) label: bool,
+}
 
 /// Dropping it kills its process group, and waits for it.
 pub(super) struct Process {
@@ -34,13 +45,13 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(launch: &Launch, rank: u32) -> Result<Self, LaunchError> {
+    pub(super) fn start(words: &[OsString], place: Place) -> Result<Self, LaunchError> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_write_timeout(Some(WRITE_TIME))?;
         let theirs = OwnedFd::from(theirs);
-        let mut command = command(launch, rank, &theirs);
+        let mut command = command(words, place, &theirs);
         let started = command.spawn().map_err(|error| {
-            let command = launch.command[0].to_string_lossy().into_owned();
+            let command = words[0].to_string_lossy().into_owned();
             LaunchError::Start { command, error }
         })?;
         let group = Pid::from_child(&started);
@@ -48,19 +59,19 @@ impl Process {
     }
 
     /// Makes events of its lines.
-    pub(super) fn listen(&self, rank: u32, events: &SyncSender<Event>) -> io::Result<()> {
+    pub(super) fn listen(&self, member: Member, events: &SyncSender<Event>) -> io::Result<()> {
         let mut reader = BufReader::new(self.socket.try_clone()?);
         let events = events.clone();
         let read = move || {
             loop {
-                let line = Line::read(&mut reader);
-                let last = line.is_err();
-                if events.send(Event::Line(rank, line)).is_err() || last {
+                let request = Request::read(&mut reader);
+                let last = request.is_err();
+                if events.send(Event::Request(member, request)).is_err() || last {
                     return;
                 }
             }
         };
-        thread::Builder::new().name(format!("rank {rank}")).spawn(read).map(drop)
+        thread::Builder::new().name(format!("rank {member}")).spawn(read).map(drop)
     }
 
     /// Its standard output and error, if they are piped; once.
@@ -120,23 +131,27 @@ impl Drop for Process {
     }
 }
 
-fn command(launch: &Launch, rank: u32, socket: &OwnedFd) -> Command {
-    let mut command = Command::new(&launch.command[0]);
-    command.args(&launch.command[1..]).process_group(0);
+fn command(words: &[OsString], place: Place, socket: &OwnedFd) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).process_group(0);
     for (name, _) in env::vars_os() {
         if FOREIGN_VARIABLES.iter().any(|start| name.to_string_lossy().starts_with(start)) {
             command.env_remove(name);
         }
     }
-    let size = launch.size.to_string();
+    let Member { job, rank } = place.member;
+    let size = place.size.to_string();
     command.env("PMI_FD", socket.as_raw_fd().to_string());
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", &size);
     command.env("MPI_LOCALRANKID", rank.to_string()).env("MPI_LOCALNRANKS", &size);
+    if job > 0 {
+        command.env("PMI_SPAWNED", "1");
+    }
     // A terminal stops whoever reads from another group than the launcher's.
-    if rank > 0 || io::stdin().is_terminal() {
+    if job > 0 || rank > 0 || io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
-    if launch.label {
+    if place.label {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     inherit::give(&mut command, socket);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tagmatch::{Config as WorkerConfig, TagLayout, Worker};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
-use tagmatch_launch::launcher::{self, Launch};
+use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
 
 use crate::args::device::DeviceArg;
@@ -80,14 +80,14 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
     let command = std::iter::once(OsString::from(program)).chain(arguments).collect();
     let launch = Launch { command, size, label: false, keep_going: dies };
     let mut status = None;
-    let told = |rank: u32, failure: &launcher::Failure| {
-        if dies && rank > 0 && *failure == launcher::Failure::Killed(KILLED) {
+    let told = |member: Member, failure: &launcher::Failure| {
+        if dies && member.rank > 0 && *failure == launcher::Failure::Killed(KILLED) {
             return;
         }
         status.get_or_insert(failure.status());
         // Who exits has said why.
         if !matches!(failure, launcher::Failure::Exited(_)) {
-            let line = one_line(format!("tagperf: rank {rank} {failure}")) + "\n";
+            let line = one_line(format!("tagperf: rank {member} {failure}")) + "\n";
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }
     };
