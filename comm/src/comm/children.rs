@@ -80,7 +80,8 @@ impl<N: Net> Comm<N> {
         let group = Arc::new(self.group().include(&ranks)?);
         let own = ranks.iter().position(|rank| *rank == self.rank()).ok_or(Error::Group)?;
         let rank = u32::try_from(own).unwrap_or(u32::MAX);
-        let epoch = epoch(&[self.inner.life.key.epoch, sub as u64], &group);
+        let origin = [self.inner.life.key.epoch, sub as u64];
+        let epoch = epoch(&origin, &group, self.group());
         let info = CommInfo { id: self.shared.ids.sub(self.id(), sub), group, rank };
         let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
         let owned = self.inner.owned.clone();

@@ -190,7 +190,7 @@ impl Making {
         let union = Arc::new(first.2.union(second.2));
         let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
         let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
-        let life = Arc::new(Life::new(first.1, epoch(&parts, &union), &union, rank));
+        let life = Arc::new(Life::new(first.1, epoch(&parts, &union, &union), &union, rank));
         port.ft.register(port.net, &life);
         let attempts = [first.0, second.0];
         let split = first.2.size();
