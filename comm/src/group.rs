@@ -46,6 +46,11 @@ impl Group {
         self.0.iter().position(|other| *other == process).and_then(|at| u32::try_from(at).ok())
     }
 
+    /// Whether the numbers of all are lower.
+    pub(crate) fn is_below(&self, number: u32) -> bool {
+        self.0.iter().all(|process| process.0 < number)
+    }
+
     /// The processes by rank.
     pub fn processes(&self) -> &[ProcessId] {
         &self.0

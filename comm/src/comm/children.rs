@@ -60,9 +60,12 @@ impl<N: Net> Comm<N> {
             return Err(Error::NoChildren);
         }
         let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let state = self.shared.lock();
+        let net = &self.shared.lock().net;
+        let is_of_job = self.group().is_below(net.processes());
         for (rank, process) in (0..).zip(self.group().processes()) {
-            nodes.entry(state.net.node(*process)).or_default().push(rank);
+            // No two jobs number machines alike: of members of several each counts as on one of its own.
+            let node = if is_of_job { net.node(*process) } else { rank };
+            nodes.entry(node).or_default().push(rank);
         }
         Ok(nodes)
     }

@@ -13,6 +13,7 @@ mod ft;
 mod making;
 mod merge;
 mod p2p;
+mod spawn;
 
 use std::fmt;
 use std::ops::Range;
