@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use common::inter::kill_each;
 use common::jobs::{By, Party, loose_meetings, meetings, run};
 use common::turn;
+use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
 use tagmatch_comm::net::{FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, Uniformity};
@@ -99,10 +103,11 @@ async fn as_one(all: &Comm<SimNet>) {
 #[test]
 fn jobs_that_meet_have_one_result_whoever_dies() {
     for (sizes, by, seeds) in [
-        ([1, 1], By::Accept, 3),
-        ([1, 1], By::Spawn, 3),
-        ([2, 2], By::Accept, 1),
-        ([2, 2], By::Spawn, 1),
+        ([1, 1], By::Accept, 4),
+        ([1, 1], By::Spawn, 4),
+        ([2, 2], By::Accept, 2),
+        ([1, 2], By::Spawn, 2),
+        ([3, 2], By::Spawn, 1),
     ] {
         kill_each(sizes[0] + sizes[1], seeds, |seed, kills| meetings(sizes, by, seed, kills));
     }
@@ -111,7 +116,7 @@ fn jobs_that_meet_have_one_result_whoever_dies() {
 #[test]
 fn jobs_that_meet_end_whoever_dies() {
     for uniformity in [Uniformity::None, Uniformity::Eventual] {
-        for (sizes, seeds) in [([1, 1], 3), ([2, 2], 1)] {
+        for (sizes, seeds) in [([1, 1], 6), ([2, 2], 3), ([3, 2], 1)] {
             kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
                 loose_meetings(sizes, uniformity, seed, kills)
             });
@@ -146,7 +151,7 @@ fn all_know_that_nobody_could_be_started() {
 fn a_job_meets_several_others() {
     for seed in 0..20 {
         let sim = Sim::of_jobs(SimConfig { seed, ..SimConfig::default() }, &[2, 1, 2, 1]);
-        let board = std::cell::Cell::new(None);
+        let board = Cell::new(None);
         let program = |number: u32| {
             let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
             let board = &board;
@@ -181,6 +186,93 @@ fn a_job_meets_several_others() {
         };
         sim.run((0..6).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
     }
+}
+
+/// Sources of messages have two bits here.
+#[test]
+fn groups_too_large_for_a_tag_do_not_meet() {
+    for (sizes, fits) in [([2, 2], true), ([2, 3], false), ([4, 1], false)] {
+        let sim = Sim::of_jobs(SimConfig::default(), &sizes);
+        let board = Cell::new(None);
+        let program = |number: u32| {
+            let tags = TagLayout::new(16, 2, 24).unwrap();
+            let runtime = Runtime::new(sim.net(number), Config { tags, ..Config::default() });
+            let (runtime, board) = (runtime.unwrap(), &board);
+            async move {
+                let world = runtime.world();
+                let met = if number < sizes[0] {
+                    let port = (number == 0).then(|| runtime.open_port().unwrap());
+                    if let Some(port) = &port {
+                        board.set(Some(port.name()));
+                    }
+                    world.iaccept(Uniformity::Strict, 0, port.as_ref()).await
+                } else {
+                    while board.get().is_none() {
+                        turn().await;
+                    }
+                    world.iconnect(Uniformity::Strict, 0, board.get()).await
+                };
+                match met {
+                    Ok(inter) => {
+                        assert!(fits);
+                        inter.imerge(false).await.unwrap().ibarrier().await.unwrap();
+                    }
+                    Err(error) => {
+                        assert!(!fits);
+                        let cause = Box::new(Error::Members);
+                        assert_eq!(error, Error::NotCreated { cause });
+                    }
+                }
+            }
+        };
+        let all = sizes[0] + sizes[1];
+        sim.run((0..all).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Whoever is of another job, and of no communicator with this one, ends nothing here.
+#[test]
+fn a_stranger_revokes_nothing() {
+    let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
+    let program = |number: u32| {
+        let mut net = sim.net(number);
+        let victim = sim.net(0).name(ProcessId(0)).unwrap();
+        let name = net.name(net.own()).unwrap();
+        async move {
+            if number == 2 {
+                // What a revocation is, of the communicator with the world's key: with names, and as if the
+                // ranks were of the victim's own job.
+                let [first, second] =
+                    [0, 1].map(|at| IdLayout::BITS_16.dynamic(at).unwrap().bits());
+                let last = IdLayout::BITS_16.dynamic(IdLayout::BITS_16.ids() - 2).unwrap().bits();
+                let context = u64::from(last + second - first);
+                let tag = TagLayout::MPI.pack(context, 0, 0).unwrap();
+                let head = |code: u32, size: u32| {
+                    [&code.to_le_bytes()[..], &[0; 12], &size.to_le_bytes()].concat()
+                };
+                let mut named = head(16, 2);
+                for name in [victim, name] {
+                    named.push(8);
+                    named.extend_from_slice(name.as_bytes());
+                }
+                let ranks = [head(0, 2), vec![0, 0, 0, 0, 1, 0, 0, 0]].concat();
+                let victim = net.admit(&victim).unwrap();
+                for bytes in [named, ranks] {
+                    net.inject(victim, tag, &bytes).unwrap();
+                }
+                return;
+            }
+            let world = Runtime::new(net, Config::default()).unwrap().world();
+            for _ in 0..100 {
+                world.ibarrier().await.unwrap();
+                world.failed();
+            }
+            assert!(!world.is_revoked());
+        }
+    };
+    sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    // What it said is of a communicator of both, as far as anybody knows: it was passed on, to itself.
+    assert_eq!(sim.unexpected(), 1);
 }
 
 #[test]

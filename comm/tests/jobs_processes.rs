@@ -4,9 +4,10 @@
 mod common;
 
 use common::job::{Job, join, role_of, say, told};
-use tagmatch::Local;
+use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::net::{Net, NetError, Pattern, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
 
 type Process = Runtime<WorkerNet<Local>>;
@@ -129,6 +130,42 @@ fn child(runtime: &Process) {
     count(&all);
     inter.disconnect().unwrap();
     all.barrier().unwrap();
+}
+
+#[test]
+fn a_stranger_has_a_number_once_it_is_heard_of() {
+    let [ours, theirs] = [(); 2].map(|()| Worker::new(WorkerConfig::default()).unwrap());
+    let job = |worker: Worker| {
+        let addresses = vec![worker.address()];
+        WorkerNet::new(worker, addresses, 0).unwrap()
+    };
+    let (mut ours, mut theirs) = (job(ours), job(theirs));
+    let own = ours.name(ProcessId(0)).unwrap();
+    assert_eq!((ours.admit(&own), ours.name(ProcessId(1))), (Ok(ProcessId(0)), None));
+    let unreachable = ProcessName::from_bytes(&[1]).unwrap();
+    assert!(matches!(ours.admit(&unreachable), Err(NetError::Other(_))));
+    // Who calls is admitted by that alone.
+    let called = theirs.admit(&own).unwrap();
+    theirs.inject(called, Tag(5), &[7]).unwrap();
+    let pattern = Pattern { tag: Tag(5), mask: TagMask::EXACT, from: None };
+    let envelope = loop {
+        theirs.progress();
+        ours.progress();
+        if let Some(envelope) = ours.probe(pattern) {
+            break envelope;
+        }
+    };
+    assert_eq!(envelope.from, Some(ProcessId(1)));
+    assert_eq!(ours.processes(), 1);
+    assert_eq!(ours.name(ProcessId(1)), theirs.name(ProcessId(0)));
+    // And found to be down.
+    drop(theirs);
+    let mut down = Vec::new();
+    while down.is_empty() {
+        ours.progress();
+        down = ours.take_down();
+    }
+    assert_eq!((down, ours.is_down(ProcessId(1))), (vec![ProcessId(1)], true));
 }
 
 #[test]

@@ -225,7 +225,9 @@ impl<N: Net> Service<N> {
             Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Agree { key, number, ref message } => {
                 let life = self.lives.get(&key).and_then(Weak::upgrade);
-                if let Some(life) = &life {
+                if let Some(life) = &life
+                    && life.group.rank(from).is_some()
+                {
                     self.hold(net, (key, number), &life.group, None);
                 }
                 if self.agreements.contains_key(&(key, number)) {

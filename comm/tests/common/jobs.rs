@@ -9,7 +9,7 @@ use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Config, Error, InterComm, InterRequest, PortName, Runtime, Uniformity};
 
-use super::{Sims, linger, turn};
+use super::{Busy, Sims, linger, turn};
 
 /// By which call the first job meets the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,6 @@ pub(crate) enum By {
 }
 
 /// A process of one of them.
-#[derive(Clone)]
 pub(crate) struct Party {
     pub(crate) runtime: Sims,
     pub(crate) is_first: bool,
@@ -27,6 +26,9 @@ pub(crate) struct Party {
     board: Rc<RefCell<Option<PortName>>>,
     clock: Rc<dyn Fn() -> Duration>,
     kills: Vec<Kill>,
+    /// How many have not done with meeting; and this one, until it has.
+    meeting: Rc<Cell<u32>>,
+    meets: Cell<Option<Busy>>,
 }
 
 /// Runs a program on each process of both jobs. Who has ended goes on to make progress until all have.
@@ -36,16 +38,27 @@ pub(crate) fn run<F: Future>(
     kills: &[Kill],
     program: impl Fn(Party) -> F,
 ) -> Result<Ran<F::Output>, Stuck> {
-    let sim = Sim::of_jobs(SimConfig { seed, ..SimConfig::default() }, &sizes);
+    // More than `settle` takes.
+    let config = SimConfig { seed, turns_in_vain: 200, ..SimConfig::default() };
+    let sim = Sim::of_jobs(config, &sizes);
     let processes = sizes[0] + sizes[1];
-    let busy = Rc::new(Cell::new(processes));
+    let (busy, meeting) = (Rc::new(Cell::new(processes)), Rc::new(Cell::new(processes)));
     let board = Rc::default();
     let clock: Rc<dyn Fn() -> Duration> = Rc::new(sim.clock());
     let start = |number: u32| {
         let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
         let (board, clock) = (Rc::clone(&board), Rc::clone(&clock));
         let (is_first, kills) = (number < sizes[0], kills.to_vec());
-        let party = Party { runtime: runtime.clone(), is_first, sizes, board, clock, kills };
+        let party = Party {
+            runtime: runtime.clone(),
+            is_first,
+            sizes,
+            board,
+            clock,
+            kills,
+            meets: Cell::new(Some(Busy(Rc::clone(&meeting)))),
+            meeting: Rc::clone(&meeting),
+        };
         linger(runtime, &busy, program(party))
     };
     sim.run((0..processes).map(start), kills)
@@ -99,6 +112,18 @@ impl Party {
             publish(&port.name()).unwrap();
         }
         world.iaccept(uniformity, leader, port.as_ref())
+    }
+
+    /// Until all who live have done with meeting, and what was on its way then has come.
+    async fn settle(&self) {
+        drop(self.meets.take());
+        let mut turns = 0;
+        while turns < 50 {
+            turns += usize::from(self.meeting.get() == 0);
+            // Looks for what has come.
+            self.runtime.world().failed();
+            turn().await;
+        }
     }
 
     /// Until it ends, or nobody is left who would call: then the first rank that lives revokes.
@@ -163,8 +188,8 @@ pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u6
     ran.steps
 }
 
-/// The same where less is promised: nothing hangs, no id stays taken, and all of a job who live have the same if
-/// that was asked for.
+/// The same where less is promised: nothing hangs, no id stays taken, and if that was asked for, all of a job who
+/// live have the same, and what the other job has not is revoked.
 pub(crate) fn loose_meetings(
     sizes: [u32; 2],
     uniformity: Uniformity,
@@ -173,17 +198,22 @@ pub(crate) fn loose_meetings(
 ) -> u64 {
     let program = |party: Party| async move {
         let before = party.runtime.free_ids();
-        let has_met = party.meet(uniformity, By::Accept).await.is_some_and(|met| met.is_ok());
+        let inter = party.meet(uniformity, By::Accept).await.and_then(Result::ok);
+        party.settle().await;
+        let has_met = inter.is_some();
+        let is_live = inter.is_some_and(|inter| !inter.is_revoked());
         assert_eq!(party.runtime.free_ids(), before);
-        (party.is_first, has_met)
+        (party.is_first, has_met, is_live)
     };
     let ran = run(sizes, seed, kills, program);
     let ran = ran.unwrap_or_else(|stuck| panic!("{sizes:?}, {uniformity:?}, {kills:?}: {stuck}"));
     let ends = living(ran.ends, kills);
-    let alike = |two: &[(bool, bool)]| two[0].0 != two[1].0 || two[0].1 == two[1].1;
+    let alike = |two: &[(bool, bool, bool)]| {
+        (two[0].0 != two[1].0 || two[0].1 == two[1].1) && two[0].2 == two[1].2
+    };
     let is_promised = uniformity != Uniformity::None;
     assert!(!is_promised || ends.windows(2).all(alike), "{kills:?}: {ends:?}");
-    assert!(!kills.is_empty() || ends.iter().all(|(_, has_met)| *has_met));
+    assert!(!kills.is_empty() || ends.iter().all(|(.., is_live)| *is_live));
     ran.steps
 }
 
