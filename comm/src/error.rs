@@ -104,8 +104,19 @@ pub enum Error {
     #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
     NoPeer,
     /// There is no port of this name.
-    #[error("no other process's port has this name: a process of the job and a number, as 3:0")]
+    #[error(
+        "no other process's port has this name: a process's in hexadecimal and a number, as 5eaf:0"
+    )]
     Port,
+    /// Both groups together have more processes than the layout of tags has sources.
+    #[error("the two groups have more processes together than a message's tag can name")]
+    Members,
+    /// The processes that were to be spawned could not be started.
+    #[error("{}", not_started(.why.as_deref()))]
+    NotStarted {
+        /// What starting them said; `None` where another process has tried to.
+        why: Option<String>,
+    },
     /// Something of it is left that would be under way when it is freed.
     #[error("a clone, a request or a held message of the intercommunicator is left")]
     InUse,
@@ -200,6 +211,8 @@ pub enum ErrorClass {
     ProcessFailed,
     /// A process is down, and the operation goes on.
     ProcessFailedPending,
+    /// New processes could not be started.
+    NotStarted,
     /// Processes that were to have something together have agreed that they have not.
     NotCreated,
     /// The communicator was revoked.
@@ -233,11 +246,13 @@ impl Error {
             Error::Exhausted { .. }
             | Error::Fragmented { .. }
             | Error::BufferFull { .. }
+            | Error::Members
             | Error::NoMemory { .. } => ErrorClass::Resource,
             Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } | Error::Leader => {
                 ErrorClass::Peer
             }
             Error::NotCreated { .. } => ErrorClass::NotCreated,
+            Error::NotStarted { .. } => ErrorClass::NotStarted,
             Error::Truncated { .. } => ErrorClass::Truncate,
             Error::ProcessFailed { .. } => ErrorClass::ProcessFailed,
             Error::ProcessFailedPending => ErrorClass::ProcessFailedPending,
@@ -246,6 +261,13 @@ impl Error {
             Error::Net(_) => ErrorClass::Transport,
             _ => ErrorClass::Argument,
         }
+    }
+}
+
+fn not_started(why: Option<&str>) -> String {
+    match why {
+        Some(why) => format!("the new processes could not be started: {why}"),
+        None => "another process could not start the new processes".to_owned(),
     }
 }
 

@@ -46,6 +46,11 @@ impl Group {
         self.0.iter().position(|other| *other == process).and_then(|at| u32::try_from(at).ok())
     }
 
+    /// Whether the numbers of all are lower.
+    pub(crate) fn is_below(&self, number: u32) -> bool {
+        self.0.iter().all(|process| process.0 < number)
+    }
+
     /// The processes by rank.
     pub fn processes(&self) -> &[ProcessId] {
         &self.0
@@ -102,9 +107,17 @@ impl Group {
 
     /// The ranks in another group of the processes that have these ranks in this one.
     pub fn translate(&self, ranks: &[u32], other: &Group) -> Vec<Option<u32>> {
-        let numbers: HashMap<_, _> = other.0.iter().zip(0..).collect();
-        let translate = |rank: &u32| numbers.get(&self.process(*rank)?).copied();
-        ranks.iter().map(translate).collect()
+        let mut numbers: Option<HashMap<ProcessId, u32>> = None;
+        let mut translate = |rank: &u32| {
+            let process = self.process(*rank)?;
+            // As in `rank`.
+            if other.process(process.0) == Some(process) {
+                return Some(process.0);
+            }
+            let all = || other.0.iter().copied().zip(0..).collect();
+            numbers.get_or_insert_with(all).get(&process).copied()
+        };
+        ranks.iter().map(&mut translate).collect()
     }
 
     fn set(&self) -> HashSet<ProcessId> {

@@ -55,6 +55,7 @@ pub mod ft;
 mod group;
 pub mod ids;
 mod inter;
+mod names;
 pub mod net;
 mod port;
 mod request;

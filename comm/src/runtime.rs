@@ -96,7 +96,7 @@ impl<N: Net> Runtime<N> {
         let mut predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
             let info = CommInfo { id, group: Arc::new(group), rank };
-            let life = Arc::new(Life::new(id, 0, &info.group, rank));
+            let life = Arc::new(Life::new(id, id.bits().into(), &info.group, rank));
             ft.register(&mut net, &life);
             Inner::new(info, life, None, &tables, name).map(Arc::new)
         };

@@ -205,11 +205,16 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         assert!(inter.clone().idisconnect().is_err_and(|error| error == Error::InUse));
         drop(any);
         inter.idisconnect().unwrap().await.unwrap();
-        for name in ["", "1", "1:", ":1", "1:x", "1:2:3", "4294967296:0"] {
+        for name in ["", "0a", "0a:", ":1", "0a:x", "0a:+1", "0a:2:3", "1:0", "0a:4294967296"] {
             assert_eq!(name.parse::<PortName>(), Err(Error::Port), "{name}");
         }
-        for name in [format!("{}:0", world.rank()), "4:0".to_owned(), "0:9999999".to_owned()] {
-            let name = Some(name.parse().unwrap());
+        // This process's own, one of no process, one of a number that no port has.
+        let mine = member.runtime.open_port().unwrap().name();
+        let process = name.to_string().split(':').next().unwrap().to_owned();
+        let others = ["0a:0".to_owned(), format!("{process}:9999999")];
+        let others = others.map(|name| name.parse().unwrap());
+        for name in others.into_iter().chain([mine]) {
+            let name = Some(name);
             let error = own.iconnect(Uniformity::None, 0, name).await.unwrap_err();
             assert_eq!(error, Error::Port);
         }

@@ -74,7 +74,7 @@ fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
         world.send(1, 6, port.name().to_string().into_bytes()).wait().unwrap();
     }
     let name = (world.rank() == 1).then(|| {
-        let name = world.recv(0, 6, vec![0; 20]).wait().unwrap();
+        let name = world.recv(0, 6, vec![0; 200]).wait().unwrap();
         str::from_utf8(name.data()).unwrap().parse().unwrap()
     });
     for uniformity in [Uniformity::None, Uniformity::Strict] {

@@ -60,9 +60,12 @@ impl<N: Net> Comm<N> {
             return Err(Error::NoChildren);
         }
         let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let state = self.shared.lock();
+        let net = &self.shared.lock().net;
+        let is_of_job = self.group().is_below(net.processes());
         for (rank, process) in (0..).zip(self.group().processes()) {
-            nodes.entry(state.net.node(*process)).or_default().push(rank);
+            // No two jobs number machines alike: of members of several each counts as on one of its own.
+            let node = if is_of_job { net.node(*process) } else { rank };
+            nodes.entry(node).or_default().push(rank);
         }
         Ok(nodes)
     }
@@ -80,7 +83,8 @@ impl<N: Net> Comm<N> {
         let group = Arc::new(self.group().include(&ranks)?);
         let own = ranks.iter().position(|rank| *rank == self.rank()).ok_or(Error::Group)?;
         let rank = u32::try_from(own).unwrap_or(u32::MAX);
-        let epoch = epoch(&[self.inner.life.key.epoch, sub as u64], &group);
+        let origin = [self.inner.life.key.epoch, sub as u64];
+        let epoch = epoch(&origin, &group, self.group());
         let info = CommInfo { id: self.shared.ids.sub(self.id(), sub), group, rank };
         let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
         let owned = self.inner.owned.clone();

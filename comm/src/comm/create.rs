@@ -139,7 +139,8 @@ impl<N: Net> Comm<N> {
 
     fn begin(&self, channel: &Channel, made: u64) -> Begun {
         let origin = [self.inner.life.key.epoch, channel.tag.into(), made];
-        Begun { allocator: self.shared.allocator.clone(), parent: self.id(), origin }
+        let allocator = self.shared.allocator.clone();
+        Begun { allocator, parent: self.id(), whole: Arc::clone(&self.inner.info.group), origin }
     }
 
     fn creation(&self, begun: Begun, channel: Channel, stage: Stage) -> Creation<N> {
@@ -177,6 +178,8 @@ impl Choice {
 struct Begun {
     allocator: Allocator,
     parent: ContextId,
+    /// The parent's group.
+    whole: Arc<Group>,
     /// What no other creation has in common with it.
     origin: [u64; 3],
 }
@@ -214,7 +217,8 @@ impl Begun {
     ) -> Stage {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
         let allocation = self.allocator.begin(self.parent, channel.tag, role);
-        let key = Key::new(self.parent, epoch(&self.origin, &channel.group));
+        let epoch = epoch(&self.origin, &channel.group, &self.whole);
+        let key = Key::new(self.parent, epoch);
         let allocating = Allocating::new(key, channel.clone(), allocation, failure);
         Stage::Allocating { allocating, members }
     }
@@ -265,16 +269,17 @@ impl<N: Net> Machine<N> for Creating {
 }
 
 impl Created {
-    /// The communicator, whose origin no other one has.
+    /// The communicator, whose origin no other one has, and whose members are of the whole group.
     pub(crate) fn finish<N: Net>(
         self,
         shared: &Arc<Shared<N>>,
         own: Option<ProcessId>,
         origin: &[u64],
+        whole: &Group,
     ) -> Result<Comm<N>, Error> {
         let Created { id, members } = self;
         let rank = own.and_then(|own| members.rank(own)).ok_or(Error::Group)?;
-        let epoch = epoch(origin, &members);
+        let epoch = epoch(origin, &members, whole);
         let info = CommInfo { id: id.id(), group: members, rank };
         let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
         let inner = Inner::new(info, Arc::clone(&life), Some(Arc::new(id)), &shared.tables, "")?;
@@ -299,7 +304,8 @@ impl<N: Net> Pending<N> for Creation<N> {
         let created = self.slot.take()?;
         let parent = Comm::new(shared, Arc::clone(&self.parent));
         let own = parent.group().process(parent.rank());
-        let finish = |created: Created| created.finish(shared, own, &self.origin);
+        let whole = parent.group();
+        let finish = |created: Created| created.finish(shared, own, &self.origin, whole);
         let made = created.and_then(|created| created.map(finish).transpose());
         if let Ok(Some(made)) = &made {
             made.set_error_handler(parent.error_handler());

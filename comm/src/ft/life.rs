@@ -10,7 +10,9 @@ use crate::ids::ContextId;
 /// Tells a communicator from all others that these processes have had or will have.
 ///
 /// Context ids are given out again. The epoch is a function of how the communicator came to be: its parent's
-/// epoch, the number of the call, its members. So all members know it without a message.
+/// epoch, the number of the call, its members' ranks in the parent. So all members know it without a message, and
+/// all the same, also those of other jobs, who number processes otherwise. No process is in two that have the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) context: u32,
@@ -23,10 +25,22 @@ impl Key {
     }
 }
 
-/// A communicator's epoch from those things that no other one has in common with it.
-pub(crate) fn epoch(parts: &[u64], group: &Group) -> u64 {
-    let members = group.processes().iter().map(|process| u64::from(process.0));
-    parts.iter().copied().chain(members).fold(0, |epoch, part| mix(epoch ^ mix(part)))
+/// A communicator's epoch from those things that no other one has in common with it, and the ranks of its members
+/// in a group that they all know.
+pub(crate) fn epoch(parts: &[u64], group: &Group, whole: &Group) -> u64 {
+    let all = group.size();
+    let parts = parts.iter().copied().chain([all.into()]);
+    if group == whole {
+        // The commonest: nobody's rank says anything.
+        return digest(parts);
+    }
+    let ranks: Vec<u32> = (0..all).collect();
+    let ranks = group.translate(&ranks, whole);
+    digest(parts.chain(ranks.into_iter().map(|rank| rank.map_or(u64::MAX, u64::from))))
+}
+
+fn digest(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, |digest, part| mix(digest ^ mix(part)))
 }
 
 /// SplitMix64's output function: every bit of the value changes half of the result's.
@@ -151,7 +165,9 @@ impl Life {
     /// How often this was called with these values before.
     pub(crate) fn made(&self, group: &Group, tag: u32) -> u64 {
         let mut state = self.state();
-        let count = state.made.entry((epoch(&[], group), tag)).or_default();
+        // By this process's own numbers: nobody else hears of it.
+        let group = digest(group.processes().iter().map(|process| process.0.into()));
+        let count = state.made.entry((group, tag)).or_default();
         *count += 1;
         *count - 1
     }

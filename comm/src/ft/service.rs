@@ -131,7 +131,7 @@ impl<N: Net> Service<N> {
             self.events += 1;
             let fits = envelope.length <= length_max(net.processes());
             let length = usize::try_from(envelope.length).ok().filter(|_| fits);
-            // Of someone outside of the job, or longer than any: dropped, and so discarded.
+            // Of someone who is not admitted, or longer than any: dropped, and so discarded.
             if let (Some(from), Some(length)) = (envelope.from, length) {
                 let receive = net.receive_message(message, Buffer::zeroed(length));
                 self.hear(net, from, receive);
@@ -148,7 +148,7 @@ impl<N: Net> Service<N> {
         match net.test_receive(&mut receive) {
             None => self.incoming.push_back((from, receive)),
             Some(Ok(Arrived { buffer, .. })) => {
-                if let Some(control) = Control::parse(&buffer) {
+                if let Some(control) = Control::parse(&buffer, from, net) {
                     self.deliver(net, from, control);
                 }
             }
@@ -164,7 +164,8 @@ impl<N: Net> Service<N> {
         for rank in self.down.iter().filter_map(|process| life.group.rank(*process)) {
             life.fail(rank);
         }
-        if self.relays.iter().any(|relay| self.names(relay.key, life.key)) {
+        let is_it = |relay: &Relay| self.names(relay.key, life.key) && relay.group == *life.group;
+        if self.relays.iter().any(is_it) {
             life.revoke();
         }
         self.deliver_early(
@@ -224,9 +225,7 @@ impl<N: Net> Service<N> {
     fn deliver(&mut self, net: &mut N, from: ProcessId, control: Control) {
         match control {
             Control::Revoke { key, group } => {
-                if group.rank(self.own).is_some() && group.rank(from).is_some() {
-                    self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
-                }
+                self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
             }
             Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Agree { key, number, ref message } => {
@@ -235,7 +234,7 @@ impl<N: Net> Service<N> {
                     let Some(life) = self.lives.get(&key).and_then(Weak::upgrade) else {
                         return self.keep_early(from, control);
                     };
-                    if life.is_over(number) {
+                    if life.is_over(number) || life.group.rank(from).is_none() {
                         return;
                     }
                     self.hold(net, at, &life.group, None);
@@ -266,7 +265,8 @@ impl<N: Net> Service<N> {
 
     /// Tells another one that this process leaves an allocation, and after how many rounds.
     pub(crate) fn leave(&self, net: &mut N, to: ProcessId, key: Key, rounds: u32) {
-        self.send(net, to, &Control::Left { key, rounds }.to_bytes());
+        let bytes = Control::Left { key, rounds }.to_bytes(net);
+        self.send(net, to, &bytes);
     }
 
     /// Who has left an allocation that this process takes part in.
@@ -287,11 +287,11 @@ impl<N: Net> Service<N> {
 
     /// Ends all that is under way on a communicator, here and, if it is passed on, at all members.
     pub(crate) fn revoke(&mut self, net: &mut N, key: Key, group: Group, is_passed_on: bool) {
-        if self.relays.iter().any(|relay| relay.key == key) {
+        if self.relays.iter().any(|relay| relay.key == key && relay.group == group) {
             return;
         }
         for life in self.lives.values().filter_map(Weak::upgrade) {
-            if self.names(key, life.key) {
+            if self.names(key, life.key) && *life.group == group {
                 life.revoke();
             }
         }
@@ -322,7 +322,7 @@ impl<N: Net> Service<N> {
         to.extend((1..size).map(|by| (own + size - by) % size).find(lives));
         to.sort_unstable();
         to.dedup();
-        let bytes = Control::Revoke { key: *key, group: group.clone() }.to_bytes();
+        let bytes = Control::Revoke { key: *key, group: group.clone() }.to_bytes(net);
         for process in to.iter().filter(|rank| lives(rank)).filter_map(|rank| group.process(*rank))
         {
             self.send(net, process, &bytes);
@@ -445,7 +445,8 @@ impl<N: Net> Service<N> {
                 None => Control::Agree { key, number, message },
             };
             if let Some(process) = group.process(rank) {
-                self.send(net, process, &control.to_bytes());
+                let bytes = control.to_bytes(net);
+                self.send(net, process, &bytes);
             }
         }
     }

@@ -38,7 +38,8 @@ impl<N: Net> Comm<N> {
         // Agreements of its own, whatever others the members have under way.
         let life = &self.inner.life;
         let origin = [life.key.epoch, life.made(self.group(), u32::MAX), u64::MAX];
-        let life = Life::new(self.id(), epoch(&origin, self.group()), &life.group, life.own);
+        let epoch = epoch(&origin, self.group(), self.group());
+        let life = Life::new(self.id(), epoch, &life.group, life.own);
         let life = Arc::new(life);
         {
             let State { net, ft, .. } = &mut *self.shared.lock();
@@ -77,7 +78,9 @@ impl<N: Net> Pending<N> for Shrinking<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let created = self.slot.take()?;
-        let made = created.and_then(|created| created.finish(shared, self.own, &self.origin));
+        let whole = self.parent.group();
+        let finish = |created: Created| created.finish(shared, self.own, &self.origin, whole);
+        let made = created.and_then(finish);
         if let Ok(made) = &made {
             made.set_error_handler(self.parent.error_handler());
         }

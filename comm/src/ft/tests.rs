@@ -28,7 +28,8 @@ impl Job {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        self.random = super::epoch(&[self.random], &crate::group::Group::new([]));
+        let nobody = crate::group::Group::new([]);
+        self.random = super::epoch(&[self.random], &nobody, &nobody);
         usize::try_from(self.random % limit as u64).unwrap()
     }
 

@@ -1,9 +1,13 @@
 //! The messages by which processes speak of failures, as bytes.
+//!
+//! Members are ranks in the job where all are of the sender's, and so the receiver is, too; else they are
+//! names.
 
 use std::sync::Arc;
 
 use crate::group::Group;
-use crate::net::ProcessId;
+use crate::names::{self, NAME_BYTES};
+use crate::net::{FOREIGN_MAX, Net, ProcessId};
 
 use super::agree::{Kind, Message, Value};
 use super::life::Key;
@@ -46,22 +50,25 @@ const AGREE: [(u32, Kind); 4] =
 /// Added to the code of a message of an agreement: it has an invitation.
 const JOIN: u32 = 8;
 const LEFT: u32 = 4;
+/// Added to a code: members are names.
+const NAMED: u32 = 16;
 
 /// Bytes that most messages have no more than.
 const SHORT: usize = 128;
 
-/// Most bytes that a message in a job of so many processes has.
+/// Most bytes that a message to a process of a job of so many has.
 pub(crate) fn length_max(processes: u32) -> u64 {
-    96 + u64::from(processes) * 4 + u64::from(processes.div_ceil(64)) * 32
+    let all = u64::from(processes) + u64::from(FOREIGN_MAX);
+    96 + all * NAME_BYTES as u64 + all.div_ceil(64) * 32
 }
 
 impl Control {
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes<N: Net>(&self, net: &N) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SHORT);
         match self {
             Control::Revoke { key, group } => {
-                head(&mut bytes, REVOKE, *key);
-                put(&mut bytes, group.processes().iter().map(|process| process.0));
+                head(&mut bytes, REVOKE + form(group, net), *key);
+                put_members(&mut bytes, group, net);
             }
             Control::Left { key, rounds } => {
                 head(&mut bytes, LEFT, *key);
@@ -74,13 +81,13 @@ impl Control {
             }
             Control::Join { key, invitation, message } => {
                 let Invitation { attempts, members, split } = invitation;
-                head(&mut bytes, JOIN + code(message.kind), *key);
+                head(&mut bytes, form(members, net) + JOIN + code(message.kind), *key);
                 for attempt in attempts {
                     put(&mut bytes, [attempt.context]);
                     bytes.extend(attempt.epoch.to_le_bytes());
                 }
-                put(&mut bytes, [*split, members.size()]);
-                put(&mut bytes, members.processes().iter().map(|process| process.0));
+                put(&mut bytes, [*split]);
+                put_members(&mut bytes, members, net);
                 put_message(&mut bytes, message);
             }
         }
@@ -88,13 +95,14 @@ impl Control {
     }
 
     /// What another process has sent; `None` if it can't be.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse<N: Net>(bytes: &[u8], from: ProcessId, net: &mut N) -> Option<Self> {
         let mut rest = bytes;
         let (code, context) = (word(&mut rest)?, word(&mut rest)?);
         let key = Key { context, epoch: long(&mut rest)? };
+        let (is_named, code) = (code & NAMED != 0, code & !NAMED);
         if code == REVOKE {
-            let members = std::iter::from_fn(|| word(&mut rest)).map(ProcessId);
-            return Some(Control::Revoke { key, group: Group::new(members) });
+            let group = members(&mut rest, is_named, from, net)?;
+            return rest.is_empty().then_some(Control::Revoke { key, group });
         }
         if code == LEFT {
             return Some(Control::Left { key, rounds: word(&mut rest)? });
@@ -107,14 +115,50 @@ impl Control {
         };
         let mut attempt = || Some(Key { context: word(&mut rest)?, epoch: long(&mut rest)? });
         let attempts = [attempt()?, attempt()?];
-        let (split, size) = (word(&mut rest)?, word(&mut rest)?);
-        let processes = (0..size).map_while(|_| word(&mut rest)).map(ProcessId);
-        let members = Arc::new(Group::new(processes));
+        let split = word(&mut rest)?;
+        let members = Arc::new(members(&mut rest, is_named, from, net)?);
         let message = message(kind(of_join)?, rest)?;
-        let fits = members.size() == size && message.dead.size() == size;
+        let size = members.size();
+        let fits = message.dead.size() == size;
         let invitation = Invitation { attempts, members, split };
         (fits && (1..size).contains(&split)).then_some(Control::Join { key, invitation, message })
     }
+}
+
+fn form<N: Net>(members: &Group, net: &N) -> u32 {
+    if members.is_below(net.processes()) { 0 } else { NAMED }
+}
+
+fn put_members<N: Net>(bytes: &mut Vec<u8>, members: &Group, net: &N) {
+    put(bytes, [members.size()]);
+    if form(members, net) == NAMED {
+        names::put(bytes, members, net);
+    } else {
+        put(bytes, members.processes().iter().map(|process| process.0));
+    }
+}
+
+/// The receiver and the sender are among them, or nobody is admitted.
+fn members<N: Net>(
+    rest: &mut &[u8],
+    is_named: bool,
+    from: ProcessId,
+    net: &mut N,
+) -> Option<Group> {
+    let (size, own) = (word(rest)?, net.own());
+    let group = if is_named {
+        let names: Vec<_> = (0..size).map_while(|_| names::take(rest)).collect();
+        let has = |process| net.name(process).is_some_and(|name| names.contains(&name));
+        if !(has(own) && has(from)) {
+            return None;
+        }
+        names::admit(&names, net)?
+    } else {
+        let group = Group::new((0..size).map_while(|_| word(rest)).map(ProcessId));
+        group.is_below(net.processes()).then_some(group)?
+    };
+    let is_member = |process| group.rank(process).is_some();
+    (group.size() == size && is_member(own) && is_member(from)).then_some(group)
 }
 
 fn code(kind: Kind) -> u32 {
@@ -167,11 +211,17 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::sim::{Sim, SimConfig, SimNet};
 
-    #[test]
-    fn what_is_sent_is_what_comes_and_nothing_else_is() {
-        let key = Key { context: 496, epoch: u64::MAX - 3 };
-        let group = Group::new([4, 0, 9].map(ProcessId));
+    const KEY: Key = Key { context: 496, epoch: u64::MAX - 3 };
+
+    /// The processes of that number in two jobs of 70 and 2.
+    fn nets(numbers: [u32; 2]) -> [SimNet; 2] {
+        let sim = Sim::of_jobs(SimConfig::default(), &[70, 2]);
+        numbers.map(|number| sim.net(number))
+    }
+
+    fn message() -> Message {
         let set = |ranks: &[u32]| Ranks::of(70, ranks);
         let value = Value {
             flags: 5,
@@ -180,19 +230,77 @@ mod tests {
             acknowledged: set(&[1]),
             dead: set(&[64]),
         };
-        let message = Message { kind: Kind::Reported, ballot: 1, dead: set(&[0]), value };
-        let members = Arc::new(Group::new((0..70).rev().map(ProcessId)));
-        let invitation =
-            Invitation { attempts: [key, Key { context: 1, ..key }], members, split: 69 };
-        let join = Control::Join { key, invitation, message: message.clone() };
-        let agree = Control::Agree { key, number: 7, message };
-        let left = Control::Left { key, rounds: 3 };
-        for control in [Control::Revoke { key, group }, left, agree.clone(), join.clone()] {
-            assert_eq!(Control::parse(&control.to_bytes()), Some(control));
+        Message { kind: Kind::Reported, ballot: 1, dead: set(&[0]), value }
+    }
+
+    fn join(members: Group) -> Control {
+        let (attempts, members) = ([KEY, Key { context: 1, ..KEY }], Arc::new(members));
+        let invitation = Invitation { attempts, members, split: 69 };
+        Control::Join { key: KEY, invitation, message: message() }
+    }
+
+    #[test]
+    fn what_is_sent_is_what_comes_and_nothing_else_is() {
+        let [sender, mut receiver] = nets([0, 4]);
+        let group = Group::new([4, 0, 9].map(ProcessId));
+        let join = join(Group::new((0..70).rev().map(ProcessId)));
+        let agree = Control::Agree { key: KEY, number: 7, message: message() };
+        let left = Control::Left { key: KEY, rounds: 3 };
+        let revoke = Control::Revoke { key: KEY, group };
+        for control in [&revoke, &left, &agree, &join] {
+            let bytes = control.to_bytes(&sender);
+            let parsed = Control::parse(&bytes, ProcessId(0), &mut receiver);
+            assert_eq!(parsed.as_ref(), Some(control));
         }
-        for bytes in [agree, join].map(|control| control.to_bytes()) {
-            assert!((0..bytes.len()).all(|length| Control::parse(&bytes[..length]).is_none()));
+        for bytes in [revoke, agree, join].map(|control| control.to_bytes(&sender)) {
+            let mut parse =
+                |length: usize| Control::parse(&bytes[..length], ProcessId(0), &mut receiver);
+            assert!((0..bytes.len()).all(|length| parse(length).is_none()));
             assert!(bytes.len() as u64 <= length_max(70));
         }
+    }
+
+    #[test]
+    fn members_of_two_jobs_have_each_its_own_number_at_both() {
+        // Ranks 1 of both jobs.
+        let [mut sender, mut receiver] = nets([1, 71]);
+        let theirs = sender.admit(&receiver.name(ProcessId(1)).unwrap()).unwrap();
+        let ours = receiver.admit(&sender.name(ProcessId(1)).unwrap()).unwrap();
+        assert_eq!([theirs, ours], [ProcessId(70), ProcessId(2)]);
+        let group = Group::new([0, 1, theirs.0].map(ProcessId));
+        let bytes = Control::Revoke { key: KEY, group }.to_bytes(&sender);
+        let heard = Control::parse(&bytes, ours, &mut receiver);
+        // Rank 0 of the other job is new.
+        let group = Group::new([3, 2, 1].map(ProcessId));
+        assert_eq!(heard, Some(Control::Revoke { key: KEY, group }));
+        for length in 0..bytes.len() {
+            assert_eq!(Control::parse(&bytes[..length], ours, &mut receiver), None);
+        }
+        let members = (0..69).chain([theirs.0]).map(ProcessId);
+        let bytes = join(Group::new(members)).to_bytes(&sender);
+        assert!(bytes.len() as u64 <= length_max(2));
+        let heard = Control::parse(&bytes, ours, &mut receiver);
+        let Some(Control::Join { invitation, .. }) = heard else { panic!("{heard:?}") };
+        assert_eq!(invitation.members.rank(ProcessId(1)), Some(69));
+        assert_eq!(invitation.members.rank(ours), Some(1));
+    }
+
+    #[test]
+    fn nobody_speaks_for_members_without_being_one() {
+        let [mut sender, mut receiver] = nets([0, 70]);
+        let from = receiver.admit(&sender.name(ProcessId(0)).unwrap()).unwrap();
+        let [third, own] = [1, 0].map(|rank| receiver.name(ProcessId(rank)).unwrap());
+        let [third, own] = [third, own].map(|name| sender.admit(&name).unwrap());
+        let mut parse = |members: &[ProcessId]| {
+            let group = Group::new(members.iter().copied());
+            let bytes = Control::Revoke { key: KEY, group }.to_bytes(&sender);
+            Control::parse(&bytes, from, &mut receiver)
+        };
+        // Without the receiver; without the sender; as if both were of one job.
+        let refused = [&[ProcessId(0), third][..], &[own, third], &[ProcessId(0), ProcessId(1)]];
+        assert!(refused.iter().all(|members| parse(members).is_none()));
+        assert!(parse(&[ProcessId(0), own]).is_some());
+        // Nobody was admitted by what was refused.
+        assert_eq!(receiver.name(ProcessId(3)), None);
     }
 }

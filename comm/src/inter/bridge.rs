@@ -31,55 +31,79 @@ impl Bridge {
     }
 }
 
-/// One message in each direction. Both sides go through it to the end, whatever they have to say: so the
-/// next one's messages are its own.
+/// A head in each direction, of the same length, and what belongs to it, if there is anything. Both sides go
+/// through it to the end, whatever they have to say: so the next one's messages are its own.
 pub(super) struct Swap {
-    sending: Option<Handle>,
+    sending: Vec<Handle>,
     receiving: Option<Handle>,
     received: Result<Vec<u8>, Error>,
+    /// How many bytes belong to a head; `None`: it was asked.
+    rest: Option<fn(&[u8]) -> usize>,
 }
 
 impl Swap {
     pub(super) fn begin<N: Net>(
         port: &mut Port<'_, N>,
-        Bridge { channel, to, .. }: &Bridge,
+        bridge: &Bridge,
         data: &[u8],
-        room: usize,
+        head: usize,
+        rest: fn(&[u8]) -> usize,
     ) -> Self {
-        let mut swap = Swap { sending: None, receiving: None, received: Ok(Vec::new()) };
-        match port.receive(channel, *to, room) {
-            Ok(handle) => swap.receiving = Some(handle),
-            Err(error) => swap.received = Err(error),
-        }
-        match port.send(channel, *to, data, false) {
-            Ok(handle) => swap.sending = handle,
-            Err(error) => swap.received = Err(error),
+        let received = Ok(Vec::new());
+        let mut swap = Swap { sending: Vec::new(), receiving: None, received, rest: Some(rest) };
+        swap.receive(port, bridge, head);
+        let (head, rest) = data.split_at(head.min(data.len()));
+        swap.send(port, bridge, head);
+        if !rest.is_empty() {
+            swap.send(port, bridge, rest);
         }
         swap
+    }
+
+    fn receive<N: Net>(&mut self, port: &mut Port<'_, N>, bridge: &Bridge, room: usize) {
+        match port.receive(&bridge.channel, bridge.to, room) {
+            Ok(handle) => self.receiving = Some(handle),
+            Err(error) => self.received = Err(error),
+        }
+    }
+
+    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, bridge: &Bridge, data: &[u8]) {
+        match port.send(&bridge.channel, bridge.to, data, false) {
+            Ok(handle) => self.sending.extend(handle),
+            Err(error) => self.received = Err(error),
+        }
     }
 
     /// What the other one has said.
     pub(super) fn step<N: Net>(
         &mut self,
         port: &mut Port<'_, N>,
-        Bridge { channel, to, .. }: &Bridge,
+        bridge: &Bridge,
     ) -> Option<Result<Vec<u8>, Error>> {
-        if let Some(handle) = self.sending {
-            if let Err(error) = port.test(channel, handle)? {
+        let Bridge { channel, to, .. } = bridge;
+        while let Some(handle) = self.sending.last() {
+            if let Err(error) = port.test(channel, *handle)? {
                 self.received = Err(error);
             }
-            self.sending = None;
+            self.sending.pop();
         }
-        if let Some(handle) = self.receiving {
+        while let Some(handle) = self.receiving {
             let ended = port.test(channel, handle)?;
             self.receiving = None;
-            let received = ended.and_then(|ended| {
+            let part = ended.and_then(|ended| {
                 let (length, due) = (ended.length, ended.data.len());
                 let fits = usize::try_from(length).ok().and_then(|length| ended.data.get(..length));
                 fits.map(<[u8]>::to_vec).ok_or(Error::Mismatch { rank: *to, length, due })
             });
-            if self.received.is_ok() {
-                self.received = received;
+            let rest =
+                self.rest.take().zip(part.as_ref().ok()).map_or(0, |(rest, head)| rest(head));
+            match (&mut self.received, part) {
+                (Ok(received), Ok(part)) => received.extend(part),
+                (Ok(_), Err(error)) => self.received = Err(error),
+                (Err(_), _) => {}
+            }
+            if rest > 0 {
+                self.receive(port, bridge, rest);
             }
         }
         Some(self.received.clone())

@@ -4,9 +4,10 @@ use crate::error::Error;
 use crate::ft::Key;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
-use crate::net::ProcessId;
+use crate::names::{self, NAME_BYTES};
+use crate::net::{FOREIGN_MAX, Net};
 
-/// Bytes before the members.
+/// Bytes before the members' names.
 pub(super) const HEAD: usize = 28;
 
 /// A group that is to have an intercommunicator.
@@ -22,7 +23,7 @@ pub(super) struct Card {
 }
 
 /// What can be said instead, by number.
-fn refusals(layout: IdLayout) -> [Error; 8] {
+fn refusals(layout: IdLayout) -> [Error; 10] {
     let ids = layout.ids();
     [
         Error::Leader,
@@ -33,32 +34,32 @@ fn refusals(layout: IdLayout) -> [Error; 8] {
         Error::NoPeer,
         Error::Port,
         Error::Overlap,
+        Error::Members,
+        Error::NotStarted { why: None },
     ]
 }
 
-/// Most bytes in a job of so many processes.
-pub(super) fn length_max(processes: u32) -> usize {
-    HEAD + 4 * processes as usize
-}
-
 /// A card, or why there is none.
-pub(super) fn to_bytes(card: Result<&Card, &Error>, layout: IdLayout) -> Vec<u8> {
+pub(super) fn to_bytes<N: Net>(card: Result<&Card, &Error>, layout: IdLayout, net: &N) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |word: u32| bytes.extend(word.to_le_bytes());
     match card {
         Ok(Card { attempt, id, is_first, members }) => {
+            let mut named = Vec::new();
+            names::put(&mut named, members, net);
             put(0);
             put(id.bits());
             put(attempt.context);
             put((attempt.epoch << 32 >> 32) as u32);
             put((attempt.epoch >> 32) as u32);
             put((*is_first).into());
-            put(members.size());
-            members.processes().iter().for_each(|process| put(process.0));
+            put(u32::try_from(named.len()).unwrap_or(0));
+            bytes.extend(named);
         }
         Err(error) => {
             let error = match error {
                 Error::ProcessFailed { .. } => &Error::ProcessFailed { rank: None },
+                Error::NotStarted { .. } => &Error::NotStarted { why: None },
                 other => other,
             };
             let refusal = (1..).zip(refusals(layout)).find(|(_, refusal)| refusal == error);
@@ -69,16 +70,17 @@ pub(super) fn to_bytes(card: Result<&Card, &Error>, layout: IdLayout) -> Vec<u8>
     bytes
 }
 
-/// Members that follow a head.
-pub(super) fn members_of(head: &[u8]) -> usize {
-    head.get(HEAD - 4..HEAD).map_or(0, |size| word(size) as usize)
+/// Bytes of names that follow a head; none where there are more than any group's.
+pub(super) fn names_length(head: &[u8]) -> usize {
+    let length = head.get(HEAD - 4..HEAD).map_or(0, |length| word(length) as usize);
+    if length <= NAME_BYTES * FOREIGN_MAX as usize { length } else { 0 }
 }
 
-/// What another process has said, with numbers of processes below `processes`.
-pub(super) fn parse(bytes: &[u8], layout: IdLayout, processes: u32) -> Result<Card, Error> {
-    let (head, tail) = bytes.split_at_checked(HEAD).ok_or(Error::Leader)?;
+/// What another process has said.
+pub(super) fn parse<N: Net>(bytes: &[u8], layout: IdLayout, net: &mut N) -> Result<Card, Error> {
+    let (head, mut tail) = bytes.split_at_checked(HEAD).ok_or(Error::Leader)?;
     let words: Vec<u32> = head.chunks_exact(4).map(word).collect();
-    let [status, id, context, low, high, is_first, size] = words[..] else {
+    let [status, id, context, low, high, is_first, length] = words[..] else {
         return Err(Error::Leader);
     };
     if let Some(refusal) = status.checked_sub(1) {
@@ -86,13 +88,16 @@ pub(super) fn parse(bytes: &[u8], layout: IdLayout, processes: u32) -> Result<Ca
         return Err(known.unwrap_or(Error::Leader));
     }
     let id = layout.parse(id).map_err(|_| Error::Leader)?;
-    let members = Group::new(tail.chunks_exact(4).map(word).map(ProcessId));
-    let is_known = members.processes().iter().all(|process| process.0 < processes);
-    let is_whole = size > 0 && members.size() == size && tail.len() == 4 * size as usize;
     let is_allocated = !layout.is_derived(id) && layout.prefix(id) >= layout.predefined();
-    if !(is_known && is_whole && is_allocated && is_first <= 1) {
+    let is_whole = !tail.is_empty() && tail.len() == length as usize;
+    if !(is_allocated && is_whole && is_first <= 1) {
         return Err(Error::Leader);
     }
+    let mut members = Vec::new();
+    while !tail.is_empty() {
+        members.push(names::take(&mut tail).ok_or(Error::Leader)?);
+    }
+    let members = names::admit(&members, net).ok_or(Error::Leader)?;
     let attempt = Key { context, epoch: u64::from(high) << 32 | u64::from(low) };
     Ok(Card { attempt, id, is_first: is_first == 1, members })
 }
@@ -105,50 +110,75 @@ fn word(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::ProcessId;
+    use crate::net::sim::{Sim, SimConfig, SimNet};
 
     const LAYOUT: IdLayout = IdLayout::BITS_16;
 
-    fn card() -> Card {
+    /// A process of a job of five, and one of another job.
+    fn nets() -> [SimNet; 2] {
+        let sim = Sim::of_jobs(SimConfig::default(), &[5, 1]);
+        [0, 5].map(|number| sim.net(number))
+    }
+
+    fn card(members: [u32; 3]) -> Card {
         Card {
             attempt: Key { context: 7, epoch: u64::MAX / 3 },
             id: LAYOUT.id(31).unwrap(),
             is_first: true,
-            members: Group::new([4, 0, 2].map(ProcessId)),
+            members: Group::new(members.map(ProcessId)),
         }
     }
 
     #[test]
     fn what_is_said_is_what_is_heard() {
-        let bytes = to_bytes(Ok(&card()), LAYOUT);
-        assert!(bytes.len() <= length_max(5) && members_of(&bytes) == 3);
-        assert_eq!(parse(&bytes, LAYOUT, 5), Ok(card()));
+        let [mut ours, mut theirs] = nets();
+        let said = card([4, 0, 2]);
+        let bytes = to_bytes(Ok(&said), LAYOUT, &ours);
+        assert_eq!(names_length(&bytes), bytes.len() - HEAD);
+        assert_eq!(parse(&bytes, LAYOUT, &mut ours), Ok(said));
+        // Who knows none of them numbers them as they come.
+        assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Ok(card([1, 2, 3])));
         for refusal in refusals(LAYOUT) {
-            let bytes = to_bytes(Err(&refusal), LAYOUT);
-            assert_eq!((bytes.len(), members_of(&bytes)), (HEAD, 0));
-            assert_eq!(parse(&bytes, LAYOUT, 5), Err(refusal));
+            let bytes = to_bytes(Err(&refusal), LAYOUT, &ours);
+            assert_eq!((bytes.len(), names_length(&bytes)), (HEAD, 0));
+            assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Err(refusal));
         }
-        let named = to_bytes(Err(&Error::ProcessFailed { rank: Some(3) }), LAYOUT);
-        assert_eq!(parse(&named, LAYOUT, 5), Err(Error::ProcessFailed { rank: None }));
+        let named = to_bytes(Err(&Error::ProcessFailed { rank: Some(3) }), LAYOUT, &ours);
+        let heard = parse(&named, LAYOUT, &mut theirs);
+        assert_eq!(heard, Err(Error::ProcessFailed { rank: None }));
+        let why = Some("no such command".to_owned());
+        let text = to_bytes(Err(&Error::NotStarted { why }), LAYOUT, &ours);
+        assert_eq!(parse(&text, LAYOUT, &mut theirs), Err(Error::NotStarted { why: None }));
     }
 
     #[test]
     fn what_can_t_be_is_refused() {
-        let bytes = to_bytes(Ok(&card()), LAYOUT);
-        let refused = |bytes: &[u8], processes| {
-            assert_eq!(parse(bytes, LAYOUT, processes), Err(Error::Leader), "{bytes:?}");
+        let [mut ours, _] = nets();
+        let bytes = to_bytes(Ok(&card([4, 0, 2])), LAYOUT, &ours);
+        let mut refused = |bytes: &[u8]| {
+            assert_eq!(parse(bytes, LAYOUT, &mut ours), Err(Error::Leader), "{bytes:?}");
         };
-        refused(&bytes, 4);
-        (0..bytes.len()).for_each(|length| refused(&bytes[..length], 5));
+        (0..bytes.len()).for_each(|length| refused(&bytes[..length]));
         let changed = |word: usize, to: u32| {
             let mut bytes = bytes.clone();
             bytes[4 * word..4 * word + 4].copy_from_slice(&to.to_le_bytes());
             bytes
         };
         let world = LAYOUT.world();
-        let ids = [world, LAYOUT.collective(card().id), LAYOUT.dynamic(9).unwrap()];
-        ids.iter().for_each(|id| refused(&changed(1, id.bits()), 5));
-        for (word, to) in [(0, 99), (1, u32::MAX), (5, 2), (6, 2), (6, 0), (7, 0)] {
-            refused(&changed(word, to), 5);
+        let id = card([0, 1, 2]).id;
+        let ids = [world, LAYOUT.collective(id), LAYOUT.dynamic(9).unwrap()];
+        ids.iter().for_each(|id| refused(&changed(1, id.bits())));
+        // The names have a byte of length, four of the job and four of the rank each.
+        for (word, to) in [(0, 99), (1, u32::MAX), (5, 2), (6, 2), (6, 0), (7, 0), (7, 9)] {
+            refused(&changed(word, to));
         }
+        let mut twice = bytes.clone();
+        twice.copy_within(HEAD..HEAD + 9, HEAD + 9);
+        refused(&twice);
+        let mut nobody = bytes.clone();
+        nobody[HEAD + 5] = 5;
+        refused(&nobody);
+        assert_eq!(names_length(&changed(6, u32::MAX)), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Groups that have no communicator in common meet by the name of a port.
+//! Groups that have no communicator in common, of one job or of two, meet by the name of a port.
 //!
 //! A port is a context outside of any mask, at one process: the leader of the group that accepts. The leader
 //! of the other one opens a port as well, for the answers, and says so in a *call*. From there on both swap
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ft::Life;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
-use crate::net::{Net, Pattern, ProcessId};
+use crate::net::{Net, Pattern, ProcessName};
 use crate::port::{Abroad, Channel, Handle, Port, unpackable};
 use crate::runtime::{Runtime, Shared};
 use tagmatch::TagMask;
@@ -61,16 +61,17 @@ impl Drop for Number {
     }
 }
 
-/// A port's name, as one process can tell another by whatever means: its text is `process:number`.
+/// A port's name, as one process can tell another by whatever means: its text is `name:number`, the
+/// process's name in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortName {
-    process: ProcessId,
+    process: ProcessName,
     number: u32,
 }
 
 impl fmt::Display for PortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.process.0, self.number)
+        write!(f, "{}:{}", self.process, self.number)
     }
 }
 
@@ -80,8 +81,9 @@ impl FromStr for PortName {
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (process, number) = text.split_once(':')?;
-            let process = ProcessId(process.parse().ok()?);
-            Some(PortName { process, number: number.parse().ok()? })
+            // No sign, as an integer's own form has one.
+            let number = number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)?;
+            Some(PortName { process: process.parse().ok()?, number: number.parse().ok()? })
         };
         parse().ok_or(Error::Port)
     }
@@ -105,11 +107,13 @@ impl<N: Net> Runtime<N> {
     /// Opens a port.
     ///
     /// # Errors
-    /// [`Error::Exhausted`]: as many are open as there are ids outside of masks.
+    /// [`Error::Exhausted`]: as many are open as there are ids outside of masks. [`Error::Port`]: the transport
+    /// has no name for this process.
     pub fn open_port(&self) -> Result<OpenPort, Error> {
         let Runtime(shared) = self;
         let number = Arc::new(Number::open(&shared.ports, shared.ids)?);
-        let process = shared.lock().net.own();
+        let net = &shared.lock().net;
+        let process = net.name(net.own()).ok_or(Error::Port)?;
         Ok(OpenPort { name: PortName { process, number: number.number }, number })
     }
 }
@@ -118,7 +122,10 @@ impl<N: Net> Comm<N> {
     /// An intercommunicator of this communicator's group and one that [connects](Self::connect) to the port,
     /// which `leader`, the same rank at all members, has opened and gives. Collective; blocks until there is a
     /// group that connects. Of several, the one that called first is the next; if it has died since, that
-    /// is the result.
+    /// is the result. The group may be of another job, whose layouts of ids and tags are the same.
+    ///
+    /// Whoever revokes this communicator ends the wait at all members. So one that may have to be given up is
+    /// called on a duplicate.
     ///
     /// # Errors
     /// As for [`create_inter_as`](Self::create_inter_as).
@@ -141,7 +148,7 @@ impl<N: Net> Comm<N> {
         let accepts = port.map(|port| {
             let Shared { tags, planted, .. } = *self.shared;
             let life = Some(Arc::clone(self.life()));
-            let group = Arc::new(Group::new([port.name.process]));
+            let group = Arc::new(Group::new(self.group().process(self.rank())));
             let context = port.number.context;
             let channel = Channel {
                 group,
@@ -165,10 +172,12 @@ impl<N: Net> Comm<N> {
     }
 
     /// An intercommunicator of this communicator's group and that which [accepts](Self::accept) at the port,
-    /// whose name `leader`, the same rank at all members, gives. Collective; blocks until it is accepted.
+    /// whose name `leader`, the same rank at all members, gives. Collective; blocks until it is accepted. The
+    /// group may be of another job, as for that call.
     ///
     /// # Errors
     /// As for [`create_inter_as`](Self::create_inter_as); the process that is named is down or isn't.
+    /// [`Error::Members`]: both groups together are too large for a tag's source.
     pub fn connect(
         &self,
         uniformity: Uniformity,
@@ -198,14 +207,12 @@ impl<N: Net> Comm<N> {
 
     fn bridge_to(&self, name: PortName) -> Result<(Bridge, bool), Error> {
         let Shared { ids, tags, planted, ref ports, .. } = *self.shared;
-        let processes = self.shared.lock().net.processes();
         let theirs = ids.dynamic(name.number).map_err(|_| Error::Port)?;
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
-        if name.process.0 >= processes || name.process == own {
-            return Err(Error::Port);
-        }
+        let process = self.shared.lock().net.admit(&name.process);
+        let process = process.ok().filter(|process| *process != own).ok_or(Error::Port)?;
         let port = Arc::new(Number::open(ports, ids)?);
-        let group = Arc::new(Group::new([name.process, own]));
+        let group = Arc::new(Group::new([process, own]));
         let abroad = Some(Abroad { ranks: 0..1, context: theirs });
         let life = Some(Arc::clone(self.life()));
         let channel =
@@ -270,7 +277,7 @@ impl Accepting {
         let pattern = Pattern { tag, mask: TagMask::EXACT, from: None };
         let own = self.channel.group.process(0);
         let Some(from) = port.net.probe(pattern)?.from.filter(|from| own != Some(*from)) else {
-            // Of someone who is not of the job.
+            // Of someone who can't be answered.
             drop(port.net.matched_probe(pattern));
             return None;
         };

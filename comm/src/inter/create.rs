@@ -154,7 +154,7 @@ impl Begun {
         let Comm { shared, inner } = parent;
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
-        let attempt = epoch(&[inner.life.key.epoch, made, ATTEMPT], group);
+        let attempt = epoch(&[inner.life.key.epoch, made, ATTEMPT], group, group);
         let life = Arc::new(Life::new(parent.id(), attempt, group, channel.own));
         {
             let State { net, ft, .. } = &mut *shared.lock();

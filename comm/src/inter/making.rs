@@ -5,7 +5,7 @@
 //!
 //! 1. The group allocates the id that it will receive in. All who live have it, or none.
 //! 2. The leaders swap their groups' cards, or say why they have none.
-//! 3. Each leader tells its group what it has heard: first a head of fixed length, then the members.
+//! 3. Each leader tells its group what it has heard: first a head of fixed length, then the members' names.
 //!
 //! That is all where no uniformity is asked for. Uniform in the end (the algorithm that was published for
 //! ULFM):
@@ -129,24 +129,27 @@ impl Making {
         let (bridge, is_first) = match &self.plan.bridge {
             Ok((bridge, is_first)) => (bridge, *is_first),
             Err(error) => {
-                self.heard = card::to_bytes(Err(error), self.plan.ids);
+                self.heard = card::to_bytes(Err(error), self.plan.ids, port.net);
                 return self.tell();
             }
         };
         let own = self.own_card(is_first);
-        let own = card::to_bytes(own.as_ref(), self.plan.ids);
-        let room = card::length_max(port.net.processes());
+        let own = card::to_bytes(own.as_ref(), self.plan.ids, port.net);
         bridge.call(port);
-        Stage::Meeting(Swap::begin(port, bridge, &own, room))
+        Stage::Meeting(Swap::begin(port, bridge, &own, HEAD, card::names_length))
     }
 
     /// What the leader has heard from the other one, if it can be.
-    fn check(&self, swapped: Result<Vec<u8>, Error>, processes: u32) -> Result<Card, Error> {
+    fn check<N: Net>(&self, swapped: Result<Vec<u8>, Error>, net: &mut N) -> Result<Card, Error> {
         let (bridge, is_first) = self.plan.bridge.as_ref().map_err(Error::clone)?;
         let own = self.own_card(*is_first)?;
-        let card = card::parse(&swapped?, self.plan.ids, processes)?;
+        let card = card::parse(&swapped?, self.plan.ids, net)?;
         if card.members.intersection(&own.members).size() > 0 {
             return Err(Error::Overlap);
+        }
+        let members = u64::from(card.members.size()) + u64::from(own.members.size());
+        if members > 1 << self.plan.channel.tags.source_bits().min(32) {
+            return Err(Error::Members);
         }
         let sender = bridge.channel.group.process(bridge.to);
         let is_its = sender.is_some_and(|sender| card.members.rank(sender).is_some());
@@ -165,7 +168,7 @@ impl Making {
     fn name(&mut self) -> Stage {
         let Plan { channel, leader, .. } = &self.plan;
         let failure = self.head.as_ref().err().cloned();
-        let length = self.head.as_ref().map_or(0, |head| 4 * card::members_of(head));
+        let length = self.head.as_ref().map_or(0, |head| card::names_length(head));
         let mut members = self.heard.get(HEAD..).unwrap_or_default().to_vec();
         members.resize(length, 0);
         let plan = plan::broadcast(channel, *leader, members);
@@ -181,8 +184,12 @@ impl Making {
         let id = self.id.take().ok_or_else(|| self.failure())?;
         let mut bytes = self.head.clone()?;
         bytes.extend(members?);
-        let Card { attempt, id: remote, is_first, members } =
-            card::parse(&bytes, self.plan.ids, port.net.processes())?;
+        let card = card::parse(&bytes, self.plan.ids, port.net);
+        let Card { attempt, id: remote, is_first, members } = match &self.plan.bridge {
+            // What could not be said in a card is known here.
+            Err(own) if self.is_leader() => card.map_err(|_| own.clone())?,
+            _ => card?,
+        };
         let own = &self.plan.life;
         let (local, other) = (Arc::clone(&self.plan.channel.group), Arc::new(members));
         let both = [(own.key, id.id(), &local), (attempt, remote, &other)];
@@ -190,7 +197,7 @@ impl Making {
         let union = Arc::new(first.2.union(second.2));
         let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
         let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
-        let life = Arc::new(Life::new(first.1, epoch(&parts, &union), &union, rank));
+        let life = Arc::new(Life::new(first.1, epoch(&parts, &union, &union), &union, rank));
         port.ft.register(port.net, &life);
         let attempts = [first.0, second.0];
         let split = first.2.size();
@@ -215,7 +222,7 @@ impl Making {
     fn compare<N: Net>(&self, port: &mut Port<'_, N>, known: bool) -> Stage {
         match &self.plan.bridge {
             Ok((bridge, _)) if self.is_leader() => {
-                Stage::Comparing(Swap::begin(port, bridge, &[u8::from(known)], 1), known)
+                Stage::Comparing(Swap::begin(port, bridge, &[u8::from(known)], 1, |_| 0), known)
             }
             Err(_) if self.is_leader() => self.conclude(false),
             _ => self.conclude(true),
@@ -271,8 +278,8 @@ impl<N: Net> Machine<N> for Making {
                 Stage::Meeting(swap) => {
                     let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
                     let swapped = swap.step(port, bridge)?;
-                    let card = self.check(swapped, port.net.processes());
-                    self.heard = card::to_bytes(card.as_ref(), self.plan.ids);
+                    let card = self.check(swapped, port.net);
+                    self.heard = card::to_bytes(card.as_ref(), self.plan.ids, port.net);
                     self.tell()
                 }
                 Stage::Telling(exchange) => {

@@ -40,7 +40,7 @@ impl<N: Net> InterComm<N> {
         let channel = self.channel();
         let (both, life) = (&channel.group, self.life());
         let origin = [life.key.epoch, life.made(both, u32::MAX), MERGE];
-        let key = epoch(&origin, both);
+        let key = epoch(&origin, both, both);
         let (own, remote) = (self.id(), self.remote_id());
         let first = if self.is_first() { own } else { remote };
         let attempt = Arc::new(Life::new(first, key, both, channel.own));
@@ -60,7 +60,7 @@ impl<N: Net> InterComm<N> {
         let allocate = Allocate::new(&attempt, channel, allocation, says);
         let slot = shared.start(Merge { allocate, members, split });
         let own = self.group().process(self.rank());
-        let merging = Merging { slot, own, origin, _parent: self.clone() };
+        let merging = Merging { slot, own, origin, parent: self.clone() };
         Request::new(shared, merging)
     }
 }
@@ -95,7 +95,7 @@ pub struct Merging<N: Net> {
     slot: Arc<Slot<Created>>,
     own: Option<ProcessId>,
     origin: [u64; 3],
-    _parent: InterComm<N>,
+    parent: InterComm<N>,
 }
 
 impl<N: Net> Pending<N> for Merging<N> {
@@ -103,6 +103,8 @@ impl<N: Net> Pending<N> for Merging<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let created = self.slot.take()?;
-        Some(created.and_then(|created| created.finish(shared, self.own, &self.origin)))
+        let whole = &self.parent.life().group;
+        let finish = |created: Created| created.finish(shared, self.own, &self.origin, whole);
+        Some(created.and_then(finish))
     }
 }

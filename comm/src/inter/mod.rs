@@ -13,6 +13,7 @@ mod ft;
 mod making;
 mod merge;
 mod p2p;
+mod spawn;
 
 use std::fmt;
 use std::ops::Range;
@@ -129,7 +130,8 @@ impl<N: Net> InterComm<N> {
         let Comm { shared, inner } = &self.comm;
         let CommInfo { id, group, rank } = inner.info.clone();
         let id = shared.ids.localcomm(id)?;
-        let life = Life::new(id, epoch(&[self.life().key.epoch], &group), &group, rank);
+        let epoch = epoch(&[self.life().key.epoch], &group, &self.life().group);
+        let life = Life::new(id, epoch, &group, rank);
         let (life, info) = (Arc::new(life), CommInfo { id, group, rank });
         let bound = shared.tables.bind(&info)?;
         let inner = Inner::bare(info, Arc::clone(&life), inner.owned.clone(), bound, None);

@@ -5,6 +5,7 @@
 //! thread holds a hundred of them and a seed decides on every delay and death.
 
 pub mod heartbeat;
+mod name;
 pub mod sim;
 pub mod worker;
 
@@ -14,7 +15,10 @@ use std::time::Duration;
 
 use tagmatch::{Buffer, Tag, TagMask};
 
-/// A process, as another one numbers those that it knows: those of its job by their ranks there.
+pub use name::{FOREIGN_MAX, ProcessName};
+
+/// A process, as another one numbers those that it knows: those of its job by their ranks there, the others in
+/// the order in which it came to know them. So only the numbers of a job are the same elsewhere, in that job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
@@ -42,7 +46,7 @@ pub struct Pattern {
 /// What is known of a message without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it; `None`: someone who is not of the job.
+    /// Who sent it; `None`: someone who could not be [admitted](Net::admit).
     pub from: Option<ProcessId>,
     /// Its tag.
     pub tag: Tag,
@@ -112,6 +116,16 @@ pub trait Net: 'static {
     /// This process.
     fn own(&self) -> ProcessId;
 
+    /// The name of a process that this one knows.
+    fn name(&self, process: ProcessId) -> Option<ProcessName>;
+
+    /// The number of the process of this name: a new one, from [`processes`](Self::processes) on, for one of
+    /// another job that this process didn't know. Whoever sends it a message is admitted without this.
+    ///
+    /// # Errors
+    /// No process that can be reached has this name, or [`FOREIGN_MAX`] are known.
+    fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError>;
+
     /// Sends a message.
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send;
 
@@ -152,7 +166,7 @@ pub trait Net: 'static {
     /// Breaks with a process: from now on it is down, for this process at least, and for good.
     fn give_up(&mut self, process: ProcessId);
 
-    /// Processes that are down, each once, some time after it became known.
+    /// Processes that are down, of those that this one knows: each once, some time after it became known.
     fn take_down(&mut self) -> Vec<ProcessId>;
 
     /// Takes in what has come: how many events that were, 0 if there was nothing to do.
@@ -167,8 +181,9 @@ pub trait Net: 'static {
     /// `true`: it has not, since it is time to sleep.
     fn pause(turn: u32) -> bool;
 
-    /// The machine that a process runs on: those on one have the same number. To be known of all processes
-    /// alike.
+    /// The machine that a process of the own job runs on: those on one have the same number. To be known of all
+    /// processes of the job alike. Nothing is asked about those of other jobs, which would number machines
+    /// otherwise.
     fn node(&self, process: ProcessId) -> u32 {
         let _ = process;
         0

@@ -11,7 +11,8 @@ use std::time::Duration;
 use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
 use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 
-use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
+use super::{Arrived, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
+use super::{Pattern, ProcessId, ProcessName, Sleeper};
 
 /// Turns of a blocking call before it yields the processor: some 200 us.
 const SPINS: u32 = 128;
@@ -20,10 +21,14 @@ const SPINS_SHARED: u32 = 4;
 /// Turns, with a yield in each, before it sleeps: some 100 us where nobody else wants the processor.
 const YIELDS: u32 = 200;
 
-/// A worker, and where the processes of its job are.
+/// A worker, and where the processes of its job are, and those of other jobs that it has come to know. Their
+/// names are the addresses of their workers.
 #[derive(Debug)]
 pub struct WorkerNet<A: Access = Local> {
     worker: WorkerOf<A>,
+    /// Processes of the own job.
+    size: u32,
+    /// By process.
     addresses: Vec<Address>,
     /// By process; those that were not needed yet are not connected.
     peers: Vec<Option<Peer>>,
@@ -57,11 +62,14 @@ impl<A: Access + 'static> WorkerNet<A> {
         if processes.len() < addresses.len() {
             return wrong("two processes of the job have the same address");
         }
+        let size = u32::try_from(addresses.len());
+        let size = size.map_err(|_| NetError::Other("too many processes".to_owned()))?;
         let peers = vec![None; addresses.len()];
         let own = ProcessId(rank);
         let sleeper = worker.sleeper().map_err(|error| NetError::Other(error.to_string()))?;
         Ok(WorkerNet {
             worker,
+            size,
             addresses,
             peers,
             processes,
@@ -119,14 +127,34 @@ impl<A: Access + 'static> WorkerNet<A> {
         Ok(peer)
     }
 
-    /// Who a peer is. One that connected first is known by its address.
+    /// Who a peer is. One that connected first is known by its address; if it is of no process that is known, it
+    /// is of another job.
     fn process(&mut self, peer: Peer) -> Option<ProcessId> {
         if let Some(process) = self.by_peer.get(&peer) {
             return Some(*process);
         }
-        let process = *self.processes.get(&self.worker.peer_address(peer)?)?;
+        let process = self.admit_at(self.worker.peer_address(peer)?).ok()?;
         self.by_peer.insert(peer, process);
         Some(process)
+    }
+
+    /// It is connected at once: this is what tells an address from other bytes, and nobody is to wait for a
+    /// process of which it can't become known that it is down.
+    fn admit_at(&mut self, address: Address) -> Result<ProcessId, NetError> {
+        if let Some(process) = self.processes.get(&address) {
+            return Ok(*process);
+        }
+        let number = u32::try_from(self.addresses.len()).ok();
+        let number = number.filter(|number| number - self.size < FOREIGN_MAX);
+        let full = || NetError::Other(format!("{FOREIGN_MAX} processes of other jobs are known"));
+        let process = ProcessId(number.ok_or_else(full)?);
+        let peer = self.worker.connect(&address);
+        let peer = peer.map_err(|error| NetError::Other(error.to_string()))?;
+        self.addresses.push(address);
+        self.peers.push(Some(peer));
+        self.processes.insert(address, process);
+        self.by_peer.insert(peer, process);
+        Ok(process)
     }
 
     fn pattern(&mut self, pattern: Pattern) -> Result<Match, NetError> {
@@ -239,11 +267,19 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     type Message = Held<A>;
 
     fn processes(&self) -> u32 {
-        u32::try_from(self.addresses.len()).unwrap_or(u32::MAX)
+        self.size
     }
 
     fn own(&self) -> ProcessId {
         self.own
+    }
+
+    fn name(&self, process: ProcessId) -> Option<ProcessName> {
+        self.addresses.get(process.0 as usize).copied().map(ProcessName::from)
+    }
+
+    fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
+        self.admit_at((*name).into())
     }
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {

@@ -143,9 +143,15 @@ pub(crate) fn kill_everywhere(
     defect: Option<Planted>,
     check: impl Fn(&mut Groups, &[Kill]) -> u64,
 ) {
-    let processes = sizes[0] + sizes[1];
+    kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
+        check(&mut Groups::new(sizes, seed, defect), kills)
+    });
+}
+
+/// The same, of anything that a seed and kills decide on, and that tells how many steps it took.
+pub(crate) fn kill_each(processes: u32, seeds: u64, run: impl Fn(u64, &[Kill]) -> u64) {
     for seed in 0..seeds {
-        let run = |kills: &[Kill]| check(&mut Groups::new(sizes, seed, defect), kills);
+        let run = |kills: &[Kill]| run(seed, kills);
         let steps = run(&[]);
         for (step, rank) in (0..steps).flat_map(|step| (0..processes).map(move |rank| (step, rank)))
         {

@@ -31,9 +31,7 @@ impl Job {
         };
         let mut job = Job((0..ranks).map(start).collect());
         let addresses: Vec<String> = (0..ranks).map(|rank| job.hear(rank, "address")).collect();
-        for (child, _) in &mut job.0 {
-            writeln!(child.stdin.as_mut().unwrap(), "{}", addresses.join(" ")).unwrap();
-        }
+        (0..ranks).for_each(|rank| job.tell(rank, addresses.join(" ")));
         job
     }
 
@@ -47,6 +45,11 @@ impl Job {
             }
         }
         panic!("rank {rank} ended without saying {word}");
+    }
+
+    /// Tells a rank, which [`told`] hears.
+    pub(crate) fn tell(&mut self, rank: usize, line: impl std::fmt::Display) {
+        writeln!(self.0[rank].0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     pub(crate) fn kill(&mut self, rank: usize) {
@@ -78,13 +81,19 @@ pub(crate) fn say(word: &str, rest: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
+/// What the test that started it tells next.
+pub(crate) fn told() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
 /// This process's part in the job: says its address, hears those of all.
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
     let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
     say("address", worker.address());
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    let addresses: Vec<Address> = line.split_whitespace().map(|one| one.parse().unwrap()).collect();
+    let addresses: Vec<Address> =
+        told().split_whitespace().map(|one| one.parse().unwrap()).collect();
     let rank = std::env::var(RANK).unwrap().parse().unwrap();
     Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
 }

@@ -5,6 +5,7 @@ pub(crate) mod creations;
 pub(crate) mod ft;
 pub(crate) mod inter;
 pub(crate) mod job;
+pub(crate) mod jobs;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -15,6 +15,8 @@
 //! progress for a timeout counts as down, and being down is for good: what it still sends is not heard, and
 //! once it learns that, all others are down for it.
 //!
+//! The ring is of the processes of one job: of those of others the transport beneath has to notice it.
+//!
 //! ```
 //! use std::time::Duration;
 //! use tagmatch::{Config as WorkerConfig, Worker};
@@ -42,7 +44,8 @@ use std::time::{Duration, Instant};
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
-use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, Sleeper};
+use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed};
+use super::{Pattern, ProcessId, ProcessName, Sleeper};
 use crate::ids::IdLayout;
 
 use ring::{Ring, parse};
@@ -169,7 +172,7 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
             let Some((message, envelope)) = self.net.matched_probe(self.pattern) else { break };
             events += 1;
             // Of someone outside of the job it is dropped, and so discarded.
-            if let Some(from) = envelope.from {
+            if let Some(from) = envelope.from.filter(|from| from.0 < size) {
                 let room = Buffer::zeroed(size.div_ceil(8) as usize);
                 self.incoming.push_back((from, self.net.receive_message(message, room)));
             }
@@ -208,6 +211,14 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
 
     fn own(&self) -> ProcessId {
         self.net.own()
+    }
+
+    fn name(&self, process: ProcessId) -> Option<ProcessName> {
+        self.net.name(process)
+    }
+
+    fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
+        self.net.admit(name)
     }
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {

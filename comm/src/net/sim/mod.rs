@@ -2,7 +2,8 @@
 //!
 //! Each message takes a time of its own, but none overtakes another of the same sender and receiver.
 //! A process can be killed at any step: what it has sent last may arrive or not, and each other process
-//! learns of it at another time, after the last of its messages.
+//! learns of it at another time, after the last of its messages. They are of one job, or of [several](Sim::of_jobs)
+//! that know of each other only what they tell each other.
 //!
 //! ```
 //! use tagmatch_comm::net::sim::{Sim, SimConfig};
@@ -36,7 +37,7 @@ use world::World;
 /// What a simulation is a function of.
 #[derive(Clone, Copy, Debug)]
 pub struct SimConfig {
-    /// How many processes.
+    /// How many processes, of all jobs.
     pub processes: u32,
     /// Decides on all that varies.
     pub seed: u64,
@@ -49,7 +50,7 @@ pub struct SimConfig {
     /// Times that every process is asked in vain, while nothing is on its way, until they count as stuck. A
     /// process may have several turns of its own to do without a message, or wait for a time.
     pub turns_in_vain: u32,
-    /// Processes on each machine, in the order of their numbers; at least 1.
+    /// Processes of a job on each machine, in the order of their ranks; at least 1.
     pub per_node: u32,
 }
 
@@ -76,12 +77,19 @@ pub struct Sim {
 impl Sim {
     /// A network whose processes have done nothing yet.
     pub fn new(config: SimConfig) -> Self {
-        Sim { world: Rc::new(RefCell::new(World::new(config))) }
+        Self::of_jobs(config, &[config.processes])
     }
 
-    /// The network as one process has it.
-    pub fn net(&self, rank: u32) -> SimNet {
-        SimNet::new(&self.world, rank)
+    /// A network of several jobs, of these sizes, whose processes are numbered one job after the other:
+    /// [`SimConfig::processes`] is their sum, whatever was given.
+    pub fn of_jobs(config: SimConfig, sizes: &[u32]) -> Self {
+        let config = SimConfig { processes: sizes.iter().sum(), ..config };
+        Sim { world: Rc::new(RefCell::new(World::new(config, sizes))) }
+    }
+
+    /// The network as one process has it: that of a rank, in a job after others the sum of their sizes more.
+    pub fn net(&self, number: u32) -> SimNet {
+        SimNet::new(&self.world, number)
     }
 
     /// A clock of the simulation: a step takes a microsecond.

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, Waker};
 use super::Sim;
 use crate::net::ProcessId;
 
-/// A death: the process `rank` does nothing any more after the simulation's step `step`.
+/// A death: a process does nothing any more after the simulation's step `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Which process.
+    /// Which process, numbered through all jobs.
     pub rank: u32,
     /// After which step: a step is an event of the network, or a turn of one process.
     pub step: u64,

@@ -2,13 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use tagmatch::{Buffer, Tag};
 
 use super::SimConfig;
 use super::rng::Rng;
-use crate::net::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
+use crate::net::{Arrived, Envelope, Mode, NetError, NetFailed};
+use crate::net::{Pattern, ProcessId, ProcessName};
 
 /// A receive that has or has not ended.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(super) enum Send {
     Waiting(Buffer),
     Ended(Result<Buffer, NetFailed>),
     Taken,
+}
+
+impl Send {
+    pub(super) fn refused(error: NetError, buffer: Buffer) -> Self {
+        Send::Ended(Err(NetFailed { error, buffer }))
+    }
 }
 
 /// A message that has come.
@@ -78,6 +86,8 @@ pub(super) struct World {
     pub(super) config: SimConfig,
     pub(super) rng: Rng,
     pub(super) steps: u64,
+    /// Processes are numbered one job after the other.
+    jobs: Vec<Range<u32>>,
     nodes: Vec<Node>,
     /// By time of arrival, then by number.
     flights: BTreeMap<(u64, u64), Flight>,
@@ -89,11 +99,17 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(config: SimConfig) -> Self {
+    pub(super) fn new(config: SimConfig, sizes: &[u32]) -> Self {
+        let mut end = 0;
+        let job = |size: &u32| {
+            end += size;
+            end - size..end
+        };
         World {
             config,
             rng: Rng::new(config.seed),
             steps: 0,
+            jobs: sizes.iter().map(job).collect(),
             nodes: (0..config.processes).map(|_| Node::default()).collect(),
             flights: BTreeMap::new(),
             now: 0,
@@ -101,6 +117,25 @@ impl World {
             last: HashMap::new(),
             sends: HashMap::new(),
         }
+    }
+
+    /// That of a process; of one that there is not, one with nobody in it.
+    pub(super) fn job(&self, number: u32) -> Range<u32> {
+        self.jobs.iter().find(|job| job.contains(&number)).cloned().unwrap_or(number..number)
+    }
+
+    /// Its job's number, and its rank there.
+    pub(super) fn name(&self, number: u32) -> Option<ProcessName> {
+        let at = self.jobs.iter().position(|job| job.contains(&number))?;
+        let words = [u32::try_from(at).ok()?, number - self.jobs[at].start];
+        ProcessName::from_bytes(&words.map(u32::to_le_bytes).concat()).ok()
+    }
+
+    pub(super) fn named(&self, name: &ProcessName) -> Option<ProcessId> {
+        let (job, rank) = name.as_bytes().split_first_chunk()?;
+        let (job, rank) = (u32::from_le_bytes(*job), u32::from_le_bytes(rank.try_into().ok()?));
+        let number = self.jobs.get(job as usize)?.clone().nth(rank as usize)?;
+        Some(ProcessId(number))
     }
 
     pub(super) fn unexpected(&self) -> usize {
@@ -144,19 +179,13 @@ impl World {
         data: Buffer,
         mode: Mode,
     ) -> Rc<RefCell<Send>> {
-        let ended = |result| Rc::new(RefCell::new(Send::Ended(result)));
-        let error = if to.0 >= self.config.processes {
-            Some(NetError::Other(format!("there is no process {}", to.0)))
-        } else {
-            self.is_down(from, to).then_some(NetError::Down(to))
-        };
-        if let Some(error) = error {
-            return ended(Err(NetFailed { error, buffer: data }));
+        if self.is_down(from, to) {
+            return Rc::new(RefCell::new(Send::refused(NetError::Down(to), data)));
         }
         let bytes = data.to_vec();
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
             self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
-            return ended(Ok(data));
+            return Rc::new(RefCell::new(Send::Ended(Ok(data))));
         }
         let ack = Some(self.number);
         let send = Rc::new(RefCell::new(Send::Waiting(data)));

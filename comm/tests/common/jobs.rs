@@ -1,0 +1,224 @@
+//! Two jobs on one simulated network: the second one's processes know of the first only what a board says, as
+//! they would from a launcher. What has to hold when they meet, whoever dies. Each check panics where it does not.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tagmatch_comm::coll::Op;
+use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{Config, Error, InterComm, InterRequest, PortName, Runtime, Uniformity};
+
+use super::{Busy, Sims, linger, turn};
+
+/// By which call the first job meets the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Accept,
+    Spawn,
+}
+
+/// A process of one of them.
+pub(crate) struct Party {
+    pub(crate) runtime: Sims,
+    pub(crate) is_first: bool,
+    pub(crate) sizes: [u32; 2],
+    board: Rc<RefCell<Option<PortName>>>,
+    clock: Rc<dyn Fn() -> Duration>,
+    kills: Vec<Kill>,
+    /// How many have not done with meeting; and this one, until it has.
+    meeting: Rc<Cell<u32>>,
+    meets: Cell<Option<Busy>>,
+}
+
+/// Runs a program on each process of both jobs. Who has ended goes on to make progress until all have.
+pub(crate) fn run<F: Future>(
+    sizes: [u32; 2],
+    seed: u64,
+    kills: &[Kill],
+    program: impl Fn(Party) -> F,
+) -> Result<Ran<F::Output>, Stuck> {
+    // More than `settle` takes.
+    let config = SimConfig { seed, turns_in_vain: 200, ..SimConfig::default() };
+    let sim = Sim::of_jobs(config, &sizes);
+    let processes = sizes[0] + sizes[1];
+    let (busy, meeting) = (Rc::new(Cell::new(processes)), Rc::new(Cell::new(processes)));
+    let board = Rc::default();
+    let clock: Rc<dyn Fn() -> Duration> = Rc::new(sim.clock());
+    let start = |number: u32| {
+        let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
+        let (board, clock) = (Rc::clone(&board), Rc::clone(&clock));
+        let (is_first, kills) = (number < sizes[0], kills.to_vec());
+        let party = Party {
+            runtime: runtime.clone(),
+            is_first,
+            sizes,
+            board,
+            clock,
+            kills,
+            meets: Cell::new(Some(Busy(Rc::clone(&meeting)))),
+            meeting: Rc::clone(&meeting),
+        };
+        linger(runtime, &busy, program(party))
+    };
+    sim.run((0..processes).map(start), kills)
+}
+
+impl Party {
+    /// The leader of the first job is its last, that of the second one its first.
+    fn leader(&self) -> u32 {
+        if self.is_first { self.sizes[0] - 1 } else { 0 }
+    }
+
+    /// What a launcher would know of a process, numbered through both jobs.
+    fn is_gone(&self, number: u32) -> bool {
+        let step = Duration::from_micros;
+        self.kills.iter().any(|kill| kill.rank == number && (self.clock)() > step(kill.step))
+    }
+
+    /// `None`: there is nothing to meet, as who would say where has died.
+    pub(crate) async fn meet(
+        &self,
+        uniformity: Uniformity,
+        by: By,
+    ) -> Option<Result<InterComm<SimNet>, Error>> {
+        let world = self.runtime.world();
+        if self.is_first {
+            return Some(self.wait_for(self.first(uniformity, by)).await);
+        }
+        while self.board.borrow().is_none() {
+            if self.is_gone(self.sizes[0] - 1) {
+                return None;
+            }
+            turn().await;
+        }
+        let name = *self.board.borrow();
+        let name = name.filter(|_| world.rank() == self.leader());
+        Some(world.iconnect(uniformity, self.leader(), name).await)
+    }
+
+    fn first(&self, uniformity: Uniformity, by: By) -> InterRequest<SimNet> {
+        let (world, leader) = (self.runtime.world(), self.leader());
+        let is_leader = world.rank() == leader;
+        let publish = |name: &PortName| {
+            *self.board.borrow_mut() = Some(*name);
+            Ok::<(), Error>(())
+        };
+        if by == By::Spawn {
+            return world.ispawn(uniformity, leader, is_leader.then_some(publish));
+        }
+        let port = is_leader.then(|| self.runtime.open_port().unwrap());
+        if let Some(port) = &port {
+            publish(&port.name()).unwrap();
+        }
+        world.iaccept(uniformity, leader, port.as_ref())
+    }
+
+    /// Until all who live have done with meeting, and what was on its way then has come.
+    async fn settle(&self) {
+        drop(self.meets.take());
+        let mut turns = 0;
+        while turns < 50 {
+            turns += usize::from(self.meeting.get() == 0);
+            // Looks for what has come.
+            self.runtime.world().failed();
+            turn().await;
+        }
+    }
+
+    /// Until it ends, or nobody is left who would call: then the first rank that lives revokes.
+    async fn wait_for(
+        &self,
+        mut request: InterRequest<SimNet>,
+    ) -> Result<InterComm<SimNet>, Error> {
+        let world = self.runtime.world();
+        loop {
+            if let Some(end) = request.test() {
+                return end;
+            }
+            let is_awake = (0..world.rank()).all(|rank| self.is_gone(rank));
+            if is_awake && self.is_gone(self.sizes[0]) && !world.is_revoked() {
+                world.revoke();
+            }
+            turn().await;
+        }
+    }
+}
+
+/// What a process has in the end, which all who live are to have alike.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    has_met: bool,
+    /// Id, processes and flags of the communicator of all.
+    merged: Option<(u32, u32, u64)>,
+    shrunk: Option<(u32, u32)>,
+}
+
+/// Two jobs meet, and become one. Nothing hangs, no id stays taken, and all who live have the same.
+pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u64 {
+    let program = |party: Party| async move {
+        let runtime = &party.runtime;
+        let before = runtime.free_ids();
+        let met = party.meet(Uniformity::Strict, by).await;
+        let Some(Ok(inter)) = met else {
+            assert_eq!(runtime.free_ids(), before);
+            return Outcome { has_met: false, merged: None, shrunk: None };
+        };
+        let (mut merged, mut shrunk) = (None, None);
+        if let Ok(all) = inter.imerge(!party.is_first).await {
+            let sum = all.iallreduce(vec![1], &Op::sum::<u8>()).await;
+            let flags = all.iagree(!(1 << all.rank())).await.unwrap().flags;
+            assert!(sum.is_ok() || !party.kills.is_empty());
+            merged = Some((all.id().bits(), all.size(), flags));
+            let small = all.ishrink().await.unwrap();
+            shrunk = Some((small.id().bits(), small.size()));
+            let _works = small.ibarrier().await;
+        }
+        let _works = inter.idisconnect().unwrap().await;
+        assert_eq!(runtime.free_ids(), before);
+        Outcome { has_met: true, merged, shrunk }
+    };
+    let ran = run(sizes, seed, kills, program);
+    let ran = ran.unwrap_or_else(|stuck| panic!("{sizes:?}, {by:?}, {kills:?}: {stuck}"));
+    let ends = living(ran.ends, kills);
+    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{by:?}, {kills:?}: {ends:?}");
+    let all = sizes[0] + sizes[1];
+    let is_whole = |end: &Outcome| end.shrunk.is_some_and(|(_, size)| size == all);
+    assert!(!kills.is_empty() || ends.iter().all(is_whole), "{ends:?}");
+    ran.steps
+}
+
+/// The same where less is promised: nothing hangs, no id stays taken, and if that was asked for, all of a job who
+/// live have the same, and what the other job has not is revoked.
+pub(crate) fn loose_meetings(
+    sizes: [u32; 2],
+    uniformity: Uniformity,
+    seed: u64,
+    kills: &[Kill],
+) -> u64 {
+    let program = |party: Party| async move {
+        let before = party.runtime.free_ids();
+        let inter = party.meet(uniformity, By::Accept).await.and_then(Result::ok);
+        party.settle().await;
+        let has_met = inter.is_some();
+        let is_live = inter.is_some_and(|inter| !inter.is_revoked());
+        assert_eq!(party.runtime.free_ids(), before);
+        (party.is_first, has_met, is_live)
+    };
+    let ran = run(sizes, seed, kills, program);
+    let ran = ran.unwrap_or_else(|stuck| panic!("{sizes:?}, {uniformity:?}, {kills:?}: {stuck}"));
+    let ends = living(ran.ends, kills);
+    let alike = |two: &[(bool, bool, bool)]| {
+        (two[0].0 != two[1].0 || two[0].1 == two[1].1) && two[0].2 == two[1].2
+    };
+    let is_promised = uniformity != Uniformity::None;
+    assert!(!is_promised || ends.windows(2).all(alike), "{kills:?}: {ends:?}");
+    assert!(!kills.is_empty() || ends.iter().all(|(.., is_live)| *is_live));
+    ran.steps
+}
+
+/// The ends of those whom nobody kills: one may have come to its end and be killed then.
+fn living<T>(ends: Vec<Option<T>>, kills: &[Kill]) -> Vec<T> {
+    let is_killed = |number: u32| kills.iter().any(|kill| kill.rank == number);
+    (0..).zip(ends).filter_map(|(number, end)| end.filter(|_| !is_killed(number))).collect()
+}

@@ -1,0 +1,312 @@
+//! Two jobs that meet, on the simulated network: the same process has another number in each.
+
+mod common;
+
+use std::cell::Cell;
+
+use common::inter::kill_each;
+use common::jobs::{By, Party, loose_meetings, meetings, run};
+use common::turn;
+use tagmatch::TagLayout;
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::ids::IdLayout;
+use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm::net::{FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
+use tagmatch_comm::{Comm, Uniformity};
+use tagmatch_comm::{Config, Error, ErrorClass, InterComm, PortName, Runtime, Source};
+
+const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
+
+/// Runs a program on two jobs, under several seeds.
+fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Party) -> F) {
+    for seed in 0..seeds {
+        run(sizes, seed, &[], &program).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+#[test]
+fn two_jobs_meet_and_become_one_whatever_was_promised() {
+    for (sizes, by) in SIZES.into_iter().flat_map(|sizes| [(sizes, By::Accept), (sizes, By::Spawn)])
+    {
+        for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
+            each(sizes, 5, |party| async move {
+                let before = party.runtime.free_ids();
+                let inter = party.meet(uniformity, by).await.unwrap().unwrap();
+                let other = sizes[usize::from(party.is_first)];
+                assert_eq!(
+                    (inter.size(), inter.remote_size()),
+                    (party.runtime.world().size(), other)
+                );
+                // Each to each of the others.
+                let sends: Vec<_> =
+                    (0..other).map(|to| inter.send_sync(to, 7, vec![9; 100])).collect();
+                for from in 0..other {
+                    let received = inter.recv(from, 7, vec![0; 100]).await.unwrap();
+                    assert_eq!(received.data(), [9; 100]);
+                }
+                for send in sends {
+                    send.await.unwrap();
+                }
+                let copy = inter.idup().await.unwrap();
+                copy.ibarrier().await.unwrap();
+                inter.local().unwrap().ibarrier().await.unwrap();
+                let flags = inter.iagree(if party.is_first { 5 } else { 6 }).await.unwrap().flags;
+                assert_eq!(flags, if party.is_first { 6 } else { 5 });
+                let all = inter.imerge(!party.is_first).await.unwrap();
+                assert_eq!(all.rank() < sizes[0], party.is_first);
+                drop(copy);
+                inter.idisconnect().unwrap().await.unwrap();
+                as_one(&all).await;
+                drop(all);
+                assert_eq!(party.runtime.free_ids(), before);
+            });
+        }
+    }
+}
+
+/// A communicator of two jobs is as any other.
+async fn as_one(all: &Comm<SimNet>) {
+    let (rank, size) = (all.rank(), all.size());
+    let numbers = all.iallgather(to_bytes(&[rank])).await.unwrap();
+    assert_eq!(from_bytes::<u32>(&numbers), (0..size).collect::<Vec<_>>());
+    let any = all.recv(Source::Any, 3, vec![0; 1]);
+    all.send((rank + 1) % size, 3, vec![1]).await.unwrap();
+    assert_eq!(any.await.unwrap().status.source, Some((rank + size - 1) % size));
+    // Parts of both jobs.
+    let copy = all.idup().await.unwrap();
+    let part = copy.isplit(Some(rank % 2), -1).await.unwrap().unwrap();
+    let sum = part.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
+    assert_eq!(from_bytes::<u32>(&sum), [(size + 1 - rank % 2) / 2]);
+    let ranks: Vec<u32> = (0..size).rev().collect();
+    let back = all.icreate_group(&all.group().include(&ranks).unwrap(), 1).unwrap();
+    let back = back.await.unwrap();
+    assert_eq!(back.rank(), size - 1 - rank);
+    assert_eq!(back.iagree(!(1 << rank)).await.unwrap().flags, !((1 << size) - 1));
+    // Machines are numbered in jobs only.
+    assert_eq!(all.intranode().unwrap().size(), 1);
+    assert_eq!(all.internode().unwrap().unwrap().group(), all.group());
+    // It ends at all when one says so, and goes on without those who are gone: here, nobody.
+    if rank == size - 1 {
+        back.revoke();
+    }
+    while !back.is_revoked() {
+        // Looks for what has come.
+        back.failed();
+        turn().await;
+    }
+    assert_eq!(back.ibarrier().await, Err(Error::Revoked));
+    let again = back.ishrink().await.unwrap();
+    assert_eq!(again.group(), back.group());
+    again.ibarrier().await.unwrap();
+}
+
+#[test]
+fn jobs_that_meet_have_one_result_whoever_dies() {
+    for (sizes, by, seeds) in [
+        ([1, 1], By::Accept, 4),
+        ([1, 1], By::Spawn, 4),
+        ([2, 2], By::Accept, 2),
+        ([1, 2], By::Spawn, 2),
+        ([3, 2], By::Spawn, 1),
+    ] {
+        kill_each(sizes[0] + sizes[1], seeds, |seed, kills| meetings(sizes, by, seed, kills));
+    }
+}
+
+#[test]
+fn jobs_that_meet_end_whoever_dies() {
+    for uniformity in [Uniformity::None, Uniformity::Eventual] {
+        for (sizes, seeds) in [([1, 1], 6), ([2, 2], 3), ([3, 2], 1)] {
+            kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
+                loose_meetings(sizes, uniformity, seed, kills)
+            });
+        }
+    }
+}
+
+#[test]
+fn all_know_that_nobody_could_be_started() {
+    each([3, 1], 10, |party| async move {
+        let world = party.runtime.world();
+        if !party.is_first {
+            return;
+        }
+        let before = party.runtime.free_ids();
+        let fail = |_: &PortName| Err("no such command");
+        let start = (world.rank() == 1).then_some(fail);
+        let error = world.ispawn(Uniformity::None, 1, start).await.unwrap_err();
+        let why = (world.rank() == 1).then(|| "no such command".to_owned());
+        assert_eq!(error, Error::NotStarted { why });
+        assert_eq!(error.class(), ErrorClass::NotStarted);
+        // A root that gives nothing to start.
+        let none = None::<fn(&PortName) -> Result<(), Error>>;
+        let error = world.ispawn(Uniformity::Strict, 2, none).await.unwrap_err();
+        assert_eq!(error, Error::NotCreated { cause: Box::new(Error::NoPeer) });
+        assert_eq!(party.runtime.free_ids(), before);
+        world.ibarrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_job_meets_several_others() {
+    for seed in 0..20 {
+        let sim = Sim::of_jobs(SimConfig { seed, ..SimConfig::default() }, &[2, 1, 2, 1]);
+        let board = Cell::new(None);
+        let program = |number: u32| {
+            let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
+            let board = &board;
+            async move {
+                let world = runtime.world();
+                let mut met = Vec::new();
+                if number < 2 {
+                    let port = (number == 0).then(|| runtime.open_port().unwrap());
+                    if let Some(port) = &port {
+                        board.set(Some(port.name()));
+                    }
+                    for _ in 0..3 {
+                        let next = world.iaccept(Uniformity::Strict, 0, port.as_ref()).await;
+                        met.push(next.unwrap());
+                    }
+                } else {
+                    while board.get().is_none() {
+                        turn().await;
+                    }
+                    let inter = world.iconnect(Uniformity::Strict, 0, board.get()).await;
+                    met.push(inter.unwrap());
+                }
+                let others: u32 = met.iter().map(InterComm::remote_size).sum();
+                assert_eq!(others, if number < 2 { 4 } else { 2 });
+                // All of them at once.
+                let merges: Vec<_> = met.iter().map(|inter| inter.imerge(number >= 2)).collect();
+                for merge in merges {
+                    let merged = merge.await.unwrap();
+                    merged.ibarrier().await.unwrap();
+                }
+            }
+        };
+        sim.run((0..6).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Sources of messages have two bits here.
+#[test]
+fn groups_too_large_for_a_tag_do_not_meet() {
+    for (sizes, fits) in [([2, 2], true), ([2, 3], false), ([4, 1], false)] {
+        let sim = Sim::of_jobs(SimConfig::default(), &sizes);
+        let board = Cell::new(None);
+        let program = |number: u32| {
+            let tags = TagLayout::new(16, 2, 24).unwrap();
+            let runtime = Runtime::new(sim.net(number), Config { tags, ..Config::default() });
+            let (runtime, board) = (runtime.unwrap(), &board);
+            async move {
+                let world = runtime.world();
+                let met = if number < sizes[0] {
+                    let port = (number == 0).then(|| runtime.open_port().unwrap());
+                    if let Some(port) = &port {
+                        board.set(Some(port.name()));
+                    }
+                    world.iaccept(Uniformity::Strict, 0, port.as_ref()).await
+                } else {
+                    while board.get().is_none() {
+                        turn().await;
+                    }
+                    world.iconnect(Uniformity::Strict, 0, board.get()).await
+                };
+                match met {
+                    Ok(inter) => {
+                        assert!(fits);
+                        inter.imerge(false).await.unwrap().ibarrier().await.unwrap();
+                    }
+                    Err(error) => {
+                        assert!(!fits);
+                        let cause = Box::new(Error::Members);
+                        assert_eq!(error, Error::NotCreated { cause });
+                    }
+                }
+            }
+        };
+        let all = sizes[0] + sizes[1];
+        sim.run((0..all).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// Whoever is of another job, and of no communicator with this one, ends nothing here.
+#[test]
+fn a_stranger_revokes_nothing() {
+    let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
+    let program = |number: u32| {
+        let mut net = sim.net(number);
+        let victim = sim.net(0).name(ProcessId(0)).unwrap();
+        let name = net.name(net.own()).unwrap();
+        async move {
+            if number == 2 {
+                // What a revocation is, of the communicator with the world's key: with names, and as if the
+                // ranks were of the victim's own job.
+                let [first, second] =
+                    [0, 1].map(|at| IdLayout::BITS_16.dynamic(at).unwrap().bits());
+                let last = IdLayout::BITS_16.dynamic(IdLayout::BITS_16.ids() - 2).unwrap().bits();
+                let context = u64::from(last + second - first);
+                let tag = TagLayout::MPI.pack(context, 0, 0).unwrap();
+                let head = |code: u32, size: u32| {
+                    [&code.to_le_bytes()[..], &[0; 12], &size.to_le_bytes()].concat()
+                };
+                let mut named = head(16, 2);
+                for name in [victim, name] {
+                    named.push(8);
+                    named.extend_from_slice(name.as_bytes());
+                }
+                let ranks = [head(0, 2), vec![0, 0, 0, 0, 1, 0, 0, 0]].concat();
+                let victim = net.admit(&victim).unwrap();
+                for bytes in [named, ranks] {
+                    net.inject(victim, tag, &bytes).unwrap();
+                }
+                return;
+            }
+            let world = Runtime::new(net, Config::default()).unwrap().world();
+            for _ in 0..100 {
+                world.ibarrier().await.unwrap();
+                world.failed();
+            }
+            assert!(!world.is_revoked());
+        }
+    };
+    sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    // What it said is of a communicator of both, as far as anybody knows: it was passed on, to itself.
+    assert_eq!(sim.unexpected(), 1);
+}
+
+#[test]
+fn names_that_can_not_be_are_refused() {
+    let sim = Sim::of_jobs(SimConfig::default(), &[2, 3]);
+    let (mut ours, theirs) = (sim.net(1), sim.net(3));
+    assert_eq!((ours.own(), ours.processes()), (ProcessId(1), 2));
+    assert_eq!((theirs.own(), theirs.processes()), (ProcessId(1), 3));
+    let name = |net: &dyn Fn(ProcessId) -> Option<ProcessName>| net(ProcessId(1)).unwrap();
+    let (our, their) = (name(&|of| ours.name(of)), name(&|of| theirs.name(of)));
+    assert_ne!(our, their);
+    assert_eq!(ours.admit(&our), Ok(ProcessId(1)));
+    assert_eq!(ours.admit(&their), Ok(ProcessId(2)));
+    assert_eq!(ours.admit(&their), Ok(ProcessId(2)));
+    assert_eq!((ours.name(ProcessId(2)), ours.name(ProcessId(3))), (Some(their), None));
+    assert_eq!(their.to_string().parse(), Ok(their));
+    for bytes in [&[][..], &[0; 65]] {
+        assert!(matches!(ProcessName::from_bytes(bytes), Err(NetError::Other(_))));
+    }
+    for bytes in [&[1][..], &[0; 7], &[0; 9], &[9; 8]] {
+        let name = ProcessName::from_bytes(bytes).unwrap();
+        assert!(matches!(ours.admit(&name), Err(NetError::Other(_))), "{name}");
+    }
+    assert_eq!(ours.name(ProcessId(3)), None);
+}
+
+#[test]
+fn no_more_strangers_are_admitted_than_there_may_be() {
+    let sim = Sim::of_jobs(SimConfig::default(), &[1, FOREIGN_MAX + 1]);
+    let (mut ours, theirs) = (sim.net(0), sim.net(1));
+    let mut admit = |rank: u32| ours.admit(&theirs.name(ProcessId(rank)).unwrap());
+    for rank in 0..FOREIGN_MAX {
+        assert_eq!(admit(rank), Ok(ProcessId(1 + rank)));
+    }
+    assert!(matches!(admit(FOREIGN_MAX), Err(NetError::Other(_))));
+    assert_eq!(admit(7), Ok(ProcessId(8)));
+}

@@ -1,0 +1,203 @@
+//! Two jobs of real processes over shared memory, each with its own addresses, that meet by a port's name; a death
+//! by SIGKILL included.
+
+mod common;
+
+use common::job::{Job, join, role_of, say, told};
+use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
+use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::net::{Net, NetError, Pattern, ProcessId, ProcessName};
+use tagmatch_comm::{Comm, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
+
+type Process = Runtime<WorkerNet<Local>>;
+type Inter = InterComm<WorkerNet<Local>>;
+
+/// Plays a role, if there is one.
+#[test]
+fn role() {
+    let Some(role) = role_of() else { return };
+    let runtime = join::<Local>();
+    match role.as_str() {
+        "accepts" => everything(&runtime, |uniformity| accept(&runtime, uniformity)),
+        "connects" => everything(&runtime, |uniformity| connect(&runtime, uniformity)),
+        "survives accepting" => survive(&accept(&runtime, Uniformity::Strict)),
+        "survives connecting" => survive(&connect(&runtime, Uniformity::Strict)),
+        "spawns" => spawn(&runtime),
+        "is spawned" => child(&runtime),
+        other => panic!("no role {other}"),
+    }
+}
+
+fn accept(runtime: &Process, uniformity: Uniformity) -> Inter {
+    let world = runtime.world();
+    let leader = world.size() - 1;
+    let port = (world.rank() == leader).then(|| runtime.open_port().unwrap());
+    if let Some(port) = &port {
+        say("port", port.name());
+    }
+    world.accept(uniformity, leader, port.as_ref()).unwrap()
+}
+
+fn connect(runtime: &Process, uniformity: Uniformity) -> Inter {
+    let world = runtime.world();
+    let name: Option<PortName> = (world.rank() == 0).then(|| told().parse().unwrap());
+    world.connect(uniformity, 0, name).unwrap()
+}
+
+fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
+    let before = runtime.free_ids();
+    for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
+        let inter = meet(uniformity);
+        for length in [3, 200_000] {
+            let sends: Vec<_> = (0..inter.remote_size())
+                .map(|to| inter.send_sync(to, 4, vec![7; length]))
+                .collect();
+            for _ in 0..inter.remote_size() {
+                let received = inter.recv(Source::Any, TagChoice::Any, vec![0; length]);
+                assert_eq!(received.wait().unwrap().data(), vec![7; length]);
+            }
+            sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+            inter.barrier().unwrap();
+        }
+        let all = inter.merge(false).unwrap();
+        inter.disconnect().unwrap();
+        count(&all);
+        let part = all.split(Some(all.rank() % 2), 0).unwrap().unwrap();
+        count(&part);
+        part.revoke();
+        let again = part.shrink().unwrap();
+        count(&again);
+    }
+    // They are let go of together.
+    runtime.world().barrier().unwrap();
+    assert_eq!(runtime.free_ids(), before);
+}
+
+/// All members are heard, and have been when the last one returns.
+fn count(all: &Comm<WorkerNet<Local>>) {
+    assert_eq!(all.agree(!(1 << all.rank())).unwrap().flags, !((1 << all.size()) - 1));
+    let sum = all.allreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).unwrap();
+    assert_eq!(from_bytes::<u32>(&sum), [all.size()]);
+}
+
+/// One dies by the test's hand; the others go on without it.
+fn survive(inter: &Inter) {
+    let all = inter.merge(false).unwrap();
+    count(&all);
+    say("merged", "");
+    while all.barrier().is_ok() {}
+    all.revoke();
+    let small = all.shrink().unwrap();
+    assert_eq!(small.size(), all.size() - 1);
+    count(&small);
+    // Both groups know it.
+    let agreed = inter.agree(u32::MAX).unwrap();
+    assert_eq!(agreed.unacknowledged.size(), 1);
+    small.barrier().unwrap();
+}
+
+fn spawn(runtime: &Process) {
+    let world = runtime.world();
+    let mut children = None;
+    let start = |port: &PortName| {
+        let mut job = Job::start("is spawned", 2);
+        (0..2).for_each(|rank| job.tell(rank, port));
+        children = Some(job);
+        Ok::<(), std::io::Error>(())
+    };
+    let inter = world.spawn(Uniformity::Strict, 1, (world.rank() == 1).then_some(start)).unwrap();
+    assert_eq!(inter.remote_size(), 2);
+    let all = inter.merge(false).unwrap();
+    count(&all);
+    inter.disconnect().unwrap();
+    all.barrier().unwrap();
+    if let Some(job) = children {
+        job.finish(&[]);
+    }
+    let fail = |_: &PortName| Err(std::io::Error::other("nothing to start"));
+    let error = world.spawn(Uniformity::None, 1, (world.rank() == 1).then_some(fail));
+    let text = error.unwrap_err().to_string();
+    assert_eq!(text.contains("nothing to start"), world.rank() == 1, "{text}");
+}
+
+fn child(runtime: &Process) {
+    let world = runtime.world();
+    let inter = world.connect(Uniformity::Strict, 0, Some(told().parse().unwrap())).unwrap();
+    assert_eq!((world.size(), inter.remote_size()), (2, 3));
+    let all = inter.merge(true).unwrap();
+    assert_eq!(all.rank(), 3 + world.rank());
+    count(&all);
+    inter.disconnect().unwrap();
+    all.barrier().unwrap();
+}
+
+#[test]
+fn a_stranger_has_a_number_once_it_is_heard_of() {
+    let [ours, theirs] = [(); 2].map(|()| Worker::new(WorkerConfig::default()).unwrap());
+    let job = |worker: Worker| {
+        let addresses = vec![worker.address()];
+        WorkerNet::new(worker, addresses, 0).unwrap()
+    };
+    let (mut ours, mut theirs) = (job(ours), job(theirs));
+    let own = ours.name(ProcessId(0)).unwrap();
+    assert_eq!((ours.admit(&own), ours.name(ProcessId(1))), (Ok(ProcessId(0)), None));
+    let unreachable = ProcessName::from_bytes(&[1]).unwrap();
+    assert!(matches!(ours.admit(&unreachable), Err(NetError::Other(_))));
+    // Who calls is admitted by that alone.
+    let called = theirs.admit(&own).unwrap();
+    theirs.inject(called, Tag(5), &[7]).unwrap();
+    let pattern = Pattern { tag: Tag(5), mask: TagMask::EXACT, from: None };
+    let envelope = loop {
+        theirs.progress();
+        ours.progress();
+        if let Some(envelope) = ours.probe(pattern) {
+            break envelope;
+        }
+    };
+    assert_eq!(envelope.from, Some(ProcessId(1)));
+    assert_eq!(ours.processes(), 1);
+    assert_eq!(ours.name(ProcessId(1)), theirs.name(ProcessId(0)));
+    // And found to be down.
+    drop(theirs);
+    let mut down = Vec::new();
+    while down.is_empty() {
+        ours.progress();
+        down = ours.take_down();
+    }
+    assert_eq!((down, ours.is_down(ProcessId(1))), (vec![ProcessId(1)], true));
+}
+
+#[test]
+fn two_jobs_do_everything() {
+    for [first, second] in [[1, 1], [2, 1], [2, 3]] {
+        let mut jobs = [Job::start("accepts", first), Job::start("connects", second)];
+        for _ in 0..3 {
+            let port = jobs[0].hear(first - 1, "port");
+            jobs[1].tell(0, port);
+        }
+        jobs.into_iter().for_each(|job| job.finish(&[]));
+    }
+}
+
+#[test]
+fn both_jobs_go_on_without_one_that_is_killed() {
+    for (killed, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut jobs = [Job::start("survives accepting", 2), Job::start("survives connecting", 2)];
+        let port = jobs[0].hear(1, "port");
+        jobs[1].tell(0, port);
+        for job in &mut jobs {
+            (0..2).for_each(|rank| drop(job.hear(rank, "merged")));
+        }
+        jobs[killed].kill(rank);
+        for (at, job) in jobs.into_iter().enumerate() {
+            let dead: &[usize] = if at == killed { &[rank] } else { &[] };
+            job.finish(dead);
+        }
+    }
+}
+
+#[test]
+fn a_job_spawns_another() {
+    Job::start("spawns", 3).finish(&[]);
+}
