@@ -70,12 +70,16 @@ pub enum Defect {
     RefuseQuietly,
     /// Who takes part in the agreement of two groups doesn't ask those who know nothing of it.
     AskNobody,
+    /// The leaders of two groups don't swap what they have of theirs: each group gets its own.
+    KeepOwn,
+    /// A stage of an operation of two groups begins as if the one before had not failed.
+    StageQuietly,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 33] = [
+    pub const ALL: [Defect; 35] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -109,6 +113,8 @@ impl Defect {
         Defect::LeaderLost,
         Defect::RefuseQuietly,
         Defect::AskNobody,
+        Defect::KeepOwn,
+        Defect::StageQuietly,
     ];
 }
 
