@@ -74,12 +74,14 @@ pub enum Defect {
     KeepOwn,
     /// A stage of an operation of two groups begins as if the one before had not failed.
     StageQuietly,
+    /// Who shrinks an intercommunicator takes those for dead of whom it knows that itself.
+    OwnKnowledge,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 35] = [
+    pub const ALL: [Defect; 36] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -115,6 +117,7 @@ impl Defect {
         Defect::AskNobody,
         Defect::KeepOwn,
         Defect::StageQuietly,
+        Defect::OwnKnowledge,
     ];
 }
 

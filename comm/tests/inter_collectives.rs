@@ -3,7 +3,7 @@
 mod common;
 
 use common::inter::Groups;
-use common::inter_coll::{Case, View, cases, deaths};
+use common::inter_coll::{Case, View, all_at_once, cases, deaths, shrinks};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::sim::SimNet;
 use tagmatch_comm::{Error, InterRoot, Uniformity};
@@ -47,9 +47,17 @@ fn long_messages_go_by_their_own_algorithms() {
 
 #[test]
 fn operations_end_everywhere_whoever_dies() {
-    deaths([1, 1], 4, 1, None);
-    deaths([2, 2], 1, 3, None);
-    deaths([3, 2], 1, 7, None);
+    deaths([1, 1], 4, 1, None, all_at_once);
+    deaths([2, 2], 1, 3, None, all_at_once);
+    deaths([3, 2], 1, 7, None, all_at_once);
+}
+
+#[test]
+fn all_who_live_have_one_result_of_a_shrink() {
+    deaths([1, 1], 6, 1, None, shrinks);
+    deaths([1, 2], 3, 1, None, shrinks);
+    deaths([2, 2], 2, 1, None, shrinks);
+    deaths([3, 2], 1, 2, None, shrinks);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn layers(defect: Planted) {
 /// Panics where something is wrong.
 type Check = fn(Planted);
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("collectives", collectives),
     ("deaths", deaths),
     ("point to point", point_to_point),
@@ -179,7 +179,12 @@ const CHECKS: [(&str, Check); 14] = [
     ("late revocations", |defect| ft::late_revocations(defect, 4, 40)),
     ("eventual creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::eventual)),
     ("strict creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::strict)),
-    ("collectives of two groups", |defect| inter_coll::deaths([2, 2], 1, 5, defect)),
+    ("collectives of two groups", |defect| {
+        inter_coll::deaths([2, 2], 1, 5, defect, inter_coll::all_at_once);
+    }),
+    ("shrinks of two groups", |defect| {
+        inter_coll::deaths([2, 2], 2, 1, defect, inter_coll::shrinks);
+    }),
     ("creations", |defect| creations::creations(defect, 3, 2, 5)),
 ];
 

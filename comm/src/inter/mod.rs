@@ -13,6 +13,7 @@ mod ft;
 mod making;
 mod merge;
 mod p2p;
+mod shrink;
 
 use std::fmt;
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub use connect::{OpenPort, PortName};
 pub use create::{InterCreation, InterRequest, Uniformity};
 pub use ft::InterAgreed;
 pub use merge::{MergeRequest, Merging};
+pub use shrink::{InterShrinkRequest, InterShrinking};
 
 /// The other group of an intercommunicator.
 #[derive(Debug)]

@@ -160,7 +160,7 @@ pub(crate) fn kill_everywhere(
 }
 
 /// The ends of those whom nobody kills: one may have come to its end and be killed then.
-fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
+pub(crate) fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
     let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
     (0..).zip(ends).filter_map(move |(rank, end)| end.flatten().filter(|_| !is_killed(rank)))
 }

@@ -4,11 +4,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use tagmatch_comm::coll::{CollRequest, Op};
-use tagmatch_comm::net::Net;
-use tagmatch_comm::net::sim::{Kill, SimNet};
-use tagmatch_comm::{Error, ErrorClass, InterComm, InterRoot, Uniformity};
+use tagmatch_comm::ids::ContextId;
+use tagmatch_comm::net::sim::{Kill, Ran, SimNet};
+use tagmatch_comm::net::{Net, ProcessId};
+use tagmatch_comm::{Error, ErrorClass, Group, InterComm, InterRoot, Uniformity};
 
-use super::inter::Groups;
+use super::inter::{Groups, Member, living};
 use super::{Planted, linger};
 
 /// What one process of two groups gives and gets. Groups are 0 and 1.
@@ -278,14 +279,15 @@ fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
     ]
 }
 
-/// All operations at once, with deaths: each ends everywhere, with what is right or with an error of failures. The
-/// intercommunicator is made before.
-pub(crate) fn all_at_once(
+/// Runs a program on each process of two groups that have an intercommunicator; who has ended goes on to make
+/// progress until all have ended or died.
+fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
     kills: &[Kill],
     defect: Option<Planted>,
-) -> u64 {
+    program: impl Fn(Rc<Member>, InterComm<SimNet>) -> F,
+) -> Ran<F::Output> {
     let mut groups = Groups::new(sizes, seed, defect);
     let made =
         groups.run(&[], |member| async move { member.create(Uniformity::None).await.unwrap() });
@@ -293,39 +295,121 @@ pub(crate) fn all_at_once(
     let busy = Rc::new(Cell::new(sizes[0] + sizes[1]));
     let programs = made.into_iter().map(|made| {
         let (member, inter) = made.flatten().unwrap();
-        linger(member.runtime.clone(), &busy, async move {
-            let is_first = member.is_first;
-            let cases: Vec<Case<SimNet>> = cases(View::new(&inter, is_first, 1));
-            let begun: Vec<_> = cases.iter().map(|case| (case.start)(&inter)).collect();
-            for (Case { name, expected, .. }, request) in cases.iter().zip(begun) {
-                match request.await {
-                    Ok(data) => assert_eq!(data, *expected, "{name}"),
-                    Err(error) => assert_eq!(error.class(), ErrorClass::ProcessFailed, "{name}"),
-                }
-            }
-        })
+        linger(member.runtime.clone(), &busy, program(member, inter))
     });
-    let ran = groups.sim.run(programs, kills);
-    ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}")).steps
+    groups.sim.run(programs, kills).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"))
 }
 
-/// The same without deaths, then with one or two at each step.
-pub(crate) fn deaths(sizes: [u32; 2], seeds: u64, stride: usize, defect: Option<Planted>) {
+/// A check of what a run gives, with these deaths; how many steps it has taken.
+type Check = fn([u32; 2], u64, &[Kill], Option<Planted>) -> u64;
+
+/// All operations at once: each ends everywhere, with what is right or with an error of failures.
+pub(crate) fn all_at_once(
+    sizes: [u32; 2],
+    seed: u64,
+    kills: &[Kill],
+    defect: Option<Planted>,
+) -> u64 {
+    let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
+        let cases: Vec<Case<SimNet>> = cases(View::new(&inter, member.is_first, 1));
+        let begun: Vec<_> = cases.iter().map(|case| (case.start)(&inter)).collect();
+        for (Case { name, expected, .. }, request) in cases.iter().zip(begun) {
+            match request.await {
+                Ok(data) => assert_eq!(data, *expected, "{name}"),
+                Err(error) => assert_eq!(error.class(), ErrorClass::ProcessFailed, "{name}"),
+            }
+        }
+    };
+    run_on(sizes, seed, kills, defect, program).steps
+}
+
+/// All who live have the same intercommunicators, in which all who live are, and nobody whose death was seen
+/// before; or the same error. No id is left.
+pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill], defect: Option<Planted>) -> u64 {
+    let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
+        let before = member.runtime.free_ids();
+        let seen = inter.failed();
+        if member.is_first && inter.rank() == 0 {
+            inter.revoke();
+        }
+        let first = inter.ishrink().await;
+        let works = match &first {
+            Ok(small) => small.ibarrier().await.is_ok(),
+            Err(_) => false,
+        };
+        let mut made = vec![first];
+        // Two at once, one of them of the new one.
+        let again = made[0].as_ref().ok().map(InterComm::ishrink);
+        made.push(inter.ishrink().await);
+        if let Some(again) = again {
+            made.push(again.await);
+        }
+        let said =
+            made.iter().map(|made| said_of(made, member.is_first, &seen)).collect::<Vec<_>>();
+        drop(made);
+        assert_eq!(member.runtime.free_ids(), before);
+        Some((said, works))
+    };
+    let ran = run_on(sizes, seed, kills, defect, program);
+    let ends: Vec<_> = living(ran.ends, kills).collect();
+    assert!(ends.windows(2).all(|two| two[0].0 == two[1].0), "{kills:?}: {ends:?}");
+    let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
+    for (said, works) in &ends {
+        for made in said {
+            let Ok((_, [first, second])) = made else {
+                let groups = [0..sizes[0], sizes[0]..sizes[0] + sizes[1]];
+                assert!(
+                    groups.into_iter().any(|mut group| group.all(is_killed)),
+                    "{kills:?}: {made:?}"
+                );
+                continue;
+            };
+            let all = first.union(second);
+            let mut live = (0..sizes[0] + sizes[1]).filter(|rank| !is_killed(*rank));
+            assert!(live.all(|rank| all.rank(ProcessId(rank)).is_some()), "{kills:?}: {all:?}");
+        }
+        assert!(*works || !kills.is_empty());
+    }
+    ran.steps
+}
+
+/// Ids and groups of the first and of the second group.
+type Said = Result<([ContextId; 2], [Group; 2]), Error>;
+
+fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group) -> Said {
+    let inter = made.as_ref().map_err(Error::clone)?;
+    let mut ids = [inter.id(), inter.remote_id()];
+    let mut groups = [inter.group().clone(), inter.remote_group().clone()];
+    assert!(groups.iter().all(|group| group.intersection(seen).size() == 0));
+    if !is_first {
+        ids.reverse();
+        groups.reverse();
+    }
+    Ok((ids, groups))
+}
+
+/// Runs a check without deaths, then with each rank killed at every `stride`th step, alone and with another one
+/// killed then or later.
+pub(crate) fn deaths(
+    sizes: [u32; 2],
+    seeds: u64,
+    stride: usize,
+    defect: Option<Planted>,
+    check: Check,
+) {
     let processes = sizes[0] + sizes[1];
     for seed in 0..seeds {
-        let steps = all_at_once(sizes, seed, &[], defect);
-        for step in (0..steps).step_by(stride) {
-            for rank in 0..processes {
-                let first = Kill { rank, step };
-                all_at_once(sizes, seed, &[first], defect);
-                if processes > 2 {
-                    let apart =
-                        1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
-                    let later = (step * 31 + seed * 7 + u64::from(rank) * 17) % 20;
-                    let second = Kill { rank: (rank + apart) % processes, step: step + later };
-                    all_at_once(sizes, seed, &[first, second], defect);
-                }
-            }
+        let steps = check(sizes, seed, &[], defect);
+        for (step, rank) in
+            (0..steps).step_by(stride).flat_map(|step| (0..processes).map(move |rank| (step, rank)))
+        {
+            let first = Kill { rank, step };
+            check(sizes, seed, &[first], defect);
+            // In turn, so that each pair comes at each part of the way.
+            let apart = 1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
+            let later = (step * 31 + seed * 7 + u64::from(rank) * 17) % 20;
+            let second = Kill { rank: (rank + apart) % processes, step: step + later };
+            check(sizes, seed, &[first, second], defect);
         }
     }
 }
