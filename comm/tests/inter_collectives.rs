@@ -3,9 +3,9 @@
 mod common;
 
 use common::inter::Groups;
-use common::inter_coll::{Case, View, all_at_once, cases, deaths, shrinks};
+use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::net::sim::SimNet;
+use tagmatch_comm::net::sim::{Kill, SimNet};
 use tagmatch_comm::{Error, InterRoot, Uniformity};
 
 fn run(sizes: [u32; 2], scale: usize) {
@@ -58,6 +58,47 @@ fn all_who_live_have_one_result_of_a_shrink() {
     deaths([1, 2], 3, 1, None, shrinks);
     deaths([2, 2], 2, 1, None, shrinks);
     deaths([3, 2], 1, 2, None, shrinks);
+}
+
+/// Of the first group each has a value, of the second the leader is down.
+#[test]
+fn who_is_down_is_said_by_remote_rank() {
+    let kills = [Kill { rank: 2, step: 0 }];
+    let ran = run_on([2, 2], 3, &kills, None, |_, inter| async move {
+        inter.iallreduce(vec![1], &Op::sum::<u8>()).await
+    });
+    let failed = |rank| Some(Err(Error::ProcessFailed { rank }));
+    assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
+}
+
+/// One group has no id left, or none that both of it have free: so both have the same error.
+#[test]
+fn a_shrink_without_ids_is_the_same_error_everywhere() {
+    for halves in [false, true] {
+        let ran = run_on([1, 2], 4, &[], None, |member, inter| async move {
+            let (before, oneself) = (member.runtime.free_ids(), member.runtime.oneself());
+            let mut taken = Vec::new();
+            while !member.is_first
+                && let Ok(copy) = oneself.idup().await
+            {
+                taken.push(copy);
+            }
+            if halves && !member.is_first {
+                // One has the first half of the ids, one the second.
+                let all = taken.len();
+                let kept = if inter.rank() == 0 { 0..all / 2 } else { all / 2..all };
+                taken = taken.drain(kept).collect();
+            }
+            let error = inter.ishrink().await.err();
+            taken.clear();
+            assert_eq!(member.runtime.free_ids(), before);
+            assert!(inter.ishrink().await.is_ok());
+            error
+        });
+        let ids = 2048;
+        let error = if halves { Error::Fragmented { ids } } else { Error::Exhausted { ids } };
+        assert!(ran.ends.iter().all(|end| *end == Some(Some(error.clone()))), "{:?}", ran.ends);
+    }
 }
 
 #[test]

@@ -142,6 +142,10 @@ fn leader_dies(runtime: &Process) {
     say("failed", count);
     let agreed = made.agree(count).unwrap();
     assert_eq!((agreed.flags, agreed.unacknowledged.size()), (count, 1));
+    let small = made.shrink().unwrap();
+    assert_eq!(small.size() + small.remote_size(), 3);
+    traffic(&small);
+    collectives(&small, world.rank().is_multiple_of(2));
     let end = world.shrink().unwrap();
     end.barrier().unwrap();
     end.barrier().unwrap();

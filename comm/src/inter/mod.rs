@@ -10,6 +10,7 @@ mod coll;
 mod connect;
 mod create;
 mod ft;
+mod kept;
 mod making;
 mod merge;
 mod p2p;
@@ -35,6 +36,7 @@ pub(crate) use connect::Ports;
 pub use connect::{OpenPort, PortName};
 pub use create::{InterCreation, InterRequest, Uniformity};
 pub use ft::InterAgreed;
+pub(crate) use kept::InterHandler;
 pub use merge::{MergeRequest, Merging};
 pub use shrink::{InterShrinkRequest, InterShrinking};
 

@@ -95,6 +95,9 @@ impl<N: Net> Pending<N> for InterShrinking<N> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let made = self.slot.take()?.map(|made| InterComm::new(shared, made));
+        if let Ok(made) = &made {
+            made.set_error_handler(self.parent.error_handler());
+        }
         Some(self.parent.comm.raise(made))
     }
 }

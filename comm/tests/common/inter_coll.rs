@@ -281,7 +281,7 @@ fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
 
 /// Runs a program on each process of two groups that have an intercommunicator; who has ended goes on to make
 /// progress until all have ended or died.
-fn run_on<F: Future>(
+pub(crate) fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
     kills: &[Kill],
