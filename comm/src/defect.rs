@@ -72,12 +72,18 @@ pub enum Defect {
     RefuseQuietly,
     /// Who takes part in the agreement of two groups doesn't ask those who know nothing of it.
     AskNobody,
+    /// The leaders of two groups don't swap what they have of theirs: each group gets its own.
+    KeepOwn,
+    /// A stage of an operation of two groups begins as if the one before had not failed.
+    StageQuietly,
+    /// Who shrinks an intercommunicator takes those for dead of whom it knows that itself.
+    OwnKnowledge,
 }
 
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 34] = [
+    pub const ALL: [Defect; 37] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -112,6 +118,9 @@ impl Defect {
         Defect::LeaderLost,
         Defect::RefuseQuietly,
         Defect::AskNobody,
+        Defect::KeepOwn,
+        Defect::StageQuietly,
+        Defect::OwnKnowledge,
     ];
 }
 

@@ -58,6 +58,9 @@ pub enum Error {
         /// Its rank in the communicator; `None`: another process has said so.
         rank: Option<u32>,
     },
+    /// Of one of an intercommunicator's groups nobody lives.
+    #[error("all processes of the intercommunicator's remote group are down")]
+    GroupFailed,
     /// A member has failed, which may have been the one to send what a receive from any source waits for.
     #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
     ProcessFailedPending,
@@ -254,7 +257,7 @@ impl Error {
             Error::NotCreated { .. } => ErrorClass::NotCreated,
             Error::NotStarted { .. } => ErrorClass::NotStarted,
             Error::Truncated { .. } => ErrorClass::Truncate,
-            Error::ProcessFailed { .. } => ErrorClass::ProcessFailed,
+            Error::ProcessFailed { .. } | Error::GroupFailed => ErrorClass::ProcessFailed,
             Error::ProcessFailedPending => ErrorClass::ProcessFailedPending,
             Error::Revoked => ErrorClass::Revoked,
             Error::Cancelled => ErrorClass::Cancelled,

@@ -72,7 +72,9 @@ pub use defect::Defect;
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
 pub use inter::{InterAgreed, InterComm, InterCreation, InterRequest, InterRoot};
-pub use inter::{MergeRequest, Merging, OpenPort, PortName, Uniformity};
+pub use inter::{
+    InterShrinkRequest, InterShrinking, MergeRequest, Merging, OpenPort, PortName, Uniformity,
+};
 pub use port::{Channel, Ended, Handle, Port};
 pub use request::{Pending, Request};
 pub use runtime::{Config, Machine, Runtime};

@@ -90,8 +90,15 @@ impl Channel {
         })
     }
 
+    /// Of an intercommunicator, the rank of who is down is the one in the remote group, if it is of that.
     pub(crate) fn error(&self, error: NetError) -> Error {
-        in_group(error, &self.group)
+        match (in_group(error, &self.group), &self.abroad) {
+            (Error::ProcessFailed { rank }, Some(Abroad { ranks, .. })) => {
+                let remote = rank.filter(|rank| ranks.contains(rank));
+                Error::ProcessFailed { rank: remote.map(|rank| rank - ranks.start) }
+            }
+            (error, _) => error,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::inter_coll::{Case, View, cases};
 use common::job::{Job, join, role_of, say};
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
@@ -43,6 +44,7 @@ fn everything(runtime: &Process) {
         traffic(&inter);
         let copy = inter.dup().unwrap();
         traffic(&copy);
+        collectives(&inter, is_even);
         copy.barrier().unwrap();
         let own = vec![u8::from(is_even); 5000];
         let root = match (is_even, inter.rank() == 0) {
@@ -64,6 +66,20 @@ fn everything(runtime: &Process) {
     meet(runtime, &part);
     assert_eq!(runtime.free_ids(), before);
     world.barrier().unwrap();
+}
+
+/// All collective operations, blocking and then all at once.
+fn collectives(inter: &InterComm<WorkerNet<Local>>, is_first: bool) {
+    for scale in [1, 1000] {
+        let cases: Vec<Case<_>> = cases(View::new(inter, is_first, scale));
+        for case in &cases {
+            assert_eq!((case.run)(inter).unwrap(), case.expected, "{}", case.name);
+        }
+        let begun: Vec<_> = cases.iter().map(|case| (case.start)(inter)).collect();
+        for (case, request) in cases.iter().zip(begun) {
+            assert_eq!(request.wait().unwrap(), case.expected, "{}", case.name);
+        }
+    }
 }
 
 /// The even ones accept twice at one port, whose name goes to the leader of the odd ones as text.
@@ -126,6 +142,10 @@ fn leader_dies(runtime: &Process) {
     say("failed", count);
     let agreed = made.agree(count).unwrap();
     assert_eq!((agreed.flags, agreed.unacknowledged.size()), (count, 1));
+    let small = made.shrink().unwrap();
+    assert_eq!(small.size() + small.remote_size(), 3);
+    traffic(&small);
+    collectives(&small, world.rank().is_multiple_of(2));
     let end = world.shrink().unwrap();
     end.barrier().unwrap();
     end.barrier().unwrap();

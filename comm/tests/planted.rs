@@ -6,7 +6,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use common::{Sims, creations, ft, inter, try_run};
+use common::{Sims, creations, ft, inter, inter_coll, try_run};
 use tagmatch::{Buffer, TagLayout};
 use tagmatch_comm::coll::{Attached, Coll, CollLayer, Op, TableBuilder};
 use tagmatch_comm::net::sim::{Kill, Sim, SimConfig, SimNet};
@@ -166,7 +166,7 @@ fn layers(defect: Planted) {
 /// Panics where something is wrong.
 type Check = fn(Planted);
 
-const CHECKS: [(&str, Check); 13] = [
+const CHECKS: [(&str, Check); 15] = [
     ("collectives", collectives),
     ("deaths", deaths),
     ("point to point", point_to_point),
@@ -179,6 +179,12 @@ const CHECKS: [(&str, Check); 13] = [
     ("late revocations", |defect| ft::late_revocations(defect, 4, 40)),
     ("eventual creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::eventual)),
     ("strict creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::strict)),
+    ("collectives of two groups", |defect| {
+        inter_coll::deaths([2, 2], 1, 5, defect, inter_coll::all_at_once);
+    }),
+    ("shrinks of two groups", |defect| {
+        inter_coll::deaths([2, 2], 2, 1, defect, inter_coll::shrinks);
+    }),
     ("creations", |defect| creations::creations(defect, 3, 2, 5)),
 ];
 

@@ -8,7 +8,7 @@ use crate::port::Channel;
 use super::exchange::{Landing, Plan};
 use super::op::Op;
 use super::plan::{Core, Planned, Tree, around};
-use super::uneven::{check, places};
+use super::uneven::{check, end, places};
 
 /// Where collective operations change from one algorithm to another. Alike in all processes of a job.
 ///
@@ -167,9 +167,9 @@ pub(super) fn reduce_scatter(
     is_long: bool,
 ) -> Planned {
     let (own, size) = (channel.own, channel.size());
-    let places = places(channel, lengths, 0)?;
+    let places = places(size, lengths, 0)?;
     let place = |rank: u32| places[rank as usize].clone();
-    check(data.len(), places.last().map_or(0, |place| place.end))?;
+    check(data.len(), end(&places))?;
     let all = 0..data.len();
     let mut plan = Plan { memory: data, result: place(own), ..Plan::default() };
     if is_long {

@@ -9,13 +9,13 @@ mod long;
 mod op;
 pub(crate) mod plan;
 mod table;
-mod uneven;
+pub(crate) mod uneven;
 
 pub use long::Algorithms;
 pub use op::{Element, Op, from_bytes, to_bytes};
 pub use table::{Attached, CollLayer, CollTable, Run, Start, TableBuilder};
 
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::{Exchange, Landing, Plan};
 pub(crate) use kept::Kept;
 pub(crate) use table::{Bound, Tables};
 
@@ -101,19 +101,19 @@ pub struct Call {
 }
 
 impl Call {
-    fn new(coll: Coll, root: u32, data: Vec<u8>) -> Self {
+    pub(crate) fn new(coll: Coll, root: u32, data: Vec<u8>) -> Self {
         Call { coll, root, data, sends: Vec::new(), receives: Vec::new(), op: None }
     }
 
-    fn sending(self, sends: &[usize]) -> Self {
+    pub(crate) fn sending(self, sends: &[usize]) -> Self {
         Call { sends: sends.to_vec(), ..self }
     }
 
-    fn receiving(self, receives: &[usize]) -> Self {
+    pub(crate) fn receiving(self, receives: &[usize]) -> Self {
         Call { receives: receives.to_vec(), ..self }
     }
 
-    fn with(self, op: &Op) -> Self {
+    pub(crate) fn with(self, op: &Op) -> Self {
         Call { op: Some(op.clone()), ..self }
     }
 }

@@ -16,6 +16,13 @@ use super::{Call, Coll, long, uneven};
 /// Pairs of an alltoall of short messages that are under way at once.
 pub(super) const PAIRS_MAX: u32 = 32;
 
+impl Algorithms {
+    /// How many pairs of an alltoall with blocks of so many bytes are under way at once.
+    pub(crate) fn pairs_at_once(&self, block: usize) -> u32 {
+        if block >= self.alltoall_long { 1 } else { PAIRS_MAX }
+    }
+}
+
 /// What a member does, if what it gives can be.
 pub(super) type Planned = Result<Plan, Error>;
 
@@ -228,8 +235,7 @@ pub(crate) fn of(channel: &Channel, call: Call, algorithms: &Algorithms) -> Plan
     let length = data.len();
     let commutes = op.filter(|op| op.is_commutative());
     let if_from = |least: usize| commutes.filter(|_| length >= least);
-    let each = length / size as usize;
-    let at_once = if each >= algorithms.alltoall_long { 1 } else { PAIRS_MAX };
+    let at_once = algorithms.pairs_at_once(length / size as usize);
     let is_long_broadcast =
         length >= algorithms.broadcast_long && size >= algorithms.broadcast_members;
     let is_long_allgather = length.saturating_mul(size as usize) >= algorithms.allgather_long;

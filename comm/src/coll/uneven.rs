@@ -10,31 +10,34 @@ use crate::port::Channel;
 use super::exchange::{Landing, Plan};
 use super::plan::{PAIRS_MAX, Planned, around, pairs};
 
-/// Where the blocks of all ranks are, one after the other.
-pub(super) fn places(
-    channel: &Channel,
+/// The largest memory.
+pub(crate) const LENGTH_MAX: usize = isize::MAX.unsigned_abs();
+
+/// Where the blocks of so many ranks are, one after the other.
+pub(crate) fn places(
+    size: u32,
     lengths: &[usize],
     start: usize,
 ) -> Result<Vec<Range<usize>>, Error> {
-    if lengths.len() != channel.size() as usize {
+    if lengths.len() != size as usize {
         let what = "one for each rank is due";
         return Err(Error::Length { length: lengths.len(), what });
     }
     let mut end = start;
     let place = |length: &usize| {
         let from = end;
-        end = end.checked_add(*length)?;
+        end = end.checked_add(*length).filter(|end| *end <= LENGTH_MAX)?;
         Some(from..end)
     };
     let places: Option<Vec<_>> = lengths.iter().map(place).collect();
     places.ok_or(Error::Length { length: usize::MAX, what: "more than there can be" })
 }
 
-fn end(places: &[Range<usize>]) -> usize {
+pub(crate) fn end(places: &[Range<usize>]) -> usize {
     places.last().map_or(0, |place| place.end)
 }
 
-pub(super) fn check(length: usize, due: usize) -> Result<(), Error> {
+pub(crate) fn check(length: usize, due: usize) -> Result<(), Error> {
     let what = "not the sum, or not the own one, of the lengths that were given";
     if length == due { Ok(()) } else { Err(Error::Length { length, what }) }
 }
@@ -47,7 +50,7 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>, lengths: &[usi
         plan.send(root, 0..all);
         return Ok(plan);
     }
-    let places = places(channel, lengths, 0)?;
+    let places = places(channel.size(), lengths, 0)?;
     let own = places[root as usize].clone();
     check(all, own.len())?;
     let mut plan = Plan { start: own.start, ..Plan::default() };
@@ -72,7 +75,7 @@ pub(crate) fn scatter(
         plan.receive(root, 0..own, Landing::Store);
         return Ok(plan);
     }
-    let places = places(channel, lengths, 0)?;
+    let places = places(channel.size(), lengths, 0)?;
     check(data.len(), end(&places))?;
     check(own, places[root as usize].len())?;
     let result = places[root as usize].clone();
@@ -85,7 +88,7 @@ pub(crate) fn scatter(
 
 pub(crate) fn allgather(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> Planned {
     let (own, size) = (channel.own, channel.size());
-    let places = places(channel, lengths, 0)?;
+    let places = places(channel.size(), lengths, 0)?;
     let all = data.len();
     check(all, places[own as usize].len())?;
     let start = places[own as usize].start;
@@ -110,9 +113,9 @@ pub(crate) fn alltoall(
     receives: &[usize],
     at_once: u32,
 ) -> Planned {
-    let from = places(channel, sends, 0)?;
+    let from = places(channel.size(), sends, 0)?;
     check(data.len(), end(&from))?;
-    let into = places(channel, receives, data.len())?;
+    let into = places(channel.size(), receives, data.len())?;
     let own = channel.own as usize;
     check(from[own].len(), into[own].len())?;
     let mut plan = Plan { result: data.len()..end(&into), memory: data, ..Plan::default() };
@@ -123,10 +126,10 @@ pub(crate) fn alltoall(
 
 /// Everyone's values for a rank go there, and are combined in the order of ranks.
 pub(crate) fn reduce_scatter(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> Planned {
-    let from = places(channel, lengths, 0)?;
+    let from = places(channel.size(), lengths, 0)?;
     check(data.len(), end(&from))?;
     let own = from[channel.own as usize].len();
-    let into = places(channel, &vec![own; lengths.len()], data.len())?;
+    let into = places(channel.size(), &vec![own; lengths.len()], data.len())?;
     let mut plan = Plan { memory: data, ..Plan::default() };
     plan.memory.resize(end(&into), 0);
     pairs(channel, &mut plan, &from, &into, PAIRS_MAX);

@@ -167,7 +167,7 @@ impl<N: Net> Comm<N> {
     }
 
     /// Those that a duplicate is to have, for as long as it isn't there this communicator's.
-    pub(super) fn copy_attributes(&self) -> Result<Attributes, Error> {
+    pub(crate) fn copy_attributes(&self) -> Result<Attributes, Error> {
         let entries = self.with_attributes(|attributes| attributes.entries.clone());
         let mut copies = Attributes::new(self.info().clone());
         for entry in entries {
@@ -178,7 +178,7 @@ impl<N: Net> Comm<N> {
     }
 
     /// Gives a new communicator those that were copied for it.
-    pub(super) fn take_attributes(&self, mut copies: Attributes) {
+    pub(crate) fn take_attributes(&self, mut copies: Attributes) {
         let entries = std::mem::take(&mut copies.entries);
         self.with_attributes(|attributes| attributes.entries = entries);
     }

@@ -4,31 +4,38 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Failed};
+use crate::inter::InterHandler;
 use crate::net::Net;
 
 use super::Comm;
 
-type Callback<N> = dyn Fn(&Comm<N>, &Error) + Send + Sync;
+type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
 
-/// What happens to errors of a communicator, besides that the call returns them.
+/// What happens to errors of a communicator, or of an intercommunicator, besides that the call returns them.
 ///
 /// MPI's default is to end the program; here that would have to be said by a handler that does.
-pub enum ErrorHandler<N: Net> {
+pub enum ErrorHandler<C> {
     /// Nothing (`MPI_ERRORS_RETURN`).
     Returns,
     /// This is called first, in the thread that is told of the error: by a blocking call, or where the end of a
     /// request is taken. It may use the communicator: revoke it, or shrink it and keep the smaller one.
-    Calls(Arc<Callback<N>>),
+    Calls(Arc<Callback<C>>),
 }
 
-impl<N: Net> ErrorHandler<N> {
+impl<C> ErrorHandler<C> {
     /// One that calls this.
-    pub fn calls(callback: impl Fn(&Comm<N>, &Error) + Send + Sync + 'static) -> Self {
+    pub fn calls(callback: impl Fn(&C, &Error) + Send + Sync + 'static) -> Self {
         ErrorHandler::Calls(Arc::new(callback))
+    }
+
+    pub(crate) fn hear(&self, comm: &C, error: &Error) {
+        if let ErrorHandler::Calls(callback) = self {
+            callback(comm, error);
+        }
     }
 }
 
-impl<N: Net> Clone for ErrorHandler<N> {
+impl<C> Clone for ErrorHandler<C> {
     fn clone(&self) -> Self {
         match self {
             ErrorHandler::Returns => ErrorHandler::Returns,
@@ -37,12 +44,33 @@ impl<N: Net> Clone for ErrorHandler<N> {
     }
 }
 
-impl<N: Net> fmt::Debug for ErrorHandler<N> {
+impl<C> fmt::Debug for ErrorHandler<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ErrorHandler::Returns => "Returns",
             ErrorHandler::Calls(_) => "Calls",
         })
+    }
+}
+
+/// The handler of a communicator, or of the intercommunicator that it is a part of.
+pub(crate) enum Handler<N: Net> {
+    Comm(ErrorHandler<Comm<N>>),
+    Inter(InterHandler<N>),
+}
+
+impl<N: Net> Default for Handler<N> {
+    fn default() -> Self {
+        Handler::Comm(ErrorHandler::Returns)
+    }
+}
+
+impl<N: Net> Clone for Handler<N> {
+    fn clone(&self) -> Self {
+        match self {
+            Handler::Comm(handler) => Handler::Comm(handler.clone()),
+            Handler::Inter(handler) => Handler::Inter(handler.clone()),
+        }
     }
 }
 
@@ -66,7 +94,11 @@ impl HasError for Failed {
 impl<N: Net> Comm<N> {
     /// Says what happens to its errors from now on, in this process. Communicators that are made of it begin
     /// with its handler.
-    pub fn set_error_handler(&self, handler: ErrorHandler<N>) {
+    pub fn set_error_handler(&self, handler: ErrorHandler<Comm<N>>) {
+        self.set_handler(Handler::Comm(handler));
+    }
+
+    pub(crate) fn set_handler(&self, handler: Handler<N>) {
         let mut place = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, handler);
         // What it holds may be the program's, and is dropped without the lock.
@@ -75,7 +107,14 @@ impl<N: Net> Comm<N> {
     }
 
     /// What happens to its errors.
-    pub fn error_handler(&self) -> ErrorHandler<N> {
+    pub fn error_handler(&self) -> ErrorHandler<Comm<N>> {
+        match self.handler() {
+            Handler::Comm(handler) => handler,
+            Handler::Inter(_) => ErrorHandler::Returns,
+        }
+    }
+
+    pub(crate) fn handler(&self) -> Handler<N> {
         self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -89,10 +128,10 @@ impl<N: Net> Comm<N> {
 
     #[cold]
     fn handle(&self, error: &Error) {
-        if let ErrorHandler::Calls(callback) = self.error_handler()
-            && *error != Error::Cancelled
-        {
-            callback(self, error);
+        match self.handler() {
+            _ if *error == Error::Cancelled => {}
+            Handler::Comm(handler) => handler.hear(self, error),
+            Handler::Inter(handler) => handler.hear(self, error),
         }
     }
 }

@@ -58,11 +58,11 @@ impl<N: Net> Message<N> {
     /// and it is discarded.
     pub fn recv_whole(self) -> RecvRequest<N> {
         let length = self.status.length;
-        let mut room = Vec::new();
+        let mut room: Vec<u8> = Vec::new();
         match usize::try_from(length).ok().filter(|length| room.try_reserve_exact(*length).is_ok())
         {
             Some(length) => {
-                room.resize(length, 0u8);
+                room.extend(std::iter::repeat_n(0, length));
                 self.recv(room)
             }
             None => {

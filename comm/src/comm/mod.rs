@@ -34,6 +34,7 @@ pub(crate) use create::Created;
 pub use create::{CommRequest, Creation, DupRequest, Duplication};
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use handler::ErrorHandler;
+pub(crate) use handler::Handler;
 pub use message::Message;
 pub use p2p::{Receiving, RecvRequest, SendRequest, Sending};
 
@@ -59,7 +60,7 @@ pub(crate) struct Inner<N: Net> {
     pub(crate) kept: Mutex<Kept<N>>,
     /// The other group, of an intercommunicator.
     pub(crate) remote: Option<Arc<Remote>>,
-    handler: Mutex<ErrorHandler<N>>,
+    handler: Mutex<Handler<N>>,
     // In the order in which they go: what the program has of a communicator, what layers have, and then the id,
     // which can be another one's.
     attributes: Mutex<Attributes>,
@@ -99,7 +100,7 @@ impl<N: Net> Inner<N> {
             sequence,
             kept: Mutex::default(),
             remote,
-            handler: Mutex::new(ErrorHandler::Returns),
+            handler: Mutex::default(),
             attributes,
             children: Children::default(),
             bound,

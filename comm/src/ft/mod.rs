@@ -22,6 +22,7 @@ mod wire;
 
 pub(crate) use life::{Key, Life, epoch};
 pub(crate) use service::Service;
+pub(crate) use shrink::number;
 pub use shrink::{ShrinkRequest, Shrinking};
 pub(crate) use wire::Invitation;
 

@@ -1,7 +1,10 @@
 //! Shrinking: a communicator of those who live.
 
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
+
+use tagmatch::TagLayout;
 
 use crate::alloc::{Allocation, Allocator, Progress, Role};
 use crate::coll::Exchange;
@@ -114,18 +117,13 @@ impl Shrink {
 
     fn allocate(&mut self, decision: &Value) -> Stage {
         let all = &self.life.group;
-        let is_dead =
-            |rank: &u32| decision.dead.contains(*rank) || !decision.contributors.contains(*rank);
-        let living = (0..all.size()).filter(|rank| !is_dead(rank));
-        let members = Group::new(living.filter_map(|rank| all.process(rank)));
+        let members = decision.living(0..all.size());
+        let members = Group::new(members.filter_map(|rank| all.process(rank)));
         // One that is wrongly said to be dead is with those of whom it knows nothing: alone.
         let own = all.process(self.life.own);
         self.channel.own = own.and_then(|own| members.rank(own)).unwrap_or(0);
         self.channel.group = Arc::new(members);
-        // Messages of an attempt that failed, or of another shrink, are not this one's.
-        let first = u32::try_from(self.life.key.epoch >> 32).unwrap_or(0);
-        let numbers = (1 << (self.channel.tags.tag_bits() - 2)) - 1;
-        self.channel.tag = first.wrapping_add(self.attempts) & numbers;
+        self.channel.tag = number(&self.life, self.attempts, self.channel.tags);
         self.attempts = self.attempts.wrapping_add(1);
         let Channel { context, tag, .. } = self.channel;
         self.reduce(self.allocator.begin(context, tag, Role::Member))
@@ -134,6 +132,20 @@ impl Shrink {
     fn reduce(&self, mut allocation: Allocation) -> Stage {
         let round = Box::new(round(&self.channel, &mut allocation));
         Stage::Reducing { allocation, round }
+    }
+}
+
+/// The number of a shrink's messages: those of an attempt that failed, or of another shrink, have others.
+pub(crate) fn number(life: &Life, attempts: u32, tags: TagLayout) -> u32 {
+    let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
+    first.wrapping_add(attempts) & ((1 << (tags.tag_bits() - 2)) - 1)
+}
+
+impl Value {
+    /// Those of these ranks that have contributed, and that nobody knew to be dead.
+    pub(crate) fn living(&self, ranks: Range<u32>) -> impl Iterator<Item = u32> {
+        let is_dead = |rank: u32| self.dead.contains(rank) || !self.contributors.contains(rank);
+        ranks.filter(move |rank| !is_dead(*rank))
     }
 }
 

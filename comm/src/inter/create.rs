@@ -16,6 +16,7 @@ use super::InterComm;
 use super::allocate::Allocate;
 use super::bridge::Bridge;
 use super::connect::Accepting;
+use super::kept::Bequest;
 use super::making::{Made, Making, Plan};
 
 /// An intercommunicator that is being made.
@@ -165,20 +166,22 @@ impl Begun {
         let plan = Plan { uniformity, ids: shared.ids, channel, leader, life, bridge };
         let slot = shared.start(Making::new(plan, allocate, accepts));
         let kept = [Some(parent), peer].map(|comm| comm.map(|comm| Arc::clone(&comm.inner)));
-        Request::new(shared, InterCreation { slot, _kept: kept })
+        Request::new(shared, InterCreation { slot, bequest: None, _kept: kept })
     }
 }
 
 /// What an [`InterRequest`] waits for.
 pub struct InterCreation<N: Net> {
     slot: Arc<Slot<Made>>,
+    /// Of a duplicate.
+    bequest: Option<Bequest<N>>,
     _kept: [Option<Arc<Inner<N>>>; 2],
 }
 
 impl<N: Net> InterCreation<N> {
     fn over(comm: &Comm<N>, error: Error) -> InterRequest<N> {
         let slot = Arc::new(Slot::over(Err(error)));
-        Request::new(&comm.shared, InterCreation { slot, _kept: [None, None] })
+        Request::new(&comm.shared, InterCreation { slot, bequest: None, _kept: [None, None] })
     }
 }
 
@@ -186,12 +189,17 @@ impl<N: Net> Pending<N> for InterCreation<N> {
     type Output = Result<InterComm<N>, Error>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        Some(self.slot.take()?.map(|made| InterComm::new(shared, made)))
+        let made = self.slot.take()?.map(|made| InterComm::new(shared, made));
+        Some(match self.bequest.take() {
+            Some(bequest) => bequest.give(made),
+            None => made,
+        })
     }
 }
 
 impl<N: Net> InterComm<N> {
-    /// An intercommunicator of the same groups, whose messages are apart. Collective over both; blocks.
+    /// An intercommunicator of the same groups, whose messages are apart, with the attributes and the error
+    /// handler of this one. Collective over both; blocks.
     ///
     /// # Errors
     /// As for [`Comm::create_inter`].
@@ -214,6 +222,8 @@ impl<N: Net> InterComm<N> {
         let bridge = Ok((bridge, self.is_first()));
         let uniformity = Uniformity::None;
         let begun = Begun { uniformity, leader: 0, bridge, accepts: None, channel };
-        begun.start(&self.comm, None)
+        let mut request = begun.start(&self.comm, None);
+        request.pending.bequest = Some(Bequest::of(self));
+        request
     }
 }

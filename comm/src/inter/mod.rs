@@ -10,9 +10,11 @@ mod coll;
 mod connect;
 mod create;
 mod ft;
+mod kept;
 mod making;
 mod merge;
 mod p2p;
+mod shrink;
 mod spawn;
 
 use std::fmt;
@@ -35,7 +37,9 @@ pub(crate) use connect::Ports;
 pub use connect::{OpenPort, PortName};
 pub use create::{InterCreation, InterRequest, Uniformity};
 pub use ft::InterAgreed;
+pub(crate) use kept::InterHandler;
 pub use merge::{MergeRequest, Merging};
+pub use shrink::{InterShrinkRequest, InterShrinking};
 
 /// The other group of an intercommunicator.
 #[derive(Debug)]

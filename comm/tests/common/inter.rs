@@ -166,7 +166,7 @@ pub(crate) fn kill_each(processes: u32, seeds: u64, run: impl Fn(u64, &[Kill]) -
 }
 
 /// The ends of those whom nobody kills: one may have come to its end and be killed then.
-fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
+pub(crate) fn living<T>(ends: Vec<Option<Option<T>>>, kills: &[Kill]) -> impl Iterator<Item = T> {
     let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
     (0..).zip(ends).filter_map(move |(rank, end)| end.flatten().filter(|_| !is_killed(rank)))
 }

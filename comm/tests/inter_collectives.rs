@@ -1,0 +1,138 @@
+//! Collective operations of intercommunicators, on the simulated network.
+
+mod common;
+
+use common::inter::Groups;
+use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
+use tagmatch_comm::coll::Op;
+use tagmatch_comm::net::sim::{Kill, SimNet};
+use tagmatch_comm::{Error, InterRoot, Uniformity};
+
+fn run(sizes: [u32; 2], scale: usize) {
+    let seed = u64::from(sizes[0] * 10 + sizes[1]);
+    let ran = Groups::new(sizes, seed, None).run(&[], |member| async move {
+        let inter = member.create(Uniformity::None).await.unwrap();
+        let copy = inter.idup().await.unwrap();
+        let view = View::new(&inter, member.is_first, scale);
+        // One after the other; then all at once on both, and waited for in another order than begun.
+        let cases: Vec<Case<SimNet>> = cases(view);
+        for case in &cases {
+            assert_eq!((case.start)(&inter).await.unwrap(), case.expected, "{}", case.name);
+        }
+        let begin = |case: &Case<SimNet>| [(case.start)(&inter), (case.start)(&copy)];
+        let begun: Vec<_> = cases.iter().map(begin).collect();
+        inter.ibarrier().await.unwrap();
+        for (case, both) in cases.iter().zip(begun).rev() {
+            for request in both {
+                assert_eq!(request.await.unwrap(), case.expected, "{}", case.name);
+            }
+        }
+    });
+    ran.unwrap_or_else(|stuck| panic!("{sizes:?}: {stuck}"));
+}
+
+#[test]
+fn every_operation_gives_what_it_is_defined_to_give() {
+    for (first, second) in (1..=5).flat_map(|first| (1..=5).map(move |second| (first, second))) {
+        run([first, second], 1);
+    }
+}
+
+#[test]
+fn long_messages_go_by_their_own_algorithms() {
+    for sizes in [[1, 2], [3, 2], [5, 9]] {
+        run(sizes, 2000);
+    }
+}
+
+#[test]
+fn operations_end_everywhere_whoever_dies() {
+    deaths([1, 1], 4, 1, None, all_at_once);
+    deaths([2, 2], 1, 3, None, all_at_once);
+    deaths([3, 2], 1, 7, None, all_at_once);
+}
+
+#[test]
+fn all_who_live_have_one_result_of_a_shrink() {
+    deaths([1, 1], 6, 1, None, shrinks);
+    deaths([1, 2], 3, 1, None, shrinks);
+    deaths([2, 2], 2, 1, None, shrinks);
+    deaths([3, 2], 1, 2, None, shrinks);
+}
+
+/// Of the first group each has a value, of the second the leader is down.
+#[test]
+fn who_is_down_is_said_by_remote_rank() {
+    let kills = [Kill { rank: 2, step: 0 }];
+    let ran = run_on([2, 2], 3, &kills, None, |_, inter| async move {
+        inter.iallreduce(vec![1], &Op::sum::<u8>()).await
+    });
+    let failed = |rank| Some(Err(Error::ProcessFailed { rank }));
+    assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
+}
+
+/// One group has no id left, or none that both of it have free: so both have the same error.
+#[test]
+fn a_shrink_without_ids_is_the_same_error_everywhere() {
+    for halves in [false, true] {
+        let ran = run_on([1, 2], 4, &[], None, |member, inter| async move {
+            let (before, oneself) = (member.runtime.free_ids(), member.runtime.oneself());
+            let mut taken = Vec::new();
+            while !member.is_first
+                && let Ok(copy) = oneself.idup().await
+            {
+                taken.push(copy);
+            }
+            if halves && !member.is_first {
+                // One has the first half of the ids, one the second.
+                let all = taken.len();
+                let kept = if inter.rank() == 0 { 0..all / 2 } else { all / 2..all };
+                taken = taken.drain(kept).collect();
+            }
+            let error = inter.ishrink().await.err();
+            taken.clear();
+            assert_eq!(member.runtime.free_ids(), before);
+            assert!(inter.ishrink().await.is_ok());
+            error
+        });
+        let ids = 2048;
+        let error = if halves { Error::Fragmented { ids } } else { Error::Exhausted { ids } };
+        assert!(ran.ends.iter().all(|end| *end == Some(Some(error.clone()))), "{:?}", ran.ends);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_an_error() {
+    let ran = Groups::new([2, 1], 1, None).run(&[], |member| async move {
+        let inter = member.create(Uniformity::None).await.unwrap();
+        let size = inter.remote_size();
+        let remote = InterRoot::Remote(size);
+        let beyond = Err(Error::Rank { rank: size, size });
+        let (sum, word) = (Op::sum::<u32>(), vec![0; 4]);
+        assert_eq!(inter.ibroadcast(remote, vec![]).await, beyond);
+        assert_eq!(inter.ireduce(remote, word.clone(), &sum).await, beyond);
+        assert_eq!(inter.igather(remote, vec![], 0).await, beyond);
+        assert_eq!(inter.iscatterv(remote, vec![], &[], 0).await, beyond);
+        let wrong = [
+            inter.iallreduce(vec![0; 7], &sum),
+            inter.ireduce(InterRoot::Own, vec![0; 7], &sum),
+            inter.ireduce_scatter(vec![0; 8], &[5, 3], &sum),
+            inter.ireduce_scatter(vec![0; 8], &[4; 3], &sum),
+            inter.igather(InterRoot::Own, vec![], usize::MAX),
+            inter.igatherv(InterRoot::Own, vec![], &[1; 9]),
+            inter.iscatter(InterRoot::Own, vec![0; 3], 2),
+            inter.iallgather(vec![0; 3], usize::MAX),
+            inter.iallgatherv(vec![0; 3], &[usize::MAX; 9]),
+            inter.ialltoallv(vec![0; 3], &[1; 9], &[1; 9]),
+        ];
+        for (at, wrong) in wrong.into_iter().enumerate() {
+            let error = wrong.await.err();
+            assert!(matches!(error, Some(Error::Length { .. })), "{at}: {error:?}");
+        }
+        // The groups give different lengths.
+        let mine = inter.iallreduce(vec![0; 4 + 4 * usize::from(member.is_first)], &sum).await;
+        assert!(matches!(mine, Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })));
+        inter.ibarrier().await.unwrap();
+    });
+    ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
