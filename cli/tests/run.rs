@@ -114,6 +114,21 @@ fn three_launchers_start_the_same_example() {
 }
 
 #[test]
+#[ignore = "needs mpich and openmpi: ci/test launch"]
+fn under_three_launchers_a_job_starts_another_and_both_are_one() {
+    let own = format!("{TAGPERF} run -n 2 --");
+    let openmpi = "mpirun -n 2 --oversubscribe --allow-run-as-root";
+    for launcher in [&*own, "mpiexec.hydra -n 2", openmpi] {
+        let mut words = launcher.split(' ');
+        let mut run = Command::new(words.next().unwrap());
+        let output = run.args(words).arg(example("spawned")).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
+        let said = "2 ranks have started 3; the ranks of all make 10\n";
+        assert_eq!(text(&output.stdout), said, "{launcher}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn readme_shows_the_example_as_it_is() {
     let example = include_str!("../../comm/examples/survivors.rs");
     let (_, program) = example.split_once("\n\n").unwrap();
