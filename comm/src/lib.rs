@@ -32,6 +32,8 @@
 //! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
 //! | speak to another group | [`Comm::create_inter`], [`InterComm`] |
+//! | meet another job | [`Runtime::open_port`], [`Comm::accept`], [`Comm::connect`] |
+//! | start one, and meet it | [`Comm::spawn`] |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
 //! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
 //! | have its parts by machine | [`Comm::intranode`], [`Comm::internode`] |

@@ -3,6 +3,7 @@
 mod common;
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use common::inter::kill_each;
 use common::jobs::{By, Party, loose_meetings, meetings, run};
@@ -10,6 +11,7 @@ use common::turn;
 use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::ids::IdLayout;
+use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
 use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
 use tagmatch_comm::net::{FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, Uniformity};
@@ -242,11 +244,7 @@ fn a_stranger_revokes_nothing() {
             if number == 2 {
                 // What a revocation is, of the communicator with the world's key: with names, and as if the
                 // ranks were of the victim's own job.
-                let [first, second] =
-                    [0, 1].map(|at| IdLayout::BITS_16.dynamic(at).unwrap().bits());
-                let last = IdLayout::BITS_16.dynamic(IdLayout::BITS_16.ids() - 2).unwrap().bits();
-                let context = u64::from(last + second - first);
-                let tag = TagLayout::MPI.pack(context, 0, 0).unwrap();
+                let tag = TagLayout::MPI.pack(control(), 0, 0).unwrap();
                 let head = |code: u32, size: u32| {
                     [&code.to_le_bytes()[..], &[0; 12], &size.to_le_bytes()].concat()
                 };
@@ -273,6 +271,41 @@ fn a_stranger_revokes_nothing() {
     sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
     // What it said is of a communicator of both, as far as anybody knows: it was passed on, to itself.
     assert_eq!(sim.unexpected(), 1);
+}
+
+/// A beat of another job says nothing of this one.
+#[test]
+fn a_stranger_gives_nobody_up() {
+    let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
+    let program = |number: u32| {
+        let (mut net, clock) = (sim.net(number), sim.clock());
+        let victims = [0, 1].map(|rank| sim.net(0).name(ProcessId(rank)).unwrap());
+        async move {
+            if number == 2 {
+                let tag = TagLayout::MPI.pack(control(), 0, 1).unwrap();
+                for victim in victims {
+                    let victim = net.admit(&victim).unwrap();
+                    net.inject(victim, tag, &[0b11]).unwrap();
+                }
+                return;
+            }
+            let (period, timeout) = (Duration::from_micros(10), Duration::from_secs(9));
+            let config = HeartbeatConfig { period, timeout, ..HeartbeatConfig::default() };
+            let net = Heartbeats::with_clock(net, config, clock).unwrap();
+            let world = Runtime::new(net, Config::default()).unwrap().world();
+            for _ in 0..100 {
+                world.ibarrier().await.unwrap();
+            }
+        }
+    };
+    sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// The context of what is said of failures, after those of ports.
+fn control() -> u64 {
+    let ids = IdLayout::BITS_16;
+    let port = |number: u32| ids.dynamic(number).unwrap().bits();
+    u64::from(port(ids.ids() - 2) + port(1) - port(0))
 }
 
 #[test]

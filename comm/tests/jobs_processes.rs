@@ -65,8 +65,10 @@ fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
         count(&all);
         let part = all.split(Some(all.rank() % 2), 0).unwrap().unwrap();
         count(&part);
-        part.revoke();
-        let again = part.shrink().unwrap();
+        // Nothing is under way on it that this could end.
+        let copy = part.dup().unwrap();
+        copy.revoke();
+        let again = copy.shrink().unwrap();
         count(&again);
     }
     // They are let go of together.

@@ -177,7 +177,7 @@ const CHECKS: [(&str, Check); 15] = [
     ("revocations spread", |defect| ft::revocations_spread(defect, 6, 4)),
     ("shrinks", |defect| ft::shrinks(defect, 4, 4)),
     ("late revocations", |defect| ft::late_revocations(defect, 4, 40)),
-    ("eventual creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::eventual)),
+    ("eventual creations", |defect| inter::kill_everywhere([2, 2], 2, defect, inter::eventual)),
     ("strict creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::strict)),
     ("collectives of two groups", |defect| {
         inter_coll::deaths([2, 2], 1, 5, defect, inter_coll::all_at_once);
