@@ -31,13 +31,14 @@
 //! |---|---|
 //! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
-//! | speak to another group | [`Comm::create_inter`], [`InterComm`] |
+//! | speak to another group | [`Comm::create_inter`], [`InterComm`], [`InterComm::send`] |
+//! | do something together with it | [`InterComm::barrier`], [`InterComm::allreduce`] and others |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
 //! | do something together | [`Comm::barrier`], [`Comm::allreduce`] and the others in [`coll`] |
 //! | have its parts by machine | [`Comm::intranode`], [`Comm::internode`] |
 //! | keep something with one | [`Comm::set_attribute`], [`Keyval`], [`ErrorHandler`] |
 //! | wait for many things | [`Runtime::block_on`], [`Runtime::progress_thread`] |
-//! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], and [`ft`] |
+//! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], [`InterComm::shrink`], and [`ft`] |
 //! | stand between | [`coll::CollLayer`], [`Machine`] |
 //! | run it on another transport | [`net::Net`] |
 //! | run many processes in one thread | [`net::sim`] |
