@@ -31,7 +31,8 @@
 //! |---|---|
 //! | join a job | [`Runtime`], [`net::worker::WorkerNet`] |
 //! | make communicators | [`Comm::dup`], [`Comm::split`], [`Comm::create`], [`Comm::create_group`] |
-//! | speak to another group | [`Comm::create_inter`], [`InterComm`] |
+//! | speak to another group | [`Comm::create_inter`], [`InterComm`], [`InterComm::send`] |
+//! | do something together with it | [`InterComm::barrier`], [`InterComm::allreduce`] and others |
 //! | meet another job | [`Runtime::open_port`], [`Comm::accept`], [`Comm::connect`] |
 //! | start one, and meet it | [`Comm::spawn`] |
 //! | send, receive, probe | [`Comm::send`], [`Comm::recv`], [`Comm::mprobe`], [`Message`] |
@@ -39,7 +40,7 @@
 //! | have its parts by machine | [`Comm::intranode`], [`Comm::internode`] |
 //! | keep something with one | [`Comm::set_attribute`], [`Keyval`], [`ErrorHandler`] |
 //! | wait for many things | [`Runtime::block_on`], [`Runtime::progress_thread`] |
-//! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], and [`ft`] |
+//! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], [`InterComm::shrink`], and [`ft`] |
 //! | stand between | [`coll::CollLayer`], [`Machine`] |
 //! | run it on another transport | [`net::Net`] |
 //! | run many processes in one thread | [`net::sim`] |

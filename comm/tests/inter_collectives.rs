@@ -48,8 +48,8 @@ fn long_messages_go_by_their_own_algorithms() {
 #[test]
 fn operations_end_everywhere_whoever_dies() {
     deaths([1, 1], 4, 1, None, all_at_once);
-    deaths([2, 2], 1, 3, None, all_at_once);
-    deaths([3, 2], 1, 7, None, all_at_once);
+    deaths([2, 2], 2, 5, None, all_at_once);
+    deaths([3, 2], 2, 13, None, all_at_once);
 }
 
 #[test]

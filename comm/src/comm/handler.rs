@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError};
 use crate::error::{Error, Failed};
 use crate::inter::InterHandler;
 use crate::net::Net;
+use crate::runtime::Shared;
 
-use super::Comm;
+use super::{Comm, Inner};
 
 type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
 
@@ -133,5 +134,19 @@ impl<N: Net> Comm<N> {
             Handler::Comm(handler) => handler.hear(self, error),
             Handler::Inter(handler) => handler.hear(self, error),
         }
+    }
+}
+
+impl<N: Net> Inner<N> {
+    /// As [`Comm::raise`], where there is no handle.
+    pub(super) fn raise<T, E: HasError>(
+        self: &Arc<Self>,
+        shared: &Arc<Shared<N>>,
+        result: Result<T, E>,
+    ) -> Result<T, E> {
+        if let Err(error) = &result {
+            Comm::new(shared, Arc::clone(self)).handle(error.error());
+        }
+        result
     }
 }

@@ -249,7 +249,7 @@ impl<N: Net, T> crate::request::Pending<N> for Running<N, T> {
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
         let result = self.slot.take()?;
-        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(result))
+        Some(self.inner.raise(shared, result))
     }
 }
 

@@ -345,26 +345,24 @@ impl<N: Net> Pending<N> for Sending<N> {
     type Output = Result<Buffer, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let end = self.look(shared, None)?;
-        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
+        self.look(shared, None)
     }
 
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
-        let end = self.look(shared, Some(waker))?;
-        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
+        self.look(shared, Some(waker))
     }
 }
 
 impl<N: Net> Sending<N> {
     fn look(
         &mut self,
-        shared: &Shared<N>,
+        shared: &Arc<Shared<N>>,
         waker: Option<&Waker>,
     ) -> Option<Result<Buffer, Failed>> {
         let group = self.inner.peers();
         let life = &self.inner.life;
-        self.under_way.take(|send| {
+        let ended = self.under_way.take(|send| {
             let ended = shared.lock().waking(waker, |net| net.test_send(send));
             if ended.is_none() && life.is_revoked() {
                 // It can't be called back: its buffer is gone with it.
@@ -374,7 +372,8 @@ impl<N: Net> Sending<N> {
                 error: in_group(error, group),
                 buffer,
             }))
-        })
+        });
+        Some(self.inner.raise(shared, ended?))
     }
 }
 
@@ -390,21 +389,19 @@ impl<N: Net> Pending<N> for Receiving<N> {
     type Output = Result<Received, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let end = self.look(shared, None)?;
-        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
+        self.look(shared, None)
     }
 
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
-        let end = self.look(shared, Some(waker))?;
-        Some(Comm::new(shared, Arc::clone(&self.inner)).raise(end))
+        self.look(shared, Some(waker))
     }
 }
 
 impl<N: Net> Receiving<N> {
     fn look(
         &mut self,
-        shared: &Shared<N>,
+        shared: &Arc<Shared<N>>,
         waker: Option<&Waker>,
     ) -> Option<Result<Received, Failed>> {
         let inner = &self.inner;
@@ -440,11 +437,12 @@ impl<N: Net> Receiving<N> {
                 Ok(status) => Ok(Received { buffer, status }),
             })
         });
-        if ended.is_none() && self.is_any && inner.waits_for_dead(shared) {
+        let pending = || {
             let error = Error::ProcessFailedPending;
-            return Some(Err(Failed { error, buffer: Buffer::default() }));
-        }
-        ended
+            let is_news = self.is_any && inner.waits_for_dead(shared);
+            is_news.then(|| Err(Failed { error, buffer: Buffer::default() }))
+        };
+        Some(inner.raise(shared, ended.or_else(pending)?))
     }
 }
 

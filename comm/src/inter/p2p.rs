@@ -8,106 +8,74 @@ use crate::net::Net;
 
 use super::InterComm;
 
-impl<N: Net> InterComm<N> {
+/// Methods that are those of the communicator within.
+macro_rules! of_comm {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $end:ty;)*) => {
+        impl<N: Net> InterComm<N> {
+            $($(#[$doc])* pub fn $name(&self, $($argument: $type),*) -> $end {
+                self.comm.$name($($argument),*)
+            })*
+        }
+    };
+}
+
+of_comm! {
     /// As [`Comm::send`](crate::Comm::send), to a remote process.
-    pub fn send(
-        &self,
-        to: impl Into<Destination>,
-        tag: u32,
-        data: impl Into<Buffer>,
-    ) -> SendRequest<N> {
-        self.comm.send(to, tag, data)
-    }
+    fn send(to: impl Into<Destination>, tag: u32, data: impl Into<Buffer>) -> SendRequest<N>;
 
     /// As [`Comm::send_sync`](crate::Comm::send_sync), to a remote process.
-    pub fn send_sync(
-        &self,
-        to: impl Into<Destination>,
-        tag: u32,
-        data: impl Into<Buffer>,
-    ) -> SendRequest<N> {
-        self.comm.send_sync(to, tag, data)
-    }
+    fn send_sync(to: impl Into<Destination>, tag: u32, data: impl Into<Buffer>) -> SendRequest<N>;
 
     /// As [`Comm::send_ready`](crate::Comm::send_ready), to a remote process.
-    pub fn send_ready(
-        &self,
-        to: impl Into<Destination>,
-        tag: u32,
-        data: impl Into<Buffer>,
-    ) -> SendRequest<N> {
-        self.comm.send_ready(to, tag, data)
-    }
+    fn send_ready(to: impl Into<Destination>, tag: u32, data: impl Into<Buffer>) -> SendRequest<N>;
 
     /// As [`Comm::send_buffered`](crate::Comm::send_buffered), to a remote process.
     ///
     /// # Errors
     /// [`Error::BufferFull`]; no such rank or tag.
-    pub fn send_buffered(
-        &self,
-        to: impl Into<Destination>,
-        tag: u32,
-        data: &[u8],
-    ) -> Result<(), Error> {
-        self.comm.send_buffered(to, tag, data)
-    }
+    fn send_buffered(to: impl Into<Destination>, tag: u32, data: &[u8]) -> Result<(), Error>;
 
     /// As [`Comm::recv`](crate::Comm::recv), from remote processes. Of any source, a failure in either group
     /// is reported until it is [acknowledged](Self::acknowledge).
-    pub fn recv(
-        &self,
+    fn recv(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
-        room: impl Into<Buffer>,
-    ) -> RecvRequest<N> {
-        self.comm.recv(from, tag, room)
-    }
+        room: impl Into<Buffer>
+    ) -> RecvRequest<N>;
 
     /// As [`Comm::probe`](crate::Comm::probe), from remote processes.
     ///
     /// # Errors
     /// The same.
-    pub fn probe(
-        &self,
+    fn probe(
         from: impl Into<Source>,
-        tag: impl Into<TagChoice>,
-    ) -> Result<Option<Status>, Error> {
-        self.comm.probe(from, tag)
-    }
+        tag: impl Into<TagChoice>
+    ) -> Result<Option<Status>, Error>;
 
     /// As [`Comm::mprobe`](crate::Comm::mprobe), from remote processes.
     ///
     /// # Errors
     /// The same.
-    pub fn mprobe(
-        &self,
+    fn mprobe(
         from: impl Into<Source>,
-        tag: impl Into<TagChoice>,
-    ) -> Result<Option<Message<N>>, Error> {
-        self.comm.mprobe(from, tag)
-    }
+        tag: impl Into<TagChoice>
+    ) -> Result<Option<Message<N>>, Error>;
 
     /// As [`Comm::probe_blocking`](crate::Comm::probe_blocking), from remote processes.
     ///
     /// # Errors
     /// The same.
-    pub fn probe_blocking(
-        &self,
+    fn probe_blocking(
         from: impl Into<Source>,
-        tag: impl Into<TagChoice>,
-    ) -> Result<Status, Error> {
-        self.comm.probe_blocking(from, tag)
-    }
+        tag: impl Into<TagChoice>
+    ) -> Result<Status, Error>;
 
     /// As [`Comm::mprobe_blocking`](crate::Comm::mprobe_blocking), from remote processes.
     ///
     /// # Errors
     /// The same.
-    pub fn mprobe_blocking(
-        &self,
+    fn mprobe_blocking(
         from: impl Into<Source>,
-        tag: impl Into<TagChoice>,
-    ) -> Result<Message<N>, Error> {
-        self.comm.mprobe_blocking(from, tag)
-    }
+        tag: impl Into<TagChoice>
+    ) -> Result<Message<N>, Error>;
 }
