@@ -55,7 +55,8 @@ pub enum Error {
     /// A process that the operation depends on is down.
     #[error("{}", failed(*.rank))]
     ProcessFailed {
-        /// Its rank in the communicator; `None`: another process has said so.
+        /// Its rank in the communicator, in the remote group of an intercommunicator; `None`: another process has
+        /// said so, or it is of the local group.
         rank: Option<u32>,
     },
     /// Of one of an intercommunicator's groups nobody lives.

@@ -141,8 +141,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Gives the root the bytes of all of the other group, by rank: `block` of each, which counts at the root, as
-    /// do the others' bytes with them. Others get nothing. Blocks.
+    /// Gives the root the bytes of all of the other group, by rank; others nothing. How many each of them gives,
+    /// `block`, counts at the root, whose own bytes are ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -163,7 +163,7 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Like [`gather`](Self::gather), with blocks of `lengths` bytes by remote rank. Blocks.
+    /// Like [`gather`](Self::gather), with blocks of `lengths` bytes by remote rank, which count at the root. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
