@@ -112,8 +112,9 @@ pub enum Error {
         "no other process's port has this name: a process's in hexadecimal and a number, as 5eaf:0"
     )]
     Port,
-    /// Both groups together have more processes than the layout of tags has sources.
-    #[error("the two groups have more processes together than a message's tag can name")]
+    /// Both groups together have more processes than the layout of tags has sources, or one has more than
+    /// 65536, which is the most that the other one is told of.
+    #[error("a group has more than 65536 processes, or both more than a message's tag can name")]
     Members,
     /// The processes that were to be spawned could not be started.
     #[error("{}", not_started(.why.as_deref()))]

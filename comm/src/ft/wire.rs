@@ -67,7 +67,7 @@ impl Control {
         let mut bytes = Vec::with_capacity(SHORT);
         match self {
             Control::Revoke { key, group } => {
-                head(&mut bytes, REVOKE + form(group, net), *key);
+                head(&mut bytes, form(group, net) + REVOKE, *key);
                 put_members(&mut bytes, group, net);
             }
             Control::Left { key, rounds } => {

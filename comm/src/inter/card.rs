@@ -10,6 +10,9 @@ use crate::net::{FOREIGN_MAX, Net};
 /// Bytes before the members' names.
 pub(super) const HEAD: usize = 28;
 
+/// Most members that a group tells the other one of.
+pub(super) const MEMBERS_MAX: u32 = FOREIGN_MAX;
+
 /// A group that is to have an intercommunicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Card {
@@ -73,7 +76,7 @@ pub(super) fn to_bytes<N: Net>(card: Result<&Card, &Error>, layout: IdLayout, ne
 /// Bytes of names that follow a head; none where there are more than any group's.
 pub(super) fn names_length(head: &[u8]) -> usize {
     let length = head.get(HEAD - 4..HEAD).map_or(0, |length| word(length) as usize);
-    if length <= NAME_BYTES * FOREIGN_MAX as usize { length } else { 0 }
+    if length <= NAME_BYTES * MEMBERS_MAX as usize { length } else { 0 }
 }
 
 /// What another process has said.

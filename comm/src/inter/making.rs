@@ -111,6 +111,9 @@ impl Making {
     fn own_card(&self, is_first: bool) -> Result<Card, Error> {
         let id = self.id.as_ref().ok_or_else(|| self.failure())?.id();
         let members = Group::clone(&self.plan.channel.group);
+        if members.size() > card::MEMBERS_MAX {
+            return Err(Error::Members);
+        }
         Ok(Card { attempt: self.plan.life.key, id, is_first, members })
     }
 

@@ -45,8 +45,9 @@ impl<N: Net> Comm<N> {
     /// any member: that ends it at all of them. So one that may have to be given up is called on a duplicate.
     ///
     /// # Errors
-    /// [`Error::NotStarted`], at all members that live: `start` has failed; its words are in the root's. Also
-    /// [`Error::NoPeer`] if the root gave none, and what [`accept`](Comm::accept) ends with.
+    /// [`Error::NotStarted`], at all members that live: `start` has failed; its words are in the root's.
+    /// [`Error::NoPeer`]: the root gave none. With a uniformity, either is the cause in [`Error::NotCreated`].
+    /// Else what [`accept`](Comm::accept) ends with.
     pub fn spawn<E: Display>(
         &self,
         uniformity: Uniformity,
