@@ -3,16 +3,17 @@
 
 mod common;
 
+use common::Deaths::Pairs;
 use common::creations::creations;
 
 #[test]
 fn creations_return_when_one_or_two_of_three_die() {
-    creations(None, 3, 4, 4);
+    creations(Pairs(4), None, 3, 4);
 }
 
 #[test]
 fn creations_return_when_one_or_two_of_more_die() {
     for (processes, seeds, stride) in [(2, 10, 1), (4, 2, 13), (5, 2, 31), (7, 1, 97)] {
-        creations(None, processes, seeds, stride);
+        creations(Pairs(stride), None, processes, seeds);
     }
 }

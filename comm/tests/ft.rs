@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::ft;
+use common::Deaths::{AllPairs, InTurn};
+use common::{creations, ft, inter};
 
 #[test]
 fn receives_from_any_source_report_failures_and_stay() {
@@ -12,14 +13,14 @@ fn receives_from_any_source_report_failures_and_stay() {
 #[test]
 fn agreements_are_the_same_at_all_who_live() {
     for (processes, seeds) in [(2, 20), (3, 30), (4, 30), (5, 20), (6, 20)] {
-        ft::agreements(None, processes, seeds);
+        ft::agreements(InTurn, None, processes, seeds);
     }
 }
 
 #[test]
 fn revocations_end_everything_but_agreements() {
     for (processes, seeds) in [(2, 20), (3, 20), (5, 10)] {
-        ft::revocations(None, processes, seeds);
+        ft::revocations(InTurn, None, processes, seeds);
     }
 }
 
@@ -38,6 +39,24 @@ fn a_late_revocation_is_of_its_own_communicator() {
 #[test]
 fn all_who_live_shrink_to_the_same_communicator() {
     for (processes, seeds) in [(2, 10), (3, 10), (4, 8), (6, 4)] {
-        ft::shrinks(None, processes, seeds);
+        ft::shrinks(InTurn, None, processes, seeds);
     }
+}
+
+#[test]
+#[ignore = "long: ci/test planted"]
+fn each_two_die_at_each_two_steps() {
+    ft::agreements(AllPairs, None, 3, 1);
+    ft::agreements(AllPairs, None, 4, 1);
+    ft::revocations(AllPairs, None, 3, 1);
+    ft::shrinks(AllPairs, None, 3, 1);
+}
+
+#[test]
+#[ignore = "half an hour: by hand"]
+fn each_two_die_at_each_two_steps_of_longer_ways() {
+    ft::shrinks(AllPairs, None, 4, 1);
+    creations::creations(AllPairs, None, 3, 1);
+    inter::kill_all_pairs([2, 2], inter::strict);
+    inter::kill_all_pairs([2, 2], inter::eventual);
 }

@@ -6,6 +6,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
+use common::Deaths::{InTurn, Pairs};
 use common::{Sims, creations, ft, inter, inter_coll, try_run};
 use tagmatch::{Buffer, TagLayout};
 use tagmatch_comm::coll::{Attached, Coll, CollLayer, Op, TableBuilder};
@@ -172,10 +173,10 @@ const CHECKS: [(&str, Check); 15] = [
     ("point to point", point_to_point),
     ("layers", layers),
     ("any source", |defect| ft::any_source(defect, 20)),
-    ("agreements", |defect| ft::agreements(defect, 5, 20)),
-    ("revocations", |defect| ft::revocations(defect, 3, 4)),
+    ("agreements", |defect| ft::agreements(InTurn, defect, 5, 20)),
+    ("revocations", |defect| ft::revocations(InTurn, defect, 3, 4)),
     ("revocations spread", |defect| ft::revocations_spread(defect, 6, 4)),
-    ("shrinks", |defect| ft::shrinks(defect, 4, 4)),
+    ("shrinks", |defect| ft::shrinks(InTurn, defect, 4, 4)),
     ("late revocations", |defect| ft::late_revocations(defect, 4, 40)),
     ("eventual creations", |defect| inter::kill_everywhere([2, 2], 2, defect, inter::eventual)),
     ("strict creations", |defect| inter::kill_everywhere([2, 2], 1, defect, inter::strict)),
@@ -185,7 +186,7 @@ const CHECKS: [(&str, Check); 15] = [
     ("shrinks of two groups", |defect| {
         inter_coll::deaths([2, 2], 2, 1, defect, inter_coll::shrinks);
     }),
-    ("creations", |defect| creations::creations(defect, 3, 2, 5)),
+    ("creations", |defect| creations::creations(Pairs(5), defect, 3, 2)),
 ];
 
 /// Found where ids and their allocation are tested.

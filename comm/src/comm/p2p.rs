@@ -131,9 +131,8 @@ impl<N: Net> Comm<N> {
 
     /// What waits for any member is to learn of the death of each.
     fn watch(&self, state: &mut State<N>, pattern: &Pattern) {
-        if pattern.from.is_none() && self.inner.life.watch() {
-            let peers = self.inner.peers();
-            peers.processes().iter().for_each(|process| state.net.watch(*process));
+        if pattern.from.is_none() {
+            self.inner.life.watch(&mut state.net);
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::Group;
 use crate::ids::ContextId;
+use crate::net::Net;
 
 /// Tells a communicator from all others that these processes have had or will have.
 ///
@@ -134,9 +135,11 @@ impl Life {
         self.acknowledged.fetch_max(count, Ordering::Relaxed).max(count)
     }
 
-    /// Whether this is the first time.
-    pub(crate) fn watch(&self) -> bool {
-        !self.is_watched.swap(true, Ordering::Relaxed)
+    /// Sees to it that the death of each member becomes known.
+    pub(crate) fn watch<N: Net>(&self, net: &mut N) {
+        if !self.is_watched.swap(true, Ordering::Relaxed) {
+            self.group.processes().iter().for_each(|process| net.watch(*process));
+        }
     }
 
     /// The number of an agreement that begins, and of the oldest one that has not ended.

@@ -339,10 +339,7 @@ impl<N: Net> Service<N> {
         flags: u64,
     ) {
         self.hold(net, (life.key, number), &life.group, None);
-        if life.watch() {
-            // The death of each of them is to become known.
-            life.group.processes().iter().for_each(|process| net.watch(*process));
-        }
+        life.watch(net);
         if let Some(held) = self.agreements.get_mut(&(life.key, number)) {
             held.agreement.vote(flags, low, &life.acknowledged());
         }

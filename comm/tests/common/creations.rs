@@ -4,7 +4,7 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Error, ErrorClass, Group};
 
-use super::{Planted, Sims, kill_pairs};
+use super::{Deaths, Planted, Sims, kill};
 
 /// What a process has after its creations, and after those who live have gone on without the dead.
 struct Outcome {
@@ -46,9 +46,9 @@ async fn create(runtime: Sims) -> Outcome {
     Outcome { living, again, free: runtime.free_ids() }
 }
 
-/// Kills one rank at each step, then two.
-pub(crate) fn creations(defect: Option<Planted>, processes: u32, seeds: u64, stride: usize) {
-    kill_pairs(processes, seeds, stride, defect, create, |kills: &[Kill], ends| {
+/// Kills one rank, then two.
+pub(crate) fn creations(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+    kill(deaths, processes, seeds, defect, create, |kills: &[Kill], ends| {
         let ends: Vec<Outcome> = ends.into_iter().flatten().collect();
         let is_killed = |process: &ProcessId| kills.iter().any(|kill| kill.rank == process.0);
         for Outcome { living, again, free } in &ends {

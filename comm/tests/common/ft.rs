@@ -5,10 +5,10 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Error, Source};
 
-use super::{Planted, Sims, kill_everywhere, turn};
+use super::{Deaths, Planted, Sims, kill, turn};
 
 /// Two agreements: all who live have the same results, and only the dead are missing in them.
-pub(crate) fn agreements(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn agreements(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let own = !(1 << world.rank());
@@ -22,7 +22,7 @@ pub(crate) fn agreements(defect: Option<Planted>, processes: u32, seeds: u64) {
         }
         ends
     };
-    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, defect, program, |kills, ends| {
         let ends: Vec<(Agreed, Agreed)> = ends.into_iter().flatten().collect();
         // One that has died had come to its end before, perhaps to another one: it isn't in here.
         assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
@@ -37,7 +37,7 @@ pub(crate) fn agreements(defect: Option<Planted>, processes: u32, seeds: u64) {
 }
 
 /// A member revokes, or dies, and then others do: all that is under way ends, at all who live.
-pub(crate) fn revocations(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn revocations(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let rank = world.rank();
@@ -61,7 +61,7 @@ pub(crate) fn revocations(defect: Option<Planted>, processes: u32, seeds: u64) {
         // It ends no agreement.
         world.iagree(1 << rank).await.unwrap()
     };
-    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, defect, program, |kills, ends| {
         let ends: Vec<_> = ends.into_iter().flatten().collect();
         assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
     });
@@ -81,7 +81,7 @@ pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds:
         }
         world.is_revoked()
     };
-    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+    kill(Deaths::InTurn, processes, seeds, defect, program, |kills, ends| {
         let living = (0..processes).filter(|rank| !kills.iter().any(|kill| kill.rank == *rank));
         let know: Vec<_> = living.filter_map(|rank| ends[rank as usize]).collect();
         assert!(know.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {know:?}");
@@ -145,7 +145,7 @@ pub(crate) fn any_source(defect: Option<Planted>, seeds: u64) {
 
 /// All who live have the same communicator, without those whom anyone had seen dead; and it works, or another
 /// one of its members has died.
-pub(crate) fn shrinks(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn shrinks(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let seen = world.failed();
@@ -165,7 +165,7 @@ pub(crate) fn shrinks(defect: Option<Planted>, processes: u32, seeds: u64) {
         assert_eq!(runtime.free_ids(), 2046);
         Some((ids, groups, works.is_ok()))
     };
-    kill_everywhere(processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, defect, program, |kills, ends| {
         let ends: Vec<_> = ends.into_iter().flatten().map(Option::unwrap).collect();
         let alike = ends.windows(2).all(|two| (two[0].0, &two[0].1) == (two[1].0, &two[1].1));
         assert!(alike, "{kills:?}: {ends:?}");

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Comm, Error, ErrorClass, InterComm, InterRequest, Runtime, Uniformity};
 
-use super::{Busy, Planted, Sims, turn};
+use super::{Busy, Deaths, Planted, Sims, turn};
 
 /// Two groups of a job, one after the other.
 pub(crate) struct Groups {
@@ -145,6 +145,15 @@ pub(crate) fn kill_everywhere(
 ) {
     kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
         check(&mut Groups::new(sizes, seed, defect), kills)
+    });
+}
+
+/// The same with each two processes, killed at each two steps.
+pub(crate) fn kill_all_pairs(sizes: [u32; 2], check: impl Fn(&mut Groups, &[Kill]) -> u64) {
+    let run = |kills: &[Kill]| check(&mut Groups::new(sizes, 0, None), kills);
+    let steps = run(&[]);
+    Deaths::AllPairs.each(sizes[0] + sizes[1], 0, steps, |kills| {
+        run(kills);
     });
 }
 

@@ -93,42 +93,59 @@ pub(crate) fn run_together<F: Future>(
     })
 }
 
-/// Runs a program without deaths, then with each rank killed at each step of that run, then with pairs of
-/// ranks killed at steps that the seed chooses. What is not killed has to come to its end.
-pub(crate) fn kill_everywhere<F: Future>(
-    processes: u32,
-    seeds: u64,
-    defect: Option<Planted>,
-    program: impl Fn(Sims) -> F,
-    check: impl Fn(&[Kill], Vec<Option<F::Output>>),
-) {
-    let config = || with(defect);
-    for seed in 0..seeds {
-        let run = |kills: &[Kill]| {
-            let ran = run_together(processes, seed, kills, config, &program);
-            let ran = ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-            check(kills, ran.ends);
-            ran.steps
+/// Who dies, and when.
+#[derive(Clone, Copy)]
+pub(crate) enum Deaths {
+    /// A rank at each step, in turn by seeds; then a second one, too, at a step that the seed chooses.
+    InTurn,
+    /// Each rank at every so manyeth step, and each two, the second one at the same step as the first or some
+    /// steps later. Seeds take different steps.
+    Pairs(usize),
+    /// Each rank at each step, and each two at each two steps.
+    AllPairs,
+}
+
+impl Deaths {
+    /// Runs with each of these deaths, on a way of so many steps.
+    pub(crate) fn each(self, processes: u32, seed: u64, steps: u64, mut run: impl FnMut(&[Kill])) {
+        let kills = |at: Vec<u64>| -> Vec<Kill> {
+            let of = |step| (0..processes).map(move |rank| Kill { rank, step });
+            at.into_iter().flat_map(of).collect()
         };
-        let steps = run(&[]);
-        for step in 0..steps {
-            let rank = |by: u64| u32::try_from((step + by) % u64::from(processes)).unwrap();
-            let first = Kill { rank: rank(seed), step };
-            run(&[first]);
-            let second = Kill { rank: rank(seed * 3 + 1), step: step + seed * 7 % 23 };
-            if processes > 2 && second.rank != first.rank {
-                run(&[first, second]);
+        let firsts = match self {
+            Deaths::InTurn => {
+                let rank = |step: u64, by: u64| u32::try_from((step + by) % u64::from(processes));
+                for step in 0..steps {
+                    let first = Kill { rank: rank(step, seed).unwrap(), step };
+                    run(&[first]);
+                    let later = step + seed * 7 % 23;
+                    let second = Kill { rank: rank(step, seed * 3 + 1).unwrap(), step: later };
+                    if processes > 2 && second.rank != first.rank {
+                        run(&[first, second]);
+                    }
+                }
+                return;
             }
+            Deaths::Pairs(stride) => kills((0..steps).step_by(stride).collect()),
+            Deaths::AllPairs => kills((0..steps).collect()),
+        };
+        for first in firsts {
+            run(&[first]);
+            let later = match self {
+                Deaths::AllPairs => (first.step..steps).collect(),
+                _ => [0, 1, 4, 15, 50].map(|later| first.step + later).to_vec(),
+            };
+            let others = kills(later).into_iter().filter(|other| other.rank != first.rank);
+            others.filter(|_| processes > 2).for_each(|second| run(&[first, second]));
         }
     }
 }
 
-/// Runs a program without deaths, then with each rank killed at every `stride`th step of that run, and each two
-/// ranks, the second one at the same step as the first or some steps later. Seeds take different steps.
-pub(crate) fn kill_pairs<F: Future>(
+/// Runs a program without deaths, then with those. What is not killed has to come to its end.
+pub(crate) fn kill<F: Future>(
+    deaths: Deaths,
     processes: u32,
     seeds: u64,
-    stride: usize,
     defect: Option<Planted>,
     program: impl Fn(Sims) -> F,
     check: impl Fn(&[Kill], Vec<Option<F::Output>>),
@@ -142,17 +159,9 @@ pub(crate) fn kill_pairs<F: Future>(
             ran.steps
         };
         let steps = run(&[]);
-        for (step, rank) in
-            (0..steps).step_by(stride).flat_map(|s| (0..processes).map(move |r| (s, r)))
-        {
-            let first = Kill { rank, step };
-            run(&[first]);
-            for rank in (0..processes).filter(|rank| *rank != first.rank && processes > 2) {
-                for later in [0, 1, 4, 15, 50] {
-                    run(&[first, Kill { rank, step: step + later }]);
-                }
-            }
-        }
+        deaths.each(processes, seed, steps, |kills| {
+            run(kills);
+        });
     }
 }
 

@@ -57,6 +57,8 @@ impl Sim {
                 // The network first: what the process lets go of is not done in order any more.
                 self.world.borrow_mut().kill(ProcessId(kill.rank));
                 programs[kill.rank as usize] = None;
+                // Those who are left have yet to learn of it.
+                in_vain = 0;
             }
             let running: Vec<usize> =
                 (0..programs.len()).filter(|at| programs[*at].is_some()).collect();
