@@ -1,8 +1,7 @@
 //! Collective operations around the sizes where their algorithms change, each beside what it has to give by
 //! definition.
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 
 use common::{Sims, try_run};

@@ -1,7 +1,6 @@
 //! Going on after failures, on the simulated network: ranks are killed at every step.
 
-mod common;
-
+use crate::common;
 use common::Deaths::{AllPairs, InTurn};
 use common::{creations, ft, inter};
 

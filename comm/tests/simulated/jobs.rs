@@ -1,7 +1,6 @@
 //! Two jobs that meet, on the simulated network: the same process has another number in each.
 
-mod common;
-
+use crate::common;
 use std::cell::Cell;
 use std::time::Duration;
 

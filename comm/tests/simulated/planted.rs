@@ -1,8 +1,7 @@
 //! Each planted bug is found. With `--nocapture`: how it shows. Those of the allocation alone, and one of
 //! agreements, are found where these are explored, `src/alloc/tests.rs` and `src/ft/tests.rs`.
 
-mod common;
-
+use crate::common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,7 @@
 //! Deaths on the simulated network, at every step: what depends on the dead ends with an error, and nothing
 //! hangs or leaks.
 
-mod common;
-
+use crate::common;
 use common::{run_together, try_run};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;

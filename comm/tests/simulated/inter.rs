@@ -1,7 +1,6 @@
 //! Intercommunicators, on the simulated network.
 
-mod common;
-
+use crate::common;
 use std::rc::Rc;
 
 use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};

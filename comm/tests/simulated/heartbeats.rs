@@ -1,7 +1,6 @@
 //! Heartbeats over a simulated network that tells nobody of a death: they are what lets those who live go on.
 
-mod common;
-
+use crate::common;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Point to point in the terms of a communicator, by MPI's rules.
 
-mod common;
-
+use crate::common;
 use common::{run, turn};
 use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
 

@@ -1,7 +1,6 @@
 //! Collective operations between many simulated processes, each beside what it has to give by definition.
 
-mod common;
-
+use crate::common;
 use common::run;
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};

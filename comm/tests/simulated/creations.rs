@@ -1,8 +1,7 @@
 //! Deaths while communicators are made, on the simulated network: one rank or two are killed at every step, no
 //! call blocks for ever, and no id is lost.
 
-mod common;
-
+use crate::common;
 use common::Deaths::Pairs;
 use common::creations::creations;
 

@@ -1,7 +1,6 @@
 //! Communicators between simulated processes: ids, groups, lives.
 
-mod common;
-
+use crate::common;
 use common::{run, try_run};
 use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::net::sim::Ran;

@@ -1,7 +1,6 @@
 //! Collective operations of intercommunicators, on the simulated network.
 
-mod common;
-
+use crate::common;
 use common::inter::Groups;
 use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
 use tagmatch_comm::coll::Op;

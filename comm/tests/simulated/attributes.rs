@@ -1,7 +1,6 @@
 //! What comes with a communicator: attributes, the error handler, the parts on one machine and across machines.
 
-mod common;
-
+use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::run;

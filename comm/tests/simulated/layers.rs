@@ -1,7 +1,6 @@
 //! Layers over the table of collective operations.
 
-mod common;
-
+use crate::common;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,6 @@
 //! Attributes and error handlers of intercommunicators, on the simulated network.
 
-mod common;
-
+use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::inter_coll::run_on;

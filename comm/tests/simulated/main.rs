@@ -1,0 +1,21 @@
+//! Communicators on the simulated network. One program: what its parts share is compiled once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attributes;
+mod collectives;
+mod communicators;
+mod creations;
+mod failures;
+mod ft;
+mod heartbeats;
+mod inter;
+mod inter_collectives;
+mod inter_kept;
+mod jobs;
+mod layers;
+mod long;
+mod p2p;
+#[cfg(feature = "defects")]
+mod planted;
