@@ -136,7 +136,7 @@ fn all_who_live_decide_alike() {
 fn bugs_in_agreements_are_found() {
     use crate::defect::Defect;
     for defect in [Defect::AnyBallot, Defect::KeepGathered, Defect::ReportOnce] {
-        let bad = first_bad(Planted { defect: Some(defect) }, 60_000);
+        let bad = first_bad(Planted { defect: Some(defect) }, 1_000_000);
         println!("{defect:?}: seed {bad:?}");
         assert!(bad.is_some(), "{defect:?} was not found");
     }
