@@ -52,9 +52,8 @@ fn each_two_die_at_each_two_steps() {
 }
 
 #[test]
-#[ignore = "half an hour: by hand"]
+#[ignore = "takes ten minutes: ci/pairs runs it"]
 fn each_two_die_at_each_two_steps_of_longer_ways() {
-    ft::shrinks(AllPairs, None, 4, 1);
     creations::creations(AllPairs, None, 3, 1);
     inter::kill_all_pairs([2, 2], inter::strict);
     inter::kill_all_pairs([2, 2], inter::eventual);
