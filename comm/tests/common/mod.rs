@@ -5,7 +5,6 @@ pub(crate) mod creations;
 pub(crate) mod ft;
 pub(crate) mod inter;
 pub(crate) mod inter_coll;
-pub(crate) mod job;
 pub(crate) mod jobs;
 
 use std::cell::Cell;

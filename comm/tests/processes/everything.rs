@@ -1,13 +1,7 @@
-//! The same between real processes over shared memory, two to eight ranks, deaths by SIGKILL included.
-//!
-//! Each test starts this very program again for every rank, with a role in its environment; `role` is the
-//! test that plays it and does nothing otherwise.
-
-mod common;
+//! What communicators do, among two to eight ranks, deaths by SIGKILL included.
 
 use std::thread;
 
-use common::job::{Job, join, role_of, say};
 use tagmatch::{Access, Local, Shared};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::ft::Agreed;
@@ -15,16 +9,15 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Error, ErrorClass, Runtime, Source, TagChoice};
 
+use crate::job::{Job, join, say};
+
 /// Bytes of a message that is read out of its sender's memory.
 const LARGE: usize = 1 << 20;
 
-/// Plays a role, if there is one.
-#[test]
-fn role() {
-    let Some(role) = role_of() else { return };
-    match role.as_str() {
-        "everything" => everything(&join::<Local>()),
-        "everything shared" => everything(&join::<Shared>()),
+pub(crate) fn play(role: &str) {
+    match role {
+        "all" => everything(&join::<Local>()),
+        "all shared" => everything(&join::<Shared>()),
         "exhaust" => exhaust(&join::<Local>()),
         "threads" => threads(&join::<Shared>()),
         "victim" => victim(&join::<Local>()),
@@ -205,7 +198,7 @@ fn survivor(runtime: &Process<Local>) {
 #[test]
 fn those_who_survive_a_kill_go_on() {
     for ranks in [2, 3, 4] {
-        let mut job = Job::start("survivor", ranks);
+        let mut job = Job::start("everything: survivor", ranks);
         for rank in 0..ranks {
             job.hear(rank, "met");
         }
@@ -217,27 +210,27 @@ fn those_who_survive_a_kill_go_on() {
 #[test]
 fn two_to_eight_ranks_do_everything() {
     for ranks in [2, 3, 4, 5, 8] {
-        Job::start("everything", ranks).finish(&[]);
+        Job::start("everything: all", ranks).finish(&[]);
     }
-    Job::start("everything shared", 3).finish(&[]);
+    Job::start("everything: all shared", 3).finish(&[]);
 }
 
 #[test]
 fn all_ids_can_be_in_use() {
     for ranks in [2, 5] {
-        Job::start("exhaust", ranks).finish(&[]);
+        Job::start("everything: exhaust", ranks).finish(&[]);
     }
 }
 
 #[test]
 fn threads_duplicate_at_once() {
-    Job::start("threads", 2).finish(&[]);
+    Job::start("everything: threads", 2).finish(&[]);
 }
 
 #[test]
 fn a_rank_is_killed() {
     for ranks in [2, 3, 4] {
-        let mut job = Job::start("victim", ranks);
+        let mut job = Job::start("everything: victim", ranks);
         for rank in 0..ranks {
             job.hear(rank, "met");
         }

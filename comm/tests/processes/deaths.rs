@@ -1,23 +1,19 @@
-//! Deaths of real processes over shared memory: those who live revoke, agree, shrink and go on. And what must
-//! not grow, however often it is done.
-
-mod common;
+//! Deaths: those who live revoke, agree, shrink and go on. And what must not grow, however often it is done.
 
 use std::thread;
 use std::time::Duration;
 
-use common::job::{Job, join, role_of, say};
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Error, ErrorClass, Runtime};
 
+use crate::job::{Job, join, say};
+
 type Process = Runtime<WorkerNet<Local>>;
 
-/// Plays a role, if there is one: "cycles", or "loop" and the ranks that die, and how.
-#[test]
-fn role() {
-    let Some(role) = role_of() else { return };
+/// "cycles", or "loop" and how ranks die, and which.
+pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
     let mut words = role.split(' ');
     let first = words.next();
@@ -79,7 +75,7 @@ fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
 fn each_two_die(ranks: usize, how: &str) {
     for first in 0..ranks {
         for second in first + 1..ranks {
-            let mut job = Job::start(&format!("loop {how} {first} {second}"), ranks);
+            let mut job = Job::start(&format!("deaths: loop {how} {first} {second}"), ranks);
             (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
             if how == "kill" {
                 // Anywhere in their loops; the second one while the others are about the first one's death.
@@ -108,7 +104,7 @@ fn some_of_more_die() {
     for (ranks, dead) in [(5, vec![0, 4]), (8, vec![0, 1, 2, 5])] {
         for how in ["kill", "exit"] {
             let words: Vec<String> = dead.iter().map(usize::to_string).collect();
-            let mut job = Job::start(&format!("loop {how} {}", words.join(" ")), ranks);
+            let mut job = Job::start(&format!("deaths: loop {how} {}", words.join(" ")), ranks);
             (0..ranks).for_each(|rank| drop(job.hear(rank, "met")));
             if how == "kill" {
                 dead.iter().for_each(|rank| job.kill(*rank));
@@ -147,5 +143,5 @@ fn cycles(runtime: &Process) {
 
 #[test]
 fn duplicates_leave_nothing() {
-    Job::start("cycles", 2).finish(&[]);
+    Job::start("deaths: cycles", 2).finish(&[]);
 }

@@ -1,24 +1,19 @@
-//! Two jobs of real processes over shared memory, each with its own addresses, that meet by a port's name; a death
-//! by SIGKILL included.
+//! Two jobs, each with its own addresses, that meet by a port's name; a death by SIGKILL included.
 
-mod common;
-
-use common::job::{Job, join, role_of, say, told};
 use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::net::{Net, NetError, Pattern, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
 
+use crate::job::{Job, join, say, told};
+
 type Process = Runtime<WorkerNet<Local>>;
 type Inter = InterComm<WorkerNet<Local>>;
 
-/// Plays a role, if there is one.
-#[test]
-fn role() {
-    let Some(role) = role_of() else { return };
+pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
-    match role.as_str() {
+    match role {
         "accepts" => everything(&runtime, |uniformity| accept(&runtime, uniformity)),
         "connects" => everything(&runtime, |uniformity| connect(&runtime, uniformity)),
         "survives accepting" => survive(&accept(&runtime, Uniformity::Strict)),
@@ -103,7 +98,7 @@ fn spawn(runtime: &Process) {
     let world = runtime.world();
     let mut children = None;
     let start = |port: &PortName| {
-        let mut job = Job::start("is spawned", 2);
+        let mut job = Job::start("jobs: is spawned", 2);
         (0..2).for_each(|rank| job.tell(rank, port));
         children = Some(job);
         Ok::<(), std::io::Error>(())
@@ -173,7 +168,7 @@ fn a_stranger_has_a_number_once_it_is_heard_of() {
 #[test]
 fn two_jobs_do_everything() {
     for [first, second] in [[1, 1], [2, 1], [2, 3]] {
-        let mut jobs = [Job::start("accepts", first), Job::start("connects", second)];
+        let mut jobs = [Job::start("jobs: accepts", first), Job::start("jobs: connects", second)];
         for _ in 0..3 {
             let port = jobs[0].hear(first - 1, "port");
             jobs[1].tell(0, port);
@@ -185,7 +180,8 @@ fn two_jobs_do_everything() {
 #[test]
 fn both_jobs_go_on_without_one_that_is_killed() {
     for (killed, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let mut jobs = [Job::start("survives accepting", 2), Job::start("survives connecting", 2)];
+        let mut jobs =
+            [Job::start("jobs: survives accepting", 2), Job::start("jobs: survives connecting", 2)];
         let port = jobs[0].hear(1, "port");
         jobs[1].tell(0, port);
         for job in &mut jobs {
@@ -201,5 +197,5 @@ fn both_jobs_go_on_without_one_that_is_killed() {
 
 #[test]
 fn a_job_spawns_another() {
-    Job::start("spawns", 3).finish(&[]);
+    Job::start("jobs: spawns", 3).finish(&[]);
 }

@@ -1,23 +1,19 @@
-//! Intercommunicators between real processes over shared memory, a leader's death by SIGKILL included.
+//! Intercommunicators, a leader's death by SIGKILL included.
 
-mod common;
-
-use common::inter_coll::{Case, View, cases};
-use common::job::{Job, join, role_of, say};
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, ErrorClass, InterComm, InterRequest, InterRoot, Runtime, Source};
 use tagmatch_comm::{TagChoice, Uniformity};
 
+use crate::common::inter_coll::{Case, View, cases};
+use crate::job::{Job, join, say};
+
 type Process = Runtime<WorkerNet<Local>>;
 
-/// Plays a role, if there is one.
-#[test]
-fn role() {
-    let Some(role) = role_of() else { return };
+pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
-    match role.as_str() {
+    match role {
         "everything" => everything(&runtime),
         "leader dies" => leader_dies(&runtime),
         other => panic!("no role {other}"),
@@ -154,14 +150,14 @@ fn leader_dies(runtime: &Process) {
 #[test]
 fn two_groups_do_everything() {
     for ranks in [2, 3, 4] {
-        Job::start("everything", ranks).finish(&[]);
+        Job::start("inter: everything", ranks).finish(&[]);
     }
 }
 
 #[test]
 fn all_who_survive_a_leader_fail_at_the_same_creation() {
     for leader in [0, 1] {
-        let mut job = Job::start("leader dies", 4);
+        let mut job = Job::start("inter: leader dies", 4);
         for rank in 0..4 {
             job.hear(rank, "made");
         }

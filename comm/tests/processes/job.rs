@@ -1,4 +1,4 @@
-//! Jobs of real processes. A test starts its own program again for every rank, with a role in its environment; a
+//! Jobs of real processes. A test starts its own program again for every rank, with a role in its environment: the
 //! test of the name `role` plays it, and does nothing otherwise.
 
 use std::io::{BufRead, BufReader, Read, Write};
