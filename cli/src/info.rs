@@ -266,6 +266,7 @@ mod tests {
         let mut info = Verbs::probe(&nobody.verbs());
         info.library.is_available = true;
         info.library.reason = "libibverbs.so.1".into();
+        info.library.next = None;
         info.device.is_available = true;
         info.device.reason = "rxe0".into();
         info.port = Some(info.library.clone());
