@@ -153,32 +153,35 @@ impl Buffer {
         Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, capacity) })
     }
 
-    /// Gives the memory back to its owner.
+    /// Gives the memory of these parts back to its owner. By value: a buffer whose address is never asked for
+    /// stays in registers.
     ///
     /// # Safety
-    /// Called once, and nothing afterwards.
+    /// They are the parts of a buffer that is not used any more.
+    #[cold]
     #[inline(never)]
-    unsafe fn release(&mut self) {
-        if self.owner == Owner::SHARED {
-            let bytes = ptr::slice_from_raw_parts(self.start.as_ptr(), self.length);
+    unsafe fn release(start: NonNull<u8>, length: usize, owner: Owner) {
+        if owner == Owner::SHARED {
+            let bytes = ptr::slice_from_raw_parts(start.as_ptr(), length);
             // SAFETY: what `Arc::into_raw` gave in `From<Arc<[u8]>>`, given back once.
             drop(unsafe { Arc::from_raw(bytes) });
-        } else if let Some(lender) = self.owner.lender() {
+        } else if let Some(lender) = owner.lender() {
             // SAFETY: what `Box::into_raw` gave in `lent`, given back once.
             drop(unsafe { Box::from_raw(lender) });
-        } else {
-            // SAFETY: as the caller promises.
-            drop(unsafe { self.take_vec() });
+        } else if let Some(capacity) = owner.vec_capacity() {
+            // SAFETY: the parts of the vector in `From<Vec<u8>>`, which was forgotten there.
+            drop(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) });
         }
     }
 }
 
 impl Drop for Buffer {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.owner != Owner::CALLER && self.owner != Owner::CALLER_READ_ONLY {
+        let Buffer { start, length, owner } = *self;
+        if owner != Owner::CALLER && owner != Owner::CALLER_READ_ONLY {
             // SAFETY: nothing is dropped twice or used afterwards.
-            unsafe { self.release() }
+            unsafe { Self::release(start, length, owner) }
         }
     }
 }
