@@ -77,6 +77,18 @@ macro_rules! on {
     };
 }
 
+impl WorkerDevice {
+    #[inline(never)]
+    fn send_otherwise(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
+        on!(self, device => device.send(peer, *message))
+    }
+
+    #[inline(never)]
+    fn poll_otherwise(&mut self) -> Option<Event<'_>> {
+        on!(self, device => device.poll())
+    }
+}
+
 impl Device for WorkerDevice {
     fn limits(&self) -> Limits {
         on!(self, device => device.limits())
@@ -100,7 +112,14 @@ impl Device for WorkerDevice {
 
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
-        on!(self, device => device.send(peer, message))
+        if let WorkerDevice::Shm(shm) = self {
+            return shm.send(peer, message);
+        }
+        // Of a copy, so that nobody asks for the address of a header that was made in registers.
+        let mut header = [0; Outgoing::HEADER_MAX];
+        let copy = header.get_mut(..message.header.len()).ok_or(Refused::TooLong)?;
+        copy.copy_from_slice(message.header);
+        self.send_otherwise(peer, &Outgoing { header: copy, ..message })
     }
 
     fn allocate(&mut self, length: usize) -> Buffer {
@@ -121,7 +140,10 @@ impl Device for WorkerDevice {
 
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
-        on!(self, device => device.poll())
+        match self {
+            WorkerDevice::Shm(shm) => shm.poll(),
+            _ => self.poll_otherwise(),
+        }
     }
 
     fn tags(&mut self) -> Option<&mut dyn TagList> {

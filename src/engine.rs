@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_fallback::{
-    Completion, Counters, Delegated, Ended, Engine, Fault, MessageId, PeerFault, RequestId,
+    Completion, Counters, Delegated, Ended, Engine, Fault, MessageId, PeerFault, Posted, RequestId,
     SendMode, Started, Status,
 };
 use tagmatch_hw::matching::MatchingDevice;
@@ -129,7 +129,22 @@ impl WorkerEngine {
         on!(self, engine => engine.counters())
     }
 
-    #[inline(always)]
+    /// Sends a message if that is the work of a moment; `false`: nothing was done.
+    #[inline(never)]
+    pub(crate) fn send_at_once(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> bool {
+        match self {
+            WorkerEngine::Matching(engine) => engine.send_at_once(peer, tag, immediate, payload),
+            WorkerEngine::Ucx(_) => false,
+        }
+    }
+
+    #[inline(never)]
     pub(crate) fn send(
         &mut self,
         peer: PeerId,
@@ -141,7 +156,7 @@ impl WorkerEngine {
         on!(self, engine => engine.send(peer, tag, immediate, buffer, mode))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn inject(
         &mut self,
         peer: PeerId,
@@ -153,7 +168,7 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
         on!(self, engine => engine.receive(pattern, buffer))
     }
 
@@ -176,7 +191,7 @@ impl WorkerEngine {
         }
     }
 
-    pub(crate) fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
+    pub(crate) fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
         on!(self, engine => engine.receive_message(message, buffer))
     }
 

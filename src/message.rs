@@ -34,10 +34,10 @@ impl<A: Access> Message<A> {
     /// be read, the receive fails.
     pub fn recv(self, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let (id, buffer) = (self.id, buffer.into());
-        let started = self.access.with(|state| state.engine.receive_message(id, buffer));
+        let posted = self.access.with(|state| state.engine.receive_message(id, buffer));
         // What is left of the message is its name, which names nothing any more, or a message that
         // the receive refused: then dropping discards it.
-        Request::new(&self.access, started)
+        Request::posted(&self.access, posted)
     }
 
     /// Drops it.

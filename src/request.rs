@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
-use tagmatch_fallback::{Completion, Refused, RequestId, Started};
+use tagmatch_fallback::{Completion, Posted, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 
 use crate::access::{Access, Local};
@@ -85,27 +85,28 @@ impl<A: Access> Pending<A> {
             A::unlock(state);
             // Taken, and lost: whoever was to be woken then has panicked.
             let is_lost = self.request == RequestId::NONE;
-            return is_lost.then(|| Err(failed(None, worker)));
+            return is_lost.then(|| Err(*failed(None, worker)));
         }
         let request = std::mem::replace(&mut self.request, RequestId::NONE);
         let Some(ended) = state.engine.ended(request) else {
             let completion = state.engine.take(request);
             A::unlock(state);
-            return Some(Err(failed(completion, worker)));
+            return Some(Err(*failed(completion, worker)));
         };
         let (status, buffer) = ended.take();
         A::unlock(state);
         Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
+    /// In a box, as [`failed`].
     #[cold]
     #[inline(never)]
-    fn wait_long<T: Output>(&mut self) -> Result<T, Failed> {
+    fn wait_long<T: Output>(&mut self) -> Box<Result<T, Failed>> {
         let request = self.request;
         if request == RequestId::NONE {
-            return Err(failed(None, 0));
+            return Box::new(Err(*failed(None, 0)));
         }
-        match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
+        Box::new(match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
             Ok(completion) => {
                 self.request = RequestId::NONE;
                 let worker = self.access.fixed().worker;
@@ -113,43 +114,45 @@ impl<A: Access> Pending<A> {
                     Completion { result: Ok(status), buffer } => {
                         Ok(T::new(Status::new(status, worker), buffer))
                     }
-                    failure => Err(failed(Some(failure), worker)),
+                    failure => Err(*failed(Some(failure), worker)),
                 }
             }
             Err(error) => Err(Failed { error, buffer: Buffer::default() }),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn let_go(&mut self) {
-        let waker = self.access.with(|state| {
-            state.engine.detach(self.request);
-            state.unwatch(self.request)
-        });
-        drop(waker);
+        })
     }
 }
 
 impl<A: Access> Drop for Pending<A> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.request != RequestId::NONE {
-            self.let_go();
+            let_go(self.access.clone(), self.request);
         }
     }
 }
 
-/// The failure that a request ended with.
+/// By value: a request whose address is never asked for stays in registers.
 #[cold]
 #[inline(never)]
-fn failed(completion: Option<Completion>, worker: u32) -> Failed {
-    match completion {
+#[expect(clippy::needless_pass_by_value, reason = "see above")]
+fn let_go<A: Access>(access: A, request: RequestId) {
+    let waker = access.with(|state| {
+        state.engine.detach(request);
+        state.unwatch(request)
+    });
+    drop(waker);
+}
+
+/// The failure that a request ended with. In a box: a place for it among the results would have to be in memory.
+#[cold]
+#[inline(never)]
+fn failed(completion: Option<Completion>, worker: u32) -> Box<Failed> {
+    Box::new(match completion {
         Some(Completion { result: Err(fault), buffer }) => {
             Failed { error: Error::from_fault(fault, worker), buffer }
         }
         _ => Failed { error: Error::AlreadyTaken, buffer: Buffer::default() },
-    }
+    })
 }
 
 /// How a cancelled receive ended.
@@ -203,19 +206,33 @@ impl sealed::Output for Received {
 impl<T: Output, A: Access> Request<T, A> {
     #[inline]
     pub(crate) fn new(access: &A, started: Started) -> Self {
-        let progress = match started {
-            Started::Pending(request) => {
+        match started {
+            Started::Pending(request) => Self::posted(access, Ok(request)),
+            Started::Sent(buffer) => Self::sent(buffer),
+            Started::Refused(refused) => Self::posted(access, Err(refused)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn posted(access: &A, posted: Posted) -> Self {
+        let progress = match posted {
+            Ok(request) => {
                 let access = access.clone();
                 Progress::Other(Other::Pending(Pending { access, request }))
             }
-            Started::Sent(buffer) => Progress::Sent(buffer),
-            Started::Refused(refused) => {
+            Err(refused) => {
                 let Refused { fault, buffer } = *refused;
                 let error = Error::from_fault(fault, access.fixed().worker);
                 Progress::refused(error, buffer)
             }
         };
         Request { progress, output: PhantomData }
+    }
+
+    /// A send that was complete at once.
+    #[inline]
+    pub(crate) fn sent(buffer: Buffer) -> Self {
+        Request { progress: Progress::Sent(buffer), output: PhantomData }
     }
 
     #[cold]
@@ -233,9 +250,7 @@ impl<T: Output, A: Access> Request<T, A> {
         let Some(pending) = self.progress.pending() else {
             return Some(self.take());
         };
-        let result = pending.test()?;
-        self.progress = Progress::TAKEN;
-        Some(result)
+        pending.test()
     }
 
     /// Blocks until the operation ends: spins, yields, then sleeps, as [`crate::WaitPolicy`] says.
@@ -253,7 +268,7 @@ impl<T: Output, A: Access> Request<T, A> {
                 return result;
             }
         }
-        pending.wait_long()
+        *pending.wait_long()
     }
 
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
@@ -277,21 +292,23 @@ impl<T: Output, A: Access> Request<T, A> {
         }
     }
 
-    /// The request's name, while it is under way.
+    /// The request's name, until its result was taken.
     pub(crate) fn id(&self) -> Option<RequestId> {
         match &self.progress {
-            Progress::Other(Other::Pending(pending)) => Some(pending.request),
+            Progress::Other(Other::Pending(pending)) if pending.request != RequestId::NONE => {
+                Some(pending.request)
+            }
             _ => None,
         }
     }
 
     /// What needs no look at the worker.
+    #[inline(always)]
     fn take(&mut self) -> Result<T, Failed> {
-        let taken = || Failed { error: Error::AlreadyTaken, buffer: Buffer::default() };
         match std::mem::replace(&mut self.progress, Progress::TAKEN) {
-            Progress::Sent(buffer) => T::sent(buffer).ok_or_else(taken),
+            Progress::Sent(buffer) => T::sent(buffer).ok_or_else(|| *failed(None, 0)),
             Progress::Other(Other::Ended(Some(failed))) => Err(*failed),
-            Progress::Other(_) => Err(taken()),
+            Progress::Other(_) => Err(*failed(None, 0)),
         }
     }
 }
@@ -321,10 +338,10 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
 
 impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.progress {
-            Progress::Other(Other::Pending(_)) => "Request(under way)",
+        f.write_str(match &self.progress {
+            Progress::Other(Other::Pending(_)) if self.id().is_some() => "Request(under way)",
             Progress::Sent(_) | Progress::Other(Other::Ended(Some(_))) => "Request(done)",
-            Progress::Other(Other::Ended(None)) => "Request(result taken)",
+            Progress::Other(_) => "Request(result taken)",
         })
     }
 }

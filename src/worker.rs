@@ -196,6 +196,14 @@ impl<A: Access> WorkerOf<A> {
         let SendOptions { mode, immediate } = options;
         match self.own(peer) {
             Ok(id) => {
+                if mode == SendMode::Standard {
+                    let payload = &*buffer;
+                    let send =
+                        |state: &mut State| state.engine.send_at_once(id, tag, immediate, payload);
+                    if self.access.with(send) {
+                        return Request::sent(buffer);
+                    }
+                }
                 let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
                 Request::new(&self.access, self.access.with(send))
             }
@@ -212,6 +220,9 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
         let (id, tag) = (self.own(peer)?, tag.into());
+        if self.access.with(|state| state.engine.send_at_once(id, tag, None, payload)) {
+            return Ok(());
+        }
         let sent = self.access.with(|state| state.engine.inject(id, tag, None, payload));
         sent.map_err(|fault| self.error(fault))
     }
@@ -224,8 +235,8 @@ impl<A: Access> WorkerOf<A> {
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
             return Request::refused(error, buffer);
         }
-        let receive = |state: &mut State| state.engine.receive(*which.pattern(), buffer);
-        Request::new(&self.access, self.access.with(receive))
+        let receive = |state: &mut State| state.engine.receive(which.pattern(), buffer);
+        Request::posted(&self.access, self.access.with(receive))
     }
 
     /// The envelope of the oldest waiting message that matches, which stays where it is: on a

@@ -11,7 +11,7 @@ use crate::error::{Fault, PeerFault};
 use crate::message::{Body, Message};
 use crate::nic::{Nic, Payload};
 use crate::peer::{Peer, PeerState};
-use crate::request::{Refused, RequestId, Started, Status};
+use crate::request::{Posted, Refused, RequestId, Status};
 use crate::requests::{Owner, REQUESTS_MAX, Requests};
 use crate::slab::{Key, Slab};
 use crate::store::{Store, Stored};
@@ -272,14 +272,16 @@ impl Core {
 
     /// Posts a receive, or gives it the oldest waiting message.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }
         let Some(key) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
-        if let Some(index) = self.unexpected.take(&pattern) {
+        if !self.unexpected.is_empty()
+            && let Some(index) = self.unexpected.take(pattern)
+        {
             return self.receive_unexpected(index, buffer);
         }
         if let Some(source) = pattern.source() {
@@ -292,17 +294,17 @@ impl Core {
                 Some(_) => {}
             }
         }
-        let handle = self.posted.post(pattern, key.index);
+        let handle = self.posted.post(*pattern, key.index);
         if let Some(nic) = &mut self.nic {
-            nic.shadow.post(key.index, &pattern, buffer.len() as u64, true);
+            nic.shadow.post(key.index, pattern, buffer.len() as u64, true);
             self.nic_due();
         }
         self.requests.post(key, handle, buffer);
-        Started::Pending(RequestId(key))
+        Ok(RequestId::new(key))
     }
 
     #[inline(never)]
-    fn receive_unexpected(&mut self, index: u32, buffer: Buffer) -> Started {
+    fn receive_unexpected(&mut self, index: u32, buffer: Buffer) -> Posted {
         match self.messages.key_at(index).and_then(|key| self.messages.remove(key)) {
             Some(message) => {
                 self.counters.unexpected += 1;
@@ -313,7 +315,7 @@ impl Core {
     }
 
     /// Puts a waiting message into a buffer.
-    pub(crate) fn deliver(&mut self, message: Message, buffer: Buffer) -> Started {
+    pub(crate) fn deliver(&mut self, message: Message, buffer: Buffer) -> Posted {
         if matches!(message.body, Body::Lost) {
             return failed(self.down(message.status.source), buffer);
         }
@@ -322,7 +324,7 @@ impl Core {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         self.fill(key, message, buffer);
-        Started::Pending(RequestId(key))
+        Ok(RequestId::new(key))
     }
 
     /// Puts a message that is here or with its sender into the buffer of its receive.
@@ -434,7 +436,7 @@ impl Core {
     #[inline(never)]
     fn tell_owner(&mut self, key: Key) {
         match self.requests.get(key).map(|request| request.owner) {
-            Some(Owner::Sleeps) => self.woken.push(RequestId(key)),
+            Some(Owner::Sleeps) => self.woken.push(RequestId::new(key)),
             Some(Owner::Gone) => self.requests.remove(key),
             Some(Owner::Asks) | None => {}
         }
@@ -527,8 +529,8 @@ impl Core {
 /// The end of an operation before it has begun.
 #[cold]
 #[inline(never)]
-pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Started {
-    Started::Refused(Box::new(Refused { fault, buffer }))
+pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Posted {
+    Err(Box::new(Refused { fault, buffer }))
 }
 
 /// A request as the token of a read. Indexes stay below 2^30: the top bit is the device's.

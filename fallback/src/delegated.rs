@@ -14,7 +14,7 @@ use crate::core::{failed, key_of_token, token_of_key};
 use crate::counters::Counters;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
-use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
+use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::{Ended, Owner, Phase, REQUESTS_MAX, Requests};
 use crate::slab::Key;
 
@@ -117,7 +117,7 @@ impl<D: MatchingDevice> Delegated<D> {
         mode: SendMode,
     ) -> Started {
         let Some(key) = self.requests.vacant() else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
         };
         let complete_when = match mode {
             SendMode::Standard => CompleteWhen::Reusable,
@@ -131,18 +131,18 @@ impl<D: MatchingDevice> Delegated<D> {
             Ok(None) => {
                 let status = Status { source: peer, tag, length, truncated: false, immediate };
                 self.requests.begin_send(key, &status);
-                self.pending(key)
+                Started::Pending(self.pending(key))
             }
-            Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer),
+            Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer).into(),
         };
         self.counters.sent_by_device += 1;
         started
     }
 
     #[inline]
-    fn pending(&mut self, key: Key) -> Started {
+    fn pending(&mut self, key: Key) -> RequestId {
         self.under_way += 1;
-        Started::Pending(RequestId(key))
+        RequestId::new(key)
     }
 
     /// Sends a copy of `payload`, whose owner may use it again at once.
@@ -164,16 +164,16 @@ impl<D: MatchingDevice> Delegated<D> {
 
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received.
-    pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
+    pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
         let Some(key) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
-        let pattern = of_device(&pattern);
+        let pattern = of_device(pattern);
         match self.device.receive(pattern, buffer, token_of_key(key)) {
             Ok(()) => {
                 self.requests.begin_receive(key, false);
                 self.counters.posted_now += 1;
-                self.pending(key)
+                Ok(self.pending(key))
             }
             Err((buffer, unfit)) => failed(self.fault(unfit, pattern.source), buffer),
         }
@@ -207,7 +207,7 @@ impl<D: MatchingDevice> Delegated<D> {
     }
 
     /// Receives a message that [`Delegated::matched_probe`] took.
-    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
+    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
         let Some(key) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
@@ -216,7 +216,7 @@ impl<D: MatchingDevice> Delegated<D> {
             Ok(()) => {
                 self.requests.begin_receive(key, true);
                 self.counters.unexpected += 1;
-                self.pending(key)
+                Ok(self.pending(key))
             }
             Err((buffer, unfit)) => failed(self.fault(unfit, None), buffer),
         }
@@ -325,7 +325,7 @@ impl<D: MatchingDevice> Delegated<D> {
     fn tell_owner(&mut self, key: Key) {
         self.under_way -= 1;
         match self.requests.get(key).map(|request| request.owner) {
-            Some(Owner::Sleeps) => self.woken.push(RequestId(key)),
+            Some(Owner::Sleeps) => self.woken.push(RequestId::new(key)),
             Some(Owner::Gone) => self.requests.remove(key),
             Some(Owner::Asks) | None => {}
         }
@@ -373,32 +373,32 @@ impl<D: MatchingDevice> Delegated<D> {
     /// The result of a request that is over; the request is gone then. `None` while it is under
     /// way, and for a stale name.
     pub fn take(&mut self, request: RequestId) -> Option<Completion> {
-        self.requests.take(request.0)
+        self.requests.take(request.key())
     }
 
     /// A request that is over with success, to have its result taken. `None` for all others.
     #[inline]
     pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
-        self.requests.ended(request.0)
+        self.requests.ended(request.key())
     }
 
     /// Whether a request is over and its result still here.
     #[inline]
     pub fn is_done(&self, request: RequestId) -> bool {
-        self.requests.get(request.0).is_some_and(|request| request.is_over())
+        self.requests.is_over(request.key())
     }
 
     /// Whether the request is under way, or over with its result still here.
     pub fn exists(&self, request: RequestId) -> bool {
-        self.requests.get(request.0).is_some()
+        self.requests.get(request.key()).is_some()
     }
 
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.get(request.0) else { return };
+        let Some(entry) = self.requests.get(request.key()) else { return };
         let is_posted = entry.phase() == Phase::Posted;
-        if !is_posted || !self.device.cancel(token_of_key(request.0)) {
+        if !is_posted || !self.device.cancel(token_of_key(request.key())) {
             self.counters.cancelled_late += 1;
         }
     }
@@ -406,10 +406,10 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.get_mut(request.0) else { return };
+        let Some(entry) = self.requests.get_mut(request.key()) else { return };
         entry.owner = Owner::Gone;
         match entry.phase() {
-            Phase::Done | Phase::Failed => self.requests.remove(request.0),
+            Phase::Done | Phase::Failed => self.requests.remove(request.key()),
             Phase::Posted => self.cancel(request),
             _ => {}
         }
@@ -418,7 +418,7 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Asks that the request be named by [`Delegated::take_woken`] when it is over. `false` if it is
     /// over already.
     pub fn watch(&mut self, request: RequestId) -> bool {
-        match self.requests.get_mut(request.0) {
+        match self.requests.get_mut(request.key()) {
             Some(request) if !request.is_over() => {
                 request.owner = Owner::Sleeps;
                 true

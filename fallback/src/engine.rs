@@ -12,7 +12,7 @@ use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
 use crate::nic::Nic;
 use crate::peer::PeerState;
-use crate::request::{Completion, MessageId, RequestId, SendMode, Started, Status};
+use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::{Ended, Owner, Phase};
 use crate::wire::AppCtx;
 
@@ -177,12 +177,12 @@ impl<D: Device> Engine<D> {
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received.
     #[inline(always)]
-    pub fn receive(&mut self, pattern: Pattern, buffer: Buffer) -> Started {
-        let started = self.core.receive(pattern, buffer);
+    pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
+        let posted = self.core.receive(pattern, buffer);
         if !self.core.todo.is_empty() {
             self.settle();
         }
-        started
+        posted
     }
 
     /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
@@ -196,10 +196,10 @@ impl<D: Device> Engine<D> {
     }
 
     /// Receives a message that [`Engine::matched_probe`] took.
-    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Started {
-        let started = self.core.receive_message(message, buffer);
+    pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
+        let posted = self.core.receive_message(message, buffer);
         self.settle();
-        started
+        posted
     }
 
     /// Drops a message that [`Engine::matched_probe`] took; its sender completes. `false` if there
@@ -318,41 +318,41 @@ impl<D: Device> Engine<D> {
     /// way, and for a stale name.
     #[inline]
     pub fn take(&mut self, request: RequestId) -> Option<Completion> {
-        self.core.requests.take(request.0)
+        self.core.requests.take(request.key())
     }
 
     /// A request that is over with success, to have its result taken. `None` for all others.
     #[inline(always)]
     pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
-        self.core.requests.ended(request.0)
+        self.core.requests.ended(request.key())
     }
 
     /// Whether a request is over and its result still here.
     #[inline(always)]
     pub fn is_done(&self, request: RequestId) -> bool {
-        self.core.requests.get(request.0).is_some_and(|request| request.is_over())
+        self.core.requests.is_over(request.key())
     }
 
     /// Whether the request is under way, or over with its result still here.
     pub fn exists(&self, request: RequestId) -> bool {
-        self.core.requests.get(request.0).is_some()
+        self.core.requests.get(request.key()).is_some()
     }
 
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get(request.0) else {
+        let Some(entry) = self.core.requests.get(request.key()) else {
             return;
         };
         let Some(handle) = entry.posted() else {
             self.core.counters.cancelled_late += 1;
             return;
         };
-        match self.core.cancel_in_shadow(request.0.index) {
+        match self.core.cancel_in_shadow(request.key().index) {
             Cancel::Software => {
                 if self.core.posted.cancel(handle).is_ok() {
                     self.core.counters.cancelled += 1;
-                    self.core.fail_now(request.0, Fault::Cancelled);
+                    self.core.fail_now(request.key(), Fault::Cancelled);
                 }
             }
             Cancel::Asked => self.settle(),
@@ -363,12 +363,12 @@ impl<D: Device> Engine<D> {
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get_mut(request.0) else {
+        let Some(entry) = self.core.requests.get_mut(request.key()) else {
             return;
         };
         entry.owner = Owner::Gone;
         match entry.phase() {
-            Phase::Done | Phase::Failed => self.core.requests.remove(request.0),
+            Phase::Done | Phase::Failed => self.core.requests.remove(request.key()),
             Phase::Posted => self.cancel(request),
             _ => {}
         }
@@ -377,7 +377,7 @@ impl<D: Device> Engine<D> {
     /// Asks that the request be named by [`Engine::take_woken`] when it is over. `false` if it is
     /// over already.
     pub fn watch(&mut self, request: RequestId) -> bool {
-        match self.core.requests.get_mut(request.0) {
+        match self.core.requests.get_mut(request.key()) {
             Some(request) if !request.is_over() => {
                 request.owner = Owner::Sleeps;
                 true

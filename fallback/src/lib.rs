@@ -64,7 +64,7 @@ pub use defect::Defect;
 pub use delegated::Delegated;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
-pub use request::{Completion, MessageId, Refused, RequestId, SendMode, Started, Status};
+pub use request::{Completion, MessageId, Posted, Refused, RequestId, SendMode, Started, Status};
 pub use requests::Ended;
 pub use store::cost_bytes;
 /// Planted bugs of the shadow.

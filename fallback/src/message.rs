@@ -5,7 +5,7 @@ use tagmatch_soft::Pattern;
 use crate::core::{Core, failed};
 use crate::credit::Amount;
 use crate::error::Fault;
-use crate::request::{MessageId, Started, Status};
+use crate::request::{MessageId, Posted, Status};
 use crate::store::Stored;
 use crate::wire::AppCtx;
 
@@ -56,11 +56,7 @@ impl Core {
     }
 
     /// Receives a message that a matched probe took.
-    pub(crate) fn receive_message(
-        &mut self,
-        id: MessageId,
-        buffer: tagmatch_hw::Buffer,
-    ) -> Started {
+    pub(crate) fn receive_message(&mut self, id: MessageId, buffer: tagmatch_hw::Buffer) -> Posted {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }

@@ -1,5 +1,7 @@
 //! Requests and what they end with.
 
+use std::fmt;
+
 use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
@@ -7,16 +9,35 @@ use crate::error::Fault;
 use crate::slab::Key;
 
 /// Names a request of one engine. A stale one names nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(pub(crate) Key);
+// One word, which is stored and loaded as one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
 
 impl RequestId {
     /// Names no request, ever.
-    pub const NONE: RequestId = RequestId(Key { index: u32::MAX, generation: 0 });
+    pub const NONE: RequestId = RequestId::new(Key { index: u32::MAX, generation: 0 });
+
+    #[inline(always)]
+    pub(crate) const fn new(key: Key) -> Self {
+        RequestId((key.index as u64) << 32 | key.generation as u64)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
+    pub(crate) const fn key(self) -> Key {
+        Key { index: (self.0 >> 32) as u32, generation: self.0 as u32 }
+    }
 
     /// Its place in the engine's table, which is used again when the request is gone.
     pub fn index(&self) -> u32 {
-        self.0.index
+        self.key().index
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Key { index, generation } = self.key();
+        write!(f, "RequestId({index}.{generation})")
     }
 }
 
@@ -74,6 +95,18 @@ pub struct Refused {
 
 // It is moved from call to call.
 const _: () = assert!(size_of::<Started>() <= 32);
+
+/// What became of a receive at once: it has a name, or it was refused.
+pub type Posted = Result<RequestId, Box<Refused>>;
+
+impl From<Posted> for Started {
+    fn from(posted: Posted) -> Self {
+        match posted {
+            Ok(request) => Started::Pending(request),
+            Err(refused) => Started::Refused(refused),
+        }
+    }
+}
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -258,6 +258,13 @@ impl Requests {
         }
     }
 
+    /// Whether the request is over and its result still here.
+    #[inline(always)]
+    pub(crate) fn is_over(&self, key: Key) -> bool {
+        let line = self.lines.get(key.index as usize);
+        line.is_some_and(|line| line.generation == key.generation && line.is_over())
+    }
+
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&Request> {
         let line = self.lines.get(key.index as usize)?;

@@ -49,9 +49,10 @@ impl From<Refused> for Blocked {
 }
 
 impl<D: Device> Engine<D> {
-    /// The short way: eager, in credit, nothing before it, room on the way.
+    /// The short way: eager, in credit, nothing before it, room on the way. `false`: nothing was done, and
+    /// [`Engine::send`] or [`Engine::inject`] is to be asked.
     #[inline(always)]
-    pub(crate) fn send_at_once(
+    pub fn send_at_once(
         &mut self,
         id: PeerId,
         tag: Tag,
@@ -85,12 +86,12 @@ impl<D: Device> Engine<D> {
         mode: SendMode,
     ) -> Started {
         match self.core.peers.get(id.index()).map(|peer| &peer.state) {
-            None => return failed(Fault::NoSuchPeer { peer: id }, buffer),
-            Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer),
+            None => return failed(Fault::NoSuchPeer { peer: id }, buffer).into(),
+            Some(PeerState::Down(_)) => return failed(self.core.down(id), buffer).into(),
             Some(_) => {}
         }
         let Some(request) = self.core.requests.begin() else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
         };
         let peer = self.core.peer_mut(id);
         peer.backlog.push_back(Queued { request, mode, tag, immediate, buffer });
@@ -100,7 +101,7 @@ impl<D: Device> Engine<D> {
         if !self.core.todo.is_empty() {
             self.settle();
         }
-        Started::Pending(RequestId(request))
+        Started::Pending(RequestId::new(request))
     }
 
     pub(crate) fn wait_for_room(&mut self, id: PeerId) {

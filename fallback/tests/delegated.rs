@@ -31,12 +31,14 @@ fn tag(tag: u64) -> Pattern {
     Pattern::new(Tag(tag), TagMask::EXACT)
 }
 
-fn pending(started: Started) -> RequestId {
+fn pending(started: impl Into<Started>) -> RequestId {
+    let started = started.into();
     let Started::Pending(request) = started else { panic!("{started:?}") };
     request
 }
 
-fn refused(started: Started) -> (Fault, usize) {
+fn refused(started: impl Into<Started>) -> (Fault, usize) {
+    let started = started.into();
     let Started::Refused(refused) = started else { panic!("{started:?}") };
     (refused.fault, refused.buffer.len())
 }
@@ -57,13 +59,13 @@ fn messages_arrive_with_all_their_facts() {
     let (mut a, mut b) = engines();
     for early in [true, false] {
         for room in [8, 5, 2] {
-            let receive = early.then(|| b.receive(tag(3), Buffer::zeroed(room)));
+            let receive = early.then(|| b.receive(&tag(3), Buffer::zeroed(room)));
             let sync = pending(send(&mut a, 3, b"hello", SendMode::Synchronous));
             assert!(!a.is_done(sync), "complete before the device says so");
             let receive = pending(receive.unwrap_or_else(|| {
                 let seen = b.probe(&tag(3)).unwrap().unwrap();
                 assert_eq!((seen.length, seen.truncated), (5, false));
-                b.receive(tag(3), Buffer::zeroed(room))
+                b.receive(&tag(3), Buffer::zeroed(room))
             }));
             let (result, data) = end(&mut b, receive);
             let (source, length, truncated) = (PeerId(1), 5, room < 5);
@@ -91,10 +93,13 @@ fn what_the_device_refuses_comes_back_with_a_reason() {
     assert_eq!(refused(send(&mut a, 1 << 32, b"abc", SendMode::Standard)), (wide, 3));
     assert_eq!(a.inject(TO_B, Tag(1 << 40), None, &[]), Err(wide));
     assert_eq!(a.inject(PeerId(9), Tag(1), None, &[]), Err(nobody));
-    assert_eq!(refused(a.receive(tag(1 << 32), Buffer::zeroed(2))), (wide, 2));
-    assert_eq!(refused(a.receive(tag(1).from_source(SourceId(9)), Buffer::zeroed(2))), (nobody, 2));
+    assert_eq!(refused(a.receive(&tag(1 << 32), Buffer::zeroed(2))), (wide, 2));
+    assert_eq!(
+        refused(a.receive(&tag(1).from_source(SourceId(9)), Buffer::zeroed(2))),
+        (nobody, 2)
+    );
     let shared = Buffer::from(Arc::<[u8]>::from(&b"abc"[..]));
-    assert_eq!(refused(a.receive(tag(1), shared)), (Fault::ReadOnlyBuffer, 3));
+    assert_eq!(refused(a.receive(&tag(1), shared)), (Fault::ReadOnlyBuffer, 3));
     assert_eq!(a.probe(&tag(1 << 32)), Err(wide));
     assert_eq!(a.matched_probe(&tag(1 << 32)), Err(wide));
     assert!(a.connect(&Address::from_bytes(&[77]).unwrap()).is_err());
@@ -104,8 +109,8 @@ fn what_the_device_refuses_comes_back_with_a_reason() {
 #[test]
 fn a_cancel_wins_or_comes_too_late() {
     let (mut a, mut b) = engines();
-    let won = pending(b.receive(tag(1), Buffer::zeroed(4)));
-    let lost = pending(b.receive(tag(2), Buffer::zeroed(4)));
+    let won = pending(b.receive(&tag(1), Buffer::zeroed(4)));
+    let lost = pending(b.receive(&tag(2), Buffer::zeroed(4)));
     a.inject(TO_B, Tag(2), None, b"2").unwrap();
     b.cancel(won);
     b.cancel(lost);
@@ -125,8 +130,8 @@ fn a_cancel_wins_or_comes_too_late() {
 #[test]
 fn who_lets_go_leaves_nothing_behind() {
     let (mut a, mut b) = engines();
-    let posted = pending(b.receive(tag(1), Buffer::zeroed(4)));
-    let matched = pending(b.receive(tag(2), Buffer::zeroed(4)));
+    let posted = pending(b.receive(&tag(1), Buffer::zeroed(4)));
+    let matched = pending(b.receive(&tag(2), Buffer::zeroed(4)));
     let sync = pending(send(&mut a, 2, b"2", SendMode::Delivered));
     a.detach(sync);
     b.detach(posted);
@@ -134,7 +139,7 @@ fn who_lets_go_leaves_nothing_behind() {
     while a.progress() + b.progress() > 0 {}
     assert_eq!((a.requests(), b.requests()), (0, 0));
     assert_eq!(b.counters().posted_now, 0);
-    let done = pending(b.receive(tag(1), Buffer::zeroed(4)));
+    let done = pending(b.receive(&tag(1), Buffer::zeroed(4)));
     a.inject(TO_B, Tag(1), None, b"1").unwrap();
     b.progress();
     b.detach(done);
@@ -167,8 +172,8 @@ fn matched_messages_are_received_or_dropped_once() {
 fn what_a_peers_end_ends_says_why() {
     let (mut a, mut b) = engines();
     let to_a = b.connect(&a.device().address()).unwrap();
-    let named = pending(b.receive(tag(1).from_source(SourceId(to_a.0)), Buffer::zeroed(5)));
-    let any = pending(b.receive(tag(1), Buffer::zeroed(6)));
+    let named = pending(b.receive(&tag(1).from_source(SourceId(to_a.0)), Buffer::zeroed(5)));
+    let any = pending(b.receive(&tag(1), Buffer::zeroed(6)));
     let sync = pending(b.send(to_a, Tag(1), None, Buffer::zeroed(7), SendMode::Synchronous));
     a.inject(TO_B, Tag(8), None, b"last").unwrap();
     a.device().die();
@@ -180,8 +185,8 @@ fn what_a_peers_end_ends_says_why() {
     assert_eq!(b.peer_fault(to_a), Some(PeerFault::Gone));
     assert_eq!(b.inject(to_a, Tag(1), None, &[]), Err(down));
     let from_a = |t| tag(t).from_source(SourceId(to_a.0));
-    assert_eq!(refused(b.receive(from_a(9), Buffer::zeroed(1))), (down, 1));
-    let words = pending(b.receive(from_a(8), Buffer::zeroed(4)));
+    assert_eq!(refused(b.receive(&from_a(9), Buffer::zeroed(1))), (down, 1));
+    let words = pending(b.receive(&from_a(8), Buffer::zeroed(4)));
     assert_eq!(end(&mut b, words).1, b"last");
     assert!(!b.progress_until(any).1 && b.counters().posted_now == 1);
     assert_eq!(b.counters().peer_faults, 1);
@@ -191,7 +196,7 @@ fn what_a_peers_end_ends_says_why() {
 fn whom_this_side_disconnects_is_down_at_once() {
     let (mut a, b) = engines();
     let down = Fault::PeerDown { peer: TO_B, fault: PeerFault::Disconnected };
-    let named = pending(a.receive(tag(1).from_source(SourceId(1)), Buffer::zeroed(5)));
+    let named = pending(a.receive(&tag(1).from_source(SourceId(1)), Buffer::zeroed(5)));
     a.disconnect(TO_B);
     a.disconnect(PeerId(5));
     assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
@@ -207,7 +212,7 @@ fn whom_this_side_disconnects_is_down_at_once() {
 #[test]
 fn a_failure_of_the_device_is_one() {
     let (_, mut b) = engines();
-    let receive = pending(b.receive(tag(1), Buffer::zeroed(5)));
+    let receive = pending(b.receive(&tag(1), Buffer::zeroed(5)));
     b.device().fail_oldest(-3);
     assert_eq!(end(&mut b, receive), (Err(Fault::DeviceFailed { status: -3 }), vec![0; 5]));
 }
@@ -215,7 +220,7 @@ fn a_failure_of_the_device_is_one() {
 #[test]
 fn closing_ends_everything() {
     let (mut a, mut b) = engines();
-    let posted = pending(b.receive(tag(1), Buffer::zeroed(5)));
+    let posted = pending(b.receive(&tag(1), Buffer::zeroed(5)));
     let sync = pending(send(&mut a, 2, b"abc", SendMode::Synchronous));
     b.close();
     assert_eq!(end(&mut b, posted), (Err(Fault::Closed), vec![0; 5]));
@@ -223,7 +228,7 @@ fn closing_ends_everything() {
     assert_eq!(end(&mut a, sync), (Err(down), b"abc".to_vec()));
     assert_eq!((a.requests(), b.requests()), (0, 0));
     // What the device doesn't give back is lost, and nobody waits for it.
-    let lost = pending(a.receive(tag(1), Buffer::zeroed(5)));
+    let lost = pending(a.receive(&tag(1), Buffer::zeroed(5)));
     a.device().lose_receives();
     a.close();
     assert_eq!(end(&mut a, lost), (Err(Fault::Closed), vec![]));
@@ -232,7 +237,7 @@ fn closing_ends_everything() {
 #[test]
 fn whoever_watches_is_woken_once() {
     let (mut a, mut b) = engines();
-    let receives = [1, 2].map(|t| pending(b.receive(tag(t), Buffer::zeroed(1))));
+    let receives = [1, 2].map(|t| pending(b.receive(&tag(t), Buffer::zeroed(1))));
     assert!(b.watch(receives[1]) && b.arm());
     a.inject(TO_B, Tag(1), None, b"1").unwrap();
     a.inject(TO_B, Tag(2), None, b"2").unwrap();
@@ -289,7 +294,7 @@ proptest! {
                 }
                 Step::Receive { tag, any } => {
                     let mask = if any { TagMask::ANY } else { TagMask::EXACT };
-                    Some((false, b.receive(Pattern::new(Tag(tag), mask), Buffer::zeroed(size))))
+                    Some((false, b.receive(&Pattern::new(Tag(tag), mask), Buffer::zeroed(size)).into()))
                 }
                 Step::Cancel(at) | Step::Detach(at) if !requests.is_empty() => {
                     let at = at % requests.len();

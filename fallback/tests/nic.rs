@@ -23,10 +23,7 @@ fn exact(tag: u64) -> Pattern {
 }
 
 fn post<D: Device>(node: &mut Engine<D>, pattern: Pattern, room: usize) -> RequestId {
-    match node.receive(pattern, vec![0xee; room].into()) {
-        Started::Pending(request) => request,
-        other => panic!("{other:?}"),
-    }
+    node.receive(&pattern, vec![0xee; room].into()).unwrap()
 }
 
 fn send<D: Device>(node: &mut Engine<D>, to: PeerId, tag: u64, bytes: Vec<u8>, mode: SendMode) {

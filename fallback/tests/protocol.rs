@@ -24,15 +24,15 @@ fn pattern_of(tag: u64, peer: PeerId) -> Pattern {
     exact(tag).from_source(SourceId(peer.0))
 }
 
-fn pending(started: Started) -> RequestId {
-    match started {
+fn pending(started: impl Into<Started>) -> RequestId {
+    match started.into() {
         Started::Pending(request) => request,
         over => panic!("over at once: {over:?}"),
     }
 }
 
-fn finished(node: &mut Node, started: Started) -> Completion {
-    match started {
+fn finished(node: &mut Node, started: impl Into<Started>) -> Completion {
+    match started.into() {
         Started::Pending(request) => node.take(request).expect("still under way"),
         Started::Refused(refused) => {
             let Refused { fault, buffer } = *refused;
@@ -47,12 +47,12 @@ fn finished(node: &mut Node, started: Started) -> Completion {
     }
 }
 
-fn ok(node: &mut Node, started: Started) -> (Status, Vec<u8>) {
+fn ok(node: &mut Node, started: impl Into<Started>) -> (Status, Vec<u8>) {
     let Completion { result, buffer } = finished(node, started);
     (result.unwrap(), buffer.into_vec())
 }
 
-fn fault(node: &mut Node, started: Started) -> Fault {
+fn fault(node: &mut Node, started: impl Into<Started>) -> Fault {
     finished(node, started).result.unwrap_err()
 }
 
@@ -73,7 +73,7 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                     let to = meet(&mut n, 0, if oneself { 0 } else { 1 });
                     let at = if oneself { 0 } else { 1 };
                     settle(&mut n);
-                    let early = expected.then(|| n[at].receive(exact(5), Buffer::zeroed(size)));
+                    let early = expected.then(|| n[at].receive(&exact(5), Buffer::zeroed(size)));
                     let send = n[0].send(to, Tag(5), Some(size as u32), payload(size), mode);
                     settle(&mut n);
                     let receive = match early {
@@ -84,7 +84,7 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                             if let (Started::Pending(send), SendMode::Synchronous) = (&send, mode) {
                                 assert!(!n[0].is_done(*send), "complete before the match");
                             }
-                            n[at].receive(exact(5), Buffer::zeroed(size))
+                            n[at].receive(&exact(5), Buffer::zeroed(size))
                         }
                     };
                     settle(&mut n);
@@ -114,10 +114,11 @@ fn a_small_buffer_truncates_and_the_sender_completes() {
                 let (_, mut n) = nodes(2, &config());
                 let to = meet(&mut n, 0, 1);
                 settle(&mut n);
-                let early = expected.then(|| n[1].receive(exact(1), Buffer::zeroed(room)));
+                let early = expected.then(|| n[1].receive(&exact(1), Buffer::zeroed(room)));
                 let send = n[0].send(to, Tag(1), None, payload(size), mode);
                 settle(&mut n);
-                let receive = early.unwrap_or_else(|| n[1].receive(exact(1), Buffer::zeroed(room)));
+                let receive =
+                    early.unwrap_or_else(|| n[1].receive(&exact(1), Buffer::zeroed(room)));
                 settle(&mut n);
                 let (status, bytes) = ok(&mut n[1], receive);
                 assert_eq!((status.length, status.truncated), (size as u64, true));
@@ -135,7 +136,7 @@ fn a_long_buffer_keeps_its_tail() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     for size in [3, 3000] {
-        let receive = n[1].receive(exact(1), vec![0xee; 5000].into());
+        let receive = n[1].receive(&exact(1), vec![0xee; 5000].into());
         n[0].send(to, Tag(1), None, payload(size), SendMode::Standard);
         settle(&mut n);
         let (status, bytes) = ok(&mut n[1], receive);
@@ -156,7 +157,7 @@ fn a_matched_message_is_found_by_nobody_else() {
     let (message, status) = n[1].matched_probe(&exact(1)).unwrap();
     assert_eq!(status.length, 10);
     assert_eq!(n[1].probe(&anything()).unwrap().length, 20);
-    let other = n[1].receive(anything(), Buffer::zeroed(50));
+    let other = n[1].receive(&anything(), Buffer::zeroed(50));
     assert_eq!(ok(&mut n[1], other).0.length, 20);
     settle(&mut n);
     let Started::Pending(first) = first else { panic!("synchronous and over at once") };
@@ -196,8 +197,8 @@ fn cancel_reports_its_outcome() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    let cancelled = pending(n[1].receive(exact(1), vec![7; 9].into()));
-    let late = pending(n[1].receive(exact(2), Buffer::zeroed(9)));
+    let cancelled = pending(n[1].receive(&exact(1), vec![7; 9].into()));
+    let late = pending(n[1].receive(&exact(2), Buffer::zeroed(9)));
     n[1].cancel(cancelled);
     let Completion { result, buffer } = n[1].take(cancelled).unwrap();
     assert_eq!((result, buffer.into_vec()), (Err(Fault::Cancelled), vec![7; 9]));
@@ -216,12 +217,12 @@ fn detached_requests_end_by_themselves() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    let posted = pending(n[1].receive(exact(1), Buffer::zeroed(9)));
+    let posted = pending(n[1].receive(&exact(1), Buffer::zeroed(9)));
     n[1].detach(posted);
     let send = pending(n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard));
     n[0].detach(send);
     settle(&mut n);
-    let reading = n[1].receive(exact(1), Buffer::zeroed(5000));
+    let reading = n[1].receive(&exact(1), Buffer::zeroed(5000));
     n[1].detach(pending(reading));
     settle(&mut n);
     assert_eq!((n[0].requests(), n[1].requests()), (0, 0));
@@ -246,7 +247,7 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
             received += 1;
         }
         // Something to receive is always there, so that a poll never finds nothing.
-        let receive = pending(n[0].receive(exact(1 << 40), Buffer::zeroed(8)));
+        let receive = pending(n[0].receive(&exact(1 << 40), Buffer::zeroed(8)));
         n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
         n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
         while !n[0].progress_until(receive).1 {}
@@ -279,7 +280,7 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     assert!(counters.unexpected_now <= config().credit.peer_max.messages + 16);
     assert!(n[0].counters().credit_stalls > 0 && n[0].counters().eager_turned > 0);
     for i in 0..total {
-        let receive = n[1].receive(anything(), Buffer::zeroed(2000));
+        let receive = n[1].receive(&anything(), Buffer::zeroed(2000));
         settle(&mut n);
         let (status, bytes) = ok(&mut n[1], receive);
         assert_eq!((status.immediate, status.tag), (Some(i as u32), Tag(i % 3)));
@@ -303,7 +304,7 @@ fn more_sends_than_operations_wait_their_turn() {
     settle(&mut n);
     for i in 0..40usize {
         let at = 1 + i % 2;
-        let receive = n[at].receive(exact(1), Buffer::zeroed(5000));
+        let receive = n[at].receive(&exact(1), Buffer::zeroed(5000));
         settle(&mut n);
         assert_eq!(ok(&mut n[at], receive).0.immediate, Some(i as u32), "overtaken");
     }
@@ -322,7 +323,7 @@ fn both_sides_flooding_each_other_come_through() {
     for i in 0..500u64 {
         for (a, peer) in [(0, to), (1, from)] {
             n[a].send(peer, Tag(i), None, payload((i * 13 % 3000) as usize), SendMode::Delivered);
-            receives.push((a, n[a].receive(exact(i), Buffer::zeroed(3000))));
+            receives.push((a, n[a].receive(&exact(i), Buffer::zeroed(3000))));
         }
     }
     settle(&mut n);
@@ -340,7 +341,7 @@ fn a_receiver_that_keeps_up_never_stalls_its_sender() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     for round in 0..20_000u64 {
-        let receive = n[1].receive(exact(round), Buffer::zeroed(600));
+        let receive = n[1].receive(&exact(round), Buffer::zeroed(600));
         let send = n[0].send(to, Tag(round), None, payload(600), SendMode::Standard);
         assert!(matches!(send, Started::Sent(_)), "round {round} had to wait");
         settle(&mut n);
@@ -371,7 +372,7 @@ fn a_failed_read_is_an_error_on_both_sides() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     net.borrow_mut().reads_fail = Some(14);
-    let receive = n[1].receive(exact(1), Buffer::zeroed(5000));
+    let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
     let send = n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
     settle(&mut n);
     let from = PeerId(1);
@@ -381,7 +382,7 @@ fn a_failed_read_is_an_error_on_both_sides() {
     assert_eq!(buffer.into_vec(), payload(5000).into_vec());
     // Nothing else is hurt.
     n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
-    let receive = n[1].receive(exact(1), Buffer::zeroed(5000));
+    let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
     settle(&mut n);
     ok(&mut n[1], receive);
 }
@@ -400,40 +401,40 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     settle(&mut n);
     let (held, _) = n[0].matched_probe(&exact(12)).unwrap();
     net.borrow_mut().reads_hang = true;
-    let reading = n[0].receive(exact(13), Buffer::zeroed(9000));
+    let reading = n[0].receive(&exact(13), Buffer::zeroed(9000));
     // Depends on the dying: sends, a receive that names it.
     let rendezvous = n[0].send(dead, Tag(1), None, payload(9000), SendMode::Standard);
     let sync = n[0].send(dead, Tag(1), None, payload(9), SendMode::Synchronous);
     let delivered = n[0].send(dead, Tag(1), None, payload(9), SendMode::Delivered);
-    let named = n[0].receive(pattern_of(1, dead), Buffer::zeroed(9));
+    let named = n[0].receive(&pattern_of(1, dead), Buffer::zeroed(9));
     // Does not.
-    let any = n[0].receive(exact(2), Buffer::zeroed(9));
-    let other = n[0].receive(pattern_of(1, alive), Buffer::zeroed(9));
+    let any = n[0].receive(&exact(2), Buffer::zeroed(9));
+    let other = n[0].receive(&pattern_of(1, alive), Buffer::zeroed(9));
     let send = n[0].send(alive, Tag(3), None, payload(9000), SendMode::Standard);
     settle(&mut n[..1]);
     kill(&net, 1);
     settle(&mut n);
     net.borrow_mut().reads_hang = false;
     let expected = Fault::PeerDown { peer: dead, fault: PeerFault::Gone };
-    for ended in [reading, rendezvous, sync, delivered, named] {
+    for ended in [reading.into(), rendezvous, sync, delivered, named.into()] {
         assert_eq!(fault(&mut n[0], ended), expected);
     }
     assert_eq!(n[0].probe(&exact(11)), None);
     assert_eq!(n[0].counters().lost_rendezvous, 2);
     let receive = n[0].receive_message(held, Buffer::zeroed(9));
     assert_eq!(fault(&mut n[0], receive), expected);
-    let complete = n[0].receive(exact(10), Buffer::zeroed(9));
+    let complete = n[0].receive(&exact(10), Buffer::zeroed(9));
     assert_eq!(ok(&mut n[0], complete).1, payload(9).into_vec());
     // New operations with it fail at once, and only those.
     let send_to_dead = n[0].send(dead, Tag(1), None, payload(1), SendMode::Standard);
     assert_eq!(fault(&mut n[0], send_to_dead), expected);
-    let from_dead = n[0].receive(pattern_of(1, dead), Buffer::zeroed(1));
+    let from_dead = n[0].receive(&pattern_of(1, dead), Buffer::zeroed(1));
     assert_eq!(fault(&mut n[0], from_dead), expected);
     let zero_at_2 = meet(&mut n, 2, 0);
     settle(&mut n);
     n[2].send(zero_at_2, Tag(2), None, payload(9), SendMode::Standard);
     n[2].send(zero_at_2, Tag(1), None, payload(9), SendMode::Standard);
-    let at_2 = n[2].receive(exact(3), Buffer::zeroed(9000));
+    let at_2 = n[2].receive(&exact(3), Buffer::zeroed(9000));
     settle(&mut n);
     ok(&mut n[0], any);
     ok(&mut n[0], other);
@@ -460,14 +461,14 @@ fn whoever_breaks_the_protocol_is_broken_with() {
         let (net, mut n) = nodes(3, &config());
         let (bad, good) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
         settle(&mut n);
-        let named = n[0].receive(pattern_of(1, bad), Buffer::zeroed(1));
+        let named = n[0].receive(&pattern_of(1, bad), Buffer::zeroed(1));
         let send = n[0].send(good, Tag(3), None, payload(9000), SendMode::Standard);
         forge(&net, 1, 0, bytes);
         settle(&mut n);
         assert_eq!(n[0].peer_fault(bad), Some(PeerFault::Protocol(error)));
         let fault = fault(&mut n[0], named);
         assert_eq!(fault, Fault::PeerDown { peer: bad, fault: PeerFault::Protocol(error) });
-        let receive = n[2].receive(exact(3), Buffer::zeroed(9000));
+        let receive = n[2].receive(&exact(3), Buffer::zeroed(9000));
         settle(&mut n);
         ok(&mut n[2], receive);
         ok(&mut n[0], send);
@@ -485,7 +486,7 @@ fn a_fin_of_another_peer_ends_nothing() {
     forge(&net, 2, 0, &fin);
     settle(&mut n);
     assert!(!n[0].is_done(send));
-    let receive = n[1].receive(exact(1), Buffer::zeroed(9000));
+    let receive = n[1].receive(&exact(1), Buffer::zeroed(9000));
     settle(&mut n);
     ok(&mut n[1], receive);
     assert!(n[0].is_done(send));
@@ -515,10 +516,10 @@ fn shared_bytes_are_sent_and_never_received_into() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     let shared: std::sync::Arc<[u8]> = payload(3000).into_vec().into();
-    let receive = n[1].receive(exact(1), Buffer::from(shared.clone()));
+    let receive = n[1].receive(&exact(1), Buffer::from(shared.clone()));
     assert_eq!(fault(&mut n[1], receive), Fault::ReadOnlyBuffer);
     n[0].send(to, Tag(1), None, Buffer::from(shared.clone()), SendMode::Standard);
-    let receive = n[1].receive(exact(1), Buffer::zeroed(3000));
+    let receive = n[1].receive(&exact(1), Buffer::zeroed(3000));
     settle(&mut n);
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);
 }
@@ -532,7 +533,7 @@ fn who_takes_no_answers_is_granted_no_more() {
     settle(&mut n);
     let mut matched = 0u64;
     while n[0].peer_fault(peer).is_none() && matched < 20_000 {
-        let receive = pending(n[0].receive(exact(1), Buffer::zeroed(1)));
+        let receive = pending(n[0].receive(&exact(1), Buffer::zeroed(1)));
         let operation = AppCtx::new(u32::try_from(matched).unwrap(), 0).with_ack();
         let asks = Tmh { opcode: Opcode::Eager, app_ctx: operation, tag: Tag(1) }.emit();
         forge(&net, 1, 0, &asks);

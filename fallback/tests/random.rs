@@ -17,14 +17,6 @@ const NODES: usize = 3;
 const TAGS: u64 = 4;
 const LENGTH_MAX: usize = 3000;
 
-/// The request of a receive that was accepted.
-fn receive_of(started: Started) -> RequestId {
-    match started {
-        Started::Pending(request) => request,
-        refused => panic!("a receive was refused: {refused:?}"),
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Send { from: usize, to: usize, tag: u64, length: usize, mode: u8 },
@@ -162,7 +154,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 if let Some(from) = from {
                     pattern = pattern.from_source(SourceId(peers[at][from].0));
                 }
-                let request = receive_of(n[at].receive(pattern, vec![0xee; room].into()));
+                let request = n[at].receive(&pattern, vec![0xee; room].into()).unwrap();
                 match n[at].take(request) {
                     Some(done) => world.received(at, done),
                     None => world.receives[at].push_back(request),
@@ -190,9 +182,10 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                     match room {
                         None => assert!(n[at].discard_message(message)),
                         Some(room) => {
-                            let started = n[at].receive_message(message, vec![0xee; room].into());
+                            let request =
+                                n[at].receive_message(message, vec![0xee; room].into()).unwrap();
                             settle(&mut n);
-                            let done = n[at].take(receive_of(started)).unwrap();
+                            let done = n[at].take(request).unwrap();
                             let status = done.result.unwrap();
                             world.check_bytes(
                                 from,
@@ -230,9 +223,9 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
     let mut last: HashMap<(PeerId, usize), u32> = HashMap::new();
     for at in 0..NODES {
         while n[at].probe(&pattern(None)).is_some() {
-            let started = n[at].receive(pattern(None), vec![0xee; LENGTH_MAX].into());
+            let receive = n[at].receive(&pattern(None), vec![0xee; LENGTH_MAX].into());
             settle(&mut n);
-            let done = n[at].take(receive_of(started)).unwrap();
+            let done = n[at].take(receive.unwrap()).unwrap();
             let status = done.result.unwrap();
             let number = status.immediate.unwrap();
             let previous = last.insert((status.source, at), number);

@@ -32,12 +32,12 @@ fuzz_target!(|data: &[u8]| {
             5 => begin(n[0].send(hostile, tag, Some(1), Buffer::zeroed(size), SendMode::Standard)),
             6 => {
                 let pattern = Pattern::new(tag, TagMask(3)).from_source(SourceId(hostile.0));
-                begin(n[0].receive(pattern, Buffer::zeroed(size)));
+                begin(n[0].receive(&pattern, Buffer::zeroed(size)).into());
             }
             _ => {
                 let taken = n[0].matched_probe(&Pattern::new(tag, TagMask::ANY));
                 if let Some((message, _)) = taken {
-                    begin(n[0].receive_message(message, Buffer::zeroed(size)));
+                    begin(n[0].receive_message(message, Buffer::zeroed(size)).into());
                 }
             }
         }
@@ -50,10 +50,10 @@ fuzz_target!(|data: &[u8]| {
     for request in requests {
         assert!(n[0].take(request).is_some() || n[0].peer_fault(hostile).is_none());
     }
-    let receive = n[2].receive(Pattern::new(Tag(9), TagMask::EXACT), Buffer::zeroed(5000));
+    let receive = n[2].receive(&Pattern::new(Tag(9), TagMask::EXACT), Buffer::zeroed(5000));
     begin_ok(n[0].send(good, Tag(9), None, Buffer::zeroed(5000), SendMode::Standard));
     settle(&mut n);
-    if let Started::Pending(receive) = receive {
+    if let Ok(receive) = receive {
         assert!(n[2].take(receive).is_some_and(|done| done.result.is_ok()));
     }
 });

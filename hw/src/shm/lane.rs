@@ -112,7 +112,7 @@ pub(crate) struct Link {
 impl Link {
     /// Writes a message of the engine, then rings the peer's bell if it wants that. The caller has
     /// checked the length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         header: &[u8],

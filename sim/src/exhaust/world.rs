@@ -5,9 +5,7 @@ use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use tagmatch_fallback::{
-    Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId, Started,
-};
+use tagmatch_fallback::{Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId};
 use tagmatch_hw::model::{Handle, Knobs, Model, ModelConfig, NicStep};
 use tagmatch_hw::tm::{Opcode, Tmh};
 use tagmatch_hw::{Buffer, DeviceError, PeerId};
@@ -239,9 +237,11 @@ impl World {
         let bits = sender.map_or(0, |sender| u64::from(sender + 1) << SOURCE_SHIFT)
             | tag.map_or(0, u64::from);
         let buffer = Buffer::zeroed(PAYLOAD_BYTES);
-        match self.engine.receive(Pattern::new(Tag(bits), TagMask(mask)), buffer) {
-            Started::Pending(request) => self.requests.push(Some(request)),
-            other => return Err(Violation::new(Rule::Fault, format!("a receive is {other:?}"))),
+        match self.engine.receive(&Pattern::new(Tag(bits), TagMask(mask)), buffer) {
+            Ok(request) => self.requests.push(Some(request)),
+            Err(refused) => {
+                return Err(Violation::new(Rule::Fault, format!("a receive is {refused:?}")));
+            }
         }
         Ok(())
     }

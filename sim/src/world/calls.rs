@@ -118,13 +118,9 @@ impl<A: Adapter> World<'_, A> {
         self.counts.calls += 1;
         let buffer = self.buffers.room(room);
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
-        match engine.receive(pattern, buffer) {
-            Started::Pending(request) => self.begun(at, request, What::Receive(receive)),
-            Started::Sent(_) => {
-                ensure!(false, Fault, "r{receive} was taken for a send");
-                Ok(())
-            }
-            Started::Refused(refused) => {
+        match engine.receive(&pattern, buffer) {
+            Ok(request) => self.begun(at, request, What::Receive(receive)),
+            Err(refused) => {
                 let untouched = self.buffers.is_untouched(&refused.buffer);
                 ensure!(untouched, Payload, "r{receive} was refused, its buffer written");
                 let source = pattern.source().map_or(PeerId(u32::MAX), |source| PeerId(source.0));
@@ -186,12 +182,8 @@ impl<A: Adapter> World<'_, A> {
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
         match engine.receive_message(id, buffer) {
-            Started::Pending(request) => self.begun(at, request, What::Message(message)),
-            Started::Sent(_) => {
-                ensure!(false, Fault, "m{message} was taken for a send");
-                Ok(())
-            }
-            Started::Refused(refused) => {
+            Ok(request) => self.begun(at, request, What::Message(message)),
+            Err(refused) => {
                 self.hear()?;
                 let from = self.oracle.message(message).from;
                 let excused = self.oracle.may_lose(message);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
+use crate::Outgoing;
 use crate::copy::copy_small;
 use crate::shm::bell::Announced;
 use crate::shm::sync::{fence, light_fence};
@@ -67,7 +68,11 @@ impl Producer {
             self.refresh(internal)?;
         }
         if length > room {
-            return self.push_spilled(first, second, immediate, internal, room);
+            // Of a copy, so that nobody asks for the address of a header that was made in registers.
+            let mut header = [0; Outgoing::HEADER_MAX];
+            let copy = &mut header[..first.len()];
+            copy.copy_from_slice(first);
+            return self.push_spilled(copy, second, immediate, internal, room);
         }
         let slot = self.ring.slot(self.produced.messages);
         let body = body(slot);
