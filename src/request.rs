@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,45 +30,45 @@ const POLLS_AT_ONCE: u32 = 16;
 /// request never lets anyone write to freed memory.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<T: Output, A: Access = Local> {
-    progress: Progress<A>,
-    output: PhantomData<fn() -> T>,
+    progress: T::Progress<A>,
 }
 
-enum Progress<A: Access> {
-    /// A send that was complete at once.
-    Sent(Buffer),
-    Other(Other<A>),
-}
-
-/// Apart, for the sake of the size: a buffer has room to tell itself from one other thing only.
-enum Other<A: Access> {
+/// What is known of an operation.
+pub enum Progress<A: Access> {
     Pending(Pending<A>),
     /// Refused at once, or, if there is nothing, the result was taken.
     Ended(Option<Box<Failed>>),
 }
 
-impl<A: Access> Progress<A> {
-    const TAKEN: Self = Progress::Other(Other::Ended(None));
+/// The same of a send. Apart, for the sake of the size: receives are never complete without a look at the
+/// worker, and programs hold many.
+pub enum SendProgress<A: Access> {
+    /// Complete at once.
+    Sent(Buffer),
+    Other(Progress<A>),
+}
 
-    #[inline(always)]
-    fn pending(&mut self) -> Option<&mut Pending<A>> {
-        match self {
-            Progress::Other(Other::Pending(pending)) => Some(pending),
-            _ => None,
-        }
-    }
+impl<A: Access> Progress<A> {
+    const TAKEN: Self = Progress::Ended(None);
 
     #[cold]
     fn refused(error: Error, buffer: Buffer) -> Self {
-        Progress::Other(Other::Ended(Some(Box::new(Failed { error, buffer }))))
+        Progress::Ended(Some(Box::new(Failed { error, buffer })))
     }
 }
 
-// It is moved from call to call and kept in arrays.
-const _: () = assert!(size_of::<Request<Sent>>() <= 24);
+impl<A: Access> From<Progress<A>> for SendProgress<A> {
+    #[inline(always)]
+    fn from(progress: Progress<A>) -> Self {
+        SendProgress::Other(progress)
+    }
+}
+
+// They are moved from call to call and kept in arrays.
+const _: () = assert!(size_of::<Request<Sent>>() <= 24 && size_of::<Request<Received>>() <= 16);
 
 /// An operation in the engine's table; dropping it lets go of it.
-struct Pending<A: Access> {
+pub struct Pending<A: Access> {
     access: A,
     /// [`RequestId::NONE`] once the result was taken.
     request: RequestId,
@@ -171,40 +170,91 @@ impl Output for Sent {}
 impl Output for Received {}
 
 mod sealed {
+    use super::{Access, Buffer, Progress, Status};
+
     /// Keeps [`Output`](super::Output) to this crate.
     pub trait Output: Sized {
+        /// What a request knows of its operation.
         #[doc(hidden)]
-        fn new(status: super::Status, buffer: super::Buffer) -> Self;
+        type Progress<A: Access>: From<Progress<A>> + Unpin;
         #[doc(hidden)]
-        fn sent(buffer: super::Buffer) -> Option<Self>;
+        fn new(status: Status, buffer: Buffer) -> Self;
+        #[doc(hidden)]
+        fn sent<A: Access>(buffer: Buffer) -> Self::Progress<A>;
+        /// `None`: it was complete at once.
+        #[doc(hidden)]
+        fn progress<A: Access>(of: &Self::Progress<A>) -> Option<&Progress<A>>;
+        #[doc(hidden)]
+        fn progress_mut<A: Access>(of: &mut Self::Progress<A>) -> Option<&mut Progress<A>>;
+        /// The result of what was complete at once; `Err` is the progress of anything else.
+        #[doc(hidden)]
+        fn take<A: Access>(of: Self::Progress<A>) -> Result<Self, Progress<A>>;
     }
 }
 
 impl sealed::Output for Sent {
+    type Progress<A: Access> = SendProgress<A>;
+
     #[inline]
     fn new(_: Status, buffer: Buffer) -> Self {
         Sent { buffer }
     }
 
+    #[inline(always)]
+    fn sent<A: Access>(buffer: Buffer) -> SendProgress<A> {
+        SendProgress::Sent(buffer)
+    }
+
     #[inline]
-    fn sent(buffer: Buffer) -> Option<Self> {
-        Some(Sent { buffer })
+    fn progress<A: Access>(of: &SendProgress<A>) -> Option<&Progress<A>> {
+        if let SendProgress::Other(progress) = of { Some(progress) } else { None }
+    }
+
+    #[inline(always)]
+    fn progress_mut<A: Access>(of: &mut SendProgress<A>) -> Option<&mut Progress<A>> {
+        if let SendProgress::Other(progress) = of { Some(progress) } else { None }
+    }
+
+    #[inline]
+    fn take<A: Access>(of: SendProgress<A>) -> Result<Self, Progress<A>> {
+        match of {
+            SendProgress::Sent(buffer) => Ok(Sent { buffer }),
+            SendProgress::Other(progress) => Err(progress),
+        }
     }
 }
 
 impl sealed::Output for Received {
+    type Progress<A: Access> = Progress<A>;
+
     #[inline]
     fn new(status: Status, buffer: Buffer) -> Self {
         Received { buffer, status }
     }
 
-    fn sent(_: Buffer) -> Option<Self> {
-        None
+    /// No receive is.
+    fn sent<A: Access>(_: Buffer) -> Progress<A> {
+        Progress::TAKEN
+    }
+
+    #[inline]
+    fn progress<A: Access>(of: &Progress<A>) -> Option<&Progress<A>> {
+        Some(of)
+    }
+
+    #[inline(always)]
+    fn progress_mut<A: Access>(of: &mut Progress<A>) -> Option<&mut Progress<A>> {
+        Some(of)
+    }
+
+    #[inline]
+    fn take<A: Access>(of: Progress<A>) -> Result<Self, Progress<A>> {
+        Err(of)
     }
 }
 
 impl<T: Output, A: Access> Request<T, A> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(access: &A, started: Started) -> Self {
         match started {
             Started::Pending(request) => Self::posted(access, Ok(request)),
@@ -218,26 +268,26 @@ impl<T: Output, A: Access> Request<T, A> {
         let progress = match posted {
             Ok(request) => {
                 let access = access.clone();
-                Progress::Other(Other::Pending(Pending { access, request }))
+                Progress::Pending(Pending { access, request }).into()
             }
             Err(refused) => {
                 let Refused { fault, buffer } = *refused;
                 let error = Error::from_fault(fault, access.fixed().worker);
-                Progress::refused(error, buffer)
+                Progress::refused(error, buffer).into()
             }
         };
-        Request { progress, output: PhantomData }
+        Request { progress }
     }
 
     /// A send that was complete at once.
     #[inline]
     pub(crate) fn sent(buffer: Buffer) -> Self {
-        Request { progress: Progress::Sent(buffer), output: PhantomData }
+        Request { progress: T::sent(buffer) }
     }
 
     #[cold]
     pub(crate) fn refused(error: Error, buffer: Buffer) -> Self {
-        Request { progress: Progress::refused(error, buffer), output: PhantomData }
+        Request { progress: Progress::refused(error, buffer).into() }
     }
 
     /// The result, if there is one; makes progress if there isn't. After the result was taken:
@@ -247,7 +297,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// As for [`wait`](Self::wait).
     #[inline(always)]
     pub fn test(&mut self) -> Option<Result<T, Failed>> {
-        let Some(pending) = self.progress.pending() else {
+        let Some(pending) = self.pending() else {
             return Some(self.take());
         };
         pending.test()
@@ -260,7 +310,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// not be read, or the operation was refused; [`Failed`] has the reason and the buffer.
     #[inline]
     pub fn wait(mut self) -> Result<T, Failed> {
-        let Some(pending) = self.progress.pending() else {
+        let Some(pending) = self.pending() else {
             return self.take();
         };
         for _ in 0..POLLS_AT_ONCE {
@@ -274,7 +324,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
     /// ends with [`Error::Cancelled`]; any other operation goes on.
     pub fn cancel(&mut self) {
-        if let Some(pending) = self.progress.pending() {
+        if let Some(pending) = self.pending() {
             pending.access.with(|state| state.engine.cancel(pending.request));
         }
     }
@@ -294,10 +344,18 @@ impl<T: Output, A: Access> Request<T, A> {
 
     /// The request's name, until its result was taken.
     pub(crate) fn id(&self) -> Option<RequestId> {
-        match &self.progress {
-            Progress::Other(Other::Pending(pending)) if pending.request != RequestId::NONE => {
+        match T::progress(&self.progress) {
+            Some(Progress::Pending(pending)) if pending.request != RequestId::NONE => {
                 Some(pending.request)
             }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn pending(&mut self) -> Option<&mut Pending<A>> {
+        match T::progress_mut(&mut self.progress) {
+            Some(Progress::Pending(pending)) => Some(pending),
             _ => None,
         }
     }
@@ -305,10 +363,10 @@ impl<T: Output, A: Access> Request<T, A> {
     /// What needs no look at the worker.
     #[inline(always)]
     fn take(&mut self) -> Result<T, Failed> {
-        match std::mem::replace(&mut self.progress, Progress::TAKEN) {
-            Progress::Sent(buffer) => T::sent(buffer).ok_or_else(|| *failed(None, 0)),
-            Progress::Other(Other::Ended(Some(failed))) => Err(*failed),
-            Progress::Other(_) => Err(*failed(None, 0)),
+        match T::take(std::mem::replace(&mut self.progress, Progress::TAKEN.into())) {
+            Ok(output) => Ok(output),
+            Err(Progress::Ended(Some(failed))) => Err(*failed),
+            Err(_) => Err(*failed(None, 0)),
         }
     }
 }
@@ -320,7 +378,7 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
         if let Some(result) = self.test() {
             return Poll::Ready(result);
         }
-        if let Progress::Other(Other::Pending(Pending { access, request })) = &self.progress {
+        if let Some(Progress::Pending(Pending { access, request })) = T::progress(&self.progress) {
             let request = *request;
             let waker = context.waker().clone();
             let replaced = access.with(|state| state.watch(request, waker));
@@ -338,10 +396,10 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
 
 impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.progress {
-            Progress::Other(Other::Pending(_)) if self.id().is_some() => "Request(under way)",
-            Progress::Sent(_) | Progress::Other(Other::Ended(Some(_))) => "Request(done)",
-            Progress::Other(_) => "Request(result taken)",
+        f.write_str(match T::progress(&self.progress) {
+            Some(Progress::Pending(_)) if self.id().is_some() => "Request(under way)",
+            None | Some(Progress::Ended(Some(_))) => "Request(done)",
+            Some(_) => "Request(result taken)",
         })
     }
 }
