@@ -194,6 +194,62 @@ impl MaskClass {
         }
     }
 
+    /// Takes out the oldest entry that accepts the envelope; [`NIL`] if there is none.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        entries: &mut impl Entries,
+        envelope: Envelope,
+        work: &mut Work,
+    ) -> u32 {
+        work.inspected += 1;
+        if let Some((at, _)) = self.remembered(entries, envelope) {
+            return self.remove_candidate(entries, at);
+        }
+        let look = self.look(envelope, spread(envelope.source));
+        match self.at_home(entries, envelope, look, work) {
+            Some((at, _)) => self.remove_candidate(entries, at),
+            None if Look::goes_on(look.rest) => self.take_farther(entries, envelope, work),
+            None => NIL,
+        }
+    }
+
+    /// The cell of this envelope's key, if it is at its home, and the oldest entry.
+    #[inline]
+    pub(crate) fn at_home(
+        &self,
+        entries: &impl Entries,
+        envelope: Envelope,
+        look: Look,
+        work: &mut Work,
+    ) -> Option<(Place, u32)> {
+        let mut candidates = look.candidates;
+        while candidates != 0 {
+            let (at, first) = self.candidate(look.home, candidates.trailing_zeros());
+            if self.shape.same(entries.envelope(first), envelope) {
+                return Some((at, first));
+            }
+            work.inspected += 1;
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn take_farther(
+        &mut self,
+        entries: &mut impl Entries,
+        envelope: Envelope,
+        work: &mut Work,
+    ) -> u32 {
+        let probe = self.find(entries, envelope, spread(envelope.source));
+        work.inspected += probe.steps - 1;
+        if probe.entry != NIL {
+            self.remove_found(entries, probe.at, probe.entry);
+        }
+        probe.entry
+    }
+
     /// Takes out the entry that [`candidate`](Self::candidate) found here, and returns it.
     #[inline]
     pub(crate) fn remove_candidate(&mut self, entries: &mut impl Entries, at: Place) -> u32 {

@@ -52,7 +52,7 @@
 //! | cancel or remove by handle | O(1) | O(c) |
 //! | receives of one source | O(n) | |
 //! | all in order | O(n log n) | O(n) |
-//! | bytes per entry, 4 byte values | 40 | 32, and 8 per class |
+//! | bytes per entry, 4 byte values | 36 | 32, and 8 per class |
 //! | bytes of index per key and class | 9 to 18 | 9 to 18 |
 //!
 //! Nothing else is linear: not wildcards, not receives that never match, not ten thousand with one

@@ -2,7 +2,7 @@
 
 use crate::class::{Envelope, Shape, Work};
 use crate::link::{Link, NIL};
-use crate::receives::{Classes, Found, Receive, Receives, SHORT};
+use crate::receives::{Classes, Found, Order, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
 use crate::slab::{PostedHandle, StaleHandle};
 use crate::stats::MatchStats;
@@ -81,7 +81,7 @@ impl<T: Copy> PostedList<T> {
     /// Adds a receive behind all others. Amortised constant.
     ///
     /// # Panics
-    /// If the list holds 2^30 receives already, which takes more than 64 GiB.
+    /// If the list holds 2^30 receives already, which takes more than 32 GiB.
     #[inline]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
         let shape = Shape::of(&pattern);
@@ -97,7 +97,7 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     fn next_sequence(&mut self) -> u64 {
         let sequence = self.next_sequence;
-        self.next_sequence += 1;
+        self.next_sequence += Order::STEP;
         sequence
     }
 
@@ -119,7 +119,8 @@ impl<T: Copy> PostedList<T> {
     #[expect(clippy::cast_possible_truncation, reason = "a lane")]
     fn hold(&mut self, lane: usize, value: T) -> u32 {
         let link = Link { prev: lane as u32, next: NIL };
-        let entry = self.receives.hold(Receive { sequence: 0, tag: 0, value, link, class: SHORT });
+        let order = Order::new(0, SHORT);
+        let entry = self.receives.hold(Receive { order, tag: Word(0), value, link });
         self.held[lane] = entry;
         entry
     }
@@ -132,7 +133,8 @@ impl<T: Copy> PostedList<T> {
         }
         let class = self.classes.number_of(shape, &mut self.work);
         let Envelope { tag, source } = envelope;
-        let receive = |entry| Receive { sequence, tag, value, link: Link::alone(entry), class };
+        let (order, tag) = (Order::new(sequence, class), Word(tag));
+        let receive = |entry| Receive { order, tag, value, link: Link::alone(entry) };
         let handle = self.receives.insert(source, receive);
         let PostedList { receives, classes, work, .. } = self;
         classes.add(receives, handle.index, envelope, class, shape, work);
@@ -159,9 +161,8 @@ impl<T: Copy> PostedList<T> {
             let class = classes.number_of(shape, work);
             let entry = std::mem::replace(&mut held[lane], NIL);
             let receive = receives.entry_mut(entry);
-            receive.sequence = short.lanes.sequence(lane);
-            receive.tag = envelope.tag;
-            receive.class = class;
+            receive.order = Order::new(short.lanes.sequence(lane), class);
+            receive.tag = Word(envelope.tag);
             receive.link = Link::alone(entry);
             receives.set_extra(entry, envelope.source);
             classes.add(receives, entry, envelope, class, shape, work);
@@ -176,7 +177,11 @@ impl<T: Copy> PostedList<T> {
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
         let message = Envelope { tag: tag.0, source: source.0 };
         if !self.classes.is_empty() {
-            return self.take_indexed(message);
+            return if self.classes.are_several() {
+                self.take_of_several(message)
+            } else {
+                self.take_of_one(message)
+            };
         }
         let found = self.short.find(message);
         if found.is_empty() {
@@ -197,22 +202,25 @@ impl<T: Copy> PostedList<T> {
     }
 
     #[inline(never)]
-    fn take_indexed(&mut self, message: Envelope) -> Option<T> {
-        let mut steps = 0;
-        let found = self.classes.find(&self.receives, message, &mut steps);
-        self.work.inspected += steps;
-        if self.classes.scanned() != 0 {
-            self.work.scans += 1;
-        }
-        if found == Found::NONE {
-            return None;
-        }
-        let entry = self.classes.remove_found(&mut self.receives, found);
+    fn take_of_one(&mut self, message: Envelope) -> Option<T> {
+        let entry = self.classes.take_of_one(&mut self.receives, message, &mut self.work);
+        (entry != NIL).then(|| self.remove_indexed(entry))
+    }
+
+    #[inline(never)]
+    fn take_of_several(&mut self, message: Envelope) -> Option<T> {
+        let entry = self.classes.take_of_several(&mut self.receives, message, &mut self.work);
+        (entry != NIL).then(|| self.remove_indexed(entry))
+    }
+
+    /// Frees the slot of a receive that has left the classes.
+    #[inline]
+    fn remove_indexed(&mut self, entry: u32) -> T {
         self.indexed -= 1;
         if self.indexed == 0 {
             self.emptied();
         }
-        Some(self.receives.remove(entry).value)
+        self.receives.remove(entry).value
     }
 
     /// The first posted receive that accepts a message of this envelope; it stays. One probe for
@@ -223,14 +231,19 @@ impl<T: Copy> PostedList<T> {
         let message = Envelope { tag: tag.0, source: source.0 };
         let found = self.short.find(message);
         let entry = if found.is_empty() {
-            match self.classes.find(&self.receives, message, &mut 0) {
-                Found::NONE => return None,
-                found => self.classes.entry_of(found),
-            }
+            self.first_indexed(message)?
         } else {
             self.held[self.short.lanes.oldest(found)]
         };
         Some(PostedHandle(self.receives.handle(entry)))
+    }
+
+    #[inline(never)]
+    fn first_indexed(&self, message: Envelope) -> Option<u32> {
+        match self.classes.find(&self.receives, message, &mut 0) {
+            Found::NONE => None,
+            found => Some(self.classes.entry_of(found)),
+        }
     }
 
     /// Removes one receive. Constant.
@@ -294,24 +307,20 @@ impl<T: Copy> PostedList<T> {
             return self.remove_short(lane);
         }
         self.classes.remove(&mut self.receives, entry, &mut self.work);
-        self.indexed -= 1;
-        if self.indexed == 0 {
-            self.emptied();
-        }
-        self.receives.remove(entry).value
+        self.remove_indexed(entry)
     }
 
     /// The lane that a receive is in, if the list is short.
     #[inline]
     fn lane(&self, entry: u32) -> Option<usize> {
         let receive = self.receives.entry(entry);
-        (receive.class == SHORT).then_some(receive.link.prev as usize)
+        (receive.order.class() == SHORT).then_some(receive.link.prev as usize)
     }
 
     fn sequence(&self, entry: u32) -> u64 {
         match self.lane(entry) {
             Some(lane) => self.short.lanes.sequence(lane),
-            None => self.receives.entry(entry).sequence,
+            None => self.receives.entry(entry).order.word(),
         }
     }
 
@@ -321,7 +330,7 @@ impl<T: Copy> PostedList<T> {
             (tag, source, self.short.shape(lane))
         } else {
             let shape = self.classes.shape_of(&self.receives, entry);
-            (self.receives.entry(entry).tag, self.receives.extra(entry), shape)
+            (self.receives.entry(entry).tag.0, self.receives.extra(entry), shape)
         };
         let pattern = Pattern::new(Tag(tag), TagMask(shape.mask));
         if shape.source_mask == 0 { pattern } else { pattern.from_source(SourceId(source)) }

@@ -12,21 +12,57 @@ const MAX_CLASSES: usize = SCANNED as usize;
 const SCANNED: u32 = 32;
 /// The class number of receives that are not indexed, but in the lanes of a short list; the link's `prev` is
 /// the lane.
-pub(crate) const SHORT: u32 = u32::MAX;
+pub(crate) const SHORT: u32 = Order::CLASSES - 1;
 
 /// A posted receive; its source is the slot's extra word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive<T> {
-    pub(crate) sequence: u64,
-    pub(crate) tag: u64,
+    pub(crate) order: Order,
+    pub(crate) tag: Word,
     pub(crate) value: T,
     pub(crate) link: Link,
-    pub(crate) class: u32,
 }
 
 pub(crate) type Receives<T> = Slab<Receive<T>>;
 
-const _: () = assert!(Receives::<u32>::SLOT_BYTES == 40 && Receives::<u64>::SLOT_BYTES == 48);
+const _: () = assert!(Receives::<u32>::SLOT_BYTES == 36 && Receives::<u64>::SLOT_BYTES == 40);
+
+/// A word that is aligned as its halves are, so that entries are no longer than what is in them. It is written
+/// and read as a whole.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+pub(crate) struct Word(pub(crate) u64);
+
+/// When a receive was posted, and below that the number of its class: of two receives, the older one has the
+/// lower word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order(Word);
+
+impl Order {
+    /// More than there are class numbers.
+    const CLASSES: u32 = 64;
+    /// From one receive's sequence number to the next one's: 2^58 of them last for centuries.
+    pub(crate) const STEP: u64 = Self::CLASSES as u64;
+
+    /// `sequence` is a multiple of [`STEP`](Self::STEP).
+    #[inline]
+    pub(crate) fn new(sequence: u64, class: u32) -> Self {
+        Order(Word(sequence | u64::from(class)))
+    }
+
+    #[inline]
+    pub(crate) fn word(self) -> u64 {
+        self.0.0
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits")]
+    pub(crate) fn class(self) -> u32 {
+        self.word() as u32 % Self::CLASSES
+    }
+}
+
+const _: () = assert!(SCANNED < SHORT);
 
 impl<T: Copy> Links for Receives<T> {
     #[inline]
@@ -53,7 +89,7 @@ impl<T: Copy> Links for Receives<T> {
 impl<T: Copy> Entries for Receives<T> {
     #[inline]
     fn envelope(&self, entry: u32) -> Envelope {
-        Envelope { tag: self.entry(entry).tag, source: self.extra(entry) }
+        Envelope { tag: self.entry(entry).tag.0, source: self.extra(entry) }
     }
 }
 
@@ -227,8 +263,91 @@ impl Classes {
         }
     }
 
-    /// The oldest receive that accepts a message; adds what was looked at to `steps`.
+    /// Whether receives are of more than one class. Mostly they aren't, and there is nothing to compare.
     #[inline]
+    pub(crate) fn are_several(&self) -> bool {
+        !self.active.is_power_of_two()
+    }
+
+    /// Takes out the oldest receive that accepts a message, of the one class that there is; its entry, or
+    /// [`NIL`].
+    #[inline]
+    pub(crate) fn take_of_one<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        message: Envelope,
+        work: &mut Work,
+    ) -> u32 {
+        match self.known.get_mut(self.active.trailing_zeros() as usize) {
+            Some(known) => {
+                let entry = known.take(receives, message, work);
+                if known.is_empty() {
+                    self.active = 0;
+                }
+                entry
+            }
+            None => self.take_of_many(receives, message, work),
+        }
+    }
+
+    /// Takes out the oldest receive that accepts a message, of however many classes; its entry, or [`NIL`].
+    #[inline]
+    pub(crate) fn take_of_several<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        message: Envelope,
+        work: &mut Work,
+    ) -> u32 {
+        // With wildcards there are mostly two: those are quicker without a list of what was found.
+        let but_first = self.active & self.active.wrapping_sub(1);
+        let classes = [self.active, but_first].map(|active| active.trailing_zeros() as usize);
+        if but_first.is_power_of_two()
+            && let Ok([a, b]) = self.known.get_disjoint_mut(classes)
+        {
+            // Both homes are looked at before the first entry is.
+            let spread = hash::spread(message.source);
+            let looks = [a.look(message, spread), b.look(message, spread)];
+            if !Look::goes_on(looks[0].rest | looks[1].rest) {
+                work.inspected += 2;
+                let of_a = a.at_home(receives, message, looks[0], work);
+                let of_b = b.at_home(receives, message, looks[1], work);
+                let (class, known, at) = match (of_a, of_b) {
+                    (Some((at, a_first)), Some((_, b_first)))
+                        if receives.entry(a_first).order.word()
+                            < receives.entry(b_first).order.word() =>
+                    {
+                        (classes[0], a, at)
+                    }
+                    (_, Some((at, _))) => (classes[1], b, at),
+                    (Some((at, _)), None) => (classes[0], a, at),
+                    (None, None) => return NIL,
+                };
+                let entry = known.remove_candidate(receives, at);
+                if known.is_empty() {
+                    self.active &= !(1 << class);
+                }
+                return entry;
+            }
+        }
+        self.take_of_many(receives, message, work)
+    }
+
+    #[inline(never)]
+    fn take_of_many<T: Copy>(
+        &mut self,
+        receives: &mut Receives<T>,
+        message: Envelope,
+        work: &mut Work,
+    ) -> u32 {
+        work.scans += u64::from(self.scanned.len != 0);
+        match self.find(receives, message, &mut work.inspected) {
+            Found::NONE => NIL,
+            found => self.remove_found(receives, found),
+        }
+    }
+
+    /// The oldest receive that accepts a message; adds what was looked at to `steps`.
+    #[inline(always)]
     pub(crate) fn find<T: Copy>(
         &self,
         receives: &Receives<T>,
@@ -236,16 +355,9 @@ impl Classes {
         steps: &mut u64,
     ) -> Found {
         const LANES: u32 = KeyIndex::LANES_MAX;
-        if self.active.is_power_of_two()
-            && let Some(known) = self.known.get(self.active.trailing_zeros() as usize)
-            && let Some((at, _)) = known.remembered(receives, message)
-        {
-            *steps += 1;
-            return Found::at_home(self.active.trailing_zeros() as usize, at);
-        }
         let spread = hash::spread(message.source);
         let mut best = Found::NONE;
-        let mut best_sequence = u64::MAX;
+        let mut best_order = u64::MAX;
         let mut first_class = 0;
         let mut probes = 0;
         for together in self.known.chunks(TOGETHER) {
@@ -276,8 +388,8 @@ impl Classes {
                 let receive = receives.entry(entry);
                 if !known.shape.same(receives.envelope(entry), message) {
                     probes += 1;
-                } else if receive.sequence < best_sequence {
-                    best_sequence = receive.sequence;
+                } else if receive.order.word() < best_order {
+                    best_order = receive.order.word();
                     best = Found::at_home(first_class + looked, at);
                 }
             }
@@ -285,7 +397,7 @@ impl Classes {
                 let farther;
                 (best, farther) = self.find_farther(receives, message, first_class, best);
                 probes += farther;
-                best_sequence = self.sequence_of(receives, best);
+                best_order = self.order_of(receives, best);
             }
             first_class += TOGETHER;
         }
@@ -308,16 +420,16 @@ impl Classes {
     ) -> (Found, u64) {
         let spread = hash::spread(message.source);
         let mut steps = 0;
-        let mut best_sequence = self.sequence_of(receives, best);
+        let mut best_order = self.order_of(receives, best);
         for (class, known) in self.known.iter().enumerate().skip(first_class).take(TOGETHER) {
             if !Look::goes_on(known.look(message, spread).rest) {
                 continue;
             }
             let probe = known.find(receives, message, spread);
             steps += probe.steps - 1;
-            if probe.entry != NIL && receives.entry(probe.entry).sequence < best_sequence {
+            if probe.entry != NIL && receives.entry(probe.entry).order.word() < best_order {
                 best = Found::farther(class, probe.at);
-                best_sequence = receives.entry(probe.entry).sequence;
+                best_order = receives.entry(probe.entry).order.word();
             }
         }
         (best, steps)
@@ -333,9 +445,9 @@ impl Classes {
         best: Found,
         steps: &mut u64,
     ) -> Found {
-        let best_sequence = self.sequence_of(receives, best);
+        let best_order = self.order_of(receives, best);
         let mut entry = self.scanned.first;
-        while entry != NIL && receives.entry(entry).sequence < best_sequence {
+        while entry != NIL && receives.entry(entry).order.word() < best_order {
             *steps += 1;
             if self.scanned.shapes[entry as usize].same(receives.envelope(entry), message) {
                 return Found::scanned(entry);
@@ -362,21 +474,17 @@ impl Classes {
         self.known[Found(found.0 & !Found::FARTHER).class()].entry(found.at())
     }
 
-    /// A receive's sequence number; that of none is beyond all others.
-    fn sequence_of<T: Copy>(&self, receives: &Receives<T>, found: Found) -> u64 {
+    /// A receive's order; that of none is beyond all others.
+    fn order_of<T: Copy>(&self, receives: &Receives<T>, found: Found) -> u64 {
         if found == Found::NONE {
             return u64::MAX;
         }
-        receives.entry(self.entry_of(found)).sequence
+        receives.entry(self.entry_of(found)).order.word()
     }
 
     /// Takes out the receive that [`find`](Self::find) found, which is something; its entry.
     #[inline]
-    pub(crate) fn remove_found<T: Copy>(
-        &mut self,
-        receives: &mut Receives<T>,
-        found: Found,
-    ) -> u32 {
+    fn remove_found<T: Copy>(&mut self, receives: &mut Receives<T>, found: Found) -> u32 {
         match self.known.get_mut(found.class()) {
             Some(known) => {
                 let entry = known.remove_candidate(receives, found.at());
@@ -412,7 +520,7 @@ impl Classes {
         entry: u32,
         work: &mut Work,
     ) {
-        let class = receives.entry(entry).class;
+        let class = receives.entry(entry).order.class();
         match self.known.get_mut(class as usize) {
             Some(known) => {
                 known.remove(receives, entry, work);
@@ -426,7 +534,7 @@ impl Classes {
 
     /// What a receive looks at.
     pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> Shape {
-        match self.known.get(receives.entry(entry).class as usize) {
+        match self.known.get(receives.entry(entry).order.class() as usize) {
             Some(known) => known.shape,
             None => self.scanned.shapes[entry as usize],
         }
