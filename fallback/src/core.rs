@@ -225,7 +225,7 @@ impl Core {
         }
         let body = Body::Stored(self.store.put(bytes, TMH_BYTES));
         self.counters.unexpected_bytes_now += cost.bytes;
-        self.unexpected(Message { status, ack: tmh.app_ctx, body });
+        self.unexpected(Message::new(&status, tmh.app_ctx, body));
         self.grant_credit(peer);
         Ok(())
     }
@@ -257,14 +257,14 @@ impl Core {
             self.pull(key, status, span, app_ctx.operation(), buffer);
         } else {
             let body = Body::Remote { address: span.address, key: span.key };
-            self.unexpected(Message { status, ack: app_ctx.with_ack(), body });
+            self.unexpected(Message::new(&status, app_ctx.with_ack(), body));
             self.grant_credit(peer);
         }
         Ok(())
     }
 
     pub(crate) fn unexpected(&mut self, message: Message) {
-        let Status { tag, source, .. } = message.status;
+        let Message { tag, source, .. } = message;
         if let Ok(key) = self.messages.insert(message, MESSAGES_MAX) {
             self.unexpected.push(tag, SourceId(source.0), key.index);
         }
@@ -317,7 +317,7 @@ impl Core {
     /// Puts a waiting message into a buffer.
     pub(crate) fn deliver(&mut self, message: Message, buffer: Buffer) -> Posted {
         if matches!(message.body, Body::Lost) {
-            return failed(self.down(message.status.source), buffer);
+            return failed(self.down(message.source), buffer);
         }
         let Some(key) = self.requests.begin() else {
             self.discard(message);
@@ -330,9 +330,9 @@ impl Core {
     /// Puts a message that is here or with its sender into the buffer of its receive.
     pub(crate) fn fill(&mut self, key: Key, message: Message, mut buffer: Buffer) {
         let operation = message.operation();
-        let Message { mut status, body, .. } = message;
+        let mut status = message.status();
         let peer = status.source;
-        match body {
+        match message.body {
             Body::Stored(stored) => {
                 let room = buffer.as_mut_slice().unwrap_or_default();
                 let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
@@ -416,7 +416,7 @@ impl Core {
     }
 
     /// Ends a request: once, whatever its owner does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&mut self, key: Key, result: Result<Status, Fault>, buffer: Buffer) {
         match result {
             Ok(status) => {

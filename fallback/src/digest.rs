@@ -6,6 +6,7 @@ use tagmatch_hw::Device;
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::engine::Engine;
+use crate::message::Message;
 use crate::slab::Key;
 
 impl<D: Device> Engine<D> {
@@ -38,7 +39,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn hash_message(&self, key: Option<Key>, state: &mut impl Hasher) {
-        let status = key.and_then(|key| self.core.messages.get(key)).map(|message| message.status);
+        let status = key.and_then(|key| self.core.messages.get(key)).map(Message::status);
         status.map(|s| (s.source, s.tag, s.length, s.immediate)).hash(state);
     }
 }

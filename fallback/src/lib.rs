@@ -39,6 +39,7 @@
 //! credit. Sends that wait are the caller's own memory.
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod core;
 mod counters;
 mod credit;

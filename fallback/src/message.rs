@@ -1,27 +1,50 @@
 //! Unexpected messages: probed, matched by a probe, received, discarded.
 
-use tagmatch_soft::Pattern;
+use tagmatch_hw::PeerId;
+use tagmatch_soft::{Pattern, Tag};
 
 use crate::core::{Core, failed};
 use crate::credit::Amount;
 use crate::error::Fault;
 use crate::request::{MessageId, Posted, Status};
+use crate::slab::Slab;
 use crate::store::Stored;
 use crate::wire::AppCtx;
 
-/// A message that no receive was posted for.
+/// A message that no receive was posted for; its envelope is taken apart, for the sake of the size.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    pub(crate) status: Status,
+    pub(crate) tag: Tag,
+    length: u64,
+    pub(crate) source: PeerId,
+    immediate: u32,
     /// With *ack wanted*: the operation that its sender waits to see ended.
-    pub(crate) ack: AppCtx,
+    ack: AppCtx,
+    has_immediate: bool,
     pub(crate) body: Body,
 }
 
-// A stranger's messages wait in as little memory as they can.
-const _: () = assert!(size_of::<Message>() == 64);
+// A stranger's messages wait in as little memory as they can; and no look at one takes a second cache line.
+const _: () = assert!(Slab::<Message>::SLOT_BYTES == 64);
 
 impl Message {
+    pub(crate) fn new(status: &Status, ack: AppCtx, body: Body) -> Self {
+        let Status { source, tag, length, truncated: _, immediate } = *status;
+        let has_immediate = immediate.is_some();
+        let immediate = immediate.unwrap_or(0);
+        Message { tag, length, source, immediate, ack, has_immediate, body }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            source: self.source,
+            tag: self.tag,
+            length: self.length,
+            truncated: false,
+            immediate: self.has_immediate.then_some(self.immediate),
+        }
+    }
+
     pub(crate) fn operation(&self) -> Option<AppCtx> {
         self.ack.ack_wanted().then(|| self.ack.operation())
     }
@@ -44,14 +67,14 @@ impl Core {
         let handle = self.unexpected.find(pattern)?;
         let (_, _, index) = self.unexpected.get(handle)?;
         let key = self.messages.key_at(index)?;
-        self.messages.get(key).map(|message| message.status)
+        self.messages.get(key).map(Message::status)
     }
 
     /// Takes that message off the list: no other probe or receive finds it (MPI-4.1 section 3.8.2).
     pub(crate) fn matched_probe(&mut self, pattern: &Pattern) -> Option<(MessageId, Status)> {
         let index = self.unexpected.take(pattern)?;
         let key = self.messages.key_at(index)?;
-        let status = self.messages.get(key)?.status;
+        let status = self.messages.get(key)?.status();
         Some((MessageId(key), status))
     }
 
@@ -80,9 +103,9 @@ impl Core {
 
     pub(crate) fn discard(&mut self, message: Message) {
         let operation = message.operation();
-        let Message { status, body, .. } = message;
+        let status = message.status();
         self.counters.discarded += 1;
-        match body {
+        match message.body {
             Body::Stored(stored) => self.drop_stored(&status, stored),
             Body::Remote { .. } => self.freed(status.source, Amount::RENDEZVOUS),
             Body::Lost => return,

@@ -153,9 +153,8 @@ impl Core {
                 self.freed(id, Amount::RENDEZVOUS);
             }
         }
-        let held = self
-            .messages
-            .keys_where(|m| m.status.source == id && matches!(m.body, Body::Remote { .. }));
+        let held =
+            self.messages.keys_where(|m| m.source == id && matches!(m.body, Body::Remote { .. }));
         for key in held {
             if let Some(message) = self.messages.get_mut(key) {
                 message.body = Body::Lost;

@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::{PostedHandle, Tag};
 
+use crate::chunks::Chunks;
 use crate::error::Fault;
 use crate::request::{Completion, Status};
 use crate::slab::Key;
@@ -64,6 +65,25 @@ pub(crate) struct Request {
 }
 
 const _: () = assert!(size_of::<Request>() == 64, "a request is a cache line");
+
+impl Default for Request {
+    /// A free line, with none behind it.
+    fn default() -> Self {
+        Request {
+            generation: 0,
+            phase: Phase::Free,
+            owner: Owner::Asks,
+            truncated: false,
+            has_immediate: false,
+            buffer: Buffer::default(),
+            source: PeerId::ONESELF,
+            immediate: 0,
+            tag: Tag(0),
+            length: 0,
+            word: NONE.into(),
+        }
+    }
+}
 
 impl Request {
     #[inline]
@@ -131,7 +151,7 @@ impl Request {
 /// All requests of an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    lines: Vec<Request>,
+    lines: Chunks<Request>,
     /// The line to use next, and from there by `word`; beyond the table if none is free.
     free: u32,
     len: usize,
@@ -146,7 +166,7 @@ const NONE: u32 = u32::MAX;
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        Requests { lines: Vec::new(), free: NONE, len: 0, faults: BTreeMap::new() }
+        Requests { lines: Chunks::new(), free: NONE, len: 0, faults: BTreeMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -174,6 +194,7 @@ impl Requests {
     }
 
     /// Puts in a request of another kind; `None` if there are too many.
+    #[inline(always)]
     pub(crate) fn begin(&mut self) -> Option<Key> {
         let key = self.vacant()?;
         self.use_line(key).phase = Phase::Sending;
@@ -214,24 +235,12 @@ impl Requests {
     fn grow(&mut self) {
         // `vacant` has seen that there are fewer than 2^30.
         self.free = u32::try_from(self.lines.len()).unwrap_or(NONE);
-        self.lines.push(Request {
-            generation: 0,
-            phase: Phase::Free,
-            owner: Owner::Asks,
-            truncated: false,
-            has_immediate: false,
-            buffer: Buffer::default(),
-            source: PeerId::ONESELF,
-            immediate: 0,
-            tag: Tag(0),
-            length: 0,
-            word: NONE.into(),
-        });
+        self.lines.push(Request::default());
     }
 
     /// All that are not over.
     pub(crate) fn under_way(&self) -> Vec<Key> {
-        let lines = (0..).zip(&self.lines);
+        let lines = (0..).zip(self.lines.iter());
         let under_way = lines.filter(|(_, line)| line.phase != Phase::Free && !line.is_over());
         under_way.map(|(index, line)| Key { index, generation: line.generation }).collect()
     }

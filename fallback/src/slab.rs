@@ -1,5 +1,7 @@
 //! Slots with generations, so that a stale handle is an error and never another entry.
 
+use crate::chunks::Chunks;
+
 /// Names an entry of a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -17,17 +19,25 @@ struct Slot<T> {
 /// freed first, under a new generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Chunks<Slot<T>>,
     free: Vec<u32>,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Slot { generation: 0, entry: None }
+    }
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { slots: Vec::new(), free: Vec::new() }
+        Slab { slots: Chunks::new(), free: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
+    pub(crate) const SLOT_BYTES: usize = size_of::<Slot<T>>();
+
     /// Adds an entry; gives it back if all `limit` places are taken.
     #[inline]
     pub(crate) fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {

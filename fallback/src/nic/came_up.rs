@@ -88,7 +88,7 @@ impl Core {
     }
 
     pub(super) fn source_of(&self, kept: Kept) -> Option<PeerId> {
-        self.messages.get(kept.message).map(|message| message.status.source)
+        self.messages.get(kept.message).map(|message| message.source)
     }
 
     /// Who gets a message: the first posted receive that matches it, as far as that is known.
@@ -129,7 +129,7 @@ impl Core {
             }
             Payload::Remote(span) => Body::Remote { address: span.address, key: span.key },
         };
-        Message { status, ack, body }
+        Message::new(&status, ack, body)
     }
 
     /// Has a message wait for what the NIC says, or for one that does.
@@ -188,7 +188,7 @@ impl Core {
     pub(super) fn deliver_kept(&mut self, key: Key, message: Key) {
         let Some(message) = self.messages.remove(message) else { return };
         if matches!(message.body, Body::Lost) {
-            return self.fail_now(key, self.down(message.status.source));
+            return self.fail_now(key, self.down(message.source));
         }
         let Some(request) = self.requests.get_mut(key) else { return };
         let buffer = std::mem::take(&mut request.buffer);
@@ -220,7 +220,7 @@ impl Core {
     /// Searches again for a message that has waited. `false`: it waits on.
     fn resume(&mut self, kept: Kept) -> bool {
         let Some(message) = self.messages.get(kept.message) else { return true };
-        let Status { tag, source, .. } = message.status;
+        let Message { tag, source, .. } = *message;
         if self.is_lost(&kept) {
             self.messages.remove(kept.message);
             self.searched(kept.through_list);

@@ -1,0 +1,140 @@
+//! A table that grows without moving what is in it.
+//!
+//! What a vector has outgrown goes back to the allocator, which often can't give it to the system: with
+//! several that grow at the same time, holes are a tenth of the process, or half. Chunks leave none, and fill
+//! those of others.
+
+use std::iter;
+use std::ops::{Index, IndexMut};
+
+/// Entries that are in one vector: most tables have no more, and find an entry by one comparison.
+const FIRST: usize = 1 << 10;
+/// Entries of a chunk.
+const CHUNK: usize = 1 << 7;
+
+/// Entries by number, in the order in which they were added.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunks<T> {
+    first: Vec<T>,
+    /// Those that come after [`FIRST`]. Entries that nobody has added yet are the default.
+    rest: Vec<Box<[T; CHUNK]>>,
+    len: usize,
+}
+
+/// Which chunk an entry is in; beyond all chunks if it is among the first.
+#[inline(always)]
+fn chunk(index: usize) -> usize {
+    (index / CHUNK).wrapping_sub(FIRST / CHUNK)
+}
+
+impl<T: Default> Chunks<T> {
+    pub(crate) const fn new() -> Self {
+        Chunks { first: Vec::new(), rest: Vec::new(), len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn push(&mut self, entry: T) {
+        if self.len < FIRST {
+            self.first.push(entry);
+        } else {
+            if self.len.is_multiple_of(CHUNK) {
+                let chunk: Vec<T> = iter::repeat_with(T::default).take(CHUNK).collect();
+                self.rest.extend(<Box<[T; CHUNK]>>::try_from(chunk));
+            }
+            let index = self.len;
+            self[index] = entry;
+        }
+        self.len += 1;
+    }
+
+    /// An entry; perhaps the default one instead of none.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        match self.first.get(index) {
+            None => Some(&self.rest.get(chunk(index))?[index % CHUNK]),
+            entry => entry,
+        }
+    }
+
+    /// The same, to be changed.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        match self.first.get_mut(index) {
+            None => Some(&mut self.rest.get_mut(chunk(index))?[index % CHUNK]),
+            entry => entry,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(self.rest.iter().flat_map(|chunk| &**chunk)).take(self.len)
+    }
+}
+
+impl<T: Default> Index<usize> for Chunks<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, index: usize) -> &T {
+        match self.first.get(index) {
+            None => &self.rest[chunk(index)][index % CHUNK],
+            Some(entry) => entry,
+        }
+    }
+}
+
+impl<T: Default> IndexMut<usize> for Chunks<T> {
+    #[inline(always)]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        match self.first.get_mut(index) {
+            None => &mut self.rest[chunk(index)][index % CHUNK],
+            Some(entry) => entry,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_keep_their_numbers_and_places() {
+        const MANY: usize = FIRST + 2 * CHUNK + 1;
+        let mut chunks = Chunks::new();
+        let mut places: Vec<*const usize> = Vec::new();
+        for number in 0..MANY {
+            assert_eq!(chunks.len(), number);
+            chunks.push(number);
+            if number >= FIRST {
+                places.push(&raw const chunks[number]);
+            }
+        }
+        for (number, entry) in chunks.iter().enumerate() {
+            assert_eq!((*entry, chunks[number], chunks.get(number)), (number, number, Some(entry)));
+        }
+        assert!(
+            (FIRST..MANY).zip(places).all(|(number, place)| &raw const chunks[number] == place)
+        );
+        for number in 0..MANY {
+            chunks[number] += 1;
+            *chunks.get_mut(number).unwrap() += 1;
+        }
+        assert!(chunks.iter().copied().eq(2..MANY + 2));
+    }
+
+    #[test]
+    fn beyond_the_last_there_is_nothing() {
+        let mut chunks = Chunks::new();
+        for number in 0..FIRST + 1 {
+            assert_eq!(chunks.get(number).copied().unwrap_or_default(), 0);
+            assert_eq!(chunks.get_mut(number).copied().unwrap_or_default(), 0);
+            assert!(chunks.get(usize::MAX).is_none() && chunks.get(FIRST + CHUNK).is_none());
+            chunks.push(number + 1);
+        }
+    }
+}
