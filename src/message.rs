@@ -37,7 +37,7 @@ impl<A: Access> Message<A> {
         let posted = self.access.with(|state| state.engine.receive_message(id, buffer));
         // What is left of the message is its name, which names nothing any more, or a message that
         // the receive refused: then dropping discards it.
-        Request::posted(&self.access, posted)
+        Request::begun(&self.access, posted)
     }
 
     /// Drops it.

@@ -82,9 +82,8 @@ impl<A: Access> Pending<A> {
         let mut state = self.access.lock();
         if !state.progress_until(self.request).1 {
             A::unlock(state);
-            // Taken, and lost: whoever was to be woken then has panicked.
-            let is_lost = self.request == RequestId::NONE;
-            return is_lost.then(|| Err(*failed(None, worker)));
+            let is_taken = self.request == RequestId::NONE;
+            return is_taken.then(|| Err(*failed(None, worker)));
         }
         let request = std::mem::replace(&mut self.request, RequestId::NONE);
         let Some(ended) = state.engine.ended(request) else {
@@ -179,8 +178,6 @@ mod sealed {
         type Progress<A: Access>: From<Progress<A>> + Unpin;
         #[doc(hidden)]
         fn new(status: Status, buffer: Buffer) -> Self;
-        #[doc(hidden)]
-        fn sent<A: Access>(buffer: Buffer) -> Self::Progress<A>;
         /// `None`: it was complete at once.
         #[doc(hidden)]
         fn progress<A: Access>(of: &Self::Progress<A>) -> Option<&Progress<A>>;
@@ -198,11 +195,6 @@ impl sealed::Output for Sent {
     #[inline]
     fn new(_: Status, buffer: Buffer) -> Self {
         Sent { buffer }
-    }
-
-    #[inline(always)]
-    fn sent<A: Access>(buffer: Buffer) -> SendProgress<A> {
-        SendProgress::Sent(buffer)
     }
 
     #[inline]
@@ -232,11 +224,6 @@ impl sealed::Output for Received {
         Received { buffer, status }
     }
 
-    /// No receive is.
-    fn sent<A: Access>(_: Buffer) -> Progress<A> {
-        Progress::TAKEN
-    }
-
     #[inline]
     fn progress<A: Access>(of: &Progress<A>) -> Option<&Progress<A>> {
         Some(of)
@@ -253,18 +240,25 @@ impl sealed::Output for Received {
     }
 }
 
-impl<T: Output, A: Access> Request<T, A> {
-    #[inline(always)]
-    pub(crate) fn new(access: &A, started: Started) -> Self {
+impl<A: Access> Request<Sent, A> {
+    pub(crate) fn started(access: &A, started: Started) -> Self {
         match started {
-            Started::Pending(request) => Self::posted(access, Ok(request)),
+            Started::Pending(request) => Self::begun(access, Ok(request)),
             Started::Sent(buffer) => Self::sent(buffer),
-            Started::Refused(refused) => Self::posted(access, Err(refused)),
+            Started::Refused(refused) => Self::begun(access, Err(refused)),
         }
     }
 
+    /// A send that was complete at once.
     #[inline]
-    pub(crate) fn posted(access: &A, posted: Posted) -> Self {
+    pub(crate) fn sent(buffer: Buffer) -> Self {
+        Request { progress: SendProgress::Sent(buffer) }
+    }
+}
+
+impl<T: Output, A: Access> Request<T, A> {
+    #[inline]
+    pub(crate) fn begun(access: &A, posted: Posted) -> Self {
         let progress = match posted {
             Ok(request) => {
                 let access = access.clone();
@@ -277,12 +271,6 @@ impl<T: Output, A: Access> Request<T, A> {
             }
         };
         Request { progress }
-    }
-
-    /// A send that was complete at once.
-    #[inline]
-    pub(crate) fn sent(buffer: Buffer) -> Self {
-        Request { progress: T::sent(buffer) }
     }
 
     #[cold]

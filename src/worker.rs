@@ -205,7 +205,7 @@ impl<A: Access> WorkerOf<A> {
                     }
                 }
                 let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
-                Request::new(&self.access, self.access.with(send))
+                Request::started(&self.access, self.access.with(send))
             }
             Err(error) => Request::refused(error, buffer),
         }
@@ -236,7 +236,7 @@ impl<A: Access> WorkerOf<A> {
             return Request::refused(error, buffer);
         }
         let receive = |state: &mut State| state.engine.receive(which.pattern(), buffer);
-        Request::posted(&self.access, self.access.with(receive))
+        Request::begun(&self.access, self.access.with(receive))
     }
 
     /// The envelope of the oldest waiting message that matches, which stays where it is: on a
