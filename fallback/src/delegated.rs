@@ -18,6 +18,10 @@ use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started
 use crate::requests::{Ended, Owner, Phase, REQUESTS_MAX, Requests};
 use crate::slab::Key;
 
+/// As [`IDLE_POLLS_MAX`], of a device that says it has work: it bounds that by the clock, in seconds, which
+/// polls of whatever speed must not cut short.
+const BUSY_POLLS_MAX: u32 = 1 << 26;
+
 /// Requests on a device that matches by itself.
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`Delegated::progress`] and
@@ -81,12 +85,14 @@ impl<D: MatchingDevice> Delegated<D> {
         self.is_closing = true;
         self.device.close();
         let mut idle = 0;
-        while idle < IDLE_POLLS_MAX {
-            idle = match self.progress() {
-                0 if self.under_way == 0 && !self.device.has_work() => break,
-                0 => idle + 1,
-                _ => 0,
-            };
+        loop {
+            let has_come = self.progress() > 0;
+            let has_work = self.device.has_work();
+            idle = if has_come { 0 } else { idle + 1 };
+            let is_over = !has_come && self.under_way == 0 && !has_work;
+            if is_over || idle >= if has_work { BUSY_POLLS_MAX } else { IDLE_POLLS_MAX } {
+                break;
+            }
         }
         for (peer, key, buffer) in std::mem::take(&mut self.without_reason) {
             self.fail(key, Fault::PeerDown { peer, fault: PeerFault::Gone }, buffer);

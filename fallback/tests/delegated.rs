@@ -227,6 +227,12 @@ fn closing_ends_everything() {
     let down = Fault::PeerDown { peer: TO_B, fault: PeerFault::Gone };
     assert_eq!(end(&mut a, sync), (Err(down), b"abc".to_vec()));
     assert_eq!((a.requests(), b.requests()), (0, 0));
+    // What a device has is waited for as long as it says that it has work.
+    let (mut slow, _) = engines();
+    let kept = pending(slow.receive(&tag(1), Buffer::zeroed(5)));
+    slow.device().be_slow(3 << 20);
+    slow.close();
+    assert_eq!(end(&mut slow, kept), (Err(Fault::Closed), vec![0; 5]));
     // What the device doesn't give back is lost, and nobody waits for it.
     let lost = pending(a.receive(&tag(1), Buffer::zeroed(5)));
     a.device().lose_receives();

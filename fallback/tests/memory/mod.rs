@@ -40,6 +40,8 @@ struct Node {
     /// Names of receives and messages.
     names: u32,
     events: VecDeque<MatchingEvent>,
+    /// So many polls give nothing.
+    slow_polls: u32,
 }
 
 /// All workers.
@@ -123,6 +125,7 @@ impl World {
             messages: BTreeMap::new(),
             names: 0,
             events: VecDeque::new(),
+            slow_polls: 0,
         });
         let (nothing, _) = std::io::pipe().unwrap();
         Memory { world: self.clone(), me, nothing: Rc::new(nothing) }
@@ -189,6 +192,11 @@ impl Memory {
         let handle = node.receives[&name].handle;
         node.posted.cancel(handle).unwrap();
         node.end_receive(name, OperationError::Failed { status });
+    }
+
+    /// Has its next polls give nothing, though there is something.
+    pub(crate) fn be_slow(&self, polls: u32) {
+        self.node().slow_polls = polls;
     }
 
     /// Forgets its receives: a device that is dead gives nothing back.
@@ -341,7 +349,12 @@ impl MatchingDevice for Memory {
     }
 
     fn poll(&mut self) -> Option<MatchingEvent> {
-        self.node().events.pop_front()
+        let mut node = self.node();
+        if node.slow_polls > 0 {
+            node.slow_polls -= 1;
+            return None;
+        }
+        node.events.pop_front()
     }
 
     fn disconnect(&mut self, peer: PeerId) {
