@@ -144,8 +144,9 @@ impl WorkerEngine {
         }
     }
 
+    /// Sends what [`WorkerEngine::send_at_once`] did not.
     #[inline(never)]
-    pub(crate) fn send(
+    pub(crate) fn send_queued(
         &mut self,
         peer: PeerId,
         tag: Tag,
@@ -153,18 +154,27 @@ impl WorkerEngine {
         buffer: Buffer,
         mode: SendMode,
     ) -> Started {
-        on!(self, engine => engine.send(peer, tag, immediate, buffer, mode))
+        match self {
+            WorkerEngine::Matching(engine) => {
+                engine.send_queued(peer, tag, immediate, buffer, mode)
+            }
+            WorkerEngine::Ucx(engine) => engine.send(peer, tag, immediate, buffer, mode),
+        }
     }
 
+    /// The same of a copy.
     #[inline(never)]
-    pub(crate) fn inject(
+    pub(crate) fn inject_queued(
         &mut self,
         peer: PeerId,
         tag: Tag,
         immediate: Option<u32>,
         payload: &[u8],
     ) -> Result<(), Fault> {
-        on!(self, engine => engine.inject(peer, tag, immediate, payload))
+        match self {
+            WorkerEngine::Matching(engine) => engine.inject_queued(peer, tag, immediate, payload),
+            WorkerEngine::Ucx(engine) => engine.inject(peer, tag, immediate, payload),
+        }
     }
 
     #[inline(always)]

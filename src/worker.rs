@@ -204,7 +204,8 @@ impl<A: Access> WorkerOf<A> {
                         return Request::sent(buffer);
                     }
                 }
-                let send = |state: &mut State| state.engine.send(id, tag, immediate, buffer, mode);
+                let send =
+                    |state: &mut State| state.engine.send_queued(id, tag, immediate, buffer, mode);
                 Request::started(&self.access, self.access.with(send))
             }
             Err(error) => Request::refused(error, buffer),
@@ -223,7 +224,7 @@ impl<A: Access> WorkerOf<A> {
         if self.access.with(|state| state.engine.send_at_once(id, tag, None, payload)) {
             return Ok(());
         }
-        let sent = self.access.with(|state| state.engine.inject(id, tag, None, payload));
+        let sent = self.access.with(|state| state.engine.inject_queued(id, tag, None, payload));
         sent.map_err(|fault| self.error(fault))
     }
 

@@ -239,15 +239,7 @@ impl<D: Device> Engine<D> {
         if self.send_at_once(peer, tag, immediate, payload) {
             return Ok(());
         }
-        let buffer = Buffer::from(payload.to_vec());
-        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
-            Started::Sent(_) => Ok(()),
-            Started::Refused(refused) => Err(refused.fault),
-            Started::Pending(request) => {
-                self.detach(request);
-                Ok(())
-            }
-        }
+        self.inject_queued(peer, tag, immediate, payload)
     }
 
     /// Takes the events that are there, at most 64 per call; returns how many.

@@ -50,7 +50,7 @@ impl From<Refused> for Blocked {
 
 impl<D: Device> Engine<D> {
     /// The short way: eager, in credit, nothing before it, room on the way. `false`: nothing was done, and
-    /// [`Engine::send`] or [`Engine::inject`] is to be asked.
+    /// [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
     #[inline(always)]
     pub fn send_at_once(
         &mut self,
@@ -76,8 +76,10 @@ impl<D: Device> Engine<D> {
         sent
     }
 
+    /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once if nothing
+    /// does and there is room.
     #[cold]
-    pub(crate) fn send_queued(
+    pub fn send_queued(
         &mut self,
         id: PeerId,
         tag: Tag,
@@ -102,6 +104,26 @@ impl<D: Device> Engine<D> {
             self.settle();
         }
         Started::Pending(RequestId::new(request))
+    }
+
+    /// The same, of a copy of `payload`, whose owner may use it again at once.
+    #[cold]
+    pub fn inject_queued(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let buffer = Buffer::from(payload.to_vec());
+        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+            Started::Sent(_) => Ok(()),
+            Started::Refused(refused) => Err(refused.fault),
+            Started::Pending(request) => {
+                self.detach(request);
+                Ok(())
+            }
+        }
     }
 
     pub(crate) fn wait_for_room(&mut self, id: PeerId) {
