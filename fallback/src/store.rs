@@ -15,7 +15,11 @@ pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
 /// What a payload of `length` bytes costs in credits: the size of its block, 0 for an empty one.
 #[inline]
 pub fn cost_bytes(length: usize) -> u64 {
-    if length == 0 { 0 } else { length.max(SMALLEST_BYTES).next_power_of_two() as u64 }
+    match length {
+        0 => 0,
+        1..=SMALLEST_BYTES => SMALLEST_BYTES as u64,
+        _ => length.next_power_of_two() as u64,
+    }
 }
 
 /// Payload of an unexpected message, which knows its length.
