@@ -35,7 +35,7 @@ impl Shape {
 }
 
 /// A message's tag and source, or what an entry asks of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) tag: u64,
     pub(crate) source: u32,

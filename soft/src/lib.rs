@@ -22,14 +22,15 @@
 //!    would.
 //!
 //! A list of up to 24 entries is not indexed at all but compared with as a whole (`short`): most programs
-//! never have more.
+//! never have more. Posted receives that are alike and came one after the other count as one of them, and the
+//! youngest receives can be such a list while older ones are indexed.
 //!
 //! # What each room knows
 //!
 //! | module | knows | must not know |
 //! |---|---|---|
 //! | `tag`, `layout` | what matches what | lists |
-//! | `posted`, `unexpected` | whether a list is short, handles | how a key is found |
+//! | `posted`, `unexpected` | whether a list is short, or the youngest of it, handles | how a key is found |
 //! | `receives` | order between classes, classes in use | short lists |
 //! | `class` | keys and their chains | order between classes |
 //! | `index` | hashes, in buckets of one cache line | keys and entries |

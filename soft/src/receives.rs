@@ -10,8 +10,8 @@ use crate::slab::Slab;
 const MAX_CLASSES: usize = SCANNED as usize;
 /// The class number of receives on the scanned list, and the bit of `active` that says there are some.
 const SCANNED: u32 = 32;
-/// The class number of receives that are not indexed, but in the lanes of a short list; the link's `prev` is
-/// the lane.
+/// The class number of receives that are not indexed, but in the lanes of a short list; instead of a tag they
+/// have the lane's number.
 pub(crate) const SHORT: u32 = Order::CLASSES - 1;
 
 /// A posted receive; its source is the slot's extra word.
@@ -53,6 +53,11 @@ impl Order {
     #[inline]
     pub(crate) fn word(self) -> u64 {
         self.0.0
+    }
+
+    #[inline]
+    pub(crate) fn sequence(self) -> u64 {
+        self.word() & !(Self::STEP - 1)
     }
 
     #[inline]
@@ -189,6 +194,12 @@ impl Classes {
     /// Classes that have an index and receives.
     pub(crate) fn indexed(&self) -> usize {
         (0..self.known.len()).filter(|&class| self.active >> class & 1 == 1).count()
+    }
+
+    /// Whether one of those has this shape.
+    pub(crate) fn have(&self, shape: Shape) -> bool {
+        let mut known = self.known.iter().enumerate();
+        known.any(|(at, class)| self.active >> at & 1 == 1 && class.shape == shape)
     }
 
     pub(crate) fn scanned(&self) -> usize {

@@ -172,6 +172,9 @@ pub(crate) struct ShortPosted {
     sources: [[u32; GROUP]; GROUPS],
     /// The lanes whose receives name a source.
     sourced: u64,
+    /// The lane that was added last, as a bit, and its tag.
+    latest: u64,
+    latest_tag: u64,
 }
 
 impl ShortPosted {
@@ -182,6 +185,8 @@ impl ShortPosted {
             masks: [[0; GROUP]; GROUPS],
             sources: [[0; GROUP]; GROUPS],
             sourced: 0,
+            latest: 0,
+            latest_tag: 0,
         }
     }
 
@@ -194,20 +199,40 @@ impl ShortPosted {
         self.masks[group][at] = shape.mask;
         self.sources[group][at] = envelope.source;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
+        (self.latest, self.latest_tag) = (bit(lane), envelope.tag);
         lane
     }
 
-    /// The receives that accept a message.
+    /// Whether the receive that came last is still there and has the same tag.
     #[inline]
-    pub(crate) fn find(&self, message: Envelope) -> LaneSet {
+    pub(crate) fn may_be_like_latest(&self, envelope: Envelope) -> bool {
+        self.lanes.live & self.latest != 0 && self.latest_tag == envelope.tag
+    }
+
+    /// The lane of the receive that came last, if it is still there and asks for the same.
+    #[inline]
+    pub(crate) fn lane_of_like(&self, envelope: Envelope, shape: Shape) -> Option<usize> {
+        let latest = LaneSet(self.lanes.live & self.latest);
+        let lane = latest.lowest();
+        let Envelope { tag, source } = self.envelope(lane);
+        let is_like = tag == envelope.tag && source == envelope.source && self.shape(lane) == shape;
+        (is_like && !latest.is_empty()).then_some(lane)
+    }
+
+    /// The lane of the oldest receive that accepts a message.
+    #[inline]
+    pub(crate) fn first(&self, message: Envelope) -> Option<usize> {
         if self.lanes.is_one_at_most() {
             let lane = self.lanes.all().lowest();
-            return self.lanes.all().only_if(self.shape(lane).same(self.envelope(lane), message));
+            let is_same = self.shape(lane).same(self.envelope(lane), message);
+            return (is_same && !self.lanes.is_empty()).then_some(lane);
         }
         let tags = self
             .lanes
             .find(|group| equal_words(&self.tags[group], &self.masks[group], message.tag));
-        if tags.0 & self.sourced == 0 { tags } else { self.of_source(tags, message.source) }
+        let found =
+            if tags.0 & self.sourced == 0 { tags } else { self.of_source(tags, message.source) };
+        (!found.is_empty()).then(|| self.lanes.oldest(found))
     }
 
     #[inline]
@@ -228,12 +253,12 @@ impl ShortPosted {
         Shape { mask: self.masks[lane / GROUP][lane % GROUP], source_mask }
     }
 
-    /// How many different shapes there are.
-    pub(crate) fn shapes(&self) -> usize {
+    /// How many different shapes there are that aren't counted elsewhere.
+    pub(crate) fn shapes(&self, is_counted: impl Fn(Shape) -> bool) -> usize {
         let mut shapes: Vec<Shape> = Vec::new();
         for lane in self.lanes.all().iter() {
             let shape = self.shape(lane);
-            if !shapes.contains(&shape) {
+            if !shapes.contains(&shape) && !is_counted(shape) {
                 shapes.push(shape);
             }
         }

@@ -55,10 +55,42 @@ fn take_first<E>(list: &mut Vec<E>, wanted: impl FnMut(&E) -> bool) -> Option<E>
 type Posted = (PostedHandle, Pattern, usize);
 type Arrived = (UnexpectedHandle, Tag, SourceId, usize);
 
-fn posted_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<(), TestCaseError> {
+/// What a run of posted receives begins with.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Nothing,
+    /// Many receives, and then so many that are taken at once that the list goes on as a short one behind them.
+    Many,
+}
+
+fn posted_run(
+    seed: u64,
+    before: Before,
+    many: bool,
+    calm: bool,
+    words: &[u64],
+) -> Result<(), TestCaseError> {
     let mut list = PostedList::new(seed);
     let mut oracle: Vec<Posted> = Vec::new();
     let mut handles = Vec::new();
+    let mut last = None;
+    if let Before::Many = before {
+        for (number, word) in (1000..1040).zip(words.iter().cycle()) {
+            let mut draw = Draw(*word);
+            let mask = [TagMask::EXACT, TagMask(0xff)][draw.index(2)];
+            let mut pattern = Pattern::new(draw.tag(), mask);
+            if draw.below(2) == 0 {
+                pattern = pattern.from_source(draw.source());
+            }
+            let handle = list.post(pattern, number);
+            oracle.push((handle, pattern, number));
+            handles.push(handle);
+        }
+        for number in 0..100 {
+            list.post(Pattern::new(Tag(77), TagMask::EXACT), number);
+            prop_assert_eq!(list.take_match(Tag(77), SourceId(0)), Some(number));
+        }
+    }
     for (number, &word) in words.iter().enumerate() {
         let mut draw = Draw(word);
         // A calm run lets the list grow long, the other keeps it short.
@@ -87,7 +119,9 @@ fn posted_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<(), Te
                 prop_assert_eq!(list.take_match(tag, source), expected.map(|posted| posted.2));
             }
             _ => {
-                let pattern = draw.pattern(many);
+                // Those that are like the last one are kept together.
+                let repeated = last.filter(|_| draw.below(3) != 0);
+                let pattern = *last.insert(repeated.unwrap_or_else(|| draw.pattern(many)));
                 let handle = list.post(pattern, number);
                 prop_assert!(!handles.contains(&handle));
                 oracle.push((handle, pattern, number));
@@ -188,7 +222,17 @@ proptest! {
 
     #[test]
     fn posted_list_is_a_plain_list(seed: u64, many: bool, calm: bool, words in words()) {
-        posted_run(seed, many, calm, &words)?;
+        posted_run(seed, Before::Nothing, many, calm, &words)?;
+    }
+
+    #[test]
+    fn posted_list_behind_a_long_one_is_a_plain_list(
+        seed: u64,
+        many: bool,
+        calm: bool,
+        words in words(),
+    ) {
+        posted_run(seed, Before::Many, many, calm, &words)?;
     }
 
     #[test]
