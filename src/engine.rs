@@ -179,7 +179,13 @@ impl WorkerEngine {
 
     #[inline(always)]
     pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
-        on!(self, engine => engine.receive(pattern, buffer))
+        match self {
+            WorkerEngine::Matching(engine) => engine.receive(pattern, buffer),
+            WorkerEngine::Ucx(engine) => {
+                let pattern = *pattern;
+                out_of_line(move || engine.receive(&pattern, buffer))
+            }
+        }
     }
 
     /// An error: no message that the device carries will ever match.

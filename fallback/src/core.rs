@@ -276,13 +276,14 @@ impl Core {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }
-        let Some(key) = self.requests.vacant() else {
+        let Some(index) = self.requests.next_index() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         if !self.unexpected.is_empty()
-            && let Some(index) = self.unexpected.take(pattern)
+            // Of copies, here and below, so that a pattern that was made in registers stays there.
+            && let Some(message) = self.unexpected.take(&{ *pattern })
         {
-            return self.receive_unexpected(index, buffer);
+            return self.receive_unexpected(message, buffer);
         }
         if let Some(source) = pattern.source() {
             let peer = PeerId(source.0);
@@ -294,13 +295,12 @@ impl Core {
                 Some(_) => {}
             }
         }
-        let handle = self.posted.post(*pattern, key.index);
+        let handle = self.posted.post(*pattern, index);
         if let Some(nic) = &mut self.nic {
-            nic.shadow.post(key.index, pattern, buffer.len() as u64, true);
+            nic.shadow.post(index, &{ *pattern }, buffer.len() as u64, true);
             self.nic_due();
         }
-        self.requests.post(key, handle, buffer);
-        Ok(RequestId::new(key))
+        Ok(RequestId::new(self.requests.post(handle, buffer)))
     }
 
     #[inline(never)]

@@ -136,7 +136,7 @@ impl<D: MatchingDevice> Delegated<D> {
             Ok(Some(buffer)) => Started::Sent(buffer),
             Ok(None) => {
                 let status = Status { source: peer, tag, length, truncated: false, immediate };
-                self.requests.begin_send(key, &status);
+                self.requests.begin_send(&status);
                 Started::Pending(self.pending(key))
             }
             Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer).into(),
@@ -177,7 +177,7 @@ impl<D: MatchingDevice> Delegated<D> {
         let pattern = of_device(pattern);
         match self.device.receive(pattern, buffer, token_of_key(key)) {
             Ok(()) => {
-                self.requests.begin_receive(key, false);
+                self.requests.begin_receive(false);
                 self.counters.posted_now += 1;
                 Ok(self.pending(key))
             }
@@ -220,7 +220,7 @@ impl<D: MatchingDevice> Delegated<D> {
         let held = HeldId(token_of_key(message.0));
         match self.device.receive_held(held, buffer, token_of_key(key)) {
             Ok(()) => {
-                self.requests.begin_receive(key, true);
+                self.requests.begin_receive(true);
                 self.counters.unexpected += 1;
                 Ok(self.pending(key))
             }

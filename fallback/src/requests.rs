@@ -174,59 +174,70 @@ impl Requests {
     }
 
     /// The key that the next request will have; `None` if there are too many.
-    #[inline(always)]
     pub(crate) fn vacant(&self) -> Option<Key> {
-        if let Some(line) = self.lines.get(self.free as usize) {
-            return Some(Key { index: self.free, generation: line.generation });
-        }
-        let index = u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)?;
-        Some(Key { index, generation: 0 })
+        let index = self.next_index()?;
+        let generation = self.lines.get(index as usize).map_or(0, |line| line.generation);
+        Some(Key { index, generation })
     }
 
-    /// Puts a receive under the key that [`Requests::vacant`] gave last.
+    /// The line that the next request will have; `None` if there are too many.
     #[inline(always)]
-    pub(crate) fn post(&mut self, key: Key, handle: PostedHandle, buffer: Buffer) {
-        let line = self.use_line(key);
+    pub(crate) fn next_index(&self) -> Option<u32> {
+        if self.free != NONE {
+            return Some(self.free);
+        }
+        u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)
+    }
+
+    /// Puts a receive into the line that [`Requests::next_index`] gave last.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, handle: PostedHandle, buffer: Buffer) -> Key {
+        let (key, line) = self.use_line();
         line.phase = Phase::Posted;
         // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
         std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
         line.word = handle.to_bits();
+        key
     }
 
     /// Puts in a request of another kind; `None` if there are too many.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Option<Key> {
-        let key = self.vacant()?;
-        self.use_line(key).phase = Phase::Sending;
+        self.next_index()?;
+        let (key, line) = self.use_line();
+        line.phase = Phase::Sending;
         Some(key)
     }
 
     /// Puts in a send with the envelope that it ends with, under the key that [`Requests::vacant`] gave last.
-    pub(crate) fn begin_send(&mut self, key: Key, status: &Status) {
-        let line = self.use_line(key);
+    pub(crate) fn begin_send(&mut self, status: &Status) {
+        let (_, line) = self.use_line();
         line.set_status(status);
         line.phase = Phase::Sending;
     }
 
     /// Puts in a receive whose buffer and message are elsewhere, under the key that [`Requests::vacant`]
     /// gave last.
-    pub(crate) fn begin_receive(&mut self, key: Key, has_message: bool) {
-        self.use_line(key).phase = if has_message { Phase::Reading } else { Phase::Posted };
+    pub(crate) fn begin_receive(&mut self, has_message: bool) {
+        let (_, line) = self.use_line();
+        line.phase = if has_message { Phase::Reading } else { Phase::Posted };
     }
 
+    /// The line that [`Requests::next_index`] gave last, and the key of what is put there.
     #[inline(always)]
-    fn use_line(&mut self, key: Key) -> &mut Request {
+    fn use_line(&mut self) -> (Key, &mut Request) {
         self.len += 1;
         if self.free == NONE {
             self.grow();
         }
-        let line = &mut self.lines[key.index as usize];
+        let index = self.free;
+        let line = &mut self.lines[index as usize];
         #[expect(clippy::cast_possible_truncation, reason = "as it was put in")]
         {
             self.free = line.word as u32;
         }
         line.owner = Owner::Asks;
-        line
+        (Key { index, generation: line.generation }, line)
     }
 
     /// Adds a free line.

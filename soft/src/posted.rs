@@ -100,7 +100,7 @@ impl<T: Copy> PostedList<T> {
     ///
     /// # Panics
     /// If the list holds 2^30 receives already, which takes more than 32 GiB.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
         let shape = Shape::of(&pattern);
         let source = pattern.source().map_or(0, |source| source.0);
