@@ -35,9 +35,14 @@ pub(crate) fn shorten(text: &str, chars: usize) -> String {
     text.chars().take(chars - 3).chain("...".chars()).collect()
 }
 
-/// Nanoseconds as us with three decimals, `-` if there is no figure.
+/// The width of a column of times: of all up to 1000 seconds.
+pub(crate) const US: usize = 9;
+
+/// Nanoseconds as us with three decimals, with fewer if a column has no room for them; `-` if there is no figure.
 pub(crate) fn us(ns: Option<f64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.3}", ns / 1e3))
+    let Some(ns) = ns else { return "-".to_owned() };
+    let with = |decimals| format!("{:.decimals$}", ns / 1e3);
+    (1..=3).rev().map(with).find(|text| text.len() <= US).unwrap_or_else(|| with(0))
 }
 
 #[cfg(test)]
@@ -50,5 +55,15 @@ mod tests {
         let row = ["4 KiB".to_owned(), us(Some(142.4)), us(None)];
         let text = table.heading() + &table.row(&row);
         assert_eq!(text, "    size      min  messages/s\n   4 KiB    0.142           -\n");
+    }
+
+    #[test]
+    fn long_times_fit_into_their_columns() {
+        let texts = [0.0, 99_999_999.4, 99_999_999.6, 393_530_437.0, 1e9, 12_345_678_900.0, 999e9]
+            .map(|ns| us(Some(ns)));
+        let expected =
+            ["0.000", "99999.999", "100000.00", "393530.44", "1000000.0", "12345679", "999000000"];
+        assert_eq!(texts, expected);
+        assert!(texts.iter().all(|text| text.len() <= US));
     }
 }

@@ -5,11 +5,8 @@ use super::plan::{Plan, Test};
 use crate::control::message::Leg;
 use crate::json::Row;
 use crate::samples::Latency;
-use crate::table::{Column, Table, us};
+use crate::table::{Column, Table, US, us};
 use crate::units::{name, show_3, show_count, show_size};
-
-/// The width of a time in us.
-const US: usize = 9;
 
 /// Which columns a table has.
 #[derive(Clone, Copy)]

@@ -19,18 +19,18 @@ use crate::json::Row;
 use crate::measure::interrupt;
 use crate::measure::row::{Means, More, Recovered, tenths};
 use crate::samples::Samples;
-use crate::table::{Column, Table, us};
+use crate::table::{Column, Table, US, us};
 
 const COLUMNS: [Column; 9] = [
     Column("ranks", 5),
     Column("noticed", 10),
-    Column("revoke", 9),
-    Column("agree", 9),
-    Column("shrink", 9),
-    Column("barrier", 9),
-    Column("avg", 9),
-    Column("min", 9),
-    Column("max", 9),
+    Column("revoke", US),
+    Column("agree", US),
+    Column("shrink", US),
+    Column("barrier", US),
+    Column("avg", US),
+    Column("min", US),
+    Column("max", US),
 ];
 /// Figures that each rank tells.
 const STEPS: usize = 5;

@@ -16,7 +16,7 @@ use crate::measure::interrupt::Interrupt;
 use crate::measure::row::{Means, More};
 use crate::progress::Progress;
 use crate::samples::Samples;
-use crate::table::{Column, Table, us};
+use crate::table::{Column, Table, US, us};
 use crate::units::{show_count, show_size};
 
 const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
@@ -26,12 +26,12 @@ const BATCH: u64 = 64;
 
 const COLUMNS: [Column; 8] = [
     Column("size", 8),
-    Column("avg", 9),
-    Column("min", 9),
-    Column("max", 9),
-    Column("p50", 9),
-    Column("p99", 9),
-    Column("p99.9", 9),
+    Column("avg", US),
+    Column("min", US),
+    Column("max", US),
+    Column("p50", US),
+    Column("p99", US),
+    Column("p99.9", US),
     Column("calls", 11),
 ];
 
