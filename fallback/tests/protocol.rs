@@ -255,6 +255,13 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
         n[0].take(receive).unwrap().result.unwrap();
     }
     assert_eq!(received, sent);
+    for _ in 0..1000 {
+        let receive = pending(n[0].receive(&exact(1 << 40), Buffer::zeroed(8)));
+        while !n[0].progress_until(receive).1 {}
+        n[0].take(receive).unwrap().result.unwrap();
+    }
+    settle(&mut n);
+    assert_eq!(n[0].requests(), 0, "what was injected and had to wait is nobody's");
 }
 
 #[test]
