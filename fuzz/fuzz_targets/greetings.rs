@@ -16,7 +16,6 @@ fuzz_target!(|data: &[u8]| {
     tagmatch_hw::verbs::fuzzing::read(data);
     tagmatch_hw::verbs::fuzzing::read(&marked(&marked(data, b"TMvh\x01", 0), b"TMvb\x01", 24));
     tagmatch_hw::ucx::fuzzing::read(data);
-    let mut framed = u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
-    framed.extend_from_slice(&marked(data, b"TMux\x01", 0));
-    tagmatch_hw::ucx::fuzzing::read(&framed);
+    tagmatch_hw::ucx::fuzzing::read(&marked(data, &[1], 0));
+    tagmatch_hw::ucx::fuzzing::read(&marked(&marked(data, &[1], 0), b"TMux\x02", 35));
 });

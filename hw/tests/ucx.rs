@@ -13,5 +13,7 @@ mod ucx_parts {
     pub mod matching;
     pub mod messages;
     pub mod process;
+    pub mod raw;
+    pub mod strangers;
     pub mod support;
 }

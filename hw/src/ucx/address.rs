@@ -3,23 +3,32 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::proof::Secret;
 use crate::{Address, DeviceError};
 
-const MAGIC: [u8; 4] = *b"TMux";
-/// Of addresses and greetings alike.
-pub(super) const VERSION: u8 = 1;
-/// Magic, version, random bytes, port.
-const FIXED: usize = 4 + 1 + 16 + 2;
+/// Begins addresses and connections.
+pub(super) const MAGIC: [u8; 4] = *b"TMux";
+/// Version of addresses and of the handshake; goes up with every change to either.
+pub(super) const VERSION: u8 = 2;
+/// Magic, version, name, secret, port.
+const FIXED: usize = 4 + 1 + 8 + 16 + 2;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Random bytes that name a device. Who doesn't know them gets no answer from it.
-pub(super) type Nonce = [u8; 16];
-
 /// Where a device takes greetings.
+///
+/// | bytes | what |
+/// |---|---|
+/// | 0..4 | `TMux` |
+/// | 4 | version |
+/// | 5..13 | name: random, of the device's socket on its machine, where everybody can read it |
+/// | 13..29 | secret: random, apart from the name; callers prove that they know it |
+/// | 29..31 | port of TCP, little-endian |
+/// | 31.. | hosts: 4 or 6, and the 4 or 16 bytes of an address |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UcxAddress {
-    pub(super) nonce: Nonce,
+    pub(super) name: [u8; 8],
+    pub(super) secret: Secret,
     /// Of TCP.
     pub(super) port: u16,
     /// To be tried in this order.
@@ -37,9 +46,10 @@ impl UcxAddress {
         if bytes[4] != VERSION {
             return Err(bad("the worker speaks another version"));
         }
-        let mut nonce = [0; 16];
-        nonce.copy_from_slice(&bytes[5..21]);
-        let port = u16::from_le_bytes([bytes[21], bytes[22]]);
+        let (mut name, mut secret) = ([0; 8], [0; 16]);
+        name.copy_from_slice(&bytes[5..13]);
+        secret.copy_from_slice(&bytes[13..29]);
+        let port = u16::from_le_bytes([bytes[29], bytes[30]]);
         let mut hosts = Vec::new();
         let mut rest = &bytes[FIXED..];
         while let Some((kind, after)) = rest.split_first() {
@@ -52,14 +62,15 @@ impl UcxAddress {
             hosts.push(host);
             rest = &after[length..];
         }
-        Ok(UcxAddress { nonce, port, hosts })
+        Ok(UcxAddress { name, secret, port, hosts })
     }
 
     /// The address that says so, with as many hosts as fit.
     pub(super) fn address(&self) -> Result<Address, DeviceError> {
         let mut bytes = MAGIC.to_vec();
         bytes.push(VERSION);
-        bytes.extend_from_slice(&self.nonce);
+        bytes.extend_from_slice(&self.name);
+        bytes.extend_from_slice(&self.secret);
         bytes.extend_from_slice(&self.port.to_le_bytes());
         for host in &self.hosts {
             let mut entry = Vec::new();
@@ -80,10 +91,10 @@ impl UcxAddress {
         Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why: "its length" })
     }
 
-    /// Name of the device's socket in the abstract namespace.
+    /// Name of the device's socket in the abstract namespace, which `/proc/net/unix` shows to every user.
     pub(super) fn socket_name(&self) -> String {
         let mut name = String::from("tagmatch-ucx-");
-        for byte in self.nonce {
+        for byte in self.name {
             // Writing to a string can't fail.
             let _ = write!(name, "{byte:02x}");
         }
@@ -98,7 +109,7 @@ mod tests {
 
     fn sample(hosts: &[&str]) -> UcxAddress {
         let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
-        UcxAddress { nonce: *b"0123456789abcdef", port: 4711, hosts }
+        UcxAddress { name: *b"01234567", secret: *b"0123456789abcdef", port: 4711, hosts }
     }
 
     #[test]
@@ -106,14 +117,21 @@ mod tests {
         let some = sample(&["10.1.2.3", "2001:db8::1", "127.0.0.1"]);
         let address = some.address().unwrap();
         assert_eq!(UcxAddress::parse(&address).unwrap(), some);
-        assert_eq!(some.socket_name().len(), "tagmatch-ucx-".len() + 32);
+    }
+
+    #[test]
+    fn the_name_of_the_socket_tells_nothing_of_the_secret() {
+        let one = sample(&[]);
+        let other = UcxAddress { secret: [9; 16], ..one.clone() };
+        assert_eq!(one.socket_name(), other.socket_name());
+        assert_eq!(one.socket_name(), "tagmatch-ucx-3031323334353637");
     }
 
     #[test]
     fn takes_as_many_hosts_as_fit() {
-        let many = sample(&["2001:db8::1", "2001:db8::2", "2001:db8::3", "10.0.0.1"]);
+        let many = sample(&["2001:db8::1", "2001:db8::2", "10.0.0.1", "10.0.0.2", "10.0.0.3"]);
         let parsed = UcxAddress::parse(&many.address().unwrap()).unwrap();
-        assert_eq!(parsed.hosts, [many.hosts[0], many.hosts[1], many.hosts[3]]);
+        assert_eq!(parsed.hosts, [&many.hosts[..1], &many.hosts[2..]].concat());
     }
 
     #[test]

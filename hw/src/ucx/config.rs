@@ -30,7 +30,7 @@ pub struct UcxConfig {
     /// a NIC and this isn't `Off`, sends to a peer that dies don't end before the device does.
     pub hw_tags: TagMatching,
     /// Where to take greetings over TCP, and what to tell peers. Empty: everywhere, and the addresses of
-    /// this machine's interfaces. No other port is UCX's own concern.
+    /// this machine's interfaces. UCX's transport `tcp` has other ports, which this doesn't concern.
     pub listen: Vec<IpAddr>,
     /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; wins over the environment. Without, what
     /// the environment says, or all. `self` alone can't wake: sleeping then means looking every

@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, Stage};
 use crate::os::event::Epoll;
-use crate::os::{socket, stream, system};
+use crate::os::{process, socket, stream, system};
 use crate::{Address, DeviceError, DownReason, PeerId};
 
 /// Greetings that wait in the kernel.
@@ -171,7 +171,7 @@ impl Ucx {
         let Ok(parsed) = UcxAddress::parse(&address) else { return };
         loop {
             let socket = match attempt.way {
-                0 => stream::connect_abstract(parsed.socket_name().as_bytes()),
+                0 => connect_named(&parsed),
                 way => match parsed.hosts.get(way - 1) {
                     Some(host) => stream::connect_tcp(SocketAddr::new(*host, parsed.port)),
                     None => {
@@ -180,11 +180,15 @@ impl Ucx {
                     }
                 },
             };
-            match socket {
-                Ok(socket) => {
+            let deadline = now + self.config.connect_timeout;
+            let connection = socket.and_then(|socket| {
+                Connection::caller(socket, peer, attempt.way == 0, deadline, parsed.secret)
+            });
+            match connection {
+                Ok(connection) => {
                     attempt.next_at = now + HOST_TIMEOUT;
                     self.save_attempt(peer, attempt);
-                    return self.greet(peer, socket, attempt.way == 0, &parsed);
+                    return self.greet(peer, connection);
                 }
                 // Its queue is full, or there are no descriptors left: that may change.
                 Err(error) if is_passing(&error) => {
@@ -206,10 +210,8 @@ impl Ucx {
     }
 
     /// Greets a peer over a connection that may not stand yet.
-    fn greet(&mut self, peer: PeerId, socket: OwnedFd, is_local: bool, to: &UcxAddress) {
-        let deadline = Instant::now() + self.config.connect_timeout;
-        let mut connection = Connection::new(socket, Some(peer), is_local, deadline);
-        connection.say(&Packet::Hello(Box::new(self.hello(to.nonce, peer))));
+    fn greet(&mut self, peer: PeerId, mut connection: Connection) {
+        connection.say(Packet::Hello(Box::new(self.hello(peer))));
         let id = self.enter(connection);
         if let Some(entry) = self.peers.find_mut(peer) {
             entry.connection = id;
@@ -217,9 +219,8 @@ impl Ucx {
     }
 
     /// Our greeting for a peer.
-    pub(super) fn hello(&self, wanted: [u8; 16], peer: PeerId) -> Hello {
+    pub(super) fn hello(&self, peer: PeerId) -> Hello {
         Hello {
-            wanted,
             address: self.address,
             used: self.carrier.used(),
             source: self.carrier.source(),
@@ -256,8 +257,15 @@ impl Ucx {
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
                 Err(_) => return self.doors.mute(Some(now + MUTE_DELAY)),
             };
+            // Nothing is received from another user, nor said to it.
+            if place == 0 && !is_own_user(socket.as_fd()) {
+                continue;
+            }
             let deadline = now + self.config.connect_timeout;
-            let connection = Connection::new(socket, None, place == 0, deadline);
+            let own = self.own.secret;
+            let Ok(connection) = Connection::listener(socket, place == 0, deadline, own) else {
+                continue;
+            };
             self.strangers += 1;
             match self.enter(connection) {
                 Some(id) => self.hear(id, now),
@@ -383,6 +391,22 @@ impl Ucx {
         self.peers.greeted > 0
             && self.peers.find(peer).is_some_and(|peer| peer.stage == Stage::Greeted)
     }
+}
+
+/// Connects to the device of this machine that has the name, if one of this user has it.
+fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
+    let socket = stream::connect_abstract(to.socket_name().as_bytes())?;
+    // Whoever can read the name can take it once its device has gone.
+    if is_own_user(socket.as_fd()) {
+        Ok(socket)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EACCES))
+    }
+}
+
+/// Whether the process at the other end of a socket of this machine is of our user, by the kernel's word.
+fn is_own_user(socket: BorrowedFd<'_>) -> bool {
+    socket::credentials(socket).is_ok_and(|peer| peer.uid == process::own_uid())
 }
 
 fn is_passing(error: &io::Error) -> bool {

@@ -1,6 +1,7 @@
 //! What the packets of the handshake do.
 //!
-//! Who connects greets; who takes the greeting answers with its own; the first says that it is ready. So
+//! Nobody is heard who hasn't proved to know the secret of the address that was connected to ([`Connection`]).
+//! Then who connects greets; who takes the greeting answers with its own; the first says that it is ready. So
 //! no message comes before its receiver knows whose it is. Both sides may begin at once: the connection
 //! that the smaller address began counts. Its worker refuses the other's greeting as crossed, the other
 //! takes the greeting and withdraws its own.
@@ -8,12 +9,10 @@
 use std::time::Instant;
 
 use super::Ucx;
-use super::address::Nonce;
 use super::connection::{Connection, Heard};
 use super::hello::{Hello, Packet, Refusal};
 use super::peers::Stage;
 use crate::matching::MatchingEvent;
-use crate::os::{process, socket};
 use crate::{DownReason, PeerId};
 
 impl Ucx {
@@ -24,6 +23,7 @@ impl Ucx {
         if connection.flush() {
             let _ = self.doors.epoll.watch_room(connection.socket(), id.into(), false);
         }
+        // Ends: no connection has more than a greeting and a ready to give.
         let keeps = loop {
             match connection.hear() {
                 Heard::Nothing => break true,
@@ -39,8 +39,13 @@ impl Ucx {
                     break false;
                 }
                 Heard::Misbehaved(what) => {
-                    if let Some(peer) = connection.owner {
-                        self.break_with(peer, DownReason::Misbehaved { what });
+                    match connection.owner {
+                        Some(peer) if connection.is_proven() => {
+                            self.break_with(peer, DownReason::Misbehaved { what });
+                        }
+                        // Not the peer, but somebody else at one of its hosts.
+                        Some(peer) => self.lost(peer, libc::EACCES, now),
+                        None => {}
                     }
                     break false;
                 }
@@ -84,12 +89,14 @@ impl Ucx {
                 self.break_with(peer, reason_of(refusal));
                 false
             }
-            (Stage::Greeted, Packet::Ready) => {
-                self.come_up(peer);
+            (Stage::Greeted | Stage::Up, Packet::Ready) if connection.awaits_ready => {
+                connection.awaits_ready = false;
+                // Unless its first message came before.
+                if stage == Stage::Greeted {
+                    self.come_up(peer);
+                }
                 true
             }
-            // Its first message came before.
-            (Stage::Up, Packet::Ready) => true,
             (Stage::Leaving { .. } | Stage::Ending { .. } | Stage::Down, _) => false,
             _ => {
                 let what = "a packet of the handshake out of turn";
@@ -99,23 +106,23 @@ impl Ucx {
         }
     }
 
-    /// A stranger has greeted.
+    /// A stranger that knows our address has greeted.
     fn take_stranger(&mut self, id: u32, connection: &mut Connection, hello: &Hello) -> bool {
-        // Who doesn't know us, or isn't one of us, gets no answer.
-        if hello.wanted != self.own.nonce || self.is_closed || !is_same_user(connection) {
+        if self.is_closed {
             return false;
         }
         match self.welcome(hello) {
-            Ok((peer, nonce)) => {
+            Ok(peer) => {
                 connection.owner = Some(peer);
-                connection.say(&Packet::Hello(Box::new(self.hello(nonce, peer))));
+                connection.awaits_ready = true;
+                connection.say(Packet::Hello(Box::new(self.hello(peer))));
                 if let Some(entry) = self.peers.find_mut(peer) {
                     entry.connection = Some(id);
                 }
                 true
             }
             Err(refusal) => {
-                connection.say(&Packet::Refusal(refusal));
+                connection.say(Packet::Refusal(refusal));
                 connection.flush();
                 false
             }
@@ -123,8 +130,7 @@ impl Ucx {
     }
 
     /// Takes a stranger's greeting, or refuses it.
-    fn welcome(&mut self, hello: &Hello) -> Result<(PeerId, Nonce), Refusal> {
-        let parsed = super::UcxAddress::parse(&hello.address).map_err(|_| Refusal::Invalid)?;
+    fn welcome(&mut self, hello: &Hello) -> Result<PeerId, Refusal> {
         let known = self.peers.by_address.get(&hello.address).copied();
         if let Some(entry) = known.and_then(|peer| self.peers.find(peer)) {
             if entry.stage != Stage::Connecting {
@@ -147,14 +153,12 @@ impl Ucx {
             return Err(refusal);
         }
         self.peers.set_stage(peer, Stage::Greeted);
-        Ok((peer, parsed.nonce))
+        Ok(peer)
     }
 
     /// The peer that we have greeted has answered.
     fn take_answer(&mut self, peer: PeerId, connection: &mut Connection, hello: &Hello) -> bool {
-        let is_right = hello.wanted == self.own.nonce
-            && self.peers.find(peer).is_some_and(|entry| entry.address == hello.address);
-        if !is_right || !is_same_user(connection) {
+        if self.peers.find(peer).is_none_or(|entry| entry.address != hello.address) {
             let what = "an answer of another than the one that was greeted";
             self.break_with(peer, DownReason::Misbehaved { what });
             return false;
@@ -164,7 +168,7 @@ impl Ucx {
             self.break_with(peer, reason_of(refusal));
             return false;
         }
-        connection.say(&Packet::Ready);
+        connection.say(Packet::Ready);
         self.come_up(peer);
         true
     }
@@ -207,12 +211,6 @@ impl Ucx {
         self.events.push_back(MatchingEvent::PeerUp { peer });
         self.launch_waiting(peer);
     }
-}
-
-/// Over TCP, knowing our random bytes has to do.
-fn is_same_user(connection: &Connection) -> bool {
-    !connection.is_local
-        || socket::credentials(connection.socket()).is_ok_and(|peer| peer.uid == process::own_uid())
 }
 
 /// What a refusal means to who is refused.

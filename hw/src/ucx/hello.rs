@@ -1,19 +1,17 @@
-//! The packets of the handshake, each a length and that many bytes.
+//! The packets of the handshake.
 
-use super::address::{Nonce, UcxAddress, VERSION};
+use super::address::UcxAddress;
 use super::carrier::Carrier;
 use crate::Address;
 
 /// The longest worker address that is taken: UCX's have a few dozen bytes for each network device.
 pub(super) const WORKER_MAX: usize = 1 << 16;
-/// The longest packet, without its length.
+/// The longest packet.
 pub(super) const PACKET_MAX: usize = WORKER_MAX + 256;
 
 /// What one side tells the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// Whom the sender wants.
-    pub(super) wanted: Nonce,
     /// Who it is.
     pub(super) address: Address,
     /// How it carries tags.
@@ -83,11 +81,9 @@ impl Hello {
 }
 
 impl Packet {
-    /// The packet with its length.
+    /// The bytes of the packet.
     pub(super) fn emit(&self) -> Vec<u8> {
-        let mut out = vec![0; 4];
-        out.extend_from_slice(b"TMux");
-        out.push(VERSION);
+        let mut out = Vec::new();
         match self {
             Packet::Ready => out.push(READY),
             Packet::Refusal(refusal) => {
@@ -96,7 +92,6 @@ impl Packet {
             }
             Packet::Hello(hello) => {
                 out.push(HELLO);
-                out.extend_from_slice(&hello.wanted);
                 for word in [hello.used, hello.source, hello.number] {
                     out.extend_from_slice(&word.to_le_bytes());
                 }
@@ -108,32 +103,12 @@ impl Packet {
                 out.extend_from_slice(&hello.worker);
             }
         }
-        let length = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
-        out[..4].copy_from_slice(&length.to_le_bytes());
         out
     }
 
-    /// Takes the first packet off `bytes`, if it is there in whole.
-    pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Packet>, &'static str> {
-        let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > PACKET_MAX {
-            return Err("a greeting that is too long");
-        }
-        let Some(body) = bytes.get(4..4 + length) else { return Ok(None) };
-        let packet = Self::parse(body)?;
-        bytes.drain(..4 + length);
-        Ok(Some(packet))
-    }
-
-    fn parse(body: &[u8]) -> Result<Packet, &'static str> {
-        let mut reader = Reader(body);
-        if &reader.array::<4>()? != b"TMux" {
-            return Err("a greeting of another kind");
-        }
-        if reader.array::<1>()? != [VERSION] {
-            return Err("a greeting of another version");
-        }
+    /// Reads a packet.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Packet, &'static str> {
+        let mut reader = Reader(bytes);
         let packet = match reader.array::<1>()? {
             [READY] => Packet::Ready,
             [REFUSAL] => {
@@ -152,7 +127,6 @@ impl Packet {
     }
 
     fn parse_hello(mut reader: Reader<'_>) -> Result<Packet, &'static str> {
-        let wanted = reader.array()?;
         let (used, source, number) = (reader.word()?, reader.word()?, reader.word()?);
         let own_source = match (reader.array::<1>()?, reader.word()?) {
             ([0], _) => None,
@@ -168,7 +142,7 @@ impl Packet {
         if worker.len() < 9 || worker.len() > WORKER_MAX {
             return Err("a greeting with an impossible worker address");
         }
-        let hello = Hello { wanted, address, used, source, own_source, number, worker };
+        let hello = Hello { address, used, source, own_source, number, worker };
         Ok(Packet::Hello(Box::new(hello)))
     }
 }
@@ -201,10 +175,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(own_source: Option<u64>) -> Packet {
-        let address = UcxAddress { nonce: [7; 16], port: 1, hosts: vec![] }.address().unwrap();
+        let address = UcxAddress { name: [6; 8], secret: [7; 16], port: 1, hosts: vec![] };
         Packet::Hello(Box::new(Hello {
-            wanted: [9; 16],
-            address,
+            address: address.address().unwrap(),
             used: 0xffff,
             source: 0xff,
             own_source,
@@ -214,49 +187,36 @@ mod tests {
     }
 
     #[test]
-    fn packets_round_trip_and_follow_each_other() {
+    fn packets_round_trip() {
         let mut packets = vec![sample(None), Packet::Ready, sample(Some(4))];
         packets.extend(Refusal::ALL.map(Packet::Refusal));
-        let mut bytes: Vec<u8> = packets.iter().flat_map(Packet::emit).collect();
         for packet in packets {
-            assert_eq!(Packet::take(&mut bytes).unwrap(), Some(packet));
+            assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
         }
-        assert_eq!(Packet::take(&mut bytes), Ok(None));
     }
 
     #[test]
-    fn a_packet_is_taken_when_all_of_it_is_there() {
+    fn a_packet_that_is_cut_off_is_refused() {
         let whole = sample(None).emit();
+        let least = whole.len() - 100 + 9;
         for length in 0..whole.len() {
-            assert_eq!(Packet::take(&mut whole[..length].to_vec()), Ok(None));
+            assert_eq!(Packet::parse(&whole[..length]).is_ok(), length >= least, "{length}");
         }
-        let mut long = whole;
-        long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(Packet::take(&mut long).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_or_refused(mut body in prop::collection::vec(any::<u8>(), 0..300)) {
-            let framed = |body: &[u8]| {
-                let mut bytes = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
-                bytes.extend_from_slice(body);
-                bytes
-            };
-            let _ = Packet::take(&mut body.clone());
-            let _ = Packet::take(&mut framed(&body));
-            for (at, byte) in b"TMux\x01".iter().enumerate().take(body.len()) {
-                body[at] = *byte;
-            }
-            let _ = Packet::take(&mut framed(&body));
+        fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+            let _ = Packet::parse(&bytes);
+            bytes[0] = HELLO;
+            let _ = Packet::parse(&bytes);
         }
 
         #[test]
-        fn a_damaged_hello_is_taken_or_refused(at in 4usize..150, byte: u8) {
+        fn a_damaged_hello_is_taken_or_refused(at: prop::sample::Index, byte: u8) {
             let mut bytes = sample(Some(1)).emit();
-            let at = at.min(bytes.len() - 1);
-            bytes[at] = byte;
-            let _ = Packet::take(&mut bytes);
+            *at.get_mut(&mut bytes) = byte;
+            let _ = Packet::parse(&bytes);
         }
     }
 }

@@ -4,8 +4,9 @@
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker; matching,
 //!    unexpected messages and large ones are UCX's.
 //! 2. An address names a socket for the handshake, on this machine by random bytes and for others by TCP:
-//!    a worker address of UCX doesn't fit into an [`Address`]. Over it both tell each other
-//!    their worker addresses, how they carry tags, and by which number the one knows the other.
+//!    a worker address of UCX doesn't fit into an [`Address`]. It also holds a random secret. Over the socket both
+//!    prove to each other that they know the secret, and then tell each other their worker addresses, how they
+//!    carry tags, and by which number the one knows the other.
 //! 3. That connection stays open. It ends when the peer's process does, however that ends, so that a
 //!    death is noticed at once; keep-alives notice that of a machine. UCX's own notice counts too.
 //! 4. A message's tag on the wire carries the application's tag, the sender's number in the layout's source
@@ -26,9 +27,22 @@
 //! - The offload of matching to a ConnectX together with peers' errors: [`UcxConfig::hw_tags`].
 //!
 //! # Trust
-//! UCX trusts its peers, and so do we once they are connected: what they send is parsed by UCX, and memory
-//! is what UCX says. Who doesn't know the random bytes of a device's address gets no further than the
-//! handshake, whose packets are bounded and checked; on this machine the peer must be the same user's.
+//! UCX trusts its peers, and so does this device once they are connected: UCX parses what they send, and ends the
+//! process if a worker address is none. So a peer is looked at before anything of it is given to UCX:
+//! - On this machine, the kernel must say that the other process is of the same user, before a byte is sent or
+//!   received.
+//! - Everywhere, a peer must prove that it knows the secret of the address that was connected to. The secret has 128
+//!   bits, is not in the name of the socket, and is never sent in clear. Whoever reads or changes the handshake on its
+//!   way over TCP learns no secret and can only end the connection. **An address is therefore to be
+//!   handed to peers alone.**
+//!
+//! What remains is UCX's:
+//! - A peer that has proved itself can end this process by a worker address, or a message, that UCX can't read.
+//! - Messages over TCP are neither encrypted nor signed: whoever is on their way can read and change them.
+//! - The transport `tcp` listens on ports of its own, on each interface, and takes whoever reaches one, loopback and
+//!   so every user of this machine included; a few wrong bytes end the process (seen with UCX 1.13). Where there are
+//!   strangers, leave `tcp` out of [`UcxConfig::transports`], or keep them from it by `UCX_NET_DEVICES` and a
+//!   firewall.
 //!
 //! # Signals, log, memory
 //! UCX's signal handlers are put back at once ([`tagmatch_ucx_sys::signals`]); its log goes to the `log`
@@ -53,6 +67,7 @@ mod messages;
 mod operations;
 mod peers;
 mod progress;
+mod proof;
 mod sleep;
 mod worker;
 
@@ -175,8 +190,9 @@ impl Ucx {
         let carrier = config.check()?;
         let ucp = load()?;
         let (worker, endpoint) = open(ucp, &config, &carrier)?;
-        let nonce = random().map_err(system("getrandom", ""))?;
-        let mut own = UcxAddress { nonce, port: 0, hosts: Vec::new() };
+        let name = random().map_err(system("getrandom", ""))?;
+        let secret = random().map_err(system("getrandom", ""))?;
+        let mut own = UcxAddress { name, secret, port: 0, hosts: Vec::new() };
         let doors = Doors::open(&mut own, &config)?;
         let alarm = Alarm::new(&doors, worker.descriptor())?;
         let address = own.address()?;

@@ -1,16 +1,10 @@
-//! Connections: both at once, in vain, with those who disagree, with those who break the rules.
-
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
+//! Connections: both at once, in vain, with those who disagree.
 
 use tagmatch_hw::matching::{MatchingDevice, MatchingEvent};
-use tagmatch_hw::{Address, DeviceError, DownReason, PeerId, Ucx, UcxConfig};
+use tagmatch_hw::{Address, DeviceError, DownReason, PeerId, UcxConfig};
 
 use super::support::{
-    config, connect, down, exactly, expect, pair, receive, send_of, transports, ucx, ucx_with, wait,
+    config, connect, down, exactly, expect, receive, send_of, transports, ucx, ucx_with, wait,
 };
 
 #[test]
@@ -130,128 +124,5 @@ fn addresses_of_others_are_refused() {
     for bytes in [&b"x"[..], b"TMux", &[0; 64], &a.address().as_bytes()[..10]] {
         let error = a.connect(&Address::from_bytes(bytes).unwrap()).unwrap_err();
         assert!(matches!(error, DeviceError::BadAddress { .. }), "{error}");
-    }
-}
-
-/// Connections to both kinds of sockets of a device.
-fn doors(device: &Ucx) -> Vec<Box<dyn Stream>> {
-    let address = device.address();
-    let bytes = address.as_bytes();
-    let nonce: String = bytes[5..21].iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = SocketAddr::from_abstract_name(format!("tagmatch-ucx-{nonce}")).unwrap();
-    let local = UnixStream::connect_addr(&name).unwrap();
-    local.set_nonblocking(true).unwrap();
-    let port = u16::from_le_bytes([bytes[21], bytes[22]]);
-    let tcp = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    tcp.set_nonblocking(true).unwrap();
-    vec![Box::new(local), Box::new(tcp)]
-}
-
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
-
-fn framed(body: &[u8]) -> Vec<u8> {
-    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
-    bytes.extend_from_slice(body);
-    bytes
-}
-
-/// A greeting with `wanted` in it, of someone who isn't there, with `length` bytes of a worker's address
-/// that is none.
-fn greeting(wanted: &[u8], number: u64, length: usize) -> Vec<u8> {
-    let mut body = b"TMux\x01\x01".to_vec();
-    body.extend_from_slice(wanted);
-    for word in [0x7fff_ffffu64, 0x7fff_0000, number] {
-        body.extend_from_slice(&word.to_le_bytes());
-    }
-    body.extend_from_slice(&[0; 9]);
-    let mut address = b"TMux\x01".to_vec();
-    address.extend_from_slice(&[3; 18]);
-    body.push(address.len() as u8);
-    body.extend_from_slice(&address);
-    body.resize(body.len() + length, 0xee);
-    body
-}
-
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn hostile_bytes_harm_nobody() {
-    for tls in transports() {
-        let (mut a, mut b, to_b, _) = pair(&tls);
-        let nonce = b.address().as_bytes()[5..21].to_vec();
-        let attacks: Vec<Vec<u8>> = vec![
-            vec![],
-            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            u32::MAX.to_le_bytes().to_vec(),
-            framed(b""),
-            framed(b"TMux"),
-            framed(b"TMux\x01\x02"),
-            framed(b"TMux\x01\x03\x63"),
-            framed(b"TMux\x02\x01"),
-            framed(&greeting(&[0; 16], 1, 64)),
-            framed(&greeting(&nonce, u64::MAX, 64)),
-            framed(&greeting(&nonce, 1, 3)),
-            framed(&greeting(&nonce, 1, 1 << 17)),
-            framed(&greeting(&nonce, 1, 64))[..70].to_vec(),
-            (0..100_000u32).map(|n| (n * 7) as u8).collect(),
-        ];
-        for attack in &attacks {
-            let mut open = doors(&b);
-            for stream in &mut open {
-                // It may have hung up already.
-                let _ = stream.write_all(attack);
-            }
-            for _ in 0..200 {
-                assert!(b.poll().is_none(), "{tls} {attack:?}");
-            }
-            drop(open);
-        }
-        // More strangers than are listened to.
-        let crowd: Vec<_> = (0..80).flat_map(|_| doors(&b)).collect();
-        for _ in 0..3000 {
-            assert!(b.poll().is_none());
-        }
-        drop(crowd);
-        a.send(send_of(to_b, 1, b"unharmed")).unwrap();
-        receive(&mut b, exactly(1), 8, 1);
-        assert_eq!(expect(&mut a, &mut b, 1).1, b"unharmed");
-        let mut c = ucx(&tls);
-        connect(&mut c, &mut b);
-    }
-}
-
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn a_stranger_who_says_nothing_is_sent_away() {
-    let tls = &transports()[0];
-    let connect_timeout = Duration::from_millis(20);
-    let mut a = ucx_with(UcxConfig { connect_timeout, ..config(tls) });
-    let mut open = doors(&a);
-    for stream in &mut open {
-        let mut ended = false;
-        let start = std::time::Instant::now();
-        while !ended {
-            assert!(a.poll().is_none() && start.elapsed() < crate::common::PATIENCE);
-            ended = matches!(stream.read(&mut [0; 8]), Ok(0));
-        }
-    }
-}
-
-/// A listener in the place of a device that has gone answers with something else.
-#[test]
-#[ignore = "needs libucx0: ci/test ucx"]
-fn an_impostor_is_not_believed() {
-    let tls = &transports()[0];
-    let address = ucx(tls).address();
-    let nonce: String = address.as_bytes()[5..21].iter().map(|b| format!("{b:02x}")).collect();
-    let name = SocketAddr::from_abstract_name(format!("tagmatch-ucx-{nonce}")).unwrap();
-    let listener = std::os::unix::net::UnixListener::bind_addr(&name).unwrap();
-    for answer in [&greeting(&[1; 16], 1, 64)[..], b"TMux\x01\x02", b"nonsense"] {
-        let mut a = ucx(tls);
-        let peer = a.connect(&address).unwrap();
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&framed(answer)).unwrap();
-        let reason = down(&mut [&mut a], 0, peer);
-        assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
     }
 }
