@@ -4,6 +4,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
 mod common;
+mod verbs_parts {
+    mod counted;
+}
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;

@@ -1,5 +1,6 @@
 //! Settings of the device, checked once.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tagmatch_rdma_core_sys as sys;
@@ -21,6 +22,10 @@ pub enum TagMatching {
 
 /// Where libibverbs' functions come from.
 pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
+
+/// Bytes in the longest message that a worker receives, header included. At least what a rendezvous request
+/// takes: whoever took less could be sent nothing.
+pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 
 /// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of peers, of
 /// which some are busy.
@@ -135,7 +140,7 @@ impl VerbsConfig {
             (
                 "message_max",
                 self.message_max.into(),
-                in_range(self.message_max, 64, 1 << 20),
+                MESSAGE_MAX.contains(&self.message_max),
                 "from 64 to 1048576",
             ),
             (

@@ -50,7 +50,8 @@ impl Verbs {
             let limit = self.peers_max;
             return Err(DeviceError::Exhausted { what: "peer", limit });
         }
-        let connecting = self.begin(&to, true, now)?;
+        let ah = self.address_handle(&to).map_err(system("ibv_create_ah", ""))?;
+        let connecting = self.begin(&to, ah, true, now)?;
         let peer = self.add_lane(*address, Stage::Connecting(Box::new(connecting)))?;
         self.enlist(peer);
         self.greet(peer, now);
@@ -61,10 +62,10 @@ impl Verbs {
     fn begin(
         &mut self,
         to: &VerbsAddress,
+        ah: Arc<Ah>,
         is_wanted: bool,
         now: Instant,
     ) -> Result<Connecting, DeviceError> {
-        let ah = self.address_handle(to).map_err(system("ibv_create_ah", ""))?;
         let link = self.make_link(to).map_err(system("make queue pairs", ""))?;
         let psn = u32::from_le_bytes(random().map_err(system("getrandom", ""))?) & BITS_24;
         let mine = End {
@@ -124,6 +125,17 @@ impl Verbs {
 
     fn address_handle(&self, to: &VerbsAddress) -> io::Result<Arc<Ah>> {
         Ok(Arc::new(Ah::new(self.pd.clone(), self.port.path(to))?))
+    }
+
+    /// A handle for one who has greeted; `None` if there is none now.
+    fn strangers_handle(&mut self, to: &VerbsAddress) -> Option<Arc<Ah>> {
+        let began = Instant::now();
+        if !self.pause.is_over(began) {
+            return None;
+        }
+        let ah = self.address_handle(to);
+        self.pause.took(began, Instant::now());
+        ah.ok()
     }
 
     fn tell(&mut self, to: &VerbsAddress, ah: Arc<Ah>, greeting: Greeting) {
@@ -204,14 +216,15 @@ impl Verbs {
                 _ => refuse(Refusal::Known),
             },
         };
-        if let Ok(ah) = self.address_handle(from) {
+        if let Some(ah) = self.strangers_handle(from) {
             self.tell(from, ah, answer);
         }
     }
 
     /// Makes a lane for a stranger.
     fn welcome(&mut self, from: &VerbsAddress, address: Address) -> Option<PeerId> {
-        let connecting = self.begin(from, false, Instant::now()).ok()?;
+        let ah = self.strangers_handle(from)?;
+        let connecting = self.begin(from, ah, false, Instant::now()).ok()?;
         let needed = connecting.link.receives_needed();
         let Ok(peer) = self.add_lane(address, Stage::Connecting(Box::new(connecting))) else {
             self.receives.spare(needed);

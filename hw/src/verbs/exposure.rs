@@ -104,6 +104,11 @@ impl Exposures {
         }
     }
 
+    /// When [`Exposures::let_go`] has something to do next.
+    pub(super) fn next_due(&self, linger: Duration) -> Option<Instant> {
+        self.withdrawn.front().map(|(since, _)| *since + linger)
+    }
+
     /// The bytes that a span names, if they are exposed, all of them.
     pub(super) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
         if span.length == 0 {
@@ -114,5 +119,36 @@ impl Exposures {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(usize::try_from(span.length).ok()?)?;
         buffer.get(start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_let_go_once_it_has_lingered_and_not_before() {
+        let mut exposures = Exposures::default();
+        let withdraw = |exposures: &mut Exposures, id, lingers| {
+            // What needs no device: the region of memory that is registered anyway.
+            let region = Some(Region::Kept { lkey: id, rkey: id });
+            exposures.entries.insert(id, Exposed { region, buffer: Buffer::zeroed(1) });
+            assert!(exposures.withdraw(ExposureId(id), lingers).is_some());
+        };
+        let linger = Duration::from_secs(1);
+        withdraw(&mut exposures, 1, false);
+        assert_eq!(exposures.withdrawn.len(), 0);
+        withdraw(&mut exposures, 2, true);
+        withdraw(&mut exposures, 3, true);
+        let (first, last) = (exposures.withdrawn[0].0, exposures.withdrawn[1].0);
+        exposures.let_go(first, linger);
+        assert_eq!(exposures.withdrawn.len(), 2);
+        exposures.let_go(last + linger, linger);
+        assert_eq!(exposures.withdrawn.len(), 0);
+        withdraw(&mut exposures, 4, true);
+        let since = exposures.withdrawn[0].0;
+        exposures.withdrawn.push_back((since + linger, Region::Kept { lkey: 5, rkey: 5 }));
+        exposures.let_go(since + linger, linger);
+        assert_eq!(exposures.withdrawn.len(), 1, "each has a time of its own");
     }
 }

@@ -59,6 +59,7 @@ mod list;
 mod memory;
 mod object;
 mod oneself;
+mod pause;
 mod poll;
 mod port;
 mod reads;
@@ -87,6 +88,7 @@ use list::List;
 use memory::{CHUNK, Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
+use pause::Pause;
 use poll::{Batch, Queued};
 use port::Port;
 use region::Pool;
@@ -153,6 +155,7 @@ pub struct Verbs {
     ending: Vec<PeerId>,
     peers_max: usize,
     is_closed: bool,
+    pause: Pause,
 
     /// Events to report before anything else.
     events: VecDeque<Queued>,
@@ -320,6 +323,7 @@ impl Verbs {
             ending: Vec::new(),
             peers_max: sizes.peers_max as usize,
             is_closed: false,
+            pause: Pause::default(),
             events: VecDeque::new(),
             batch: Batch::default(),
             waiting: Vec::new(),

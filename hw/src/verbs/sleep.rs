@@ -64,7 +64,8 @@ impl Verbs {
     /// When something is to be done though nothing comes.
     fn next_deadline(&self) -> Option<Instant> {
         let sweep = (!self.up.is_empty()).then(|| self.last_sweep + self.config.keepalive);
-        sweep.into_iter().chain(self.next_greeting()).min()
+        let lingering = self.exposures.next_due(self.config.linger);
+        sweep.into_iter().chain(lingering).chain(self.next_greeting()).min()
     }
 
     /// Whether there is something that only our own polling can bring on.

@@ -1,6 +1,7 @@
 //! What devices say to each other: datagrams until they are connected, then 32 bits at a time.
 
 use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
+use super::config::MESSAGE_MAX;
 use crate::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
 /// One end of a connection to be, as it tells the other.
@@ -110,8 +111,8 @@ impl Datagram {
                 mtu: bytes[END + 13],
             };
             let numbers = [end.qp_num, end.catch_num, end.psn];
-            let is_possible =
-                numbers.iter().all(|number| *number <= BITS_24) && end.message_max > 0;
+            let is_possible = numbers.iter().all(|number| *number <= BITS_24)
+                && MESSAGE_MAX.contains(&end.message_max);
             (is_possible && end.reads_max > 0 && (1..=5).contains(&end.mtu)).then_some(end)
         };
         let yours = number(END + 16);
@@ -206,7 +207,8 @@ mod tests {
         Datagram { to: [4; 16], from, greeting }
     }
 
-    const MINE: End = End { qp_num: 1, catch_num: 6, psn: 2, message_max: 3, reads_max: 4, mtu: 5 };
+    const MINE: End =
+        End { qp_num: 1, catch_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
 
     #[test]
     fn greetings_round_trip() {
@@ -242,14 +244,31 @@ mod tests {
             bytes[at] = value;
             assert_eq!(Datagram::parse(&bytes), None, "{value} at {at}");
         }
-        for from in [END + 8, END + 12] {
-            let mut bytes = good;
-            bytes[from..from + 1].fill(0);
-            assert_eq!(Datagram::parse(&bytes), None, "nothing at {from}");
-        }
+        let mut no_reads = good;
+        no_reads[END + 12] = 0;
+        assert_eq!(Datagram::parse(&no_reads), None);
         let mut refusal = example(Greeting::Refuse { why: Refusal::Full, yours: 0 }).emit();
         refusal[6] = 4;
         assert_eq!(Datagram::parse(&refusal), None);
+    }
+
+    #[test]
+    fn an_end_that_takes_no_useful_message_is_none() {
+        for (message_max, is_taken) in [
+            (0, false),
+            (1, false),
+            (63, false),
+            (64, true),
+            (1 << 20, true),
+            ((1 << 20) + 1, false),
+            (u32::MAX, false),
+        ] {
+            let end = End { message_max, ..MINE };
+            for greeting in [Greeting::Hello(end), Greeting::Accept { mine: end, yours: 9 }] {
+                let parsed = Datagram::parse(&example(greeting).emit());
+                assert_eq!(parsed.is_some(), is_taken, "{message_max}");
+            }
+        }
     }
 
     #[test]
