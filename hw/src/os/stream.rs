@@ -3,13 +3,16 @@
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::socket::abstract_name;
 use super::{check, check_count};
 
 const KIND: libc::c_int = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+
+/// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
+const SO_PASSRIGHTS: libc::c_int = 83;
 
 fn open(domain: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
@@ -22,10 +25,12 @@ fn length_of<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
 }
 
-/// Listens under an abstract name.
+/// Listens under an abstract name. Where the kernel can, it refuses descriptors that are sent over the
+/// connections: to close one may block, and the kernel closes those that lie in a socket with the socket.
 pub(crate) fn listen_abstract(name: &[u8], backlog: i32) -> io::Result<OwnedFd> {
     let (address, length) = abstract_name(name)?;
     let socket = open(libc::AF_UNIX)?;
+    let _ = set(socket.as_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
     // SAFETY: `address` is valid for `length` bytes.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
     // SAFETY: no pointers.
@@ -205,8 +210,26 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::socket;
     use super::*;
-    use std::os::fd::AsFd;
+
+    #[test]
+    fn no_descriptor_comes_in_over_a_name() {
+        let name = format!("tagmatch-test-rights-{}", std::process::id());
+        let listener = listen_abstract(name.as_bytes(), 8).unwrap();
+        let other = open(libc::AF_UNIX).unwrap();
+        if set(other.as_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0).is_err() {
+            println!("SKIPPED: needs SO_PASSRIGHTS, of Linux 6.16");
+            return;
+        }
+        // Neither before the connection is accepted nor after.
+        let sender = connect_abstract(name.as_bytes()).unwrap();
+        let send = || socket::send(sender.as_fd(), b"x", &[listener.as_fd()]).unwrap_err();
+        assert_eq!(send().raw_os_error(), Some(libc::EPERM));
+        let _accepted = socket::accept(listener.as_fd()).unwrap();
+        assert_eq!(send().raw_os_error(), Some(libc::EPERM));
+        assert!(socket::send(sender.as_fd(), b"x", &[]).is_ok());
+    }
 
     #[test]
     fn bytes_go_over_tcp_and_over_a_name() {
