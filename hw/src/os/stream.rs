@@ -242,7 +242,7 @@ mod tests {
         let to_named = connect_abstract(name.as_bytes()).unwrap();
         for (listener, socket) in [(tcp, to_tcp), (named, to_named)] {
             let accepted = loop {
-                match super::super::socket::accept(listener.as_fd()) {
+                match socket::accept(listener.as_fd()) {
                     Ok(accepted) => break accepted,
                     Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
                 }

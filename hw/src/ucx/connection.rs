@@ -73,7 +73,7 @@ impl Connection {
         Self::new(socket, Some(peer), is_local, deadline, Role::Caller, secret)
     }
 
-    /// A connection from a stranger, who is to know the secret of our address.
+    /// A connection from a stranger, who must prove that it knows the secret of our own address.
     pub(super) fn listener(
         socket: OwnedFd,
         is_local: bool,
@@ -118,8 +118,8 @@ impl Connection {
         matches!(self.trust, Trust::Challenged { is_proven: true, .. })
     }
 
-    /// Sends a packet, or keeps it for [`Connection::flush`]. Of a caller it may go out before the other end has
-    /// proved itself: only who knows the secret can read it.
+    /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before the listener has
+    /// proved itself: the packet is hidden from everybody who doesn't know the secret.
     pub(super) fn say(&mut self, packet: Packet) {
         match &mut self.trust {
             Trust::None { unsaid, .. } => unsaid.push(packet),

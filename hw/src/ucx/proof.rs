@@ -12,17 +12,17 @@
 //! A secret that all workers of a job share can be hashed into the session's key beside the address' secret; nothing
 //! else in the handshake would change.
 
-// Deprecated as the hasher of maps. It takes a key, which its successor there does not.
 use std::hash::Hasher;
+// Deprecated as the hasher of maps, in favour of one that takes no key.
 #[allow(deprecated)]
 use std::hash::SipHasher;
 use std::hint::black_box;
 
-/// 128 bits that only those know who have the address.
+/// The 128 random bits of an address that prove who has it.
 pub(super) type Secret = [u8; 16];
 /// 128 random bits, new for each connection.
 pub(super) type Challenge = [u8; 16];
-/// 128 bits that prove that whoever computed them has the key.
+/// A keyed hash, which only an end with the key can compute.
 pub(super) type Tag = [u8; 16];
 
 /// Which end of the connection.
@@ -54,8 +54,9 @@ enum Use {
 pub(super) struct Session {
     key: [u8; 16],
     role: Role,
-    /// Packets that were sealed, and opened.
+    /// How many packets this end has sealed.
     sealed: u64,
+    /// How many packets of the other end this end has opened.
     opened: u64,
 }
 
