@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
+#[allow(dead_code, reason = "another test needs more of it")]
 mod by_hand;
 mod common;
 
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use by_hand::{Accomplice, BELL_BYTES, Innocents, Raw, SEALS, hello, invented, memfd, ring_bytes};
-use common::{Other, Owned, connect, message, pattern, poll, role, shm, wait_for};
+use common::{Owned, connect, message, pattern, poll, shm, wait_for};
 use tagmatch_hw::shm::fuzzing::{Greeting, Hello, Internal, Refusal};
 use tagmatch_hw::{
     Address, Buffer, Device, DownReason, PeerId, ReadPolicy, ReadRequest, RemoteSpan, ShmConfig,
@@ -217,7 +218,7 @@ fn a_consumed_counter_that_cannot_be() {
 fn nonsense_on_the_socket() {
     let mut innocents = Innocents::new(ShmConfig::default());
     let accomplice = Accomplice::connect(&mut innocents, 10);
-    accomplice.socket.send(b"whatever", &[0, 1, 2]);
+    accomplice.socket.send(b"whatever", &[]);
     assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
     // Wakes without end are borne.
     let accomplice = Accomplice::connect(&mut innocents, 11);
@@ -311,42 +312,4 @@ fn scribbling_everywhere() {
         while poll(&mut innocents.victim).is_some() {}
     }
     assert!(ends > 0, "no scribbler was ever caught");
-}
-
-/// Another user may not connect. Needs root, to become another user.
-#[test]
-fn another_user_is_refused() {
-    let test = "another_user_is_refused";
-    if role().is_some() {
-        // SAFETY: no pointers. All threads of the process change.
-        assert_eq!(unsafe { libc::setuid(65534) }, 0);
-        let victim: Address = common::hear_line().parse().unwrap();
-        let mut own = shm(ShmConfig::default());
-        assert!(own.connect(&victim).is_err());
-        let hello = hello(invented(&own.address(), 1));
-        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
-        let raw = Raw::connect(&victim).unwrap();
-        raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
-        let (answer, fds) = raw.receive().expect("an answer");
-        assert_eq!(Greeting::parse(&answer), Ok(Greeting::Refusal(Refusal::Invalid)));
-        assert!(fds.is_empty());
-        common::say("refused");
-        return;
-    }
-    // SAFETY: no pointers.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: needs root, to become another user");
-        return;
-    }
-    let mut innocents = Innocents::new(ShmConfig::default());
-    let mut other = Other::spawn(test, "stranger");
-    other.say(&innocents.victim.address().to_string());
-    let heard = std::thread::spawn(move || {
-        assert_eq!(other.hear(), "refused");
-        other.wait();
-    });
-    while !heard.is_finished() {
-        assert!(innocents.exchange().is_empty());
-    }
-    heard.join().unwrap();
 }

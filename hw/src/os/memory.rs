@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use super::check;
+use super::closing::Unchecked;
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -45,31 +46,21 @@ impl SealedMemory {
         Ok(SealedMemory { fd, length })
     }
 
-    /// Takes a descriptor from a peer if it is memory of `length` bytes that stays so.
-    pub(crate) fn from_peer(fd: OwnedFd, length: usize) -> Result<Self, &'static str> {
-        // SAFETY: no pointers. Files without seals answer EINVAL.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & SEALS != SEALS {
-            return Err("a descriptor is not a sealed memfd");
+    /// Takes the descriptors that a peer has sent, if they are memories of these lengths that stay so.
+    pub(crate) fn from_peer<const N: usize>(
+        fds: Unchecked,
+        lengths: [usize; N],
+    ) -> Result<[Self; N], &'static str> {
+        for (fd, length) in fds.0.iter().zip(lengths) {
+            check_sealed(fd, length)?;
         }
-        // Huge pages have seals as well, but touching one may raise SIGBUS when none is left.
-        // SAFETY: all zeros is a valid `statfs`, which lives through the call.
-        let (answer, file_system) = unsafe {
-            let mut about: libc::statfs = std::mem::zeroed();
-            (libc::fstatfs(fd.as_raw_fd(), &raw mut about), about.f_type)
-        };
-        if answer != 0 || file_system != libc::TMPFS_MAGIC {
-            return Err("a memfd is not made of ordinary pages");
+        if fds.0.len() != N {
+            return Err("a packet without its descriptors, or with too many");
         }
-        // SAFETY: all zeros is a valid `stat`, which lives through the call.
-        let (answer, size) = unsafe {
-            let mut about: libc::stat = std::mem::zeroed();
-            (libc::fstat(fd.as_raw_fd(), &raw mut about), about.st_size)
-        };
-        if answer != 0 || usize::try_from(size) != Ok(length) {
-            return Err("a memfd does not have the announced size");
-        }
-        Ok(SealedMemory { fd, length })
+        // All of them are memory: closing it blocks nobody.
+        let fds = <[OwnedFd; N]>::try_from(fds.into_checked()).map_err(|_| "too many")?;
+        let mut lengths = lengths.into_iter();
+        Ok(fds.map(|fd| SealedMemory { fd, length: lengths.next().unwrap_or(0) }))
     }
 
     /// Maps all of it, for reading and writing.
@@ -77,6 +68,33 @@ impl SealedMemory {
         let raw = MmapOptions::new().len(self.length).map_raw(&self.fd)?;
         Ok(Mapping { raw })
     }
+}
+
+/// Checks that a descriptor is memory of `length` bytes that stays so.
+fn check_sealed(fd: &OwnedFd, length: usize) -> Result<(), &'static str> {
+    // SAFETY: no pointers. Files without seals answer EINVAL.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & SEALS != SEALS {
+        return Err("a descriptor is not a sealed memfd");
+    }
+    // Huge pages have seals as well, but touching one may raise SIGBUS when none is left.
+    // SAFETY: all zeros is a valid `statfs`, which lives through the call.
+    let (answer, file_system) = unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(fd.as_raw_fd(), &raw mut about), about.f_type)
+    };
+    if answer != 0 || file_system != libc::TMPFS_MAGIC {
+        return Err("a memfd is not made of ordinary pages");
+    }
+    // SAFETY: all zeros is a valid `stat`, which lives through the call.
+    let (answer, size) = unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd.as_raw_fd(), &raw mut about), about.st_size)
+    };
+    if answer != 0 || usize::try_from(size) != Ok(length) {
+        return Err("a memfd does not have the announced size");
+    }
+    Ok(())
 }
 
 impl AsFd for SealedMemory {
@@ -114,11 +132,15 @@ mod tests {
     #[test]
     fn takes_sealed_memory_of_the_right_size_only() {
         let own = |length| SealedMemory::new(c"tagmatch-test", length).unwrap().fd;
-        assert!(SealedMemory::from_peer(own(8192), 8192).is_ok());
-        assert!(SealedMemory::from_peer(own(8192), 4096).is_err());
-        assert!(SealedMemory::from_peer(own(4096), 8192).is_err());
+        let take = |fds, lengths: [usize; 2]| SealedMemory::from_peer(Unchecked(fds), lengths);
+        let both = take(vec![own(8192), own(4096)], [8192, 4096]).unwrap();
+        assert!(both.map(|memory| memory.map().unwrap().length()) == [8192, 4096]);
+        assert!(take(vec![own(8192), own(4096)], [4096, 4096]).is_err());
+        assert!(take(vec![own(8192), own(4096)], [8192, 8192]).is_err());
+        assert!(take(vec![own(4096)], [4096, 4096]).is_err());
+        assert!(take(vec![own(4096), own(4096), own(4096)], [4096, 4096]).is_err());
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert!(SealedMemory::from_peer(file.into(), 4096).is_err());
+        assert!(take(vec![own(4096), file.into()], [4096, 4096]).is_err());
     }
 
     #[test]
@@ -128,6 +150,6 @@ mod tests {
             OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING))
         };
         std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
-        assert!(SealedMemory::from_peer(fd, 4096).is_err());
+        assert!(SealedMemory::from_peer(Unchecked(vec![fd]), [4096]).is_err());
     }
 }

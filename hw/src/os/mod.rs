@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows what a peer or a ring is.
 
+pub(crate) mod closing;
 pub(crate) mod event;
 pub(crate) mod memory;
 pub(crate) mod process;

@@ -1,6 +1,7 @@
 //! Other processes: whether they live, and reading their memory. Also the barrier that reaches
 //! them.
 
+use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
@@ -21,6 +22,31 @@ impl Pid {
 pub(crate) fn own_uid() -> u32 {
     // SAFETY: no pointers, can't fail.
     unsafe { libc::geteuid() }
+}
+
+/// Whether the kernel's word on a peer's user means the user of this process.
+///
+/// In a user namespace, users that have no number there all appear as one, the overflow user. If this
+/// process runs as that one too, another user can't be told from its own.
+pub(crate) fn is_own_user(uid: u32) -> bool {
+    uid == own_uid() && (uid != overflow_uid() || has_all_users())
+}
+
+/// The number of users that have none in this namespace, see user_namespaces(7).
+fn overflow_uid() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
+}
+
+/// Whether every user has a number in this process' user namespace.
+fn has_all_users() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all_users(&map))
+}
+
+/// Whether a uid_map names all of the 2^32 - 1 users.
+fn maps_all_users(map: &str) -> bool {
+    let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    counts.sum::<u64>() >= u64::from(u32::MAX)
 }
 
 /// A descriptor that becomes readable when the process ends.
@@ -89,4 +115,18 @@ pub(crate) fn locked_memory_limit() -> Option<u64> {
     // SAFETY: `limit` lives through the call, which fills it.
     let answer = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
     (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_lacks_users_is_told_from_one_that_has_all() {
+        assert!(maps_all_users("         0          0 4294967295\n"));
+        assert!(maps_all_users("0 0 1000\n1000 1000 4294966295\n"));
+        assert!(!maps_all_users("0 1000 1\n"));
+        assert!(!maps_all_users(""));
+        assert!(is_own_user(own_uid()) && !is_own_user(own_uid() ^ 1));
+    }
 }

@@ -7,25 +7,31 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use super::closing::Unchecked;
 use super::process::Pid;
 use super::{check, check_count};
 
-/// More descriptors than this in one packet are an error.
-pub(crate) const FDS_MAX: usize = 4;
+/// Most descriptors in one packet, by unix(7).
+const FDS_MAX: usize = 253;
 
 const KIND: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 
-/// Room for the control data of [`FDS_MAX`] descriptors, aligned as `cmsghdr` needs.
-type Control = [u64; 8];
+/// Room for the control data of [`FDS_MAX`] descriptors, aligned as `cmsghdr` needs: none is cut off,
+/// since the kernel would close it in the call.
+type Control = [u64; CONTROL_WORDS];
+const CONTROL_WORDS: usize = 2 + FDS_MAX.div_ceil(2);
 
 /// `SO_PEERPIDFD`, since Linux 6.5; not in every version of the libc crate.
 const SO_PEERPIDFD: libc::c_int = 77;
+
+/// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
+pub(super) const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// A packet that came in.
 pub(crate) struct Packet {
     /// How many bytes of the buffer it filled; 0 at the end of the connection.
     pub(crate) length: usize,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) fds: Unchecked,
     /// Bytes or descriptors were cut off.
     pub(crate) truncated: bool,
 }
@@ -106,6 +112,14 @@ fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> i
     Ok(value)
 }
 
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    super::stream::set(socket, libc::SOL_SOCKET, name, value)
+}
+
 /// Who is at the other end: whoever connected, or listened.
 pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let nobody = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -130,7 +144,7 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Resul
 
 /// Sends one packet with descriptors.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut control: Control = [0; 8];
+    let mut control: Control = [0; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -169,7 +183,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 
 /// Receives one packet with its descriptors; `WouldBlock` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
-    let mut control: Control = [0; 8];
+    let mut control: Control = [0; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -201,12 +215,57 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Pac
         }
     }
     let cut = libc::MSG_TRUNC | libc::MSG_CTRUNC;
-    Ok(Packet { length, truncated: message.msg_flags & cut != 0 || fds.len() > FDS_MAX, fds })
+    Ok(Packet { length, truncated: message.msg_flags & cut != 0, fds: Unchecked(fds) })
 }
+
+/// Takes what is left in a socket that was shut down. Returns whether that is all and no descriptor was
+/// among it, so that closing the socket closes nothing else.
+pub(super) fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
+    // With credentials each packet has control data, also an empty one. The end has none.
+    if set_option(socket, libc::SO_PASSCRED, 1).is_err() {
+        return false;
+    }
+    for _ in 0..LEFTOVERS_MAX {
+        let (mut bytes, mut control) = ([0u8; 1], [0u64; 4]);
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: all zeros is a valid `msghdr`.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = CREDENTIALS_BYTES;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        // SAFETY: every pointer in `message` is to a local that lives through the call, with the length
+        // said beside it. There is no room for a descriptor, so none is made.
+        let peeked =
+            check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) });
+        let has_more = message.msg_flags & libc::MSG_CTRUNC != 0;
+        match peeked {
+            Ok(0) if message.msg_controllen == 0 => return true,
+            Ok(_) if has_more => return false,
+            Ok(_) => {
+                let to = bytes.as_mut_ptr().cast();
+                // SAFETY: `bytes` has room for as many as said.
+                unsafe { libc::recv(socket.as_raw_fd(), to, bytes.len(), libc::MSG_DONTWAIT) };
+            }
+            // Errors are told once, such as that the other end was closed with packets unread.
+            Err(_) => {}
+        }
+    }
+    false
+}
+
+/// Packets that are taken from a socket before it is closed.
+const LEFTOVERS_MAX: usize = 64;
+
+/// Bytes of control data for the credentials of a packet, and nothing beside them.
+// SAFETY: computes a number.
+const CREDENTIALS_BYTES: usize = unsafe { libc::CMSG_SPACE(12) } as usize;
+const _: () = assert!(size_of::<libc::ucred>() == 12 && CREDENTIALS_BYTES <= 32);
 
 /// Sends one byte to wake a sleeper. Failing is fine: a full socket wakes it anyway, a closed one
 /// has nobody to wake.
-pub(crate) fn send_wake(socket: &OwnedFd) {
+pub(crate) fn send_wake(socket: &impl AsFd) {
     let _ = send(socket.as_fd(), &[WAKE], &[]);
 }
 

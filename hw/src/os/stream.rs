@@ -120,7 +120,7 @@ pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-fn set(
+pub(super) fn set(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

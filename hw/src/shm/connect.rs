@@ -9,7 +9,7 @@
 //! greeting begins nothing of its own, no connection is ever taken and withdrawn.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use super::name::ShmName;
 use super::progress::Queued;
 use super::ring::{Consumer, Producer, Ring};
 use super::{ReadPolicy, Shm, Watched};
+use crate::os::closing::{self, PeerSocket, Unchecked};
 use crate::os::memory::SealedMemory;
 use crate::os::{process, socket};
 use crate::{Address, DeviceError, DownReason, Limits, PeerId, ReadMode};
@@ -37,7 +38,7 @@ const ACCEPTS_MAX: usize = 64;
 /// Someone who has connected to us and has not been heard yet.
 pub(crate) struct Stranger {
     id: u32,
-    socket: OwnedFd,
+    socket: PeerSocket,
     deadline: Instant,
 }
 
@@ -108,7 +109,9 @@ impl Shm {
 
     fn try_ask(&mut self, peer: PeerId, address: &Address) -> io::Result<Asked> {
         let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let socket = socket::connect(name.socket_name().as_bytes())?;
+        let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
+        // The greeting lets the listener write to the memory of this worker.
+        check_user(&socket)?;
         let offer = self.offer()?;
         let sent = self
             .epoll
@@ -153,7 +156,6 @@ impl Shm {
     /// Takes a greeting of ours back: its socket and its ring.
     pub(crate) fn withdraw_offer(&mut self, asked: Asked) {
         self.epoll.forget(asked.socket.as_fd());
-        socket::shut_down(&asked.socket);
         self.inboxes.release(asked.offer.bit);
     }
 
@@ -218,14 +220,22 @@ impl Shm {
     /// Lets in those who wait at the listener.
     pub(crate) fn accept_strangers(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
+            // Another connection might have to be closed by a thread, and there can be no more of them.
+            if closing::is_busy() {
+                return self.mute_listener(now);
+            }
             let socket = match socket::accept(self.listener.as_fd()) {
-                Ok(socket) => socket,
+                Ok(socket) => PeerSocket::new(socket),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The one who waited has gone.
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.mute_listener(now),
             };
+            // Nothing that a process of another user has sent is received.
+            if check_user(&socket).is_err() {
+                continue;
+            }
             if self.strangers.len() >= STRANGERS_MAX {
                 let first = self.strangers.remove(0);
                 self.epoll.forget(first.socket.as_fd());
@@ -282,7 +292,7 @@ impl Shm {
     }
 
     /// Takes a stranger's greeting, or refuses it.
-    fn welcome(&mut self, socket: OwnedFd, hello: &Hello, fds: Vec<OwnedFd>) {
+    fn welcome(&mut self, socket: PeerSocket, hello: &Hello, fds: Unchecked) {
         match self.try_welcome(&socket, hello, fds) {
             Ok((peer, offer, checked)) => {
                 self.complete(peer, Asked { socket, offer }, hello, checked);
@@ -296,9 +306,9 @@ impl Shm {
 
     fn try_welcome(
         &mut self,
-        socket: &OwnedFd,
+        socket: &PeerSocket,
         hello: &Hello,
-        fds: Vec<OwnedFd>,
+        fds: Unchecked,
     ) -> Result<(PeerId, Offer, Checked), Refusal> {
         let known = self.by_address.get(&hello.address).copied();
         if let Some(peer) = known {
@@ -341,32 +351,22 @@ impl Shm {
     /// Checks everything that a greeting claims and carries.
     fn check(
         &self,
-        socket: &OwnedFd,
+        socket: &PeerSocket,
         hello: &Hello,
-        fds: Vec<OwnedFd>,
+        fds: Unchecked,
     ) -> Result<Checked, Rejection> {
         let misbehaved = Rejection::misbehaved;
-        let Ok([ring, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
-            return Err(misbehaved("a greeting without its two descriptors"));
-        };
         let name = ShmName::parse(&hello.address)
             .map_err(|_| misbehaved("a greeting with an unusable address"))?;
         let system = |error: io::Error| Rejection::unreachable(error.raw_os_error().unwrap_or(0));
         let credentials = socket::credentials(socket.as_fd()).map_err(system)?;
-        if credentials.uid != process::own_uid() {
-            return Err(Rejection {
-                tell: Refusal::Invalid,
-                reason: DownReason::Unreachable { errno: libc::EPERM },
-            });
-        }
         if !name.is_process(&self.name, credentials.pid) {
             return Err(misbehaved("a process that claims the address of another"));
         }
-        let memory = SealedMemory::from_peer(ring, hello.geometry.length_bytes());
-        let memory = memory.map_err(misbehaved)?;
-        let ring = Ring::new(memory.map().map_err(system)?, hello.geometry);
-        let memory = SealedMemory::from_peer(bell, bell::LENGTH_BYTES).map_err(misbehaved)?;
-        let bell = Bell::new(memory.map().map_err(system)?);
+        let lengths = [hello.geometry.length_bytes(), bell::LENGTH_BYTES];
+        let [ring, bell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
+        let ring = Ring::new(ring.map().map_err(system)?, hello.geometry);
+        let bell = Bell::new(bell.map().map_err(system)?);
         let (Some(ring), Some(bell)) = (ring, bell) else {
             return Err(Rejection::unreachable(libc::EINVAL));
         };
@@ -398,6 +398,7 @@ impl Shm {
     /// Both greetings are exchanged and good: the connection stands.
     fn complete(&mut self, peer: PeerId, asked: Asked, hello: &Hello, checked: Checked) {
         let Asked { socket, offer } = asked;
+        socket.refuse_descriptors();
         self.connecting.retain(|other| *other != peer);
         let number = Watched::Socket(peer).number();
         // One that we have connected is watched already, and that is fine.
@@ -485,6 +486,12 @@ impl Shm {
         });
         strangers.chain(connecting).chain(self.listener_muted_until).min()
     }
+}
+
+/// `EPERM` if the process at the other end is of another user.
+fn check_user(socket: &PeerSocket) -> io::Result<()> {
+    let uid = socket::credentials(socket.as_fd())?.uid;
+    if process::is_own_user(uid) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
 }
 
 /// What a good greeting has brought.

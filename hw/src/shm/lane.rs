@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::bell::{Bell, BellBit};
 use super::copied::Copied;
 use super::ring::{Producer, PushError, Ring};
+use crate::os::closing::PeerSocket;
 use crate::os::memory::SealedMemory;
 use crate::os::process::{self, Pid};
 use crate::os::socket;
@@ -63,7 +64,7 @@ pub(crate) struct Connecting {
 
 /// A socket on which our greeting was sent, and the ring that it offered.
 pub(crate) struct Asked {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: PeerSocket,
     pub(crate) offer: Offer,
 }
 
@@ -100,7 +101,7 @@ pub(crate) struct Link {
     /// The bit of our bell for this peer.
     pub(crate) inbox: BellBit,
     /// `None` for oneself.
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) socket: Option<PeerSocket>,
     /// What wakes the owner of the bell in the socket's stead, if that is oneself.
     pub(crate) nudge: Option<Arc<Nudge>>,
     /// `None` for oneself, and where the kernel doesn't tell.

@@ -21,11 +21,15 @@
 //! # How two workers meet
 //! 1. Each listens on an abstract socket with a random name, which its address gives. Nothing has a
 //!    name in a file system, so nothing is left behind when a process is killed.
-//! 2. Whoever connects sends a greeting with the memory of the ring that it will read from and its
-//!    bell; the other answers in kind. Both check the other's user by the word of the kernel, and
-//!    that the memory can't shrink, before they map it.
-//! 3. If both began at once, the connection that the smaller address began counts.
-//! 4. The sockets stay open. They carry a byte to wake a sleeper, and their end says that the
+//! 2. Both sides ask the kernel for the other's user before anything else: the connecting side right
+//!    after connect(2), the listening side right after accept(2). A connection of another user is
+//!    closed; nothing is sent on it, and nothing received.
+//! 3. The connecting side sends a greeting with the memory of the ring that it will read from and its
+//!    bell; the other side answers in kind. Both check that the memory can't shrink, before they map it.
+//!    Anything else that was sent is closed by another thread, since close(2) may block. From then on
+//!    the kernel refuses descriptors on this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
+//! 4. If both began at once, the connection that the smaller address began counts.
+//! 5. The sockets stay open. They carry a byte to wake a sleeper, and their end says that the
 //!    worker was closed; a pidfd says that its process ended.
 //!
 //! # Trust
@@ -42,7 +46,8 @@
 //!
 //! # Limits
 //! Both workers need to be in the same network namespace (abstract sockets are), and of the same
-//! user. Peers that are down leave some 150 bytes behind each, since numbers are never reused.
+//! user. In a user namespace in which that user has no number, it can't be told from others that have
+//! none, and no connection is made. Peers that are down leave some 150 bytes behind each, since numbers are never reused.
 //!
 //! # Not tested
 //! For want of such a machine: Yama's scopes, seccomp filters that forbid process_vm_readv or
@@ -72,13 +77,14 @@ pub(crate) mod sync;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use config::{ReadPolicy, ShmConfig};
 pub use info::ShmInfo;
 
+use crate::os::closing::Listener;
 use crate::os::event::{Epoll, Timer};
 use crate::os::memory::{Mapping, SealedMemory};
 use crate::os::{self, process, socket, system};
@@ -144,7 +150,8 @@ impl Watched {
 
 /// The shared-memory device. See the [module](self) for how it works.
 ///
-/// Has no threads: everything happens in the calls of [`Device`]. A worker that polls only now and
+/// Everything happens in the calls of [`Device`], but for closing what an unknown process has sent: that
+/// may block, and a thread is made for it. A worker that polls only now and
 /// then notices connections and deaths the later; one with nothing to do sleeps on
 /// [`Device::event_descriptor`].
 pub struct Shm {
@@ -152,7 +159,7 @@ pub struct Shm {
     geometry: Geometry,
     name: ShmName,
     address: Address,
-    listener: OwnedFd,
+    listener: Listener,
     epoll: Epoll,
     timer: Timer,
     /// Wakes us when one thread sends to oneself while another sleeps.
@@ -203,6 +210,7 @@ impl Shm {
         let geometry = config.check()?;
         let name = ShmName::create().map_err(system("getrandom", ""))?;
         let listener = socket::listen(name.socket_name().as_bytes(), 4096)
+            .map(Listener::new)
             .map_err(system("listen on an abstract socket", ""))?;
         let bell_memory = SealedMemory::new(c"tagmatch-bell", bell::LENGTH_BYTES)
             .map_err(system("memfd_create", ""))?;
@@ -335,14 +343,13 @@ impl Drop for Shm {
         if !self.name.is_own_process() {
             return;
         }
-        // A forked child may hold the listener and the sockets open: what peers must notice is said
-        // by shutting down, not by closing.
-        socket::shut_down(&self.listener);
+        // Before any buffer is let go of: a peer that has read one looks whether we have hung up.
+        self.listener.shut_down();
         for lane in &self.lanes {
             if let Stage::Up(link) | Stage::Draining(link, _) = &lane.stage
                 && let Some(socket) = &link.socket
             {
-                socket::shut_down(socket);
+                socket.shut_down();
             }
         }
     }
@@ -420,7 +427,7 @@ impl Device for Shm {
 
     fn close(&mut self) {
         self.epoll.forget(self.listener.as_fd());
-        socket::shut_down(&self.listener);
+        self.listener.shut_down();
         self.send_strangers_away();
     }
 

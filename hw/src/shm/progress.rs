@@ -284,9 +284,6 @@ impl Shm {
             let result = Err(ReadError::PeerDown);
             self.events.push_back(Queued::ReadDone(token, into, result));
         }
-        if let Some(socket) = &link.socket {
-            socket::shut_down(socket);
-        }
     }
 }
 
@@ -306,7 +303,7 @@ fn drain_wakes(link: &Link) -> Wakes {
         match socket::receive(socket.as_fd(), &mut byte) {
             Ok(packet) if packet.length == 0 => return Wakes::End,
             Ok(packet)
-                if packet.length == 1 && packet.fds.is_empty() && byte[0] == socket::WAKE => {}
+                if packet.length == 1 && packet.fds.0.is_empty() && byte[0] == socket::WAKE => {}
             Ok(_) => return Wakes::Nonsense,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Wakes::Taken,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -79,7 +79,8 @@ impl Raw {
         }
     }
 
-    pub fn send(&self, bytes: &[u8], fds: &[i32]) {
+    /// Whether the kernel has taken the packet.
+    pub fn send(&self, bytes: &[u8], fds: &[i32]) -> bool {
         // A header, and up to 253 descriptors, the most that the kernel takes.
         let mut control = [0u64; 2 + 127];
         assert!(fds.len() <= 253);
@@ -103,8 +104,15 @@ impl Raw {
                     fds.len(),
                 );
             }
-            libc::sendmsg(self.0.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL);
+            libc::sendmsg(self.0.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) >= 0
         }
+    }
+
+    /// Whether the other end was closed.
+    pub fn is_hung_up(&self) -> bool {
+        let mut entry = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry that lives through the call.
+        unsafe { libc::poll(&raw mut entry, 1, 0) > 0 && entry.revents & libc::POLLHUP != 0 }
     }
 
     /// The next packet and its descriptors; `None` at the end or after a second.

@@ -131,9 +131,18 @@ impl Other {
 
     /// The same in a new pid namespace; `None` where that can't be made.
     pub fn spawn_in_pid_namespace(test: &str, role: &str) -> Option<Other> {
+        Self::spawn_in_namespace(&["--pid", "--fork", "--kill-child"], test, role)
+    }
+
+    /// The same in a new user namespace, in which no user has a number; `None` where that can't be made.
+    pub fn spawn_in_user_namespace(test: &str, role: &str) -> Option<Other> {
+        Self::spawn_in_namespace(&["--user"], test, role)
+    }
+
+    fn spawn_in_namespace(arguments: &[&str], test: &str, role: &str) -> Option<Other> {
         let unshare = || {
             let mut command = Command::new("unshare");
-            command.args(["--pid", "--fork", "--kill-child"]);
+            command.args(arguments);
             command
         };
         let can = unshare().arg("true").status().is_ok_and(|status| status.success());
