@@ -109,8 +109,17 @@ pub(crate) struct Fixed {
     pub(crate) worker: u32,
     pub(crate) address: Address,
     pub(crate) wait: WaitPolicy,
+    /// The process that made the worker, rather than a child that it has forked.
+    pub(crate) process: u32,
     /// A duplicate of the device's descriptor, to sleep on without holding the worker.
     pub(crate) events: OwnedFd,
+}
+
+impl Fixed {
+    /// Whether this process is a forked child of the one that made the worker.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
 }
 
 /// How the handles of a worker reach it: [`Local`] or [`Shared`].
@@ -152,6 +161,15 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
         let out = f(&mut state);
         Self::unlock(state);
         out
+    }
+
+    /// Like `with`, for drops: in a forked child, where the worker is a copy whose connections, locks and
+    /// threads are the parent's, it does nothing.
+    #[doc(hidden)]
+    fn with_unless_forked(&self, f: impl FnOnce(&mut State)) {
+        if !self.fixed().is_forked() {
+            self.with(f);
+        }
     }
 
     /// Like `with`, but `None` if another thread is at it.

@@ -46,7 +46,9 @@ impl<A: Access> Message<A> {
 
 impl<A: Access> Drop for Message<A> {
     fn drop(&mut self) {
-        self.access.with(|state| state.engine.discard_message(self.id));
+        self.access.with_unless_forked(|state| {
+            state.engine.discard_message(self.id);
+        });
     }
 }
 

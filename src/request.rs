@@ -134,10 +134,12 @@ impl<A: Access> Drop for Pending<A> {
 #[inline(never)]
 #[expect(clippy::needless_pass_by_value, reason = "see above")]
 fn let_go<A: Access>(access: A, request: RequestId) {
-    let waker = access.with(|state| {
+    let mut waker = None;
+    access.with_unless_forked(|state| {
         state.engine.detach(request);
-        state.unwatch(request)
+        waker = state.unwatch(request);
     });
+    // While nothing is held: its drop is foreign code.
     drop(waker);
 }
 

@@ -199,6 +199,8 @@ pub struct ProgressThread {
     stop: Arc<AtomicBool>,
     nudge: Arc<Nudge>,
     thread: Option<thread::JoinHandle<()>>,
+    /// The one that has the thread; a forked child has not.
+    process: u32,
 }
 
 impl ProgressThread {
@@ -228,12 +230,16 @@ impl ProgressThread {
             }
         };
         let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
-        Ok(ProgressThread { stop, nudge, thread: Some(thread) })
+        let process = std::process::id();
+        Ok(ProgressThread { stop, nudge, thread: Some(thread), process })
     }
 }
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return std::mem::forget(self.thread.take());
+        }
         self.stop.store(true, Ordering::Release);
         self.nudge.ring();
         if let Some(thread) = self.thread.take() {

@@ -44,6 +44,9 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// **End.** Dropping the last handle breaks with all peers: they see this worker go down, and
 /// requests that are still there end with an error. Wait for sends that matter.
 ///
+/// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It may
+/// drop it, and what belongs to it, which does nothing, or call exec.
+///
 /// ```
 /// use tagmatch::{Config, Match, Tag, Worker};
 ///
@@ -75,7 +78,8 @@ impl<A: Access> WorkerOf<A> {
         let events = events.map_err(|source| Error::Wait { address, source })?;
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
-        let fixed = Fixed { worker, address, wait: config.wait, events };
+        let process = std::process::id();
+        let fixed = Fixed { worker, address, wait: config.wait, process, events };
         let access = A::new(State::new(engine), fixed);
         Ok(WorkerOf { handle: Arc::new(Close(access.clone())), access })
     }
@@ -416,6 +420,10 @@ struct Close<A: Access>(A);
 
 impl<A: Access> Drop for Close<A> {
     fn drop(&mut self) {
+        if self.0.fixed().is_forked() {
+            // Not freed either: memory of the device may be shared with the parent.
+            return std::mem::forget(self.0.clone());
+        }
         self.0.with(|state| state.engine.close());
     }
 }

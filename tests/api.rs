@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use common::fork::ends_in_a_forked_child;
 use common::{Ability, config, has};
 use tagmatch::{
-    Buffer, Cancel, Config, Error, Fault, Match, Peer, Received, Request, SendMode, SendOptions,
-    Sent, SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
+    Buffer, Cancel, Config, Error, Fault, HwTags, Match, Peer, Received, Request, SendMode,
+    SendOptions, Sent, SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
 };
 
 /// Two connected workers that one thread drives.
@@ -322,6 +323,64 @@ fn leaked_and_dropped_requests_hurt_nobody() {
     assert!(matches!(send.wait().unwrap_err().error, Error::PeerDown { .. }));
     drop(b);
     assert!(matches!(posted.wait(), Err(failed) if failed.buffer.len() == 10));
+}
+
+#[test]
+fn what_a_forked_child_drops_stays_its_parents() {
+    drops_in_a_forked_child(&config());
+}
+
+#[test]
+fn what_a_forked_child_drops_stays_its_parents_with_receives_in_a_nic() {
+    let hw_tags = HwTags::Model(Default::default());
+    drops_in_a_forked_child(&Config { hw_tags, hw_tags_threshold: 0, ..Config::default() });
+}
+
+fn drops_in_a_forked_child(config: &Config) {
+    let p = pair_with(config);
+    let shared = SharedWorker::new(config.clone()).unwrap();
+    let mut thread = Some(shared.progress_thread().unwrap());
+    // Posted, waiting, held, under way.
+    let mut posted = Some(p.b.recv(Match::tag(1), vec![0; 5_000_001]));
+    p.a.inject(p.to_b, 2, &bytes(64)).unwrap();
+    let mut large = Some(p.a.send(p.to_b, 3, bytes(5_000_001)));
+    p.probe(Match::tag(3));
+    let mut held = p.b.mprobe(Match::tag(3));
+    let mut pair = Some(p);
+    let mut workers = Some(shared);
+    assert!(ends_in_a_forked_child(|| {
+        drop((posted.take(), held.take(), large.take()));
+        drop((pair.take(), thread.take(), workers.take()));
+    }));
+    // The child had copies.
+    let (p, shared) = (pair.unwrap(), workers.unwrap());
+    for size in SIZES {
+        let back = p.a.recv(Match::tag(4).from(p.to_b), vec![0; size]);
+        let send = p.b.send(p.to_a, 4, bytes(size));
+        assert_eq!(p.ok(back).data(), bytes(size));
+        p.ok(send);
+    }
+    let send = p.a.send(p.to_b, 1, bytes(5_000_001));
+    assert_eq!(p.ok(posted.unwrap()).data(), bytes(5_000_001));
+    p.ok(send);
+    assert_eq!(p.ok(p.b.recv(Match::tag(2), vec![0; 64])).data(), bytes(64));
+    let receive = held.unwrap().recv(vec![0; 5_000_001]);
+    assert_eq!(p.ok(receive).data(), bytes(5_000_001));
+    p.ok(large.unwrap());
+    assert!(p.a.peer_fault(p.to_b).is_none() && p.b.peer_fault(p.to_a).is_none());
+    let me = shared.oneself();
+    let receive = shared.recv(Match::tag(1), vec![0; 8]);
+    shared.send(me, 1, bytes(8)).wait().unwrap();
+    assert_eq!(receive.wait().unwrap().data(), bytes(8));
+    drop(thread);
+    // Its end is still noticed.
+    let Pair { a, b, to_b, .. } = p;
+    drop(b);
+    let start = Instant::now();
+    while a.peer_fault(to_b).is_none() {
+        a.progress();
+        assert!(start.elapsed() < Duration::from_secs(20), "not noticed");
+    }
 }
 
 #[test]

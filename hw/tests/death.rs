@@ -5,7 +5,7 @@ mod common;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use common::{Other, Owned, message, pattern, poll, role, say, shm, wait_for};
+use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
 use tagmatch_hw::{
     Buffer, Device, DownReason, PeerId, ReadPolicy, ReadRequest, RemoteSpan, Shm, ShmConfig,
 };
@@ -288,4 +288,34 @@ fn with_a_forked_child_left() {
 
 fn serve_forked() -> Served {
     serve("with_a_forked_child_left", "fork")
+}
+
+#[test]
+fn a_device_that_a_forked_child_drops_stays_its_parents() {
+    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let mut devices = Some((a, b));
+    // SAFETY: the child drops its copies, with this thread alone, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        drop(devices.take());
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` lives through the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let (mut a, mut b) = devices.unwrap();
+    a.send(to_b, message(b"still there")).unwrap();
+    wait_for(&mut [&mut b], "a message", |_, event| match event {
+        Owned::Message(_, _, bytes) => Some(assert_eq!(bytes, b"still there")),
+        other => panic!("{other:?}"),
+    });
+    // Still reachable for others, and its end is still noticed.
+    let mut c = shm(ShmConfig::default());
+    connect(&mut c, &mut a);
+    drop(b);
+    expect_down(&mut a, to_b);
 }

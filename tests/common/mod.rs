@@ -1,5 +1,7 @@
 //! What tests of the public API share: the device that they run on, and what it can't do.
 
+pub(crate) mod fork;
+
 use std::time::Duration;
 
 use tagmatch::ucx::UcxConfig;
