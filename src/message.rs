@@ -18,11 +18,13 @@ pub struct Message<A: Access = Local> {
     access: A,
     id: MessageId,
     status: Status,
+    /// A receive has it: there is nothing to discard.
+    is_received: bool,
 }
 
 impl<A: Access> Message<A> {
     pub(crate) fn new(access: &A, id: MessageId, status: Status) -> Self {
-        Message { access: access.clone(), id, status }
+        Message { access: access.clone(), id, status, is_received: false }
     }
 
     /// The message's envelope.
@@ -32,11 +34,11 @@ impl<A: Access> Message<A> {
 
     /// Receives it. Truncation is reported by the receive. If its sender died before its bytes could
     /// be read, the receive fails.
-    pub fn recv(self, buffer: impl Into<Buffer>) -> Request<Received, A> {
+    pub fn recv(mut self, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let (id, buffer) = (self.id, buffer.into());
         let posted = self.access.with(|state| state.engine.receive_message(id, buffer));
-        // What is left of the message is its name, which names nothing any more, or a message that
-        // the receive refused: then dropping discards it.
+        // A message that the receive refused is discarded by the drop.
+        self.is_received = posted.is_ok();
         Request::begun(&self.access, posted)
     }
 
@@ -46,9 +48,11 @@ impl<A: Access> Message<A> {
 
 impl<A: Access> Drop for Message<A> {
     fn drop(&mut self) {
-        self.access.with_unless_forked(|state| {
-            state.engine.discard_message(self.id);
-        });
+        if !self.is_received {
+            self.access.with_unless_forked(|state| {
+                state.engine.discard_message(self.id);
+            });
+        }
     }
 }
 
