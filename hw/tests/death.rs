@@ -310,7 +310,10 @@ fn a_device_that_a_forked_child_drops_stays_its_parents() {
     let (mut a, mut b) = devices.unwrap();
     a.send(to_b, message(b"still there")).unwrap();
     wait_for(&mut [&mut b], "a message", |_, event| match event {
-        Owned::Message(_, _, bytes) => Some(assert_eq!(bytes, b"still there")),
+        Owned::Message(_, _, bytes) => {
+            assert_eq!(bytes, b"still there");
+            Some(())
+        }
         other => panic!("{other:?}"),
     });
     // Still reachable for others, and its end is still noticed.

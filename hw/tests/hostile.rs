@@ -215,6 +215,55 @@ fn a_consumed_counter_that_cannot_be() {
 }
 
 #[test]
+fn a_consumed_counter_that_frees_what_was_not_written() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let accomplice = Accomplice::connect(&mut innocents, 12);
+    let peer = PeerId(2);
+    // Fewer messages than are written, and more of the bytes beside the slots than a ring of them takes.
+    Accomplice::word(&accomplice.incoming, 0).store(1 | 200_000 << 32, Ordering::SeqCst);
+    while innocents.victim.send(peer, message(&[1; 500])).is_ok() {}
+    assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
+    assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn a_writer_that_hangs_up_and_goes_on_writing_is_not_heard_for_ever() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 13);
+    // SAFETY: no pointers.
+    unsafe { libc::shutdown(accomplice.socket.0.as_raw_fd(), libc::SHUT_RDWR) };
+    let ring_slots = ShmConfig::default().ring_slots;
+    let start = Instant::now();
+    let mut heard = 0;
+    loop {
+        while accomplice.sent < heard + 8 {
+            accomplice.write_slot(4, b"more");
+        }
+        match poll(&mut innocents.victim) {
+            Some(Owned::Message(..)) => heard += 1,
+            Some(Owned::Down(_, DownReason::Gone)) => break,
+            None => assert!(start.elapsed() < common::PATIENCE),
+            Some(other) => panic!("{other:?}"),
+        }
+        // Its end is noticed after a while.
+        assert!(heard < 1000 * ring_slots, "heard for ever");
+    }
+    assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn a_message_whose_bell_was_cleared_is_found_by_polling() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 14);
+    for _ in 0..100 {
+        assert!(innocents.victim.poll().is_none());
+    }
+    accomplice.write_quietly(5, b"quiet");
+    let found = (0..100_000).find_map(|_| poll(&mut innocents.victim));
+    assert!(matches!(&found, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{found:?}");
+}
+
+#[test]
 fn nonsense_on_the_socket() {
     let mut innocents = Innocents::new(ShmConfig::default());
     let accomplice = Accomplice::connect(&mut innocents, 10);

@@ -154,6 +154,33 @@ fn reads_and_messages_at_once() {
 }
 
 #[test]
+fn a_copied_read_ends_though_half_of_the_ring_is_always_in_use() {
+    let (mut a, mut b, to_b, to_a) = pair(ReadPolicy::Copied, &small());
+    let exposure = b.expose(Buffer::from(pattern(3, 10_000))).unwrap();
+    let remote = exposure.span;
+    a.read(ReadRequest { peer: to_b, remote, into: Buffer::zeroed(10_000), token: 5 }).unwrap();
+    let mut under_way = 0;
+    let is_done = (0..100_000).any(|_| {
+        // Five of eight slots.
+        while under_way < 5 && b.send(to_a, message(b"flood")).is_ok() {
+            under_way += 1;
+        }
+        assert!(poll(&mut b).is_none());
+        match poll(&mut a) {
+            Some(Owned::Message(..)) => under_way -= 1,
+            Some(Owned::ReadDone(5, into, Ok(()))) => {
+                assert!(into[..] == pattern(3, 10_000)[..]);
+                return true;
+            }
+            None => {}
+            Some(other) => panic!("{other:?}"),
+        }
+        false
+    });
+    assert!(is_done, "the read waits for ever");
+}
+
+#[test]
 fn withdrawn_in_the_middle_of_a_copy() {
     let (mut a, mut b, to_b, _) = pair(ReadPolicy::Copied, &ShmConfig::default());
     let exposure = b.expose(Buffer::from(pattern(2, 4 << 20))).unwrap();

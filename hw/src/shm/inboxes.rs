@@ -399,3 +399,52 @@ impl Inboxes {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::bell;
+    use super::super::ring::{Geometry, Producer, PushError, Ring};
+    use super::*;
+    use crate::os::memory::Mapping;
+
+    fn number(at: usize) -> u32 {
+        u32::try_from(at).unwrap()
+    }
+
+    /// Takes the next message; gives the number of its ring.
+    fn take(inboxes: &mut Inboxes) -> Option<PeerId> {
+        let found = inboxes.find()?;
+        let (peer, shape) = inboxes.parse(found).unwrap();
+        inboxes.take(found.bit, shape).map(|_| peer)
+    }
+
+    #[test]
+    fn a_ring_that_others_keep_cold_gives_all_its_room_back_when_it_is_empty() {
+        let bell = Arc::new(Bell::new(Mapping::private(bell::LENGTH_BYTES).unwrap()).unwrap());
+        let mut inboxes = Inboxes::new(bell.clone(), number(bell::BITS), false);
+        let geometry = Geometry::new(64, 4096).unwrap();
+        let mut writers: Vec<Producer> = (0..=HOT_MAX)
+            .map(|at| {
+                let mapping = Mapping::private(geometry.length_bytes()).unwrap();
+                let ring = Arc::new(Ring::new(mapping, geometry).unwrap());
+                let bit = BellBit::new(number(at)).unwrap();
+                inboxes.insert(bit, Consumer::new(ring.clone(), 2048), PeerId(number(at)));
+                Producer::new(ring)
+            })
+            .collect();
+        let mut last = writers.pop().unwrap();
+        for writer in &mut writers {
+            writer.push(&[1; 8], &[], None, false).unwrap();
+        }
+        while take(&mut inboxes).is_some() {}
+        assert_eq!(inboxes.hot.len(), HOT_MAX);
+        // Half of the bytes beside the slots each.
+        let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, false);
+        assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
+        assert_eq!(push(&mut last), Err(PushError::Full));
+        bell.ring(BellBit::new(number(HOT_MAX)).unwrap());
+        let heard: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
+        assert_eq!(heard, [PeerId(number(HOT_MAX)); 2]);
+        assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
+    }
+}

@@ -12,6 +12,7 @@ use super::copied::Copied;
 use super::inboxes::Inboxes;
 use super::lane::Link;
 use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
+use super::sync::set_barriers;
 use crate::os::memory::Mapping;
 use crate::{PeerId, ReadMode};
 
@@ -22,6 +23,12 @@ const WRITER: PeerId = PeerId(1);
 /// Every interleaving with at most so many switches from a thread that could have gone on. Bugs of
 /// two and three threads show with two; the third costs seconds.
 fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    check_with(true, preemptions, program);
+}
+
+/// As `check`, where a ring's reader can put a barrier on its writer, or can't.
+fn check_with(has_barriers: bool, preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    set_barriers(has_barriers);
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.max_branches = 10_000;
@@ -165,11 +172,21 @@ fn a_place_is_written_again_only_after_it_was_read() {
 
 #[test]
 fn no_message_is_slept_through() {
-    check(3, || {
+    no_message_is_slept_through_if(true);
+}
+
+#[test]
+fn no_message_is_slept_through_where_membarrier_is_forbidden() {
+    no_message_is_slept_through_if(false);
+}
+
+fn no_message_is_slept_through_if(has_barriers: bool) {
+    check_with(has_barriers, 3, move || {
         let (ring, bell) = (ring(), bell());
         let mut reader = Reader::new(&bell);
         reader.insert(bit(1), &ring);
         let mut link = link(&ring, &bell, bit(1));
+        link.is_fenced = !has_barriers;
         let writer = thread::spawn(move || {
             link.send(&[1; 16], &[], None).unwrap();
             link.send(&[2; 16], &[], None).unwrap();

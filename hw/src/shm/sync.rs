@@ -4,7 +4,7 @@
 //! checked is the code that ships.
 
 #[cfg(all(loom, test))]
-pub(crate) use model::{AtomicU32, AtomicU64, Body, Wakes, fence, light_fence};
+pub(crate) use model::{AtomicU32, AtomicU64, Body, Wakes, fence, light_fence, set_barriers};
 #[cfg(not(all(loom, test)))]
 pub(crate) use real::{AtomicU32, AtomicU64, Body, fence, light_fence};
 
@@ -37,6 +37,7 @@ mod real {
 
 #[cfg(all(loom, test))]
 mod model {
+    use std::cell::Cell;
     use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 
     use loom::cell::UnsafeCell;
@@ -46,10 +47,23 @@ mod model {
 
     use crate::shm::ring::slot::INLINE_BYTES;
 
-    /// A light fence and the other side's heavy one order as two full ones do, and the model knows
-    /// those.
+    thread_local! {
+        /// Whether the reader of a ring can put a barrier on its writer. All threads of a model run on one
+        /// thread of the system.
+        static HAS_BARRIERS: Cell<bool> = const { Cell::new(true) };
+    }
+
+    /// From here on, in the model that this thread runs.
+    pub(crate) fn set_barriers(has: bool) {
+        HAS_BARRIERS.set(has);
+    }
+
+    /// A light fence and the other side's barrier order as two full fences do, and the model knows those.
+    /// Without that barrier a light fence orders nothing.
     pub(crate) fn light_fence() {
-        fence(SeqCst);
+        if HAS_BARRIERS.get() {
+            fence(SeqCst);
+        }
     }
 
     /// loom takes a `SeqCst` access for `AcqRel`, and only fences for more. Here each is what an

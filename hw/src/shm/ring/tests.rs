@@ -156,3 +156,16 @@ fn a_line_left_from_the_last_round_is_no_message() {
         assert_eq!(pop(&mut consumer), None);
     }
 }
+
+#[test]
+fn a_reader_cannot_claim_spill_that_was_not_written() {
+    let before = Progress { messages: u32::MAX, spill_bytes: u32::MAX - 63 };
+    let produced = Progress { messages: 3, spill_bytes: 128 };
+    let told = |messages, spill_bytes| {
+        check_progress(before, Progress { messages, spill_bytes }, produced).is_ok()
+    };
+    // Each of the two may be right where the other is wrong.
+    assert!(told(3, 128) && told(0, 0) && told(u32::MAX, u32::MAX - 63));
+    assert!(!told(3, 192) && !told(0, u32::MAX - 127));
+    assert!(!told(4, 128) && !told(u32::MAX - 1, 128));
+}
