@@ -5,6 +5,7 @@ mod by_hand;
 mod common;
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use by_hand::{Accomplice, Innocents, Raw, invented};
@@ -312,6 +313,25 @@ fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
     assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
+    let mut victim = shm(ShmConfig::default());
+    let accomplice = Accomplice::connect_to(&mut victim, 23);
+    fall_asleep(&mut victim);
+    // The bell, of which the peer makes all words zero: also that the victim sleeps.
+    for at in (0..by_hand::BELL_BYTES).step_by(8) {
+        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    }
+    victim.send(PeerId::ONESELF, message(b"me")).unwrap();
+    for at in (0..by_hand::BELL_BYTES).step_by(8) {
+        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    }
+    assert!(sleep(&victim, common::PATIENCE), "slept on");
+    victim.disarm();
+    let event = at_once(&mut victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"me"), "{event:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc;
 
 use by_hand::{Accomplice, BELL_BYTES, Innocents, Raw, SEALS, hello, invented, memfd, ring_bytes};
-use common::{Other, Owned, role, shm, wait_for};
+use common::{Other, Owned, poll, role, shm, wait_for};
 use tagmatch_hw::shm::fuzzing::Refusal;
 use tagmatch_hw::{Address, Device, DownReason, ShmConfig};
 
@@ -211,6 +211,64 @@ fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_ha
     assert!(raw.is_hung_up(), "not heard yet");
     other.say("end");
     other.wait();
+}
+
+#[test]
+fn one_process_cannot_take_the_places_of_all() {
+    let test = "one_process_cannot_take_the_places_of_all";
+    if role().is_some() {
+        let victim: Address = common::hear_line().parse().unwrap();
+        let connect = || {
+            let mut own = shm(ShmConfig::default());
+            let peer = own.connect(&victim).unwrap();
+            let is_up = wait_for(&mut [&mut own], "an answer", |_, event| match event {
+                Owned::Up(up, _) if up == peer => Some(true),
+                Owned::Down(_, DownReason::Unreachable { errno: libc::EUSERS }) => Some(false),
+                other => panic!("{other:?}"),
+            });
+            is_up.then_some(own)
+        };
+        let mut all: Vec<_> = (0..4).filter_map(|_| connect()).collect();
+        common::say(all.len());
+        all.pop();
+        assert_eq!(common::hear_line(), "left");
+        all.extend((0..2).filter_map(|_| connect()));
+        common::say(all.len());
+        common::hear_line();
+        return;
+    }
+    let mut victim = shm(ShmConfig { process_peers_max: 2, ..ShmConfig::default() });
+    let mut others = [0; 2].map(|_| Other::spawn(test, "guest"));
+    for other in &mut others {
+        other.say(&victim.address().to_string());
+        let heard = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| other.hear());
+            let mut downs = 0;
+            while !heard.is_finished() || downs == 0 {
+                downs += usize::from(matches!(poll(&mut victim), Some(Owned::Down(..))));
+            }
+            heard.join().unwrap()
+        });
+        assert_eq!(heard, "2");
+        other.say("left");
+        let heard = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| other.hear());
+            while !heard.is_finished() {
+                poll(&mut victim);
+            }
+            heard.join().unwrap()
+        });
+        assert_eq!(heard, "2");
+    }
+    // What this process makes itself is its own business.
+    let mut own = [0; 3].map(|_| shm(ShmConfig::default()));
+    for own in &mut own {
+        let peer = own.connect(&victim.address()).unwrap();
+        wait_for(&mut [own, &mut victim], "a peer", |index, event| match event {
+            Owned::Up(up, _) if index == 0 && up == peer => Some(()),
+            _ => None,
+        });
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{check, check_count};
 
@@ -57,6 +57,16 @@ pub(crate) fn open(pid: Pid) -> io::Result<OwnedFd> {
     let fd = check(fd)?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Since Linux 6.9, a number that no other process has until a reboot. Before, the same for all.
+pub(crate) fn inode(pidfd: BorrowedFd<'_>) -> u64 {
+    // SAFETY: all zeros is a valid `stat`, which lives through the call.
+    let (answer, inode) = unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        (libc::fstat(pidfd.as_raw_fd(), &raw mut about), about.st_ino)
+    };
+    if answer == 0 { inode } else { 0 }
 }
 
 /// Whether the process behind a pidfd has ended.

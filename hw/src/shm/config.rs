@@ -9,12 +9,13 @@ use crate::DeviceError;
 /// How reads of a peer's memory are to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadPolicy {
-    /// Directly where the kernel allows it, found out per peer by trying; else by copying.
+    /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct read waits
+    /// inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE): peers are trusted not to.
     #[default]
     Auto,
     /// As `Auto`, but a peer that can't be read directly is refused.
     Direct,
-    /// By copying through shared memory, always.
+    /// By copying through shared memory, always: no peer can make this process wait.
     Copied,
 }
 
@@ -45,6 +46,10 @@ pub struct ShmConfig {
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095.
     pub peers_max: u32,
+    /// Most peers connected at a time that one other process has brought: from 1, by default 1,024. So it takes
+    /// several processes to use up all places. Peers that this worker has connected to don't count. Over the
+    /// whole life of the worker, one process can bring 65,536.
+    pub process_peers_max: u32,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     pub membarrier: bool,
 }
@@ -59,6 +64,7 @@ impl Default for ShmConfig {
             allow_readers: true,
             connect_timeout: Duration::from_secs(10),
             peers_max: 4095,
+            process_peers_max: 1024,
             membarrier: true,
         }
     }
@@ -83,6 +89,9 @@ impl ShmConfig {
         // One bit of the bell is for messages to oneself.
         if self.peers_max == 0 || self.peers_max as usize >= bell::BITS {
             return Err(bad("peers_max", self.peers_max.into(), "from 1 to 4095"));
+        }
+        if self.process_peers_max == 0 {
+            return Err(bad("process_peers_max", 0, "1 or more"));
         }
         let longest = Duration::from_secs(3600);
         if self.connect_timeout.is_zero() || self.connect_timeout > longest {
@@ -111,6 +120,7 @@ mod tests {
         let too_long = ShmConfig { message_max: (128 << 10) + 1, ..good() };
         assert_eq!(wrong(too_long), "message_max");
         assert_eq!(wrong(ShmConfig { peers_max: 4096, ..good() }), "peers_max");
+        assert_eq!(wrong(ShmConfig { process_peers_max: 0, ..good() }), "process_peers_max");
         let never = ShmConfig { connect_timeout: Duration::ZERO, ..good() };
         assert_eq!(wrong(never), "connect_timeout_ms");
     }

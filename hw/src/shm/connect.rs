@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use super::bell::{self, Bell};
 use super::copied::Copied;
+use super::guests::Guest;
 use super::hello::{Greeting, Hello, PACKET_MAX, Refusal};
 use super::lane::{Asked, Connecting, Lane, Link, Offer, Process, Stage};
 use super::name::ShmName;
 use super::progress::Queued;
 use super::ring::{Consumer, Producer, Ring};
-use super::{ReadPolicy, Shm, Watched};
+use super::{PEERS_EVER_MAX, ReadPolicy, Shm, Watched};
 use crate::os::closing::{self, PeerSocket, Unchecked};
 use crate::os::memory::SealedMemory;
 use crate::os::{process, socket};
@@ -138,6 +139,13 @@ impl Shm {
         Ok(Offer { memory, ring, bit })
     }
 
+    /// Makes a ring for a peer and greets the peer with it.
+    fn offer_on(&mut self, socket: BorrowedFd<'_>) -> io::Result<Offer> {
+        let offer = self.offer()?;
+        let sent = self.greet(socket, &offer);
+        sent.inspect_err(|_| self.inboxes.release(offer.bit)).map(|()| offer)
+    }
+
     fn greet(&self, socket: BorrowedFd<'_>, offer: &Offer) -> io::Result<()> {
         let hello = Hello {
             address: self.address,
@@ -192,7 +200,10 @@ impl Shm {
         let rejection = match greeting {
             Ok(Greeting::Hello(hello)) if hello.address == address => {
                 match self.check(&asked.socket, &hello, packet.fds) {
-                    Ok(checked) => return self.complete(peer, asked, &hello, checked),
+                    Ok(checked) => {
+                        let checked = Checked { guest: None, ..checked };
+                        return self.complete(peer, asked, &hello, checked);
+                    }
                     Err(rejection) => rejection.reason,
                 }
             }
@@ -322,7 +333,7 @@ impl Shm {
                 _ => return Err(Refusal::Known),
             }
         }
-        let checked = self.check(socket, hello, fds).map_err(|rejection| rejection.tell)?;
+        let mut checked = self.check(socket, hello, fds).map_err(|rejection| rejection.tell)?;
         // Ours is withdrawn only now that the other's is known to be good.
         if let Some(peer) = known
             && let Stage::Connecting(connecting) = &mut self.lanes[peer.index()].stage
@@ -330,14 +341,23 @@ impl Shm {
         {
             self.withdraw_offer(asked);
         }
-        if self.inboxes.free_count() == 0 {
+        if self.inboxes.free_count() == 0 || self.lanes.len() >= PEERS_EVER_MAX {
             return Err(Refusal::Full);
         }
-        let offer = self.offer().map_err(|_| Refusal::Busy)?;
-        if self.greet(socket.as_fd(), &offer).is_err() {
-            self.inboxes.release(offer.bit);
-            return Err(Refusal::Busy);
+        // A peer that we wanted to reach anyway is no guest.
+        checked.guest = checked.guest.filter(|_| known.is_none());
+        if let Some(guest) = checked.guest
+            && !self.guests.enter(guest)
+        {
+            return Err(Refusal::Full);
         }
+        let offer = match self.offer_on(socket.as_fd()) {
+            Ok(offer) => offer,
+            Err(_) => {
+                checked.guest.into_iter().for_each(|guest| self.guests.leave(guest));
+                return Err(Refusal::Busy);
+            }
+        };
         let peer = match known {
             Some(peer) => peer,
             None => {
@@ -373,6 +393,7 @@ impl Shm {
         let pid = credentials.pid;
         let pidfd = socket::peer_pidfd(socket.as_fd(), credentials).ok();
         let process = pidfd.map(|pidfd| Process { pid, pidfd });
+        let guest = Guest::of(pid, process.as_ref());
         let read_mode = self.choose_read_mode(hello, process.as_ref());
         if self.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
             return Err(Rejection {
@@ -380,7 +401,7 @@ impl Shm {
                 reason: DownReason::Unreachable { errno: libc::EACCES },
             });
         }
-        Ok(Checked { ring: Arc::new(ring), bell: Arc::new(bell), process, read_mode })
+        Ok(Checked { ring: Arc::new(ring), bell: Arc::new(bell), process, guest, read_mode })
     }
 
     /// Direct reads if the peer's nonce can be read where it says that it is.
@@ -419,6 +440,7 @@ impl Shm {
             socket: Some(socket),
             nudge: None,
             process: checked.process,
+            guest: checked.guest,
             read_mode: checked.read_mode,
             copied: Copied::default(),
         };
@@ -499,5 +521,31 @@ struct Checked {
     ring: Arc<Ring>,
     bell: Arc<Bell>,
     process: Option<Process>,
+    /// The process, if this is a connection that it has made to us.
+    guest: Option<Guest>,
     read_mode: ReadMode,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shm::ShmConfig;
+    use crate::{Device, Event};
+
+    #[test]
+    fn a_pending_connection_that_says_nothing_leaves_polls_short() {
+        let mut shm = Shm::new(ShmConfig::default()).unwrap();
+        assert!(matches!(shm.poll(), Some(Event::PeerUp { .. })));
+        let silent = socket::connect(shm.name.socket_name().as_bytes()).unwrap();
+        let start = Instant::now();
+        while shm.strangers.is_empty() {
+            assert!(shm.poll().is_none() && start.elapsed() < Duration::from_secs(20));
+        }
+        assert!(shm.poll().is_none());
+        assert!(!shm.needs_attention);
+        drop(silent);
+        while !shm.strangers.is_empty() {
+            assert!(shm.poll().is_none() && start.elapsed() < Duration::from_secs(20));
+        }
+    }
 }

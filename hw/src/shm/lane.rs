@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::bell::{Bell, BellBit};
 use super::copied::Copied;
+use super::guests::Guest;
 use super::ring::{Producer, PushError, Ring};
 use crate::os::closing::PeerSocket;
 use crate::os::memory::SealedMemory;
@@ -86,6 +87,10 @@ impl Process {
     pub(crate) fn has_ended(&self) -> bool {
         process::has_ended(self.pidfd.as_fd())
     }
+
+    pub(crate) fn inode(&self) -> u64 {
+        process::inode(self.pidfd.as_fd())
+    }
 }
 
 /// A connection that stands. The receiving end is among the [`Inboxes`](super::inboxes::Inboxes).
@@ -106,6 +111,8 @@ pub(crate) struct Link {
     pub(crate) nudge: Option<Arc<Nudge>>,
     /// `None` for oneself, and where the kernel doesn't tell.
     pub(crate) process: Option<Process>,
+    /// Whose connection it counts as: `None` if we have made it.
+    pub(crate) guest: Option<Guest>,
     pub(crate) read_mode: ReadMode,
     pub(crate) copied: Copied,
 }

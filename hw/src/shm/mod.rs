@@ -10,6 +10,7 @@
 //! | `bell` | how silent rings are told from busy ones |
 //! | `inboxes` | which rings a poll looks at |
 //! | `lane` | a peer and its connection |
+//! | `guests` | how many connections a process has made to this worker |
 //! | `progress` | what `poll` does |
 //! | `reads` | reading a peer's memory, directly |
 //! | `copied` | reading it through the rings |
@@ -33,12 +34,17 @@
 //!    worker was closed; a pidfd says that its process ended.
 //!
 //! # Trust
-//! Peers are processes of the same user. None of them can make this one panic, block, or touch
-//! memory that isn't the device's; a peer that breaks a rule goes down, and nobody else does. Since
+//! Peers are processes of the same user. None of them can make this one panic, or touch memory that
+//! isn't the device's; a peer that breaks a rule goes down, and nobody else does. Since
 //! the bell is shared by all peers, one of them can delay the messages of others by what it writes
 //! there, up to a second while we sleep; it can't stop or change them. A peer may claim the address
 //! of another process of the same user only if the kernel can't tell them apart (different pid
-//! namespaces).
+//! namespaces). One process can bring a bounded number of peers ([`ShmConfig::process_peers_max`]).
+//!
+//! With direct reads, a peer can block this process: the kernel reads the peer's memory in a call of this
+//! thread, in the handshake and for each large message, and waits for a page that the peer withholds
+//! (userfaultfd(2), a mapped file of FUSE). Only a signal that kills ends that wait. With
+//! [`ReadPolicy::Copied`] no peer's memory is read, and no peer can block this process.
 //!
 //! # After fork
 //! A worker belongs to the process that made it. In a forked child it must not be used: both would
@@ -62,6 +68,7 @@ mod copied;
 mod exposure;
 #[doc(hidden)]
 pub mod fuzzing;
+mod guests;
 pub(crate) mod hello;
 mod inboxes;
 mod info;
@@ -92,6 +99,7 @@ use bell::Bell;
 use connect::Stranger;
 use copied::Copied;
 use exposure::Exposures;
+use guests::Guests;
 use hello::Nonce;
 use inboxes::Inboxes;
 use lane::{Lane, Link, Stage};
@@ -173,6 +181,7 @@ pub struct Shm {
 
     lanes: Vec<Lane>,
     by_address: HashMap<Address, PeerId>,
+    guests: Guests,
     inboxes: Inboxes,
     exposures: Exposures,
 
@@ -249,6 +258,7 @@ impl Shm {
             makes_barriers,
             lanes: Vec::new(),
             by_address: HashMap::new(),
+            guests: Guests::new(config.process_peers_max),
             inboxes,
             exposures: Exposures::default(),
             events: VecDeque::new(),
@@ -303,6 +313,7 @@ impl Shm {
             socket: None,
             nudge: Some(self.nudge.clone()),
             process: None,
+            guest: None,
             read_mode: ReadMode::Direct,
             copied: Copied::default(),
         };

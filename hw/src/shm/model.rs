@@ -63,6 +63,7 @@ fn link(ring: &Arc<Ring>, bell: &Arc<Bell>, bit: BellBit) -> Link {
         socket: None,
         nudge: None,
         process: None,
+        guest: None,
         read_mode: ReadMode::Copied,
         copied: Copied::default(),
     }

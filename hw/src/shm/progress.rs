@@ -119,7 +119,7 @@ impl Shm {
         if self.polls.is_multiple_of(POLLS_PER_TICK) {
             self.inboxes.tick();
         }
-        let is_connecting = !self.connecting.is_empty() || !self.strangers.is_empty();
+        let is_connecting = !self.connecting.is_empty();
         if is_connecting || self.polls.is_multiple_of(POLLS_PER_TICK) {
             let interval = if is_connecting { LOOK_INTERVAL_CONNECTING } else { LOOK_INTERVAL };
             let now = Instant::now();
@@ -131,10 +131,9 @@ impl Shm {
         self.push_copied_reads();
         self.wake_writers();
         self.finish_drained();
-        self.needs_attention = self.has_work()
-            || !self.connecting.is_empty()
-            || !self.strangers.is_empty()
-            || !self.draining.is_empty();
+        // A pending connection that says nothing must not keep polls from the short way.
+        self.needs_attention =
+            self.has_work() || !self.connecting.is_empty() || !self.draining.is_empty();
     }
 
     /// Whether there is something that only our own polling can bring on.
@@ -278,6 +277,9 @@ impl Shm {
 
     fn release(&mut self, peer: PeerId, mut link: Link) {
         self.inboxes.remove(link.inbox);
+        if let Some(guest) = link.guest {
+            self.guests.leave(guest);
+        }
         self.give_back_direct_reads(peer);
         self.copying.retain(|other| *other != peer);
         for (token, into) in link.copied.take_reads() {

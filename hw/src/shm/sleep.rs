@@ -7,8 +7,8 @@ use super::bell::Announced;
 use super::ring::PushError;
 use crate::{DownReason, PeerId};
 
-/// The longest sleep while there are several peers. One of them could clear the bell that another
-/// has rung; then the rings are looked at after this time.
+/// The longest sleep of a worker that has, or had, a peer. The peer could clear the bell that another peer, or
+/// a message to oneself, has rung; then the rings are looked at after this time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Shm {
@@ -42,9 +42,10 @@ impl Shm {
         if !sleeps {
             return false;
         }
-        let several = (self.lanes.len() > 2).then_some(SLEEP_MAX);
+        // The first lane is the one to oneself.
+        let shared = (self.lanes.len() > 1).then_some(SLEEP_MAX);
         let deadline = self.next_deadline().map(|at| at.saturating_duration_since(now));
-        let delay = several.into_iter().chain(deadline).min();
+        let delay = shared.into_iter().chain(deadline).min();
         if delay.is_some() || self.is_timer_set {
             self.timer.set(delay);
             self.is_timer_set = delay.is_some();

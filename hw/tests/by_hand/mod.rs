@@ -253,12 +253,19 @@ pub struct Accomplice {
 
 impl Accomplice {
     pub fn connect(innocents: &mut Innocents, seed: u8) -> Accomplice {
-        let victim = innocents.victim.address();
-        let hello = hello(invented(&victim, seed));
+        Self::connect_to(&mut innocents.victim, seed)
+    }
+
+    pub fn connect_to(device: &mut Shm, seed: u8) -> Accomplice {
+        Self::greet(device, &hello(invented(&device.address(), seed)))
+    }
+
+    pub fn greet(device: &mut Shm, hello: &Hello) -> Accomplice {
+        let victim = device.address();
         let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
         let socket = Raw::connect(&victim).unwrap();
         socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
-        wait_for(&mut [&mut innocents.victim], "the stranger", |_, event| {
+        wait_for(&mut [device], "the stranger", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
         });
         let (answer, fds) = socket.receive().unwrap();
