@@ -9,7 +9,9 @@
 //!    returns it. That is what makes a read in flight safe whatever happens to the request above.
 //! 4. A peer that goes down is reported once, after every message of it that arrived whole and after
 //!    every read from it has been given back; nothing comes from it afterwards.
-//! 5. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
+//! 5. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's. One
+//!    exception: a direct read over shared memory waits for pages that the peer withholds
+//!    ([`ReadPolicy::Copied`](crate::ReadPolicy::Copied) reads without that).
 
 use std::fmt;
 use std::io;
