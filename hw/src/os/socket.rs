@@ -4,7 +4,7 @@
 //! non-blocking is a flag that another holder of the same socket could change.
 
 use std::io;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::closing::Unchecked;
@@ -13,6 +13,8 @@ use super::{check, check_count};
 
 /// Most descriptors in one packet, by unix(7).
 const FDS_MAX: usize = 253;
+/// Most descriptors in one packet of ours.
+const SENT_FDS_MAX: usize = 4;
 
 const KIND: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 
@@ -144,7 +146,7 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Resul
 
 /// Sends one packet with descriptors.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut control: Control = [0; CONTROL_WORDS];
+    let mut control = [0u64; 4];
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -154,11 +156,11 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
         let payload = fds
             .len()
             .checked_mul(size_of::<libc::c_int>())
-            .filter(|_| fds.len() <= FDS_MAX)
+            .filter(|_| fds.len() <= SENT_FDS_MAX)
             .and_then(|bytes| u32::try_from(bytes).ok())
             .ok_or(io::ErrorKind::InvalidInput)?;
         message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: `control` has room for FDS_MAX descriptors, is aligned for `cmsghdr`, and
+        // SAFETY: `control` has room for SENT_FDS_MAX descriptors, is aligned for `cmsghdr`, and
         // outlives `message`; so the first header exists and `payload` bytes follow it.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(payload) as usize;
@@ -183,7 +185,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
 
 /// Receives one packet with its descriptors; `WouldBlock` if there is none.
 pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
-    let mut control: Control = [0; CONTROL_WORDS];
+    let mut control = MaybeUninit::<Control>::uninit();
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -197,8 +199,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Pac
     let length =
         check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })?;
     let mut fds = Vec::new();
-    // SAFETY: the kernel has filled `control` with well-formed headers, up to `msg_controllen`.
-    // Each descriptor in them is new and ours.
+    // SAFETY: the kernel has filled `control` with well-formed headers, up to `msg_controllen`, and what
+    // follows is not looked at. Each descriptor in them is new and ours.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while !header.is_null() {

@@ -468,11 +468,13 @@ impl Shm {
             stays
         });
         let mut at = 0;
+        self.is_asking = false;
         while let Some(peer) = self.connecting.get(at).copied() {
             at += 1;
             let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage else {
                 continue;
             };
+            self.is_asking |= connecting.asked.is_none();
             // A greeting that waits to be heard has no deadline: the other process is there, and may
             // not look for minutes. Its end closes the socket.
             if now >= connecting.deadline && connecting.asked.is_none() {
@@ -543,6 +545,17 @@ mod tests {
         }
         assert!(shm.poll().is_none());
         assert!(!shm.needs_attention);
+        // Nor does one that we have begun, until it is answered.
+        let mut busy = Shm::new(ShmConfig::default()).unwrap();
+        let peer = shm.connect(&busy.address()).unwrap();
+        for _ in 0..100_000 {
+            assert!(shm.poll().is_none());
+        }
+        assert!(!shm.needs_attention && !shm.connecting.is_empty());
+        while !matches!(shm.poll(), Some(Event::PeerUp { peer: up, .. }) if up == peer) {
+            busy.poll();
+            assert!(start.elapsed() < Duration::from_secs(20));
+        }
         drop(silent);
         while !shm.strangers.is_empty() {
             assert!(shm.poll().is_none() && start.elapsed() < Duration::from_secs(20));

@@ -193,6 +193,8 @@ pub struct Shm {
     /// Peers whose last messages are being delivered, and where their ring stood then.
     draining: Vec<(PeerId, u32)>,
     connecting: Vec<PeerId>,
+    /// One of them can't be asked yet, so that we try again.
+    is_asking: bool,
     strangers: Vec<Stranger>,
     stranger_ids: u32,
     /// When to look at the listener again, after it could not be served.
@@ -266,6 +268,7 @@ impl Shm {
             copying: Vec::new(),
             draining: Vec::new(),
             connecting: Vec::new(),
+            is_asking: false,
             strangers: Vec::new(),
             stranger_ids: 0,
             listener_muted_until: None,

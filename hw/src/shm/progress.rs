@@ -131,9 +131,8 @@ impl Shm {
         self.push_copied_reads();
         self.wake_writers();
         self.finish_drained();
-        // A pending connection that says nothing must not keep polls from the short way.
-        self.needs_attention =
-            self.has_work() || !self.connecting.is_empty() || !self.draining.is_empty();
+        // A connection whose other side says nothing must not keep polls from the short way.
+        self.needs_attention = self.has_work() || self.is_asking || !self.draining.is_empty();
     }
 
     /// Whether there is something that only our own polling can bring on.
