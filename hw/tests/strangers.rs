@@ -163,6 +163,43 @@ fn what_a_peer_has_sent_is_closed_without_waiting() {
     });
 }
 
+/// Threads of this process that close what came from peers.
+fn closers() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.trim() == "tagmatch-close").count()
+}
+
+#[test]
+fn nobody_is_accepted_while_too_many_closings_are_blocked() {
+    let test = "nobody_is_accepted_while_too_many_closings_are_blocked";
+    if role().is_none() {
+        // In a process of its own, since that is what the threads belong to.
+        return Other::spawn(test, "alone").wait();
+    }
+    ends("by blocked closings", || {
+        let mut innocents = Innocents::new(ShmConfig::default());
+        let victim = innocents.victim.address();
+        let raws: Vec<Raw> = (0..20).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let other_ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, b"hello")).collect();
+        while closers() < 16 {
+            assert!(innocents.exchange().is_empty());
+        }
+        let mut newcomer = shm(ShmConfig::default());
+        let peer = newcomer.connect(&victim).unwrap();
+        for _ in 0..1000 {
+            assert!(innocents.exchange().is_empty() && newcomer.poll().is_none());
+        }
+        assert_eq!((closers(), raws.iter().filter(|raw| raw.is_hung_up()).count()), (16, 16));
+        // Blocked no more.
+        drop(other_ends);
+        wait_for(&mut [&mut newcomer, &mut innocents.victim], "the peer", |index, event| {
+            (index == 0).then(|| assert!(matches!(event, Owned::Up(up, _) if up == peer)))
+        });
+    });
+}
+
 #[test]
 fn descriptors_are_refused_by_the_kernel_on_a_connection_that_stands() {
     let mut innocents = Innocents::new(ShmConfig::default());
