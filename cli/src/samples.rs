@@ -3,9 +3,6 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// A percentile is shown to people only if this many samples lie above it.
-const SAMPLES_BEHIND: f64 = 10.0;
-
 /// Round trips in ns. None is left out; minimum, maximum and mean are exact, percentiles are exact
 /// to the ns below 20 us and to four digits above.
 pub(crate) struct Samples {
@@ -15,8 +12,9 @@ pub(crate) struct Samples {
     sum: u128,
 }
 
-/// The shares that are reported, with the names that JSON gives them.
-const LADDER: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+/// The shares that are reported, each with the least number of samples that people are shown it of. A tail has ten
+/// samples above it. A median has five samples in all: it lies between the least and the most of them at 94 %.
+const LADDER: [(f64, u64); 4] = [(0.5, 5), (0.9, 100), (0.99, 1000), (0.999, 10_000)];
 
 impl Samples {
     pub(crate) fn new() -> Self {
@@ -93,7 +91,7 @@ impl Samples {
             let ns = self.histogram.value_at_quantile(quantile);
             half(ns.clamp(self.min, self.max))
         };
-        let [p50, p90, p99, p999] = LADDER.map(|(_, quantile)| at(quantile));
+        let [p50, p90, p99, p999] = LADDER.map(|(quantile, _)| at(quantile));
         let mean = self.sum as f64 / self.count() as f64 / 2.0;
         Some(Latency {
             min: half(self.min),
@@ -127,15 +125,17 @@ impl Latency {
     /// min, p50, p90, p99, p99.9, max for a table of `samples`; `None` where a percentile stands
     /// on too few of them.
     pub(crate) fn ladder(&self, samples: u64) -> [Option<f64>; 6] {
-        let percentiles = [self.p50, self.p90, self.p99, self.p999];
-        let mut shown = [Some(self.min), None, None, None, None, Some(self.max)];
-        for ((slot, value), (_, quantile)) in shown[1..5].iter_mut().zip(percentiles).zip(LADDER) {
-            // Rounded, since 1 - 0.999 is a little less than 0.001.
-            let behind = (samples as f64 * (1.0 - quantile) * 1e6).round() / 1e6;
-            *slot = (behind >= SAMPLES_BEHIND).then_some(value);
-        }
-        shown
+        shown([self.min, self.p50, self.p90, self.p99, self.p999, self.max], samples)
     }
+}
+
+/// The same of a ladder that was read from a file.
+pub(crate) fn shown(ladder: [f64; 6], samples: u64) -> [Option<f64>; 6] {
+    let mut shown = ladder.map(Some);
+    for (rung, (_, least)) in shown[1..5].iter_mut().zip(LADDER) {
+        *rung = rung.filter(|_| samples >= least);
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -162,7 +162,9 @@ mod tests {
         assert_eq!(want.ladder(1000), shown);
         assert_eq!(want.ladder(999)[3], None);
         assert_eq!(want.ladder(10_000)[4], Some(999.0));
-        assert_eq!(want.ladder(19)[1..5], [None; 4]);
+        assert_eq!(want.ladder(16)[1..5], [Some(500.0), None, None, None], "a median of 16");
+        assert_eq!((want.ladder(5)[1], want.ladder(4)[1]), (Some(500.0), None));
+        assert_eq!((want.ladder(100)[2], want.ladder(99)[2]), (Some(900.0), None));
     }
 
     #[test]

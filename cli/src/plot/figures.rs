@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Axis, Figure, LINES_MAX, Line, Scale};
 use crate::runs::{Entry, Metric, Run};
+use crate::samples::shown;
 use crate::units::show_size;
 
 /// A chart for each test of `run`, several where it has more curves than a reader can tell apart.
@@ -70,18 +71,25 @@ fn variant(entry: &Entry) -> String {
     others.map(|(name, value)| words(name, value)).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a result is told apart by, for a title that has the test.
+/// All that a result is told apart by, for a title that has the test and its ranks.
 fn described(entry: &Entry) -> String {
-    let parameters = &entry.key.parameters;
-    let others = parameters.iter().filter(|(name, _)| *name != "queue" && *name != "oneself");
+    let has_size = !matches!(entry.key.test.as_str(), "barrier" | "dup" | "agree");
+    let told = ["queue", "oneself", "ranks"];
+    let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
     let others = others.map(|(name, value)| words(name, value));
-    std::iter::once(show_size(entry.key.size)).chain(others).collect::<Vec<_>>().join(", ")
+    has_size
+        .then(|| show_size(entry.key.size))
+        .into_iter()
+        .chain(others)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn words(name: &str, value: &str) -> String {
     match (name, value) {
         ("order", value) => value.to_owned(),
         ("threads", count) => format!("{count} threads"),
+        ("ranks", count) => format!("{count} ranks"),
         ("posted_depth", count) => format!("{count} posted"),
         ("unexpected_depth", count) => format!("{count} unexpected"),
         ("wildcard_percent", share) => format!("{share} % any source"),
@@ -91,10 +99,25 @@ fn words(name: &str, value: &str) -> String {
     }
 }
 
+/// A collective operation is timed at each rank; percentiles are of one of them.
+const OF_RANK_0: &str = "a call at rank 0, µs";
+
 /// What a test measures: title, label of the axis.
-fn measure(entry: &Entry) -> (&'static str, &'static str) {
+fn measure(entry: &Entry) -> (String, &'static str) {
+    let (title, label) = named(entry);
+    let ranks = entry.key.parameters.get("ranks");
+    (ranks.map_or(title.to_owned(), |ranks| format!("{title} of {ranks} ranks")), label)
+}
+
+fn named(entry: &Entry) -> (&'static str, &'static str) {
     let is = |name: &str| entry.key.parameters.contains_key(name);
     match (entry.metric, entry.key.test.as_str()) {
+        (_, "barrier") => ("Barrier", OF_RANK_0),
+        (_, "bcast") => ("Broadcast", OF_RANK_0),
+        (_, "allreduce") => ("Allreduce", OF_RANK_0),
+        (_, "alltoall") => ("Alltoall", OF_RANK_0),
+        (_, "dup") => ("Duplicate of a communicator", OF_RANK_0),
+        (_, "agree") => ("Agreement", OF_RANK_0),
         (Metric::LatencyNs, _) if is("planned_per_s") => ("Latency at a rate", "one way, µs"),
         (Metric::LatencyNs, _) if is("oneself") => {
             ("Latency to oneself", "one receive and one send, µs")
@@ -177,20 +200,10 @@ fn by_size(group: &[&Entry], variants: bool) -> Figure {
         by_variant(group, |entry| entry.key.size as f64)
     } else if group[0].metric == Metric::LatencyNs {
         // As in the table: a percentile on too few samples is not shown.
-        let rungs = [
-            ("max", 5, 1.0),
-            ("p99.9", 4, 1e4),
-            ("p99", 3, 1e3),
-            ("p90", 2, 100.0),
-            ("p50", 1, 20.0),
-            ("min", 0, 1.0),
-        ];
-        let rung = |&(name, at, samples): &(&str, usize, f64)| Line {
+        let rungs = [("max", 5), ("p99.9", 4), ("p99", 3), ("p90", 2), ("p50", 1), ("min", 0)];
+        let rung = |&(name, at): &(&str, usize)| Line {
             name: name.into(),
-            points: points(&|entry| {
-                let ladder = entry.ladder.filter(|_| entry.samples as f64 >= samples)?;
-                Some(ladder[at] / 1e3)
-            }),
+            points: points(&|entry| Some(shown(entry.ladder?, entry.samples)[at]? / 1e3)),
         };
         rungs.iter().map(rung).filter(|line| !line.points.is_empty()).collect()
     } else {
@@ -264,7 +277,10 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
 /// One result: its percentiles, or how it went over time.
 fn single(entry: &Entry) -> Figure {
     let (title, label) = measure(entry);
-    let title = format!("{title}, {}", described(entry));
+    let title = match described(entry) {
+        words if words.is_empty() => title,
+        words => format!("{title}, {words}"),
+    };
     let Some(ladder) = entry.ladder else {
         // A drain's blocks are rates, and its figure is the time that each message takes.
         let is_inverse = entry.key.test == "drain";
@@ -281,19 +297,15 @@ fn single(entry: &Entry) -> Figure {
             markers: true,
         };
     };
-    let behind = |quantile: f64| entry.samples as f64 * (1.0 - quantile) >= 9.99;
     let quantiles = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0];
-    let points = quantiles
-        .iter()
-        .zip(ladder)
-        .filter(|(quantile, _)| **quantile == 0.0 || **quantile == 1.0 || behind(**quantile));
+    let points = quantiles.iter().zip(shown(ladder, entry.samples));
     Figure {
         title,
         x: Axis { label: "share of the samples at most as slow".into(), scale: Scale::Quantiles },
         y: Axis { label: label.into(), scale: Scale::Log },
         lines: vec![Line {
             name: entry.key.test.clone(),
-            points: points.map(|(quantile, ns)| (*quantile, ns / 1e3)).collect(),
+            points: points.filter_map(|(quantile, ns)| Some((*quantile, ns? / 1e3))).collect(),
         }],
         markers: true,
     }
@@ -449,6 +461,35 @@ mod tests {
         {
             let figure = &figures(&run)[0];
             assert_eq!((&figure.y.label[..], figure.lines.len()), (label, 6));
+        }
+    }
+
+    #[test]
+    fn collective_operations_are_no_latencies() {
+        for (test, title) in [
+            ("barrier", "Barrier of 4 ranks"),
+            ("bcast", "Broadcast of 4 ranks"),
+            ("allreduce", "Allreduce of 4 ranks"),
+            ("alltoall", "Alltoall of 4 ranks"),
+            ("dup", "Duplicate of a communicator of 4 ranks"),
+            ("agree", "Agreement of 4 ranks"),
+        ] {
+            let has_size = ["bcast", "allreduce", "alltoall"].contains(&test);
+            let charts = |sizes: &[u64]| {
+                let mut run =
+                    run(&sizes.iter().map(|size| row(*size, 0, 0, 1.0)).collect::<Vec<_>>());
+                for entry in &mut run.entries {
+                    entry.key.test = test.into();
+                    entry.key.parameters.insert("ranks".into(), "4".into());
+                }
+                figures(&run)
+            };
+            let one = charts(&[8]);
+            let want = if has_size { format!("{title}, 8 B") } else { title.to_owned() };
+            assert_eq!((one.len(), &one[0].title, &one[0].y.label[..]), (1, &want, OF_RANK_0));
+            let many = charts(&[8, 64]);
+            assert_eq!(many[0].title, format!("{title} by message size"));
+            assert_eq!(many[0].y.label, OF_RANK_0);
         }
     }
 
