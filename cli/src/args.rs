@@ -219,7 +219,7 @@ pub(crate) struct Measure {
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
     /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; bw, bibw: 1..4M; rate, --rate: 8]
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     #[command(flatten)]
     pub(crate) effort: Effort,
@@ -536,6 +536,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn sizes_have_one_name_everywhere_and_its_singular() {
+        for option in ["--sizes", "--size"] {
+            assert_eq!(measure(&format!("bw {option} 64")).sizes.unwrap().0, [64]);
+            let Some(Command::Bcast(bcast)) = read(&format!("bcast {option} 64")).unwrap().command
+            else {
+                panic!("no bcast")
+            };
+            assert_eq!(bcast.sizes.unwrap().0, [64]);
+            let Some(Command::Depth(depth)) = read(&format!("depth {option} 64")).unwrap().command
+            else {
+                panic!("no depth")
+            };
+            assert_eq!(depth.size, Some(64));
+        }
+        assert!(read("depth --sizes 8,64").unwrap_err().contains("`8,64` is no size"));
     }
 
     #[test]

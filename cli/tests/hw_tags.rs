@@ -63,8 +63,8 @@ fn every_kind_of_traffic() {
         ("lat --sizes 4K --rate 10k", 64),
         ("lat --sizes 2K --wildcard-recv --posted-depth 50 --wildcard 50", 128),
         ("lat --sizes 2K --threads 2", 256),
-        ("depth --drain --queue posted --size 2K --depths 64 --wildcard 50", 64),
-        ("depth --queue posted --size 2K --depths 0,64 --wildcard 100", 256),
+        ("depth --drain --queue posted --sizes 2K --depths 64 --wildcard 50", 64),
+        ("depth --queue posted --sizes 2K --depths 0,64 --wildcard 100", 256),
     ] {
         let document = json(&format!("{args} --iters 64 --hw-tags model:9 --json -"));
         let [hardware, posted, unexpected] = matched(&document);

@@ -73,10 +73,10 @@ fn a_sweep_of_depths() {
     // Fillers never match: all others were posted.
     assert_eq!(matched(&document), (6 * 2 * 40, 0));
     let one =
-        json("depth --queue unexpected --depths 5 --size 64 --iters 4 --wildcard-recv --json -");
+        json("depth --queue unexpected --depths 5 --sizes 64 --iters 4 --wildcard-recv --json -");
     assert_eq!((rows(&one).len(), &one["results"][0]["size"]), (1, &64.into()));
     for test in ["depth", "depth --drain"] {
-        let output = tagperf(&format!("{test} --depths 16 --size 24 --iters 16"));
+        let output = tagperf(&format!("{test} --depths 16 --sizes 24 --iters 16"));
         let title = text(&output.stdout).lines().next().unwrap();
         assert!(title.ends_with("; messages of 24 B"), "{title}");
     }
@@ -120,7 +120,7 @@ fn drains_match_all_of_a_queue_in_every_order() {
     // Half of the rows each: what was posted met its receive, what waited was found.
     assert_eq!(matched(&document), (16 * 1000, 16 * 1000));
     // A round is whole: the least that is measured.
-    let one = json("depth --drain --queue posted --depths 300 --iters 1 --size 20000 --json -");
+    let one = json("depth --drain --queue posted --depths 300 --iters 1 --sizes 20000 --json -");
     assert_eq!((rows(&one)[0]["iters"].clone(), matched(&one)), (300.into(), (300, 0)));
 }
 

@@ -77,7 +77,7 @@ fn the_model_matches() {
     for args in [
         "lat --sizes 4K,64K",
         "bw --sizes 4K",
-        "depth --drain --queue posted --depths 64 --size 4K",
+        "depth --drain --queue posted --depths 64 --sizes 4K",
     ] {
         let document = measured(&format!("{args} --hw-tags model"));
         assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);
@@ -106,7 +106,7 @@ fn an_emulated_nic_matches() {
         "lat --sizes 4K,64K",
         "bw --sizes 2K,64K",
         "bibw --sizes 2K",
-        "depth --size 2K --depths 0,64",
+        "depth --sizes 2K --depths 0,64",
     ] {
         let document = measured(&format!("{args} --hw-tags emu"));
         assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);

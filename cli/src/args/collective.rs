@@ -25,7 +25,7 @@ pub(crate) struct Collective {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Bulk {
     /// Bytes a message: 8..1M (powers of two) or 8,4K,1M; allreduce: multiples of 8 [8..1M]
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     #[command(flatten)]
     pub(crate) collective: Collective,

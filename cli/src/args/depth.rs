@@ -40,8 +40,8 @@ pub(crate) struct Depth {
     /// Which shuffles --order random deals, any number [1]
     #[arg(long, value_name = "N", requires = "drain")]
     pub(crate) seed: Option<u64>,
-    /// Bytes a message: 8, 4K [8]
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    /// Bytes a message, one size: 8, 4K [8]
+    #[arg(long = "sizes", alias = "size", value_name = "SIZE", value_parser = units::size)]
     pub(crate) size: Option<u64>,
     #[command(flatten)]
     pub(crate) effort: Effort,

@@ -428,7 +428,7 @@ mod tests {
             "bw --histogram",
             "depth --drain --histogram",
             "depth --drain --depths 0,1",
-            "depth --drain --depths 1M --size 8K",
+            "depth --drain --depths 1M --sizes 8K",
             "bw --sizes 1G --threads 3",
             "bw --sizes 8,1G --window 5",
         ] {
