@@ -149,6 +149,9 @@ fn three_launchers_start_an_example_that_outlives_a_rank() {
     let mut openmpi = Command::new("mpirun");
     openmpi.args("-n 4 --oversubscribe --allow-run-as-root --enable-recovery".split(' '));
     openmpi.arg(&survivors);
+    let alone = Command::new(&survivors).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(alone.status.code(), Some(1), "without a launcher");
+    assert!(text(&alone.stderr).contains("start it as 4 ranks"), "{}", text(&alone.stderr));
     // Our own tells by its status that a process was killed.
     for (mut run, status) in [(own, 137), (mpich, 0), (openmpi, 0)] {
         let output = run.stdin(Stdio::null()).output().unwrap();

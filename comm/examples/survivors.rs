@@ -15,6 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let worker = Worker::new(WorkerConfig::default())?;
     let net = WorkerNet::meet(worker, job.rank(), |own| job.exchange(own))?;
     let world = Runtime::new(net, Config::default())?.world();
+    if world.size() < 2 {
+        return Err("nobody is left when rank 1 dies; start it as 4 ranks".into());
+    }
     // Even ranks and odd ones, each in a ring. A matched probe takes a message; then its buffer is made.
     let ring = world.split(Some(world.rank() % 2), 0)?.ok_or("no ring")?;
     let sent = ring.send((ring.rank() + 1) % ring.size(), 7, vec![1; 1000 * ring.size() as usize]);
