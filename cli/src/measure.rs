@@ -84,7 +84,13 @@ fn between(plan: &Plan, host: Option<&args::Host>) -> Result<(), Failure> {
     }
     match joined::join()? {
         Part::Alone => measure(plan, Where::Here),
-        Part::Measures(stream) => measure(plan, Where::Joined(&stream)),
+        Part::Measures(stream, places) => {
+            let mut plan = plan.clone();
+            if !matches!(plan.common.pin, Some(PinChoice::Free | PinChoice::Wanted(_))) {
+                plan.common.pin = places.pin();
+            }
+            measure(&plan, Where::Joined(&stream, &places))
+        }
         Part::Serves(stream) => peer::joined(stream),
     }
 }

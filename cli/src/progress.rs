@@ -1,13 +1,13 @@
-//! Live progress: one line on a terminal's standard error, nothing anywhere else; and lines of a
-//! JSON stream, where one was asked for.
+//! Live progress: one line on a terminal's standard error, nothing anywhere else, nor in a launched process;
+//! and lines of a JSON stream, where one was asked for.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::report::stream;
+use crate::style::is_watched;
 
 /// Drawing takes some microseconds of a core that may be measuring; so never more often.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ impl Progress {
     /// For `steps` measurements; hidden where nobody watches, or where the line would stay. Where it
     /// `streams`, the stream gets a line of JSON each second.
     pub(crate) fn new(steps: usize, streams: bool) -> Self {
-        let watched = std::io::stderr().is_terminal()
+        let watched = is_watched(&std::io::stderr())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let target = if watched {
             ProgressDrawTarget::stderr_with_hz(10)

@@ -91,8 +91,12 @@ pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
     Some(format!("{which}; receives of {} and more are offered", show_size(threshold())))
 }
 
-/// Where receives were matched; a line, and one for each reason that kept some from a NIC.
-pub(crate) fn where_matched(matching: &Matching) -> Vec<(&'static str, String)> {
+/// Where receives were matched; a line, and one for each reason that kept some from a NIC. None is told where the
+/// user asked for no NIC.
+pub(crate) fn where_matched(
+    matching: &Matching,
+    hw_tags: HwTagsArg,
+) -> Vec<(&'static str, String)> {
     let Matching { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = matching;
     let mut all = format!(
         "{} receives: {} in hardware, {} posted, {} unexpected",
@@ -107,7 +111,7 @@ pub(crate) fn where_matched(matching: &Matching) -> Vec<(&'static str, String)> 
     let mut lines = vec![("matched", all)];
     for Reason { name, meaning, count, .. } in reasons() {
         let count = count(not_offloaded);
-        if count > 0 {
+        if count > 0 && hw_tags != HwTagsArg::Off {
             let count = show_count(count);
             lines.push(("in software", format!("{count} because {meaning} ({name})")));
         }
@@ -144,11 +148,12 @@ mod tests {
         }
         let counts = Matching { hardware: 2, posted: 28, unexpected: 5, ..Matching::default() };
         let matching = Matching { not_offloaded, ..counts };
-        let lines = where_matched(&matching);
+        let lines = where_matched(&matching, HwTagsArg::Auto);
         assert_eq!(lines[0].1, "35 receives: 2 in hardware, 28 posted, 5 unexpected");
         assert_eq!(lines.len(), 8);
+        assert_eq!(where_matched(&matching, HwTagsArg::Off), lines[..1], "nobody asked for a NIC");
         let by_device = Matching { by_device: 4, ..Matching::default() };
-        let line = &where_matched(&by_device)[0].1;
+        let line = &where_matched(&by_device, HwTagsArg::Off)[0].1;
         assert!(line.starts_with("4 receives: ") && line.contains(", 4 by the device"), "{line}");
         assert!(lines.iter().all(|(name, _)| *name != "FAULT"));
     }
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn a_list_that_broke_its_rules_is_told() {
         let matching = Matching { hardware: 2, list_faults: 3, ..Matching::default() };
-        let (name, line) = where_matched(&matching).pop().unwrap();
+        let (name, line) = where_matched(&matching, HwTagsArg::Off).pop().unwrap();
         assert_eq!(name, "FAULT");
         assert!(line.contains("list_faults 3"), "{line}");
         assert_eq!(list_fault(0), None);

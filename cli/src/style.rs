@@ -3,6 +3,14 @@
 use std::fmt::Display;
 use std::io::IsTerminal;
 
+use tagmatch_launch::Job;
+
+/// Whether a person sees what is written to `output`. Launchers give ranks terminals of their own (Open MPI does),
+/// and what comes out of those may go to a file: who was launched doesn't know.
+pub(crate) fn is_watched(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && !Job::is_launched()
+}
+
 /// Colours or leaves alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Style {
@@ -10,8 +18,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// For what is printed on standard output. Colour only on a terminal that can, and never where
-    /// `NO_COLOR` is set and not empty (no-color.org).
+    /// For what is printed on standard output. Colour only on a terminal that can, never in a launched process, and
+    /// never where `NO_COLOR` is set and not empty (no-color.org).
     pub(crate) fn stdout() -> Self {
         Self::on(&std::io::stdout())
     }
@@ -24,7 +32,7 @@ impl Style {
     fn on(output: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-        Self { colour: output.is_terminal() && !set("NO_COLOR") && !dumb }
+        Self { colour: is_watched(output) && !set("NO_COLOR") && !dumb }
     }
 
     /// None at all.

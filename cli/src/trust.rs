@@ -43,8 +43,13 @@ impl Trust {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pin = choice.and_then(PinChoice::pin);
         let pin = pin.map(|pin| [pin.here, pin.there].into_iter().take(processes).collect());
-        let is_ours = matches!(choice, Some(PinChoice::Ours(_)));
-        Self { pin_is_ours: is_ours, ..Self::gather_ranks(processes, cores, pin) }
+        Self { pin_is_ours: is_ours(choice), ..Self::gather_ranks(processes, cores, pin) }
+    }
+
+    /// The same for two sides, of which `processes` are on this machine and may run on `cores` CPUs together.
+    pub(crate) fn gather_pair(processes: usize, cores: usize, choice: Option<PinChoice>) -> Self {
+        let pin = choice.and_then(PinChoice::pin).map(|pin| vec![pin.here, pin.there]);
+        Self { pin_is_ours: is_ours(choice), ..Self::gather_ranks(processes, cores, pin) }
     }
 
     /// The same for processes that may run on `cores` CPUs; `pin` has the CPU of each, if each has one.
@@ -71,7 +76,7 @@ impl Trust {
     fn warn(&self, processes: usize, load: Option<f64>) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.cores < processes {
-            let cores = if self.cores == 1 { "1 core" } else { &format!("{} cores", self.cores) };
+            let cores = show_cores(self.cores);
             warnings
                 .push(format!("{cores} for {processes} processes: figures are the scheduler's"));
         }
@@ -79,7 +84,7 @@ impl Trust {
             None if self.cores > 1 && self.cores >= processes => {
                 warnings.push("not pinned: --pin CPU,CPU steadies the tail".into())
             }
-            Some([here, there]) if here == there => {
+            Some([here, there]) if here == there && processes > 1 => {
                 warnings.push(format!("both sides on CPU {here}: each waits for the other"));
             }
             None | Some(_) => {}
@@ -87,7 +92,8 @@ impl Trust {
         // Half a core's worth of others is enough to spoil a tail.
         let spare = self.cores as f64 - (processes as f64 - 0.5);
         if let Some(load) = load.filter(|load| spare > 0.0 && *load > spare) {
-            warnings.push(format!("load average {load:.1} on {} cores: others run", self.cores));
+            let cores = show_cores(self.cores);
+            warnings.push(format!("load average {load:.1} on {cores}: others run"));
         }
         if let Some(governor) = self.governor.as_deref().filter(|name| *name != "performance") {
             warnings.push(format!("CPU governor {governor}: performance would be steadier"));
@@ -134,13 +140,21 @@ impl Trust {
     pub(crate) fn machine(&self) -> String {
         let governor =
             self.governor.as_deref().map_or(String::new(), |g| format!(", governor {g}"));
-        let (cpu, cores, kernel) = (&self.cpu, self.cores, &self.kernel);
+        let (cpu, cores, kernel) = (&self.cpu, show_cores(self.cores), &self.kernel);
         let source = self.clock_source.as_deref().unwrap_or("unknown");
         lines(&[
-            ("machine", format!("{cpu}, {cores} cores, Linux {kernel}{governor}")),
+            ("machine", format!("{cpu}, {cores}, Linux {kernel}{governor}")),
             ("clock", format!("{:.1} ns a reading ({source})", self.clock_ns)),
         ])
     }
+}
+
+fn is_ours(choice: Option<PinChoice>) -> bool {
+    matches!(choice, Some(PinChoice::Ours(_)))
+}
+
+fn show_cores(cores: usize) -> String {
+    if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
 /// The run's part of the block above a table.

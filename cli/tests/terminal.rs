@@ -69,6 +69,15 @@ fn help_and_info_obey_as_well() {
 }
 
 #[test]
+fn a_launched_process_has_no_colours_even_on_a_terminal() {
+    // Open MPI's ranks write to terminals of their own; what comes out of them may go to a file.
+    for launcher in ["PMI_FD", "PMIX_NAMESPACE"] {
+        let said = on_a_terminal("info", &[(launcher, "99")]);
+        assert!(!said.contains('\u{1b}'), "{launcher}: {said:?}");
+    }
+}
+
+#[test]
 fn rows_for_machines_have_no_colour_anywhere() {
     for form in ["--csv", "--osu"] {
         let said = on_a_terminal(&format!("lat --sizes 8 --iters 50 {form}"), &[]);

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use tagmatch_launch::wire::to_hex;
 use tagmatch_launch::{Error, Job};
 
+use crate::args::{Pin, PinChoice};
 use crate::control::message::Hello;
 use crate::control::prepare;
 use crate::failure::{Failure, one_line};
+use crate::trust;
 
 /// How long rank 1 waits for rank 0, which has left the same exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -25,9 +27,67 @@ pub(super) enum Part {
     /// All of it: no launcher has started others.
     Alone,
     /// It measures; the other side is at the end of this connection.
-    Measures(TcpStream),
+    Measures(TcpStream, Places),
     /// It is the other side.
     Serves(TcpStream),
+}
+
+/// The CPUs that are open to both ranks: many launchers bind a rank to some.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Places {
+    own: Vec<u32>,
+    /// The other rank's; `None` if it is on another machine.
+    other: Option<Vec<u32>>,
+}
+
+impl Places {
+    /// Of what both ranks said of themselves, this one first.
+    fn of(said: [&[u8]; 2]) -> Self {
+        let read = |said: &[u8]| {
+            let said = String::from_utf8_lossy(said).into_owned();
+            let mut words = said.split(' ');
+            let machine = words.next().unwrap_or_default().to_owned();
+            (machine, words.filter_map(|cpu| cpu.parse().ok()).collect())
+        };
+        let [(here, own), (there, other)] = said.map(read);
+        Self { own, other: (here == there).then_some(other) }
+    }
+
+    /// Processes on this machine.
+    pub(super) fn processes(&self) -> usize {
+        if self.other.is_some() { 2 } else { 1 }
+    }
+
+    /// CPUs of this machine that either rank may use.
+    pub(super) fn cores(&self) -> usize {
+        let mut cpus: Vec<_> = self.own.iter().chain(self.other.iter().flatten()).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus.len().max(1)
+    }
+
+    /// A CPU for each rank of those that are open to it, two if there are two; none that a user has not named on
+    /// another machine.
+    pub(super) fn pin(&self) -> Option<PinChoice> {
+        let here = *self.own.first()?;
+        let others = self.other.as_ref()?;
+        let there = others.iter().find(|&&cpu| cpu != here);
+        // The other rank has this rank's first CPU alone: this rank takes another one of its own.
+        let pin = match (there, others.first()) {
+            (Some(&there), _) => Pin { here, there },
+            (None, Some(&there)) => {
+                Pin { here: *self.own.iter().find(|&&cpu| cpu != there).unwrap_or(&here), there }
+            }
+            (None, None) => return None,
+        };
+        Some(PinChoice::Ours(pin))
+    }
+}
+
+/// What a rank says of itself: its machine, and the CPUs that are open to it.
+fn place() -> Vec<u8> {
+    let words = trust::cpus().into_iter().map(|cpu| cpu.to_string());
+    std::iter::once(Hello::new().boot_id).chain(words).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
@@ -36,15 +96,16 @@ pub(super) fn join() -> Result<Part, Failure> {
     match (job.size(), job.rank()) {
         (1, _) => leave(job).map(|()| Part::Alone),
         (2, 0) => {
-            exchange(&mut job, Hello::new().boot_id.as_bytes())?;
+            let places = exchange(&mut job, &place())?;
+            let places = Places::of([&places[0], &places[1]]);
             let said = exchange(&mut job, b"")?;
             leave(job)?;
-            connect(&said[1]).map(Part::Measures)
+            connect(&said[1]).map(|stream| Part::Measures(stream, places))
         }
         (2, _) => {
-            let machines = exchange(&mut job, Hello::new().boot_id.as_bytes())?;
-            let (listener, place, secret) =
-                listen(machines[0] == machines[1]).map_err(|error| failed(&error))?;
+            let places = exchange(&mut job, &place())?;
+            let is_here = Places::of([&places[1], &places[0]]).other.is_some();
+            let (listener, place, secret) = listen(is_here).map_err(|error| failed(&error))?;
             exchange(&mut job, format!("{secret} {place}").as_bytes())?;
             leave(job)?;
             accept(&listener, &secret).map(Part::Serves)
@@ -128,6 +189,26 @@ fn knows(mut stream: TcpStream, secret: &str) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_rank_keeps_to_a_cpu_that_its_launcher_left_it() {
+        let pinned = |own: &[u32], other: &[u32]| {
+            let places = Places { own: own.to_vec(), other: Some(other.to_vec()) };
+            let pin = places.pin().and_then(PinChoice::pin).map(|pin| (pin.here, pin.there));
+            (pin.unwrap(), places.cores())
+        };
+        assert_eq!(pinned(&[0, 1, 2], &[0, 1, 2]), ((0, 1), 3), "bound to none");
+        assert_eq!(pinned(&[0], &[1]), ((0, 1), 2), "bound to a core each");
+        assert_eq!(pinned(&[4, 36], &[5, 37]), ((4, 5), 4), "with two threads");
+        assert_eq!(pinned(&[0, 1], &[0]), ((1, 0), 2));
+        assert_eq!(pinned(&[3], &[3]), ((3, 3), 1), "bound to the same one");
+        let elsewhere = Places::of([b"a 0 1", b"b 0 1"]);
+        assert_eq!((elsewhere.pin(), elsewhere.processes(), elsewhere.cores()), (None, 1, 2));
+        let said = place();
+        let own = trust::cpus();
+        assert_eq!(Places::of([&said, &said]), Places { own: own.clone(), other: Some(own) });
+        assert_eq!(Places::of([b"", b"\xff -1"]).cores(), 1, "garbled");
+    }
 
     #[test]
     fn only_who_knows_the_secret_is_let_in() {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::client::{self, Measured};
 use super::interrupt::Interrupt;
+use super::joined::Places;
 use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
@@ -88,7 +89,7 @@ pub(super) enum Where<'a> {
     Here,
     At(&'a Host),
     /// In the other rank of a job, at the end of this connection.
-    Joined(&'a TcpStream),
+    Joined(&'a TcpStream, &'a Places),
     /// There is none.
     Oneself,
 }
@@ -119,12 +120,15 @@ impl Series {
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let trust = match place {
             Where::Oneself => Trust::gather_alone(common.pin),
-            Where::Here | Where::At(_) | Where::Joined(_) => Trust::gather(common.pin),
+            Where::Here | Where::At(_) => Trust::gather(common.pin),
+            Where::Joined(_, places) => {
+                Trust::gather_pair(places.processes(), places.cores(), common.pin)
+            }
         };
         let other = match place {
             Where::Here => Some(Other::find(None, &device.device)),
             Where::At(host) => Some(Other::find(Some(host), &device.device)),
-            Where::Joined(stream) => Some(Other::joined(stream, &device.device)),
+            Where::Joined(stream, _) => Some(Other::joined(stream, &device.device)),
             Where::Oneself => None,
         };
         // A second process that is hit by ^C before it ignores it is no failure.
@@ -261,7 +265,8 @@ impl Series {
             }
         }
         drop(progress);
-        people.print(&style.block(&trust::lines(&where_matched(&matched))))?;
+        let matched = where_matched(&matched, plan.common.hw_tags);
+        people.print(&style.block(&trust::lines(&matched)))?;
         if !complete {
             document.interrupt();
             let (how, short) = match self.failed {
