@@ -16,7 +16,8 @@ use crate::runs::{Entry, Metric, Run};
 use crate::style::Style;
 use crate::table::shorten;
 use crate::units::{show_3, show_count};
-use interval::{CONFIDENCE_PERCENT, Ratio};
+use interval::Ratio;
+pub(crate) use interval::{CONFIDENCE_PERCENT, ratio};
 
 /// What a figure (ns, messages/s) of a measurement can be. Others would only make the table as wide as
 /// their digits.
@@ -87,10 +88,10 @@ impl Pair {
         // Time of a message: a latency is one, a rate its inverse.
         let (metric, whole, blocks) = match new.metric {
             Metric::LatencyNs => {
-                ("latency_ns", new.value / old.value, interval::ratio(&old.blocks, &new.blocks))
+                ("latency_ns", new.value / old.value, ratio(&old.blocks, &new.blocks))
             }
             Metric::MessagesPerS => {
-                ("messages_per_s", old.value / new.value, interval::ratio(&new.blocks, &old.blocks))
+                ("messages_per_s", old.value / new.value, ratio(&new.blocks, &old.blocks))
             }
         };
         let percent = |ratio: f64| ((ratio - 1.0) * 1e4).round() / 1e2;

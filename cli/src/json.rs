@@ -71,6 +71,10 @@ impl<C: Serialize> Document<C> {
         &self.config
     }
 
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.results
+    }
+
     /// How many results there are so far.
     pub(crate) fn results(&self) -> usize {
         self.results.len()

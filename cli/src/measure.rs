@@ -5,6 +5,7 @@
 //! | `plan` | what is to be measured: from the command line to legs |
 //! | `series` | a table's worth of legs: block, rows, JSON |
 //! | `layout`, `row` | a table's columns, and the figures in a row |
+//! | `verdict` | whether depth costs anything |
 //! | `tour` | all of it, one after the other |
 //! | `other` | the other side: a process of our own, or one behind `serve` |
 //! | `joined` | both sides as ranks of a launched job |
@@ -34,6 +35,7 @@ mod serve;
 mod side;
 mod tour;
 mod traffic;
+mod verdict;
 
 pub(crate) use collective::{Operation, command as collective, shrink};
 pub(crate) use peer::command as peer;

@@ -159,7 +159,7 @@ fn every_shape_has_every_form() {
         ("lat --sizes 8 --rate 20k", 1),
         ("bw --sizes 8 --single-buffer", 1),
         ("lat --sizes 8 --self", 1),
-        ("depth --queue posted --depths 0,64 --wildcard 0,50", 4),
+        ("depth --queue posted --depths 0,64 --wildcard 0,50", 3),
         ("depth --drain --depths 64,128 --queue unexpected --order reverse", 2),
     ] {
         let json = Scratch::new(&format!("shape-{}.json", args.len()));

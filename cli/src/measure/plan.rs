@@ -178,6 +178,15 @@ impl Plan {
         let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
         let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
         let mut all = Vec::new();
+        // An empty queue is the same whichever it is, and whoever would be in it.
+        if depths.contains(&0) {
+            all.push(Depth {
+                queue: Some(args.queue.unwrap_or(Queue::Posted)),
+                wildcard_recv: args.wildcard_recv,
+                ..Depth::default()
+            });
+        }
+        let deep: Vec<_> = depths.into_iter().filter(|&depth| depth > 0).collect();
         for queue in [Queue::Posted, Queue::Unexpected] {
             if args.queue.is_some_and(|wanted| wanted != queue) {
                 continue;
@@ -186,7 +195,7 @@ impl Plan {
             // receives that drain them have one.
             let wildcards = if queue == Queue::Posted || args.drain { wildcards } else { &[0] };
             for &wildcard_percent in wildcards {
-                all.extend(depths.iter().map(|&depth| {
+                all.extend(deep.iter().map(|&depth| {
                     let (posted, unexpected) = match queue {
                         Queue::Posted => (depth, 0),
                         Queue::Unexpected => (0, depth),
@@ -439,15 +448,15 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_has_every_queue_share_and_depth_once() {
+    fn a_sweep_has_every_queue_share_and_depth_once_and_depth_0_once_for_all() {
         let legs = plan("depth --depths 0,16 --wildcard 0,25").unwrap().legs();
         let found: Vec<_> = legs
             .iter()
             .map(|leg| (leg.posted_depth, leg.unexpected_depth, leg.wildcard_percent))
             .collect();
-        assert_eq!(found, [(0, 0, 0), (16, 0, 0), (0, 0, 25), (16, 0, 25), (0, 0, 0), (0, 16, 0)]);
+        assert_eq!(found, [(0, 0, 0), (16, 0, 0), (16, 0, 25), (0, 16, 0)]);
         assert!(legs.iter().all(|leg| leg.traffic == Traffic::PingPong && leg.size == 8));
-        assert_eq!(plan("depth").unwrap().legs().len(), 16 * 4);
+        assert_eq!(plan("depth").unwrap().legs().len(), 1 + 15 * 4);
         assert_eq!(plan("depth --queue unexpected").unwrap().legs().len(), 16);
     }
 

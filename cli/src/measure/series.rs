@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::other::Other;
 use super::plan::{Depth, Plan, Test};
 use super::row::row;
+use super::verdict::verdict;
 use crate::args::device::DeviceArg;
 use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Host, Limits};
@@ -267,6 +268,10 @@ impl Series {
         drop(progress);
         let matched = where_matched(&matched, plan.common.hw_tags);
         people.print(&style.block(&trust::lines(&matched)))?;
+        if plan.is_by_depth() && plan.test != Test::Drain {
+            let said = [("verdict", verdict(document.rows()))];
+            people.print(&style.block(&trust::lines(&said)))?;
+        }
         if !complete {
             document.interrupt();
             let (how, short) = match self.failed {
