@@ -73,6 +73,9 @@ struct Pair {
     metric: &'static str,
     old: f64,
     new: f64,
+    /// How many results of the old and of the new run each figure is the median of; absent where it is one of each.
+    #[serde(skip_serializing_if = "is_one_of_each")]
+    pooled: [usize; 2],
     /// Both as people read them.
     #[serde(skip)]
     shown: [String; 2],
@@ -116,6 +119,7 @@ impl Pair {
             metric,
             old: old.value,
             new: new.value,
+            pooled: [old.pooled, new.pooled],
             shown: [old, new].map(show),
             time_change_percent,
             interval_percent: interval,
@@ -135,6 +139,10 @@ impl Pair {
             interval,
         ]
     }
+}
+
+fn is_one_of_each(pooled: &[usize; 2]) -> bool {
+    *pooled == [1, 1]
 }
 
 fn change(percent: f64) -> String {
@@ -267,6 +275,14 @@ impl Comparison {
              above {} %\n",
             self.old, self.new, self.fail_if_slower_percent,
         );
+        let most = |side: usize| self.results.iter().map(|pair| pair.pooled[side]).max();
+        if let (Some(old @ 2..), Some(new)) | (Some(old), Some(new @ 2..)) = (most(0), most(1)) {
+            writeln!(
+                head,
+                "# pooled      up to {old} of old and {new} of new in a line: their median, and the blocks of all"
+            )
+            .expect("a String takes all");
+        }
         for warning in &self.warnings {
             writeln!(head, "# warning     {warning}").expect("a String takes all");
         }
@@ -444,6 +460,24 @@ mod tests {
             }
         }
         assert!((200..3_800).contains(&read), "{read}");
+    }
+
+    #[test]
+    fn results_that_are_put_together_are_said_to_be() {
+        let one = run("lat", "latency_ns", &around(1000.0));
+        let mut three = one.clone();
+        three.entries.extend(one.entries.iter().chain(&one.entries).cloned().collect::<Vec<_>>());
+        let pooled = |old: &Run, new: &Run| {
+            let (_, comparison) = verdict(old, new, 5.0);
+            let json = serde_json::to_value(&comparison.results[0]).unwrap();
+            (comparison.text(Style::plain()), json.get("pooled").cloned())
+        };
+        let (text, json) = pooled(&three, &one);
+        assert!(text.contains("# pooled      up to 3 of old and 1 of new in a line"), "{text}");
+        assert_eq!(json, Some(serde_json::json!([3, 1])));
+        assert!(pooled(&one, &three).0.contains("up to 1 of old and 3 of new"));
+        let (text, json) = pooled(&one, &one);
+        assert!(!text.contains("# pooled") && json.is_none(), "{text}");
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub(crate) struct Entry {
     pub(crate) samples: u64,
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
     pub(crate) messages_per_s: Option<f64>,
+    /// How many results this one was put together from.
+    pub(crate) pooled: usize,
 }
 
 /// The results of a run, in their order.
@@ -262,6 +264,7 @@ impl Run {
             samples,
             bandwidth_bytes_per_s,
             messages_per_s,
+            pooled: 1,
         });
         Ok(())
     }
@@ -307,6 +310,7 @@ impl Run {
         let median = |(mut entry, mut values): (Entry, Vec<f64>)| {
             values.sort_by(f64::total_cmp);
             entry.value = values[values.len() / 2];
+            entry.pooled = values.len();
             entry
         };
         pooled.into_iter().map(median).collect()
@@ -397,7 +401,7 @@ mod tests {
         let other = LAT.replace("2.5", "3.5").replace("[2.0,3.0]", "[4.0]");
         let third = LAT.replace("2.5", "9.5");
         let pooled = run(&[LAT, &third, &other].concat()).pooled();
-        assert_eq!(pooled.len(), 1);
+        assert_eq!((pooled.len(), pooled[0].pooled), (1, 3));
         assert_eq!((pooled[0].value, &pooled[0].blocks[..]), (3.5, &[2.0, 3.0, 2.0, 3.0, 4.0][..]));
     }
 
