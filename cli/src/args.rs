@@ -270,7 +270,7 @@ pub(crate) struct Serve {
     /// Address to listen on; any but loopback lets strangers in
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// What carries messages on this side: shm, verbs (RDMA) or ucx [what the client names]
+    /// What carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the client says]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
     /// End after the first client that was served

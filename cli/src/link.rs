@@ -3,6 +3,7 @@
 mod tags;
 
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, Local, Received, Sent, Shared};
@@ -45,7 +46,7 @@ pub(crate) enum LinkError {
     Attention,
     #[error("interrupted")]
     Interrupted,
-    #[error("no progress for {} s", .0.as_secs())]
+    #[error("no progress for {} s", .0.as_secs_f64())]
     Stuck(Duration),
 }
 
@@ -127,6 +128,14 @@ impl<A: Access> UnlinkedOf<A> {
     }
 }
 
+/// For how long the peer may let this side wait.
+struct Patience {
+    limit: Duration,
+    /// What times are counted from, and when the last wait that became long began, in ms.
+    begun: Instant,
+    since_ms: AtomicU64,
+}
+
 /// A worker and its peer.
 pub(crate) struct Link<A: Access> {
     worker: WorkerOf<A>,
@@ -134,6 +143,7 @@ pub(crate) struct Link<A: Access> {
     peer: Peer,
     attention: Attention,
     polls_before_yield: u32,
+    patience: Option<Patience>,
     tags: Tags,
 }
 
@@ -141,7 +151,13 @@ impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
         let UnlinkedOf { worker, device, tags } = unlinked;
         let polls_before_yield = POLLS_BEFORE_YIELD;
-        Self { worker, device, peer, attention, polls_before_yield, tags }
+        Self { worker, device, peer, attention, polls_before_yield, patience: None, tags }
+    }
+
+    /// Waits for the peer end with [`LinkError::Stuck`] after `limit`.
+    pub(crate) fn set_patience(&mut self, limit: Duration) {
+        let (begun, since_ms) = (Instant::now(), AtomicU64::new(0));
+        self.patience = Some(Patience { limit, begun, since_ms });
     }
 
     /// There are more threads than cores.
@@ -236,9 +252,9 @@ impl<A: Access> Link<A> {
             if !go_on() {
                 return Err(LinkError::Interrupted);
             }
-            if self.pause(&mut polls) {
+            if let Err(error) = self.pause(&mut polls) {
                 // What was sent before the other side spoke up is here by now.
-                let last = request.test().ok_or(LinkError::Attention)?;
+                let last = request.test().ok_or(error)?;
                 return Ok(last?);
             }
         }
@@ -255,25 +271,48 @@ impl<A: Access> Link<A> {
                 }
                 Some(Err(failed)) => return Err(failed.into()),
                 Some(Ok(_)) => return Ok(None),
-                None if self.pause(&mut polls) => return Err(LinkError::Attention),
-                None => {}
+                None => self.pause(&mut polls)?,
             }
         }
     }
 
-    /// Between two polls: spins, or yields after many. True if the other side wants attention.
+    /// Between two polls: spins, or yields after many. An error if the other side wants attention, or has let this
+    /// one wait for too long. `polls` starts at 0 for each wait.
     #[inline]
-    pub(crate) fn pause(&self, polls: &mut u32) -> bool {
-        *polls = polls.saturating_add(1);
-        if polls.is_multiple_of(POLLS_PER_LOOK) && self.attention.is_wanted() {
-            return true;
+    pub(crate) fn pause(&self, polls: &mut u32) -> Result<(), LinkError> {
+        *polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(POLLS_PER_LOOK) {
+            if self.attention.is_wanted() {
+                return Err(LinkError::Attention);
+            }
+            self.be_patient(*polls)?;
         }
         if *polls > self.polls_before_yield {
             std::thread::yield_now();
         } else if *polls > POLLS_WITHOUT_PAUSE {
             std::hint::spin_loop();
         }
-        false
+        Ok(())
+    }
+
+    /// The first look of a wait that yields notes the time; later looks compare. Threads share the note: the last of
+    /// them to begin a long wait counts.
+    fn be_patient(&self, polls: u32) -> Result<(), LinkError> {
+        let Some(patience) = &self.patience else { return Ok(()) };
+        if polls <= self.polls_before_yield {
+            return Ok(());
+        }
+        let now = patience.begun.elapsed();
+        if polls - self.polls_before_yield <= POLLS_PER_LOOK {
+            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            patience.since_ms.store(now_ms, Ordering::Relaxed);
+            return Ok(());
+        }
+        let since = Duration::from_millis(patience.since_ms.load(Ordering::Relaxed));
+        if now.saturating_sub(since) > patience.limit {
+            return Err(LinkError::Stuck(patience.limit));
+        }
+        Ok(())
     }
 
     /// A buffer for messages of that length.
@@ -352,6 +391,22 @@ mod tests {
             assert_eq!(heard(idle.counters()), 1, "and one back");
         }
         assert_eq!(link.depths(), (0, Some(0)));
+    }
+
+    #[test]
+    fn a_wait_ends_where_patience_does() {
+        let mut link =
+            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
+        link.set_patience(Duration::from_millis(20));
+        for _ in 0..2 {
+            let error = link.finish(link.receive(1, Buffer::default())).unwrap_err();
+            assert!(matches!(error, LinkError::Stuck(_)), "{error}");
+        }
+        // The time counts from the beginning of each wait.
+        std::thread::sleep(Duration::from_millis(40));
+        let receiving = link.receive(2, Buffer::default());
+        link.finish(link.send(2, Buffer::default())).unwrap();
+        link.finish(receiving).unwrap();
     }
 
     #[test]

@@ -60,9 +60,26 @@ fn once_is_once() {
     assert!(server.logged().contains("no client of tagperf"));
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
+    // Nor is this one served, which is refused.
+    let hello = "{\"hello\":{\"tagperf\":5,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":0,\"batch\":8,\
+               \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
+               \"wildcard_recv\":false,\"validate\":true,\"address\":\"00\"}}\n";
+    let mut refused = connect(&server);
+    refused.write_all(format!("{hello}{leg}").as_bytes()).unwrap();
+    let mut answers = String::new();
+    while !answers.contains("refused") {
+        let mut chunk = [0; 4096];
+        let read = refused.read(&mut chunk).unwrap();
+        assert_ne!(read, 0, "{answers}");
+        answers += text(&chunk[..read]);
+    }
+    drop(refused);
+    assert!(server.logged().contains(": refused after 0 measurements: window 0"));
     let output = server.client("lat --sizes 8 --iters 50 --json -");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("{\"schema\":1,"));
+    assert!(server.logged().contains(": served, 2 measurements"));
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }
 

@@ -134,6 +134,17 @@ impl DeviceArg {
         UcxConfig { transports, ..UcxConfig::default() }
     }
 
+    /// The same for a side that was started for no device in particular. UCX listens on, and connects to, what the
+    /// client names, and trusts whoever it has greeted: only who starts this side can want that.
+    pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
+        match asked {
+            DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok(asked.clone()),
+            DeviceArg::Ucx { .. } => Err(format!(
+                "{asked} is not served here; `tagperf serve --device ucx` there would be right"
+            )),
+        }
+    }
+
     /// What this side uses for a client that asks for `asked`, if it was started for this device: each
     /// side may have a name of its own for it.
     pub(crate) fn serving(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
@@ -220,6 +231,14 @@ mod tests {
         let right = "--device verbs:b would be right";
         assert!(serving("verbs:b", "shm").unwrap_err().ends_with(right));
         assert!(serving("shm", "verbs").unwrap_err().ends_with("--device shm would be right"));
+        let unnamed = |asked: &str| DeviceArg::served_unnamed(&device(asked));
+        assert_eq!(
+            [unnamed("shm"), unnamed("verbs:a")],
+            [Ok(device("shm")), Ok(device("verbs:a"))]
+        );
+        for asked in ["ucx", "ucx:tcp"] {
+            assert!(unnamed(asked).unwrap_err().contains("serve --device ucx"));
+        }
     }
 
     #[test]

@@ -141,9 +141,7 @@ impl Out {
                     break;
                 }
                 side.link.progress();
-                if side.link.pause(&mut polls) {
-                    return Err(LinkError::Attention.into());
-                }
+                side.link.pause(&mut polls)?;
             }
             // A plan that can't be kept to ends in time all the same.
             if interrupted || (now.saturating_sub(start) >= time_ns && sent > 0) {
@@ -259,9 +257,7 @@ impl<A: Handle> In<A> {
                 if aside.len() >= ASIDE / 8 {
                     aside.drain(..).for_each(|ns| samples.record_one_way(ns));
                 }
-                if side.link.pause(&mut polls) {
-                    return Err(LinkError::Attention.into());
-                }
+                side.link.pause(&mut polls)?;
                 if polls.is_multiple_of(POLLS_PER_LOOK) && sent.is_none() {
                     sent = side
                         .link

@@ -28,7 +28,10 @@ use crate::trust;
 
 /// A client speaks at once, or is none.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Between measurements it may think for long.
+/// A client behind `serve`, where others may want its turn, is waited for so long: between measurements, and in one
+/// while nothing of it ends. The largest message may take a while.
+const SILENCE_TIME: Duration = Duration::from_secs(120);
+/// Between measurements a client that has started this process may think for long.
 const LEG_TIME: Duration = Duration::from_secs(3600);
 
 /// Attention is asked for a moment before what was said can be taken.
@@ -37,7 +40,8 @@ const LAST_WORD_TIME: Duration = Duration::from_millis(100);
 /// Exit statuses, by which `serve` tells what became of a client.
 pub(super) const SERVED: u8 = 0;
 pub(super) const FAILED: u8 = 1;
-pub(super) const NO_CLIENT: u8 = 3;
+/// It was no client, or asked for nothing that it could have.
+pub(super) const UNSERVED: u8 = 3;
 
 /// What is known of the client when the channel closes.
 #[derive(Default)]
@@ -46,9 +50,11 @@ struct Session {
     client: Option<String>,
     greeted: AtomicBool,
     measuring: AtomicBool,
+    /// Measurements that were carried out.
     legs: AtomicU64,
-    /// Why the last measurement broke, which a client does not survive.
+    /// Why the last measurement broke, or was refused: a client survives neither.
     broken: OnceLock<String>,
+    refused: OnceLock<String>,
     /// Both threads may want to end the process; one does.
     ending: AtomicBool,
 }
@@ -59,23 +65,57 @@ impl Session {
         while self.ending.swap(true, Ordering::SeqCst) {
             std::thread::park();
         }
-        let (status, said) = if !self.greeted.load(Ordering::SeqCst) {
-            (NO_CLIENT, format!("no client of tagperf: {}", trouble.unwrap_or("it said nothing")))
-        } else if let Some(trouble) = trouble {
-            (FAILED, trouble.to_owned())
-        } else if let Some(broken) = self.broken.get() {
-            (FAILED, broken.clone())
-        } else if self.measuring.load(Ordering::SeqCst) {
-            (FAILED, "gone in the midst of a measurement".to_owned())
-        } else {
-            (SERVED, format!("served, {} measurements", self.legs.load(Ordering::SeqCst)))
-        };
+        let (status, said) = self.outcome(trouble);
         if let Some(client) = &self.client {
             // In one piece: `serve` writes to the same place.
             let line = format!("tagperf serve: {client}: {}\n", one_line(said));
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
         std::process::exit(status.into());
+    }
+
+    /// What became of the client: an exit status, and a sentence.
+    fn outcome(&self, trouble: Option<&str>) -> (u8, String) {
+        let legs = self.legs.load(Ordering::SeqCst);
+        let unserved = if legs == 0 { UNSERVED } else { FAILED };
+        if !self.greeted.load(Ordering::SeqCst) {
+            let why = trouble.unwrap_or("it said nothing");
+            (UNSERVED, format!("no client of tagperf: {why}"))
+        } else if let Some(broken) = self.broken.get() {
+            (FAILED, broken.clone())
+        } else if let Some(refused) = self.refused.get() {
+            (unserved, format!("refused after {legs} measurements: {refused}"))
+        } else if self.measuring.load(Ordering::SeqCst) {
+            (FAILED, trouble.unwrap_or("gone in the midst of a measurement").to_owned())
+        } else if let Some(trouble) = trouble {
+            (unserved, trouble.to_owned())
+        } else if legs == 0 {
+            (UNSERVED, "it asked for no measurement".to_owned())
+        } else {
+            (SERVED, format!("served, {legs} measurements"))
+        }
+    }
+}
+
+/// What a client may ask for, and how long it may keep silent.
+struct Terms {
+    /// The device that `serve` was started for.
+    device: Option<DeviceArg>,
+    /// Whether it is behind `serve`, and not what has started this process.
+    is_stranger: bool,
+    silence: Duration,
+}
+
+impl Terms {
+    fn of(args: &args::Peer) -> Self {
+        let is_stranger = args.client.is_some();
+        let silence = if is_stranger { SILENCE_TIME } else { LEG_TIME };
+        Self { device: args.device.clone(), is_stranger, silence }
+    }
+
+    /// How long a wait within a measurement may take; for ever where nobody waits for this process.
+    fn patience(&self) -> Option<Duration> {
+        self.is_stranger.then_some(self.silence)
     }
 }
 
@@ -102,12 +142,13 @@ fn attend(
     args: args::Peer,
 ) -> Result<(), Failure> {
     interrupt::ignore();
+    let terms = Terms::of(&args);
     let session = Arc::new(Session { client: args.client, ..Session::default() });
     let closing = Arc::clone(&session);
     let control = Control::new(reader, writer, move || closing.end(None));
     let mut control =
         control.map_err(|e| Failure::Measurement(format!("cannot start a thread: {e}")))?;
-    match serve(&mut control, &session, args.device.as_ref()) {
+    match serve(&mut control, &session, &terms) {
         Ok(()) | Err(ControlError::Closed) => session.end(None),
         Err(error) => {
             let why = one_line(&error);
@@ -117,11 +158,7 @@ fn attend(
     }
 }
 
-fn serve(
-    control: &mut Control,
-    session: &Session,
-    device: Option<&DeviceArg>,
-) -> Result<(), ControlError> {
+fn serve(control: &mut Control, session: &Session, terms: &Terms) -> Result<(), ControlError> {
     let ours = Hello::new();
     match control.receive(HELLO_TIME)? {
         Ask::Hello(theirs) => {
@@ -134,9 +171,10 @@ fn serve(
         Ask::Bye => return Ok(()),
         Ask::Leg(_) => return Err(ControlError::Garbage("no hello first".into())),
     }
-    let mut here = Here { serves: device, found: None, pinned: None };
+    let mut here = Here { terms, found: None, pinned: None };
+    let mut silence = terms.silence;
     loop {
-        let leg = match control.receive(LEG_TIME)? {
+        let leg = match control.receive(silence)? {
             Ask::Leg(leg) => leg,
             Ask::Bye => return Ok(()),
             Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
@@ -144,26 +182,33 @@ fn serve(
         session.measuring.store(true, Ordering::SeqCst);
         let answer = match (here.prepare(&leg), leg.threads) {
             (Err(why), _) => Some(Answer::Refused { why }),
-            (Ok(device), None) => measure::<Local>(control, &leg, device)?,
-            (Ok(device), Some(_)) => measure::<Shared>(control, &leg, device)?,
+            (Ok(device), None) => measure::<Local>(control, &leg, device, terms)?,
+            (Ok(device), Some(_)) => measure::<Shared>(control, &leg, device, terms)?,
         };
         let Some(answer) = answer else {
             session.measuring.store(false, Ordering::SeqCst);
             return Ok(());
         };
-        if let Answer::Failed { why } = &answer {
-            let _ = session.broken.set(why.clone());
+        let bad = match &answer {
+            Answer::Failed { why } => Some((&session.broken, why)),
+            Answer::Refused { why } => Some((&session.refused, why)),
+            _ => None,
+        };
+        match bad {
+            Some((bad, why)) => {
+                let _ = bad.set(why.clone());
+                silence = HELLO_TIME;
+            }
+            None => drop(session.legs.fetch_add(1, Ordering::SeqCst)),
         }
         session.measuring.store(false, Ordering::SeqCst);
-        session.legs.fetch_add(1, Ordering::SeqCst);
         control.send(&answer)?;
     }
 }
 
 /// What this side has, and what of it is in use.
 struct Here<'a> {
-    /// The device that `serve` was started for.
-    serves: Option<&'a DeviceArg>,
+    terms: &'a Terms,
     /// What was asked for last, and what was found.
     found: Option<(DeviceArg, DeviceArg)>,
     pinned: Option<u32>,
@@ -192,8 +237,9 @@ impl Here<'_> {
     }
 
     fn look(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
-        let device = match self.serves {
+        let device = match &self.terms.device {
             Some(ours) => ours.serving(asked)?,
+            None if self.terms.is_stranger => DeviceArg::served_unnamed(asked)?,
             None => asked.clone(),
         };
         match Found::look(&device) {
@@ -208,6 +254,7 @@ fn measure<A: Handle>(
     control: &mut Control,
     leg: &Leg,
     device: &DeviceArg,
+    terms: &Terms,
 ) -> Result<Option<Answer>, ControlError> {
     let [_, ours] = leg.matchers();
     let unlinked = match UnlinkedOf::<A>::new(device, leg.needs(), ours) {
@@ -215,7 +262,7 @@ fn measure<A: Handle>(
         Err(error) => return Ok(Some(Answer::Refused { why: one_line(error) })),
     };
     control.send(&Answer::Ready { address: unlinked.address(), device: device.clone() })?;
-    match run(control, leg, unlinked) {
+    match run(control, leg, unlinked, terms.patience()) {
         Ok(matching) => Ok(Some(Answer::Done { matching })),
         Err(MeasureError::Link(LinkError::Attention | LinkError::Interrupted)) => {
             match control.receive(LAST_WORD_TIME) {
@@ -232,8 +279,12 @@ pub(super) fn run<A: Handle>(
     control: &Control,
     leg: &Leg,
     unlinked: UnlinkedOf<A>,
+    patience: Option<Duration>,
 ) -> Result<Matching, MeasureError> {
-    let link = unlinked.connect(&leg.address, control.attention())?;
+    let mut link = unlinked.connect(&leg.address, control.attention())?;
+    if let Some(limit) = patience {
+        link.set_patience(limit);
+    }
     let mut side = Side::new(link, leg, Role::Peer, &mut || !control.wants_attention())?;
     let mut drain = Drain::new(leg);
     let mut paced = matches!(leg.traffic, Traffic::Paced { .. }).then(|| In::new(leg));
@@ -247,4 +298,89 @@ pub(super) fn run<A: Handle>(
     side.check_fillers("after the measurement")?;
     side.let_go()?;
     Ok(side.matched())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::args::hw_tags::HwTagsArg;
+    use crate::link::{Needs, Unlinked};
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn stranger(device: Option<&str>) -> Terms {
+        Terms::of(&peer(device.map(|text| text.parse().unwrap())))
+    }
+
+    fn peer(device: Option<DeviceArg>) -> args::Peer {
+        args::Peer { client: Some("somebody".into()), device }
+    }
+
+    /// Serves a client that does as `client` says and hangs up; gives what became of it.
+    fn served(terms: &Terms, client: impl FnOnce(&mut Control) + Send) -> (u8, String) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ends = [&ours, &theirs].map(|end| end.try_clone().unwrap());
+        let channel = |end: UnixStream| Control::new(end.try_clone().unwrap(), end, || ()).unwrap();
+        let (mut control, session) = (channel(ours), Session::default());
+        std::thread::scope(|scope| {
+            let [our_end, their_end] = &ends;
+            scope.spawn(move || {
+                let mut control = channel(theirs);
+                control.send(&Ask::Hello(Hello::new())).unwrap();
+                control.receive::<Answer>(SOON).unwrap();
+                client(&mut control);
+                // The thread that reads has this end as well.
+                let _ = their_end.shutdown(std::net::Shutdown::Both);
+            });
+            let trouble = match serve(&mut control, &session, terms) {
+                Ok(()) | Err(ControlError::Closed) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            let _ = our_end.shutdown(std::net::Shutdown::Both);
+            session.outcome(trouble.as_deref())
+        })
+    }
+
+    #[test]
+    fn a_silent_client_behind_serve_loses_its_turn() {
+        assert_eq!(stranger(None).patience(), Some(SILENCE_TIME));
+        let impatient = Terms { silence: Duration::from_millis(500), ..stranger(None) };
+        let wait = |control: &mut Control| drop(control.receive::<Answer>(SOON));
+        let (status, said) = served(&impatient, wait);
+        assert_eq!((status, &said[..]), (UNSERVED, "the other side has said nothing for 0.5 s"));
+        // It asks for a measurement, and then doesn't begin it.
+        let worker = Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap();
+        let leg = Leg { address: worker.address(), ..Leg::sample() };
+        let (status, said) = served(&impatient, |control| {
+            control.send(&Ask::Leg(leg)).unwrap();
+            let ready = control.receive::<Answer>(SOON).unwrap();
+            assert!(matches!(ready, Answer::Ready { .. }), "{ready:?}");
+            let failed = control.receive::<Answer>(SOON).unwrap();
+            assert!(matches!(failed, Answer::Failed { .. }), "{failed:?}");
+        });
+        assert_eq!((status, &said[..]), (FAILED, "no progress for 0.5 s"));
+    }
+
+    #[test]
+    fn who_is_refused_is_not_served() {
+        let ask = |leg: Leg| {
+            move |control: &mut Control| {
+                control.send(&Ask::Leg(leg)).unwrap();
+                let answer = control.receive::<Answer>(SOON).unwrap();
+                assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+            }
+        };
+        let (status, said) = served(&stranger(None), ask(Leg { window: 0, ..Leg::sample() }));
+        assert_eq!(status, UNSERVED);
+        assert!(said.starts_with("refused after 0 measurements: window 0"), "{said}");
+        assert_eq!(served(&stranger(None), |_| ()).0, UNSERVED, "it only greets");
+        for (serves, asks) in [(None, "ucx"), (None, "ucx:tcp"), (Some("shm"), "ucx")] {
+            let leg = Leg { device: asks.parse().unwrap(), ..Leg::sample() };
+            let (status, said) = served(&stranger(serves), ask(leg));
+            assert_eq!(status, UNSERVED, "{said}");
+            assert!(said.contains(&format!("{asks} is not served here")), "{said}");
+        }
+    }
 }

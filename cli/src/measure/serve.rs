@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::other;
-use super::peer::{FAILED, NO_CLIENT, SERVED};
+use super::peer::{FAILED, SERVED, UNSERVED};
 use crate::args::device::DeviceArg;
 use crate::args::{self, Host};
 use crate::control::message::Answer;
@@ -156,7 +156,7 @@ fn take_turn(
         return turn_away(stream, client);
     }
     match serve(stream, client, args.device.as_ref()) {
-        Ok(Some(NO_CLIENT)) => {}
+        Ok(Some(UNSERVED)) => {}
         Ok(status) if args.once => std::process::exit(status.unwrap_or(FAILED).into()),
         Ok(_) => {}
         Err(error) => log(&format!("{client}: cannot start a process for it: {error}")),
@@ -177,7 +177,7 @@ fn serve(
     let mut child =
         other::peer(Some(&client.to_string()), device)?.stdin(input).stdout(output).spawn()?;
     let status = child.wait().ok().and_then(|status| status.code());
-    let known = [SERVED, FAILED, NO_CLIENT].into_iter().find(|&s| Some(s.into()) == status);
+    let known = [SERVED, FAILED, UNSERVED].into_iter().find(|&s| Some(s.into()) == status);
     if known.is_none() {
         log(&format!("{client}: its process ended, status {status:?}"));
     }

@@ -61,7 +61,7 @@ fn other<A: Handle>(
 }
 
 fn by_the_book<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
-    let matching = peer::run(control, leg, unlinked).unwrap();
+    let matching = peer::run(control, leg, unlinked, None).unwrap();
     Answer::Done { matching }
 }
 
@@ -192,7 +192,7 @@ fn a_plan_begins_when_both_sides_are_ready() {
 /// Interrupted when `time` has passed: in the midst of it, or in the set-up if that took longer.
 fn interrupted_after(time: Duration, leg: &Leg, limits: Limits) -> Result<Measured, Failure> {
     let (mut control, other) =
-        other::<Local>(|control, leg, unlinked| match peer::run(control, leg, unlinked) {
+        other::<Local>(|control, leg, unlinked| match peer::run(control, leg, unlinked, None) {
             Ok(matching) => Answer::Done { matching },
             Err(error) => Answer::Failed { why: error.to_string() },
         });
@@ -264,7 +264,7 @@ fn set_up_is_interrupted_wherever_it_is() {
 /// The other side believes that nothing is checked, and sends zeros.
 fn lazy<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
     // It is left alone in the midst of it; that must not matter here.
-    let ended = peer::run(control, &Leg { validate: false, ..leg.clone() }, unlinked);
+    let ended = peer::run(control, &Leg { validate: false, ..leg.clone() }, unlinked, None);
     assert!(ended.is_err());
     Answer::Failed { why: "left alone".into() }
 }
@@ -312,7 +312,7 @@ fn wrong_bytes_are_found_on_this_side() {
 #[test]
 fn wrong_bytes_are_found_on_the_other_side() {
     fn strict<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
-        let error = peer::run(control, leg, unlinked).unwrap_err();
+        let error = peer::run(control, leg, unlinked, None).unwrap_err();
         assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
         Answer::Failed { why: error.to_string() }
     }
@@ -337,7 +337,7 @@ fn wrong_bytes_are_found_on_the_other_side() {
 fn a_message_of_another_length_is_found() {
     let shorter = |control: &Control, leg: &Leg, unlinked: Unlinked| {
         let leg = Leg { size: leg.size - 1, validate: false, ..leg.clone() };
-        assert!(peer::run(control, &leg, unlinked).is_err());
+        assert!(peer::run(control, &leg, unlinked, None).is_err());
         Answer::Failed { why: "left alone".into() }
     };
     for leg in [leg(Traffic::PingPong), drain(Queue::Unexpected)] {
