@@ -40,6 +40,7 @@ const TOUR_EXAMPLES: &str = "\
 Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth, and at N ranks
 barrier | bcast | allreduce | alltoall | dup | agree | shrink
 Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
+Fields of the JSON output: cli/JSON.md in the source tree
 
 Examples:
   tagperf                                         the tour, under 30 seconds
