@@ -87,7 +87,7 @@ ranks' means, p50 and p99 are of rank 0's times. bcast: the last rank has the by
 Examples:
   tagperf allreduce -n 4                          4 ranks that it starts here by itself
   mpiexec -n 4 tagperf barrier                    as ranks of any job: MPICH's ...
-  mpirun -n 4 tagperf dup                         ... Open MPI's ...
+  mpirun -n 4 --oversubscribe tagperf dup         ... Open MPI's (root: --allow-run-as-root) ...
   tagperf run -n 4 -- tagperf alltoall            ... and our own";
 
 const SHRINK_EXAMPLES: &str = "\
@@ -99,7 +99,7 @@ those who live, of these four together
 Examples:
   tagperf shrink                                  4 ranks that it starts here by itself
   tagperf run -n 8 --keep-going -- tagperf shrink
-  mpirun -n 4 --enable-recovery tagperf shrink
+  mpirun -n 4 --oversubscribe --enable-recovery tagperf shrink
   mpiexec.hydra -n 4 -disable-auto-cleanup sh -c 'trap \"\" USR1; tagperf shrink || exit 0'";
 
 const REPLAY_EXAMPLES: &str = "\

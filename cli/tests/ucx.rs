@@ -106,6 +106,10 @@ fn through_a_server() {
     let output = server.client("lat --sizes 8");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("--device ucx:tcp,self would be right"));
+    // A client doesn't choose UCX: only who starts the server does.
+    let output = Server::start("").client("lat --sizes 8 --device ucx:tcp,self");
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("`tagperf serve --device ucx` there would be right"));
 }
 
 #[test]

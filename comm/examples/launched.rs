@@ -1,7 +1,7 @@
 //! A job that any launcher starts: splits the world, adds up ranks, prints one line.
 //!
 //! `cargo build -p tagmatch-comm --example launched`, then one of `tagperf run -n 4 --`,
-//! `mpiexec.hydra -n 4` and `mpirun -n 4` with `target/debug/examples/launched`.
+//! `mpiexec.hydra -n 4` and `mpirun -n 4 --oversubscribe` with `target/debug/examples/launched`.
 
 use tagmatch::{Config as WorkerConfig, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};

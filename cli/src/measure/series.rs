@@ -268,7 +268,7 @@ impl Series {
         drop(progress);
         let matched = where_matched(&matched, plan.common.hw_tags);
         people.print(&style.block(&trust::lines(&matched)))?;
-        if plan.is_by_depth() && plan.test != Test::Drain {
+        if plan.test == Test::Depth {
             let said = [("verdict", verdict(document.rows()))];
             people.print(&style.block(&trust::lines(&said)))?;
         }

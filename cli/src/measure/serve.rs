@@ -3,7 +3,7 @@
 //! The server itself reads not a byte of what a client sends. It serves one at a time, since two
 //! measurements would spoil each other. A client that has what it wanted is still being cleaned up
 //! after when the next one comes, so that one waits a moment for its turn; then it is told that
-//! another is being served.
+//! another is being served. The process that serves a client ends when that one has kept silent for two minutes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -6,8 +6,9 @@ use crate::units::show_count;
 
 /// Rows are measured one after the other: a machine drifts by as much between them.
 const DRIFT: f64 = 1.02;
-/// Slower by less than this is little: a list that is walked costs many times as much.
-const LITTLE: f64 = 1.25;
+/// Slower by less than this is little: a list that is walked to such depths costs many times as much, and other
+/// processes may cost as much as this.
+const LITTLE: f64 = 1.5;
 
 /// The verdict on rows that differ in their depths.
 pub(super) fn verdict(rows: &[Row]) -> String {
