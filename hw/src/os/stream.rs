@@ -6,13 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::socket::abstract_name;
+use super::socket::{SO_PASSRIGHTS, abstract_name};
 use super::{check, check_count};
 
 const KIND: libc::c_int = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-
-/// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
-const SO_PASSRIGHTS: libc::c_int = 83;
 
 fn open(domain: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.

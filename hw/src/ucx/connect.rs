@@ -12,6 +12,7 @@ use super::config::UcxConfig;
 use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, Stage};
+use crate::os::closing::{self, Listener, PeerSocket};
 use crate::os::event::Epoll;
 use crate::os::{process, socket, stream, system};
 use crate::{Address, DeviceError, DownReason, PeerId};
@@ -32,7 +33,7 @@ const MUTE_DELAY: Duration = Duration::from_millis(20);
 /// The sockets of the handshake.
 pub(super) struct Doors {
     pub(super) epoll: Epoll,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
     muted_until: Option<Instant>,
 }
 
@@ -63,6 +64,7 @@ impl Doors {
             own.port = port;
             own.hosts.clone_from(&config.listen);
         }
+        let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
         for (place, listener) in listeners.iter().enumerate() {
             let watched = epoll.watch(listener.as_fd(), listener_number(place));
             watched.map_err(system("epoll_ctl", ""))?;
@@ -250,6 +252,9 @@ impl Ucx {
     fn accept(&mut self, place: usize, now: Instant) {
         for _ in 0..STRANGERS_MAX {
             let Some(listener) = self.doors.listeners.get(place) else { return };
+            if closing::is_busy() {
+                return self.doors.mute(Some(now + MUTE_DELAY));
+            }
             let socket = match socket::accept(listener.as_fd()) {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -259,6 +264,7 @@ impl Ucx {
             };
             // Nothing is received from another user, nor said to it.
             if place == 0 && !is_own_user(socket.as_fd()) {
+                drop(PeerSocket::new(socket));
                 continue;
             }
             let deadline = now + self.config.connect_timeout;
@@ -285,12 +291,12 @@ impl Ucx {
         }
     }
 
-    /// Ends a connection.
+    /// Ends a connection for all who have it open.
     pub(super) fn hang_up(&mut self, id: u32) {
         if let Some(connection) = self.connections.remove(&id) {
             self.strangers -= usize::from(connection.owner.is_none());
             self.doors.epoll.forget(connection.socket());
-            connection.end();
+            drop(connection);
         }
     }
 
@@ -406,7 +412,7 @@ fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
 
 /// Whether the process at the other end of a socket of this machine is of our user, by the kernel's word.
 fn is_own_user(socket: BorrowedFd<'_>) -> bool {
-    socket::credentials(socket).is_ok_and(|peer| peer.uid == process::own_uid())
+    socket::credentials(socket).is_ok_and(|peer| process::is_own_user(peer.uid))
 }
 
 fn is_passing(error: &io::Error) -> bool {

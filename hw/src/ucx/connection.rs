@@ -14,7 +14,8 @@ use super::address::{MAGIC, VERSION};
 use super::hello::{PACKET_MAX, Packet};
 use super::proof::{Challenge, Role, Secret, Session, Tag};
 use crate::PeerId;
-use crate::os::{random, socket, stream};
+use crate::os::closing::PeerSocket;
+use crate::os::{random, stream};
 
 /// Bytes taken at a time.
 const PIECE: usize = 4096;
@@ -25,7 +26,7 @@ const TAG: usize = size_of::<Tag>();
 const LENGTH: usize = 4;
 
 pub(super) struct Connection {
-    socket: OwnedFd,
+    socket: PeerSocket,
     /// Whose it is; a stranger's until it has said who it is.
     pub(super) owner: Option<PeerId>,
     /// When a stranger is sent away.
@@ -96,7 +97,7 @@ impl Connection {
         let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
         let inbox = Vec::new();
         Ok(Connection {
-            socket,
+            socket: PeerSocket::new(socket),
             owner,
             deadline,
             is_local,
@@ -219,11 +220,6 @@ impl Connection {
             }
         }
         Ok(None)
-    }
-
-    /// Ends it for all who hold it open, forked children included.
-    pub(super) fn end(self) {
-        socket::shut_down(&self.socket);
     }
 }
 

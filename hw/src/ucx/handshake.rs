@@ -59,7 +59,7 @@ impl Ucx {
             self.connections.insert(id, connection);
         } else {
             self.doors.epoll.forget(connection.socket());
-            connection.end();
+            drop(connection);
         }
     }
 
