@@ -83,7 +83,8 @@ pub struct Counters {
     pub credit_stalls: u64,
     /// Times that sends to a peer began to wait for room on the way to it.
     pub room_stalls: u64,
-    /// Peers that went down by their own or the system's doing.
+    /// Peers that went down without leaving in order ([`PeerFault::Left`](crate::PeerFault::Left)) and
+    /// without being disconnected by this worker.
     pub peer_faults: u64,
     /// Events of the NIC's list that its rules don't allow; the list is not used any more then.
     pub list_faults: u64,

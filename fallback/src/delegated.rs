@@ -102,6 +102,11 @@ impl<D: MatchingDevice> Delegated<D> {
         }
     }
 
+    /// Whether other workers would miss something if this engine were closed now.
+    pub fn has_unsent(&mut self) -> bool {
+        self.device.has_unsent()
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
         let unexpected_now = self.device.unexpected_now().unwrap_or_default();
@@ -355,7 +360,7 @@ impl<D: MatchingDevice> Delegated<D> {
         let known = &mut self.down[peer.index()];
         if known.is_none() {
             *known = Some(fault);
-            self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+            self.counters.peer_faults += u64::from(fault.is_counted());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::credit::CreditConfig;
 use crate::error::{Fault, PeerFault};
 use crate::nic::Nic;
-use crate::peer::PeerState;
+use crate::peer::{Peer, PeerState};
 use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::{Ended, Owner, Phase};
 use crate::wire::AppCtx;
@@ -141,6 +141,21 @@ impl<D: Device> Engine<D> {
         self.core.close_posted();
         self.settle();
         self.drain();
+    }
+
+    /// Whether other workers would miss something if this engine were closed now: messages that wait for
+    /// credit or room, buffers that a peer has yet to read, answers that wait for room. Looks at all peers and
+    /// operations.
+    ///
+    /// Messages that the device has taken count as sent: it delivers them, also if it is closed. Messages to
+    /// oneself, and acknowledgements that are to come, don't count.
+    pub fn has_unsent(&self) -> bool {
+        let waits = |peer: &Peer| !peer.backlog.is_empty() || !peer.controls.is_empty();
+        let is_unread = |operation: &Operation| {
+            matches!(operation.memory, SendMemory::Exposed(_))
+                && operation.status.source != PeerId::ONESELF
+        };
+        self.core.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
     }
 
     /// Takes all events that come without anybody else's doing.
@@ -460,7 +475,7 @@ impl<D: Device> Engine<D> {
         {
             // Reads come back from the device before its own word that the peer is down.
             self.core.peer_mut(peer).state = PeerState::Down(fault);
-            self.core.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+            self.core.counters.peer_faults += u64::from(fault.is_counted());
             self.device.disconnect(peer);
         }
     }

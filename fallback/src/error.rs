@@ -8,9 +8,12 @@ use crate::wire::WireError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerFault {
-    /// Its process ended, or it closed its worker.
-    #[error("its process ended or its worker was closed")]
+    /// Its process ended, or the connection did, without a word.
+    #[error("its process ended without a word")]
     Gone,
+    /// It left in order: its worker was dropped, or disconnected this one. Not counted as a fault.
+    #[error("its worker was dropped, or disconnected this one")]
+    Left,
     /// It could not be reached.
     #[error(
         "it can't be reached (errno {errno}): is its worker still there, where this device gets to?"
@@ -33,10 +36,18 @@ pub enum PeerFault {
     Disconnected,
 }
 
+impl PeerFault {
+    /// Whether [`Counters::peer_faults`](crate::Counters::peer_faults) counts it.
+    pub(crate) fn is_counted(self) -> bool {
+        !matches!(self, PeerFault::Left | PeerFault::Disconnected)
+    }
+}
+
 impl From<DownReason> for PeerFault {
     fn from(reason: DownReason) -> Self {
         match reason {
             DownReason::Gone => PeerFault::Gone,
+            DownReason::Left => PeerFault::Left,
             DownReason::Unreachable { errno } => PeerFault::Unreachable { errno },
             DownReason::Misbehaved { what } => PeerFault::Device { what },
             DownReason::Disconnected => PeerFault::Disconnected,

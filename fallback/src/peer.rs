@@ -90,7 +90,7 @@ impl Core {
         let peer = &mut peers[id.index()];
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
-            self.counters.peer_faults += u64::from(fault != PeerFault::Disconnected);
+            self.counters.peer_faults += u64::from(fault.is_counted());
         }
         peer.grant.close(pool);
         peer.controls = VecDeque::new();

@@ -72,6 +72,11 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
+    /// Whether an entry is such.
+    pub(crate) fn any(&self, is_such: impl Fn(&T) -> bool) -> bool {
+        (0..self.slots.len()).any(|index| self.slots[index].entry.as_ref().is_some_and(&is_such))
+    }
+
     pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.entry.as_ref() } else { None }

@@ -146,8 +146,10 @@ pub enum ReadError {
 /// Why a peer went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// Its process ended, or its worker was closed.
+    /// Its process ended, or the connection did, without a word.
     Gone,
+    /// It said that it leaves: its worker was dropped, or broke with this one.
+    Left,
     /// It could not be reached; the error number of the attempt (`ECONNREFUSED`: nobody is there).
     Unreachable {
         /// `errno` of the last attempt, 0 where there is none.
@@ -316,7 +318,8 @@ pub trait Device {
         None
     }
 
-    /// Breaks with a peer; [`Event::PeerDown`] follows.
+    /// Breaks with a peer, which is told ([`DownReason::Left`]) where there is a way left to tell it;
+    /// [`Event::PeerDown`] follows.
     fn disconnect(&mut self, peer: PeerId);
 
     /// Takes no further connections: who tries to connect learns that nobody is there. For good.

@@ -246,6 +246,12 @@ pub trait MatchingDevice {
     /// may not tell of it.
     fn has_work(&self) -> bool;
 
+    /// Whether a message to another worker that was accepted would be lost if the device were closed now: its
+    /// send, or inject, hasn't ended, or its bytes haven't left. May begin what lets them leave.
+    fn has_unsent(&mut self) -> bool {
+        false
+    }
+
     /// Messages waiting that no receive took, where the device knows.
     fn unexpected_now(&self) -> Option<u64> {
         None

@@ -199,7 +199,7 @@ fn a_worker_is_dropped_and_its_process_lives() {
             next += 1;
             None
         }
-        Owned::Down(down, DownReason::Gone) => {
+        Owned::Down(down, DownReason::Left) => {
             assert_eq!((down, next), (peer, 200));
             Some(())
         }

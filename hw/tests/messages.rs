@@ -269,7 +269,7 @@ fn forty_workers_all_to_all() {
     let mut downs = 0;
     let mut all: Vec<&mut Shm> = workers.iter_mut().collect();
     wait_for(&mut all, "all to notice", |_, event| {
-        downs += usize::from(matches!(event, Owned::Down(_, DownReason::Gone)));
+        downs += usize::from(matches!(event, Owned::Down(_, DownReason::Left)));
         (downs == COUNT - 1).then_some(())
     });
 }
@@ -289,7 +289,7 @@ fn disconnecting_is_seen_by_both_and_final() {
     });
     let of = |index| events.iter().filter(move |(i, _)| *i == index).map(|(_, e)| e.as_str());
     assert!(of(0).eq([format!("Down({to_b:?}, Disconnected)")]), "{events:?}");
-    assert!(of(1).next_back().unwrap().contains("Gone"), "{events:?}");
+    assert!(of(1).next_back().unwrap().contains("Left"), "{events:?}");
     assert_eq!(a.connect(&b.address()).unwrap(), to_b);
     assert_eq!(b.send(to_a, message(b"x")), Err(Refused::Down));
 }

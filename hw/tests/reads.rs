@@ -229,7 +229,7 @@ fn every_read_comes_back_when_the_peer_goes() {
                 }
                 Owned::Down(peer, reason) => {
                     let wanted =
-                        if by_disconnecting { DownReason::Disconnected } else { DownReason::Gone };
+                        if by_disconnecting { DownReason::Disconnected } else { DownReason::Left };
                     {
                         assert_eq!((peer, reason), (to_b, wanted));
                         Some(())

@@ -169,7 +169,7 @@ fn woken_by_everything_else() {
     });
     assert!(matches!(next(&mut a, &[]), Some(Owned::Up(..))));
     assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
-    assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Gone))));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Left))));
     other.join().unwrap();
     // Messages to oneself, and events that were there already.
     a.send(PeerId::ONESELF, message(b"me")).unwrap();

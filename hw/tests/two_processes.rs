@@ -125,7 +125,7 @@ fn a_closed_worker_goes_down_after_its_messages() {
             next += 1;
             None
         }
-        Owned::Down(peer, DownReason::Gone) => {
+        Owned::Down(peer, DownReason::Left) => {
             assert_eq!((peer, next), (to_b, 100));
             Some(())
         }

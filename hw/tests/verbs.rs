@@ -360,7 +360,7 @@ fn what_was_sent_before_the_end_arrives() {
         Owned::Down(_, reason) => Some(reason),
         other => panic!("{other:?}"),
     });
-    assert_eq!(reason, DownReason::Gone);
+    assert_eq!(reason, DownReason::Left);
     assert_eq!(last.unwrap(), pattern(19, 3000));
     let request =
         ReadRequest { peer: from_a, remote: exposure.span, into: Buffer::zeroed(100), token: 1 };
@@ -393,7 +393,7 @@ fn disconnecting_delivers_and_ends_both_sides() {
     a.disconnect(to_b);
     assert_eq!(down_reason(&mut [&mut a], 0, to_b), DownReason::Disconnected);
     expect_message(&mut b, from_a, None, b"last");
-    assert_eq!(down_reason(&mut [&mut b], 0, from_a), DownReason::Gone);
+    assert_eq!(down_reason(&mut [&mut b], 0, from_a), DownReason::Left);
     // The same two never meet again; a new worker does.
     assert_eq!(a.connect(&b.address()).unwrap(), to_b);
     assert_eq!(a.send(to_b, message(&[])), Err(Refused::Down));

@@ -274,6 +274,14 @@ pub(crate) fn send_wake(socket: &impl AsFd) {
 /// The packet that wakes a sleeper.
 pub(crate) const WAKE: u8 = b'w';
 
+/// Tells the peer that its connection ends in order. Failing is fine: the peer takes the end for a fault then.
+pub(crate) fn send_bye(socket: &impl AsFd) {
+    let _ = send(socket.as_fd(), &[BYE], &[]);
+}
+
+/// The packet that says that the sender leaves.
+pub(crate) const BYE: u8 = b'b';
+
 /// Ends a connection for all who hold it open, forked children included.
 pub(crate) fn shut_down(socket: &OwnedFd) {
     // SAFETY: no pointers. Fails if it is at its end already, which is what is wanted.

@@ -30,8 +30,9 @@
 //!    Anything else that was sent is closed by another thread, since close(2) may block. From then on
 //!    the kernel refuses descriptors on this connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
 //! 4. If both began at once, the connection that the smaller address began counts.
-//! 5. The sockets stay open. They carry a byte to wake a sleeper, and their end says that the
-//!    worker was closed; a pidfd says that its process ended.
+//! 5. The sockets stay open. They carry a byte to wake a sleeper, and another one to say that the sender
+//!    leaves in order. The end of a socket says that the worker was closed; a pidfd says that its
+//!    process ended.
 //!
 //! # Trust
 //! Peers are processes of the same user. None of them can make this one panic, or touch memory that
@@ -288,7 +289,8 @@ impl Shm {
     /// membarrier(2), which is harmless.
     ///
     /// ```
-    /// use tagmatch_hw::shm::{Shm, ShmConfig};
+    /// # use tagmatch_hw as tagmatch;
+    /// use tagmatch::shm::{Shm, ShmConfig};
     /// println!("{}", Shm::probe(&ShmConfig::default()));
     /// ```
     pub fn probe(config: &ShmConfig) -> ShmInfo {
@@ -363,6 +365,7 @@ impl Drop for Shm {
             if let Stage::Up(link) | Stage::Draining(link, _) = &lane.stage
                 && let Some(socket) = &link.socket
             {
+                socket::send_bye(socket);
                 socket.shut_down();
             }
         }

@@ -158,7 +158,11 @@ impl Shm {
                 Some(Watched::Stranger(id)) => self.hear_stranger(id),
                 Some(Watched::Socket(peer)) => self.hear_socket(peer, now),
                 Some(Watched::Oneself) => self.nudge.reset(),
-                Some(Watched::Process(peer)) => self.drain(peer, DownReason::Gone),
+                Some(Watched::Process(peer)) => {
+                    // A process that ended may have said on the socket that its worker leaves.
+                    self.hear_socket(peer, now);
+                    self.drain(peer, DownReason::Gone);
+                }
                 None => {}
             }
         }
@@ -174,6 +178,7 @@ impl Shm {
             Stage::Connecting(_) => self.hear_answer(peer, now),
             Stage::Up(link) => match drain_wakes(link) {
                 Wakes::Taken => {}
+                Wakes::Bye => self.drain(peer, DownReason::Left),
                 Wakes::End => self.drain(peer, DownReason::Gone),
                 Wakes::Nonsense => {
                     let what = "a packet on the socket that is no wake";
@@ -251,6 +256,10 @@ impl Shm {
             }
             Stage::Up(link) => {
                 self.unwatch(&link);
+                if let (DownReason::Disconnected, Some(socket)) = (reason, &link.socket) {
+                    // After all messages: the peer delivers what is in its ring by now.
+                    socket::send_bye(socket);
+                }
                 self.release(peer, *link);
                 reason
             }
@@ -290,6 +299,7 @@ impl Shm {
 
 enum Wakes {
     Taken,
+    Bye,
     End,
     Nonsense,
 }
@@ -305,6 +315,11 @@ fn drain_wakes(link: &Link) -> Wakes {
             Ok(packet) if packet.length == 0 => return Wakes::End,
             Ok(packet)
                 if packet.length == 1 && packet.fds.0.is_empty() && byte[0] == socket::WAKE => {}
+            Ok(packet)
+                if packet.length == 1 && packet.fds.0.is_empty() && byte[0] == socket::BYE =>
+            {
+                return Wakes::Bye;
+            }
             Ok(_) => return Wakes::Nonsense,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Wakes::Taken,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
-use super::operations::{Canceller, Kind};
-use super::peers::Stage;
+use super::hello::Packet;
+use super::operations::{Canceller, Kind, Operation};
+use super::peers::{Peer, Stage};
 use crate::matching::MatchingEvent;
 use crate::{DownReason, PeerId};
 
@@ -31,12 +32,18 @@ impl Ucx {
         if entry.is_leaving() {
             return;
         }
+        let is_in_order = reason == DownReason::Gone && entry.says_bye;
+        let reason = if is_in_order { DownReason::Left } else { reason };
         let was_connected = entry.endpoint.is_some() && peer != PeerId::ONESELF;
-        let has_sent = entry.has_sent;
+        let (has_sent, connection) = (entry.has_sent, entry.connection);
         self.peers.leaving.push(peer);
+        if reason == DownReason::Disconnected {
+            // First: the peer may notice the end of the endpoint before that of the connection.
+            self.say_bye(connection);
+        }
         let now = Instant::now();
         let until = match reason {
-            DownReason::Gone => now + LINGER_MIN,
+            DownReason::Gone | DownReason::Left => now + LINGER_MIN,
             DownReason::Disconnected if has_sent => now + DRAIN_MAX,
             DownReason::Disconnected => now + DRAIN_MAX_UNUSED,
             _ => now,
@@ -45,6 +52,14 @@ impl Ucx {
             self.peers.set_stage(peer, Stage::Leaving { reason, until, quiet: 0 });
         } else {
             self.cut_off(peer, reason);
+        }
+    }
+
+    /// Tells a peer that its end here is in order, if there is room for that.
+    fn say_bye(&mut self, connection: Option<u32>) {
+        if let Some(connection) = connection.and_then(|id| self.connections.get_mut(&id)) {
+            connection.say(Packet::Bye);
+            connection.flush();
         }
     }
 
@@ -89,8 +104,11 @@ impl Ucx {
     fn tend_end_of(&mut self, peer: PeerId, was_busy: bool, now: Instant) {
         let Some(entry) = self.peers.find_mut(peer) else { return };
         match entry.stage {
-            Stage::Leaving { reason: DownReason::Gone, until, quiet } => {
-                let reason = DownReason::Gone;
+            Stage::Leaving {
+                reason: reason @ (DownReason::Gone | DownReason::Left),
+                until,
+                quiet,
+            } => {
                 let quiet = if was_busy { 0 } else { quiet + 1 };
                 entry.stage = Stage::Leaving { reason, until, quiet };
                 if now >= until && quiet >= LINGER_POLLS || now >= until + LINGER_MAX {
@@ -126,6 +144,26 @@ impl Ucx {
         }
         entry.draining = entry.endpoint.and_then(|endpoint| self.worker.flush(endpoint));
         entry.draining.is_none()
+    }
+
+    /// See [`MatchingDevice::has_unsent`](crate::matching::MatchingDevice::has_unsent).
+    pub(super) fn holds_messages(&mut self) -> bool {
+        let is_send = |operation: &Operation| {
+            matches!(operation.kind.get(), Kind::Send | Kind::Inject)
+                && operation.peer.get() != Some(PeerId::ONESELF)
+        };
+        if self.operations.under_way().any(is_send) {
+            return true;
+        }
+        // All endpoints are flushed at the same time: each is asked, also after one that has not ended.
+        let mut holds = false;
+        for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
+            let has_sent = |entry: &Peer| entry.has_sent && entry.stage == Stage::Up;
+            if self.peers.find(peer).is_some_and(has_sent) {
+                holds |= !self.is_drained(peer);
+            }
+        }
+        holds
     }
 
     /// Nothing depends on a peer any more. Its connection goes last: by then UCX has said goodbye.

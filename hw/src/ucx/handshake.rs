@@ -97,6 +97,12 @@ impl Ucx {
                 }
                 true
             }
+            (Stage::Greeted | Stage::Up, Packet::Bye) => {
+                if let Some(entry) = self.peers.find_mut(peer) {
+                    entry.says_bye = true;
+                }
+                true
+            }
             (Stage::Leaving { .. } | Stage::Ending { .. } | Stage::Down, _) => false,
             _ => {
                 let what = "a packet of the handshake out of turn";

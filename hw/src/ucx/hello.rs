@@ -65,11 +65,14 @@ pub(super) enum Packet {
     Ready,
     /// No.
     Refusal(Refusal),
+    /// The sender leaves in order: its end, which follows, is no fault.
+    Bye,
 }
 
 const HELLO: u8 = 1;
 const READY: u8 = 2;
 const REFUSAL: u8 = 3;
+const BYE: u8 = 4;
 
 impl Hello {
     /// Whether both sides carry tags in the same way.
@@ -86,6 +89,7 @@ impl Packet {
         let mut out = Vec::new();
         match self {
             Packet::Ready => out.push(READY),
+            Packet::Bye => out.push(BYE),
             Packet::Refusal(refusal) => {
                 let code = Refusal::ALL.iter().position(|other| other == refusal);
                 out.extend_from_slice(&[REFUSAL, u8::try_from(code.unwrap_or(0)).unwrap_or(0)]);
@@ -111,6 +115,7 @@ impl Packet {
         let mut reader = Reader(bytes);
         let packet = match reader.array::<1>()? {
             [READY] => Packet::Ready,
+            [BYE] => Packet::Bye,
             [REFUSAL] => {
                 let [code] = reader.array::<1>()?;
                 let refusal = Refusal::ALL.get(usize::from(code));
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn packets_round_trip() {
-        let mut packets = vec![sample(None), Packet::Ready, sample(Some(4))];
+        let mut packets = vec![sample(None), Packet::Ready, Packet::Bye, sample(Some(4))];
         packets.extend(Refusal::ALL.map(Packet::Refusal));
         for packet in packets {
             assert_eq!(Packet::parse(&packet.emit()), Ok(packet));

@@ -14,6 +14,7 @@
 //! 5. A peer's end: what it sent is taken in while it still comes, or if we end it, what we sent is let out
 //!    (for a bounded time); receives that name it are cancelled, its endpoint is closed by force, which
 //!    ends the sends; then its end is reported.
+//!    A worker that leaves says so over the connection first, and its end is no fault then.
 //! 6. A device that goes ends all its peers in that way and lets UCX progress until nothing is under way. If
 //!    something stays under way, it is leaked with the worker, for UCX may still write there.
 //!
@@ -232,7 +233,8 @@ impl Ucx {
     /// Looks at UCX on this machine.
     ///
     /// ```
-    /// use tagmatch_hw::ucx::{Ucx, UcxConfig};
+    /// # use tagmatch_hw as tagmatch;
+    /// use tagmatch::ucx::{Ucx, UcxConfig};
     /// println!("{}", Ucx::probe(&UcxConfig::default()));
     /// ```
     pub fn probe(config: &UcxConfig) -> UcxInfo {
@@ -360,5 +362,9 @@ impl MatchingDevice for Ucx {
 
     fn has_work(&self) -> bool {
         self.is_busy()
+    }
+
+    fn has_unsent(&mut self) -> bool {
+        self.holds_messages()
     }
 }

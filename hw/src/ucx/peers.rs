@@ -51,6 +51,8 @@ pub(super) struct Peer {
     pub(super) fault: Option<NonNull<Fault>>,
     /// Messages went to it.
     pub(super) has_sent: bool,
+    /// It has said that it leaves.
+    pub(super) says_bye: bool,
     /// UCX's request to let out what was sent to it.
     pub(super) draining: Option<*mut c_void>,
     /// What it wants in the source field of our messages.
@@ -115,6 +117,7 @@ impl Peers {
             endpoint: None,
             fault: None,
             has_sent: false,
+            says_bye: false,
             draining: None,
             our_number: 0,
             its_number,

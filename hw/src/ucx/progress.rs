@@ -72,6 +72,11 @@ impl Ucx {
             let fault = self.peers.find(peer).and_then(|entry| entry.fault);
             // SAFETY: faults live as long as the table of operations.
             if fault.is_some_and(|fault| unsafe { fault.as_ref() }.has_failed.replace(false)) {
+                // UCX notices a peer's end sooner than the socket is looked at, over which the peer has said
+                // that it leaves.
+                if let Some(id) = self.peers.find(peer).and_then(|entry| entry.connection) {
+                    self.hear(id, Instant::now());
+                }
                 self.break_with(peer, DownReason::Gone);
             }
         }

@@ -346,7 +346,8 @@ impl Verbs {
     /// Looks at the RDMA devices of this machine.
     ///
     /// ```
-    /// use tagmatch_hw::verbs::{Verbs, VerbsConfig};
+    /// # use tagmatch_hw as tagmatch;
+    /// use tagmatch::verbs::{Verbs, VerbsConfig};
     /// println!("{}", Verbs::probe(&VerbsConfig::default()));
     /// ```
     pub fn probe(config: &VerbsConfig) -> VerbsInfo {

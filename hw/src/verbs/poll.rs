@@ -422,7 +422,7 @@ impl Verbs {
                 let back = link.grant.release();
                 self.receives.spare(1 + back);
             }
-            Some(Signal::Bye) => self.end(peer, DownReason::Gone, None),
+            Some(Signal::Bye) => self.end(peer, DownReason::Left, None),
             _ => self.accuse(peer, "a signal that can't be"),
         }
     }

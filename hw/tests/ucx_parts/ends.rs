@@ -229,7 +229,7 @@ fn what_was_sent_before_a_device_is_dropped_arrives() {
     for tls in transports() {
         let (mut other, mut ucx, peer) =
             serve("what_was_sent_before_a_device_is_dropped_arrives", "drop", &tls);
-        assert_eq!(down(&mut [&mut ucx], 0, peer), DownReason::Gone);
+        assert_eq!(down(&mut [&mut ucx], 0, peer), DownReason::Left);
         assert_eq!(other.hear(), "dropped");
         for number in 0..50u8 {
             receive(&mut ucx, exactly(1), 5000, number.into());
@@ -265,7 +265,7 @@ fn a_disconnect_ends_both_sides() {
             (downs.len() == 2).then_some(())
         });
         downs.sort_unstable_by_key(|(index, _)| *index);
-        assert_eq!(downs, [(0, DownReason::Disconnected), (1, DownReason::Gone)], "{tls}");
+        assert_eq!(downs, [(0, DownReason::Disconnected), (1, DownReason::Left)], "{tls}");
         assert_eq!(ends, 4);
         assert_eq!(a.connect(&b.address()).unwrap(), to_b);
         assert_eq!(a.send(send_of(to_b, 1, b"x")).unwrap_err().1, Unfit::Down);
@@ -308,7 +308,7 @@ fn a_device_that_is_closed_ends_everything_once() {
         assert_eq!(bytes, b"held");
         assert!(a.connect(&ucx(&tls).address()).is_err());
         assert_eq!(a.receive(exactly(1), Buffer::zeroed(1), 1).unwrap_err().1, Unfit::Down);
-        assert_eq!(down(&mut [&mut b], 0, to_a), DownReason::Gone);
+        assert_eq!(down(&mut [&mut b], 0, to_a), DownReason::Left);
     }
 }
 
@@ -334,7 +334,7 @@ fn a_device_is_dropped_with_everything_under_way() {
         }
         assert!(a.matched_probe(exactly(119)).unwrap().is_some());
         drop(a);
-        assert_eq!(down(&mut [&mut b], 0, to_a), DownReason::Gone, "{tls}");
+        assert_eq!(down(&mut [&mut b], 0, to_a), DownReason::Left, "{tls}");
     }
 }
 

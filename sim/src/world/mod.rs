@@ -312,7 +312,10 @@ impl<'a, A: Adapter> World<'a, A> {
     /// Whether the fault is one that runs make.
     fn is_honest(&self, fault: PeerFault) -> Verdict {
         let is_honest = match fault {
-            PeerFault::Gone | PeerFault::Unreachable { .. } | PeerFault::Disconnected => true,
+            PeerFault::Gone
+            | PeerFault::Left
+            | PeerFault::Unreachable { .. }
+            | PeerFault::Disconnected => true,
             PeerFault::Device { what: "a READ of its memory failed" } => {
                 !self.adapter.software_decides()
             }
