@@ -9,12 +9,14 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
+use std::time::Duration;
 
 use tagmatch_fallback::{Completion, RequestId};
 use tagmatch_hw::Address;
 
 use crate::config::WaitPolicy;
 use crate::engine::WorkerEngine;
+use crate::interrupt::Interrupter;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Rounds of progress in one call, to leave the device armed for those who sleep on it.
@@ -109,8 +111,10 @@ pub(crate) struct Fixed {
     pub(crate) worker: u32,
     pub(crate) address: Address,
     pub(crate) wait: WaitPolicy,
+    pub(crate) drain_timeout: Duration,
     /// The process that made the worker, rather than a child that it has forked.
     pub(crate) process: u32,
+    pub(crate) interrupter: Interrupter,
     /// A duplicate of the device's descriptor, to sleep on without holding the worker.
     pub(crate) events: OwnedFd,
 }

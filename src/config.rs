@@ -1,5 +1,7 @@
 //! Settings of a worker.
 
+use std::time::Duration;
+
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_hw::model::ModelConfig;
 use tagmatch_hw::shm::ShmConfig;
@@ -101,6 +103,10 @@ pub struct Config {
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
+    /// How long dropping the last handle of a worker waits, at most, until the messages that it has accepted are
+    /// with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all; `Duration::MAX`: for ever.
+    /// Default: 5 s.
+    pub drain_timeout: Duration,
     /// The device, with its settings.
     pub device: DeviceConfig,
 }
@@ -116,6 +122,7 @@ impl Default for Config {
             hw_tags_threshold: 1024,
             layout: TagLayout::MPI,
             wait: WaitPolicy::default(),
+            drain_timeout: Duration::from_secs(5),
             device: DeviceConfig::default(),
         }
     }

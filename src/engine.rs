@@ -125,6 +125,10 @@ impl WorkerEngine {
         on!(self, engine => engine.close());
     }
 
+    pub(crate) fn has_unsent(&mut self) -> bool {
+        on!(self, engine => engine.has_unsent())
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         on!(self, engine => engine.counters())
     }

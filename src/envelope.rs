@@ -71,6 +71,26 @@ impl Match {
     }
 }
 
+/// What [`TagLayout::pattern`](crate::TagLayout::pattern) gives. A source that a pattern names beside its tag
+/// ([`Pattern::from_source`]) is the number of a peer ([`Peer::number`]) of the worker that the match is used on.
+///
+/// ```
+/// use tagmatch::{Config, TagLayout, Worker};
+///
+/// let worker = Worker::new(Config::default())?;
+/// let layout = TagLayout::MPI;
+/// let (context, rank, tag) = (3, 0, 7);
+/// let receive = worker.recv(layout.pattern(context, None, Some(tag)).unwrap(), vec![0; 8]);
+/// worker.inject(worker.oneself(), layout.pack(context, rank, tag).unwrap(), b"hello")?;
+/// assert_eq!(receive.wait()?.data(), b"hello");
+/// # Ok::<(), tagmatch::Error>(())
+/// ```
+impl From<Pattern> for Match {
+    fn from(pattern: Pattern) -> Self {
+        Match { pattern, peer: None }
+    }
+}
+
 /// The envelope of a message, complete on every path: whether it was expected, unexpected, probed,
 /// received at once or much later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@
 //! | send, receive, probe | [`Worker`], or [`SharedWorker`] from several threads |
 //! | say which messages | [`Match`]; [`TagLayout`] packs context id, source and tag as MPI does |
 //! | learn how it ended | [`Request`]: test, wait, await, cancel |
+//! | wait for a limited time, or be woken | [`Request::wait_timeout`], [`WorkerOf::mprobe_timeout`], [`Interrupter`] |
 //! | take a message before receiving it | [`WorkerOf::mprobe`], [`Message`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
@@ -39,9 +40,11 @@ mod device;
 mod engine;
 mod envelope;
 mod error;
+mod interrupt;
 #[cfg(all(loom, test))]
 mod loom_model;
 mod message;
+mod progress_thread;
 pub mod raw;
 mod request;
 mod sync;
@@ -52,14 +55,16 @@ pub use access::{Access, Local, Shared};
 pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};
+pub use interrupt::Interrupter;
 pub use message::Message;
+pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
 pub use tagmatch_hw::{Address, Buffer, DeviceError, Finding, ReadMode, model, shm, ucx, verbs};
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
-pub use wait::{ProgressThread, Sleeper};
+pub use wait::Sleeper;
 pub use worker::{SharedWorker, Worker, WorkerOf};
 
 /// The examples in README are compiled and run.

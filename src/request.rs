@@ -6,24 +6,32 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use tagmatch_fallback::{Completion, Posted, Refused, RequestId, Started};
 use tagmatch_hw::Buffer;
 
-use crate::access::{Access, Local};
+use crate::access::{Access, Local, State};
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
 use crate::sync::{AtomicBool, Nudge};
-use crate::wait::wait_until;
+use crate::wait::{Limit, wait_within};
 
 /// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
 const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
-/// [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it as a future; any executor will
-/// do, but something has to make progress for the worker: the polls of its requests do, and
-/// [`crate::WorkerOf::progress`], and a [`crate::ProgressThread`].
+/// [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it as a future.
+///
+/// **Awaiting.** Any executor will do, but none makes progress for the worker. A poll of the future does, once; after it
+/// the task sleeps until something else makes progress, and for ever if nothing does. What can:
+/// - [`block_on`](crate::WorkerOf::block_on), in the place of an executor;
+/// - a [`ProgressThread`](crate::ProgressThread) of a [`SharedWorker`](crate::SharedWorker): the repository's
+///   `examples/await_with_progress_thread.rs` shows it under tokio;
+/// - the executor's reactor, which watches [`event_descriptor`](crate::WorkerOf::event_descriptor):
+///   `examples/await_with_async_fd.rs`;
+/// - any call of [`progress`](crate::WorkerOf::progress) elsewhere.
 ///
 /// Dropping a request lets go of it. A receive that has not matched is cancelled; everything else
 /// goes on to its end by itself, and its buffer is freed there and not before: leaking or dropping a
@@ -96,27 +104,24 @@ impl<A: Access> Pending<A> {
         Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
-    /// In a box, as [`failed`].
+    /// In a box, as [`failed`]. `None`: the limit was reached first.
     #[cold]
     #[inline(never)]
-    fn wait_long<T: Output>(&mut self) -> Box<Result<T, Failed>> {
+    fn wait_long<T: Output>(&mut self, limit: &Limit<'_>) -> Option<Box<Result<T, Failed>>> {
         let request = self.request;
         if request == RequestId::NONE {
-            return Box::new(Err(*failed(None, 0)));
+            return Some(Box::new(Err(*failed(None, 0))));
         }
-        Box::new(match wait_until(&self.access, Some(request), |state| state.end_of(request)) {
-            Ok(completion) => {
-                self.request = RequestId::NONE;
-                let worker = self.access.fixed().worker;
-                match completion {
-                    Completion { result: Ok(status), buffer } => {
-                        Ok(T::new(Status::new(status, worker), buffer))
-                    }
-                    failure => Err(*failed(Some(failure), worker)),
-                }
+        let look = |state: &mut State| state.end_of(request);
+        let completion = wait_within(&self.access, Some(request), limit, look)?;
+        self.request = RequestId::NONE;
+        let worker = self.access.fixed().worker;
+        Some(Box::new(match completion {
+            Completion { result: Ok(status), buffer } => {
+                Ok(T::new(Status::new(status, worker), buffer))
             }
-            Err(error) => Err(Failed { error, buffer: Buffer::default() }),
-        })
+            failure => Err(*failed(Some(failure), worker)),
+        }))
     }
 }
 
@@ -308,7 +313,43 @@ impl<T: Output, A: Access> Request<T, A> {
                 return result;
             }
         }
-        *pending.wait_long()
+        loop {
+            if let Some(result) = pending.wait_long(&Limit::NONE) {
+                return *result;
+            }
+        }
+    }
+
+    /// Blocks until the operation ends, or the time is over, or the worker is interrupted
+    /// ([`crate::Interrupter`]). `None`: it has not ended. The request and its buffer stay as they are, and it can
+    /// be waited for again, tested, or cancelled. After the result was taken: [`Error::AlreadyTaken`].
+    ///
+    /// The time is no less than `timeout`, and more by what the system takes to run this thread again. With
+    /// `Duration::ZERO` this is like [`test`](Self::test).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tagmatch::{Cancel, Config, Match, Worker};
+    ///
+    /// let worker = Worker::new(Config::default())?;
+    /// let mut receive = worker.recv(Match::tag(7), vec![0; 8]);
+    /// assert!(receive.wait_timeout(Duration::from_millis(1)).is_none());
+    /// assert!(matches!(receive.cancel_wait()?, Cancel::Cancelled(_)));
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<T, Failed>> {
+        let Some(pending) = self.pending() else {
+            return Some(self.take());
+        };
+        if let Some(result) = pending.test() {
+            return Some(result);
+        }
+        let access = pending.access.clone();
+        let limit = Limit::of_call(timeout, &access.fixed().interrupter);
+        pending.wait_long(&limit).map(|result| *result)
     }
 
     /// Asks to cancel. The operation's end tells the outcome: a receive that no message has matched
@@ -415,7 +456,6 @@ pub(crate) fn block_on<A: Access, F: Future>(access: &A, future: F) -> Result<F:
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        alarm.nudge.reset();
         if alarm.rung.swap(false, Ordering::Acquire)
             && let Poll::Ready(output) = future.as_mut().poll(&mut context)
         {

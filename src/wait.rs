@@ -4,24 +4,23 @@ use std::hint::spin_loop;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tagmatch_fallback::RequestId;
 
-use crate::access::sealed::Sealed;
 use crate::access::{Access, State};
 use crate::error::Error;
-use crate::sync::thread::{self, yield_now};
-use crate::sync::{AtomicBool, Nudge, sleep_until_readable, thread_local};
+use crate::interrupt::{Blocked, Interrupter};
+use crate::sync::thread::yield_now;
+use crate::sync::{Nudge, sleep_until_readable, thread_local};
 
 /// The longest sleep without a look around. A bound against the unforeseen: nothing relies on it.
 #[cfg(not(test))]
-const SLEEP_MAX: Duration = Duration::from_millis(500);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// Not in tests, which are to see the unforeseen.
 #[cfg(test)]
-const SLEEP_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
     /// What wakes this thread when another one makes its progress.
@@ -32,35 +31,98 @@ thread_local! {
 /// as much as a message takes.
 const POLLS_WITHOUT_PAUSE: u32 = 64;
 
-/// Waits until `look` finds what it looks for. It makes progress itself, and says how many events
-/// it took in.
-///
-/// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
-/// then. Without it, a shared worker's thread yields and does not sleep.
+/// When a wait gives up.
+pub(crate) struct Limit<'a> {
+    deadline: Option<Instant>,
+    /// What may end it before.
+    interrupter: Option<&'a Interrupter>,
+}
+
+impl<'a> Limit<'a> {
+    /// Never.
+    pub(crate) const NONE: Self = Limit { deadline: None, interrupter: None };
+
+    /// After so long. A time that the clock can't hold has no end.
+    pub(crate) fn after(time: Duration) -> Self {
+        Limit { deadline: Instant::now().checked_add(time), interrupter: None }
+    }
+
+    /// After so long, or when the worker is interrupted.
+    pub(crate) fn of_call(time: Duration, interrupter: &'a Interrupter) -> Self {
+        Limit { interrupter: Some(interrupter), ..Limit::after(time) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// How long to sleep at most: rounded up, since poll(2) counts whole milliseconds.
+    fn sleep_max(&self) -> Duration {
+        let Some(deadline) = self.deadline else { return SLEEP_MAX };
+        let left = deadline.saturating_duration_since(Instant::now());
+        SLEEP_MAX.min(left.saturating_add(Duration::from_micros(999)))
+    }
+}
+
+/// Polls in a row without a look at whether the wait's limit is reached.
+const POLLS_PER_CLOCK: u32 = 64;
+
+/// Waits until `look` finds what it looks for; see [`wait_within`].
 pub(crate) fn wait_until<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
     mut look: impl FnMut(&mut State) -> (usize, Option<R>),
-) -> Result<R, Error> {
-    if let Some(found) = poll_for_a_while(access, &mut look) {
-        return Ok(found);
+) -> R {
+    loop {
+        if let Some(found) = wait_within(access, request, &Limit::NONE, &mut look) {
+            return found;
+        }
     }
-    // Without a descriptor to sleep on, this thread goes on yielding: slower, and never wrong.
+}
+
+/// Waits until `look` finds what it looks for, or the limit is reached. `look` makes progress itself, and says
+/// how many events it took in.
+///
+/// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
+/// then. Without it, a shared worker's thread yields and does not sleep.
+pub(crate) fn wait_within<A: Access, R>(
+    access: &A,
+    request: Option<RequestId>,
+    limit: &Limit<'_>,
+    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
+) -> Option<R> {
+    // Without a descriptor to sleep on, this thread goes on yielding: slower, and never wrong. A thread that
+    // ends, and drops a worker of its thread-local storage, may have none any more.
     let may_sleep = access.fixed().wait.sleep && (request.is_some() || !A::SHARED);
-    let nudge = NUDGE.with(|nudge| nudge.as_ref().ok().filter(|_| may_sleep).cloned());
+    let own_nudge = || {
+        let nudge = NUDGE.try_with(|nudge| nudge.as_ref().ok().filter(|_| may_sleep).cloned());
+        nudge.ok().flatten()
+    };
+    let blocked = limit.interrupter.map(|interrupter| interrupter.enter(own_nudge()));
+    let is_over = || limit.is_over() || blocked.as_ref().is_some_and(Blocked::is_interrupted);
+    if let Some(found) = poll_for_a_while(access, &is_over, &mut look) {
+        return Some(found);
+    }
+    let nudge = own_nudge();
     loop {
         if let Some(nudge) = &nudge {
             nudge.reset();
+        }
+        // Asked after the reset: an interrupt that comes later rings the nudge again.
+        if is_over() {
+            return None;
+        }
+        if let Some(nudge) = &nudge {
             if let (Some(request), true) = (request, A::SHARED) {
                 let waker = Waker::from(Arc::clone(nudge));
                 drop(access.with(|state| state.watch(request, waker)));
             }
-            let found = sleep(access, nudge, &mut look);
+            let found = sleep(access, nudge, limit.sleep_max(), &mut look);
             if let Some(request) = request {
                 drop(access.with(|state| state.unwatch(request)));
             }
             match found {
-                Ok(Some(found)) => return Ok(found),
+                Ok(Some(found)) => return Some(found),
                 Ok(None) => {}
                 Err(_) => yield_now(),
             }
@@ -68,8 +130,20 @@ pub(crate) fn wait_until<A: Access, R>(
             yield_now();
         }
         if let Some((_, Some(found))) = access.try_with(&mut look) {
-            return Ok(found);
+            return Some(found);
         }
+    }
+}
+
+/// Makes progress until closing the worker would lose no message to another one, for at most
+/// [`Config::drain_timeout`](crate::Config::drain_timeout).
+pub(crate) fn drain<A: Access>(access: &A) {
+    let look = |state: &mut State| {
+        let is_over = !state.engine.has_unsent();
+        (if is_over { 0 } else { state.progress() }, is_over.then_some(()))
+    };
+    if access.with(|state| look(state).1).is_none() {
+        wait_within(access, None, &Limit::after(access.fixed().drain_timeout), look);
     }
 }
 
@@ -81,14 +155,14 @@ pub(crate) fn wait_for_alarm<A: Access>(
 ) -> Result<(), Error> {
     let fixed = access.fixed();
     let mut look = |state: &mut State| (state.progress(), rung().then_some(()));
-    let mut found = poll_for_a_while(access, &mut look);
+    let mut found = poll_for_a_while(access, &|| false, &mut look);
     while found.is_none() {
         nudge.reset();
         found = if fixed.wait.sleep {
-            let slept = sleep(access, nudge, &mut look);
+            let slept = sleep(access, nudge, SLEEP_MAX, &mut look);
             slept.map_err(|source| Error::Wait { address: fixed.address, source })?
         } else {
-            poll_for_a_while(access, &mut look)
+            poll_for_a_while(access, &|| false, &mut look)
         };
     }
     Ok(())
@@ -97,6 +171,7 @@ pub(crate) fn wait_for_alarm<A: Access>(
 /// The phases before sleep: polls, then polls with a yield before each.
 fn poll_for_a_while<A: Access, R>(
     access: &A,
+    is_over: &impl Fn() -> bool,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     let policy = access.fixed().wait;
@@ -106,6 +181,9 @@ fn poll_for_a_while<A: Access, R>(
             Some((_, Some(found))) => return Some(found),
             Some((0, None)) | None => polls = polls.saturating_add(1),
             Some(_) => polls = 0,
+        }
+        if (polls > policy.spin || polls.is_multiple_of(POLLS_PER_CLOCK)) && is_over() {
+            return None;
         }
         if polls <= policy.spin && polls < u32::MAX {
             if polls > POLLS_WITHOUT_PAUSE {
@@ -121,32 +199,63 @@ fn poll_for_a_while<A: Access, R>(
 
 /// Sleeps until the device, or another thread through the nudge, has something; looks before and
 /// after.
-fn sleep<A: Access, R>(
+pub(crate) fn sleep<A: Access, R>(
     access: &A,
     nudge: &Nudge,
+    max: Duration,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
-    let (found, armed) = access.with(|state| {
-        let (_, found) = look(state);
-        let armed = found.is_none() && state.engine.arm();
-        state.sleepers += usize::from(armed);
-        (found, armed)
+    let mut asleep = Asleep::new(access);
+    let found = access.with(|state| {
+        let found = look(state).1;
+        if found.is_none() {
+            asleep.begin(state);
+        }
+        found
     });
-    if !armed {
+    if !asleep.is_counted {
         if found.is_none() {
             access.with(State::progress);
         }
         return Ok(found);
     }
-    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), nudge.as_fd()], SLEEP_MAX);
-    let found = access.with(|state| {
-        state.sleepers -= 1;
-        if state.sleepers == 0 {
-            state.engine.disarm();
-        }
-        look(state).1
-    });
+    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), nudge.as_fd()], max);
+    drop(asleep);
+    let found = access.with(|state| look(state).1);
     woken.map(|_| found)
+}
+
+/// A thread that is about to sleep on the device's descriptor, sleeps, or has just woken. Dropping it is its
+/// end, also if a waker panics meanwhile, which runs in whatever call makes progress.
+pub(crate) struct Asleep<'a, A: Access> {
+    access: &'a A,
+    /// Whether it is one of [`State::sleepers`].
+    pub(crate) is_counted: bool,
+}
+
+impl<'a, A: Access> Asleep<'a, A> {
+    pub(crate) fn new(access: &'a A) -> Self {
+        Asleep { access, is_counted: false }
+    }
+
+    /// Arms the device, and counts this thread if that was possible.
+    pub(crate) fn begin(&mut self, state: &mut State) {
+        self.is_counted = state.engine.arm();
+        state.sleepers += usize::from(self.is_counted);
+    }
+}
+
+impl<A: Access> Drop for Asleep<'_, A> {
+    fn drop(&mut self) {
+        if self.is_counted {
+            // Without waking anybody, which is what may have panicked: nothing has ended here.
+            let mut state = self.access.lock();
+            state.sleepers -= 1;
+            if state.sleepers == 0 {
+                state.engine.disarm();
+            }
+        }
+    }
 }
 
 /// What a thread sleeps on until its worker has something to do, without holding the worker, which others may
@@ -191,69 +300,14 @@ impl Wake for Sleeper {
     }
 }
 
-/// A thread that makes progress for a shared worker until it is dropped.
-///
-/// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
-#[derive(Debug)]
-pub struct ProgressThread {
-    stop: Arc<AtomicBool>,
-    nudge: Arc<Nudge>,
-    thread: Option<thread::JoinHandle<()>>,
-    /// The one that has the thread; a forked child has not.
-    process: u32,
-}
-
-impl ProgressThread {
-    pub(crate) fn spawn(access: crate::access::Shared) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let nudge = Arc::new(Nudge::new()?);
-        let (stopped, nudged) = (Arc::clone(&stop), Arc::clone(&nudge));
-        let work = move || {
-            while !stopped.load(Ordering::Acquire) {
-                let armed = access.with(|state| {
-                    state.progress();
-                    let armed = state.engine.arm();
-                    state.sleepers += usize::from(armed);
-                    armed
-                });
-                if armed {
-                    let descriptors = [access.fixed().events.as_fd(), nudged.as_fd()];
-                    // An error would repeat at once; progress goes on, only without the sleep.
-                    let _ = sleep_until_readable(&descriptors, SLEEP_MAX);
-                    access.with(|state| {
-                        state.sleepers -= 1;
-                        if state.sleepers == 0 {
-                            state.engine.disarm();
-                        }
-                    });
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
-        let process = std::process::id();
-        Ok(ProgressThread { stop, nudge, thread: Some(thread), process })
-    }
-}
-
-impl Drop for ProgressThread {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return std::mem::forget(self.thread.take());
-        }
-        self.stop.store(true, Ordering::Release);
-        self.nudge.ring();
-        if let Some(thread) = self.thread.take() {
-            // The thread runs no code that panics; if it did, there is nobody to tell here.
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc;
+    use std::task::Wake;
 
     use super::*;
+    use crate::sync::{AtomicBool, thread};
     use crate::{Config, Match, SharedWorker, WaitPolicy};
 
     /// Long after anything that works has happened.
@@ -399,5 +453,44 @@ mod tests {
         }
         a.send(to_b, 1u64, vec![0; 8]).wait().unwrap();
         assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "never woken");
+    }
+
+    #[test]
+    fn whoever_disarms_leaves_the_device_armed_for_the_sleeper() {
+        let (a, b) = (sleeper(), sleeper());
+        let to_b = a.connect(&b.address()).unwrap();
+        let _moves_by_itself = a.progress_thread().unwrap();
+        a.inject(to_b, 1u64, &[]).unwrap();
+        b.recv_blocking(Match::tag(1u64), &mut []).unwrap();
+        let (tell, told) = mpsc::channel();
+        let receive = b.recv(Match::tag(2u64), vec![0; 8]);
+        thread::spawn(move || tell.send(receive.wait().is_ok()));
+        while b.access.with(|state| state.sleepers) == 0 {
+            yield_now();
+        }
+        b.disarm();
+        a.inject(to_b, 2u64, &[7; 8]).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "never woken");
+    }
+
+    #[test]
+    fn a_nudge_that_was_rung_before_keeps_nobody_awake() {
+        let worker = sleeper();
+        let nudge = Arc::new(Nudge::new().unwrap());
+        nudge.ring();
+        let rung = Arc::new(AtomicBool::new(false));
+        let (nudged, rings) = (Arc::clone(&nudge), Arc::clone(&rung));
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            rings.store(true, Ordering::Release);
+            nudged.ring();
+        });
+        let looks = std::cell::Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            rung.load(Ordering::Acquire)
+        };
+        wait_for_alarm(&worker.access, &nudge, look).unwrap();
+        assert!(looks.get() < 50, "{} looks: it did not sleep", looks.get());
     }
 }

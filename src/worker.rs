@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tagmatch_fallback::{Counters, Fault, PeerFault, SendMode};
 use tagmatch_hw::{Address, Buffer, PeerId, ReadMode};
@@ -15,9 +16,11 @@ use crate::config::Config;
 use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
+use crate::interrupt::Interrupter;
 use crate::message::Message;
+use crate::progress_thread::ProgressThread;
 use crate::request::Request;
-use crate::wait::{ProgressThread, Sleeper, wait_until};
+use crate::wait::{Limit, Sleeper, drain, wait_within};
 
 /// Numbers workers, so that a peer of one is not taken for a peer of another.
 static WORKERS: AtomicU32 = AtomicU32::new(0);
@@ -41,8 +44,19 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// **Buffers.** An operation owns its buffer until it ends, and gives it back. Blocking calls and
 /// [`scope`](Self::scope) take borrowed slices.
 ///
-/// **End.** Dropping the last handle breaks with all peers: they see this worker go down, and
-/// requests that are still there end with an error. Wait for sends that matter.
+/// **End.** Dropping the last handle first blocks until all messages that sends and
+/// [`inject`](Self::inject) have accepted are with their peers, for at most [`Config::drain_timeout`]. Then it breaks
+/// with all peers, for whom that is no fault ([`PeerFault::Left`]), and requests that are still there end with an
+/// error.
+/// - A small message counts as being with its peer once the device has taken it for a connected peer, which can
+///   receive it also after this worker is gone. A large one, or a synchronous one, counts once the peer has matched
+///   it and read it; so dropping waits for the whole time for a message that its peer never receives.
+/// - Messages to a peer that is down are lost, as are those to a peer that can't be reached or that makes no
+///   progress in that time. Messages to oneself are not waited for.
+/// - Two workers of one thread: while one is being dropped, nothing makes progress for the other.
+/// - While a thread panics, and in a child after fork(2), dropping a worker waits for nothing. A process that ends
+///   without dropping its worker loses what [`send`](Self::send) and [`inject`](Self::inject) could not hand over at
+///   once.
 ///
 /// **After fork(2).** A worker belongs to the process that made it. The child must not use it. It may
 /// drop it, and what belongs to it, which does nothing, or call exec.
@@ -78,8 +92,9 @@ impl<A: Access> WorkerOf<A> {
         let events = events.map_err(|source| Error::Wait { address, source })?;
         engine.connect(&address)?;
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
-        let process = std::process::id();
-        let fixed = Fixed { worker, address, wait: config.wait, process, events };
+        let (wait, drain_timeout) = (config.wait, config.drain_timeout);
+        let (process, interrupter) = (std::process::id(), Interrupter::new());
+        let fixed = Fixed { worker, address, wait, drain_timeout, process, interrupter, events };
         let access = A::new(State::new(engine), fixed);
         Ok(WorkerOf { handle: Arc::new(Close(access.clone())), access })
     }
@@ -235,8 +250,8 @@ impl<A: Access> WorkerOf<A> {
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received; a longer message is truncated.
     #[inline]
-    pub fn recv(&self, which: Match, buffer: impl Into<Buffer>) -> Request<Received, A> {
-        let buffer = buffer.into();
+    pub fn recv(&self, which: impl Into<Match>, buffer: impl Into<Buffer>) -> Request<Received, A> {
+        let (which, buffer) = (which.into(), buffer.into());
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
             return Request::refused(error, buffer);
         }
@@ -246,7 +261,8 @@ impl<A: Access> WorkerOf<A> {
 
     /// The envelope of the oldest waiting message that matches, which stays where it is: on a
     /// [`SharedWorker`] another thread may take it before you do. Makes progress first.
-    pub fn probe(&self, which: Match) -> Option<Status> {
+    pub fn probe(&self, which: impl Into<Match>) -> Option<Status> {
+        let which = which.into();
         which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
         let status = self.access.with(|state| {
             state.progress();
@@ -258,7 +274,8 @@ impl<A: Access> WorkerOf<A> {
     /// Takes the oldest waiting message that matches: no other probe or receive, of whatever thread,
     /// finds it any more (MPI-4.1 section 3.8.2). It is to be received or dropped. Makes progress
     /// first.
-    pub fn mprobe(&self, which: Match) -> Option<Message<A>> {
+    pub fn mprobe(&self, which: impl Into<Match>) -> Option<Message<A>> {
+        let which = which.into();
         which.peer().map_or(Ok(PeerId::ONESELF), |peer| self.own(peer)).ok()?;
         let (id, status) = self.access.with(|state| {
             state.progress();
@@ -296,7 +313,11 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// # Errors
     /// The peer that the receive names is down, or the message's sender died with it.
-    pub fn recv_blocking(&self, which: Match, buffer: &mut [u8]) -> Result<Status, Error> {
+    pub fn recv_blocking(
+        &self,
+        which: impl Into<Match>,
+        buffer: &mut [u8],
+    ) -> Result<Status, Error> {
         self.scope(|scope| scope.recv(which, buffer).wait())
     }
 
@@ -362,28 +383,83 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// # Errors
     /// The peer that is named is down, or the device carries no message that would match.
-    pub fn probe_blocking(&self, which: Match) -> Result<Status, Error> {
-        let worker = self.access.fixed().worker;
-        let status = self.wait_for_message(which, |state| state.engine.probe(which.pattern()))?;
-        Ok(Status::new(status, worker))
+    pub fn probe_blocking(&self, which: impl Into<Match>) -> Result<Status, Error> {
+        let which = which.into();
+        loop {
+            if let Some(status) = self.probe_within(which, &Limit::NONE)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// As [`probe_blocking`](Self::probe_blocking), for a limited time. `None`: no such message was there when
+    /// the time was over, or when the worker was interrupted ([`Interrupter`]).
+    ///
+    /// # Errors
+    /// As for [`probe_blocking`](Self::probe_blocking).
+    pub fn probe_timeout(
+        &self,
+        which: impl Into<Match>,
+        timeout: Duration,
+    ) -> Result<Option<Status>, Error> {
+        self.probe_within(which.into(), &self.limit(timeout))
     }
 
     /// Blocks until the oldest message that matches is there, and takes it.
     ///
     /// # Errors
     /// The peer that is named is down, or the device carries no message that would match.
-    pub fn mprobe_blocking(&self, which: Match) -> Result<Message<A>, Error> {
-        let worker = self.access.fixed().worker;
-        let (id, status) =
-            self.wait_for_message(which, |state| state.engine.matched_probe(which.pattern()))?;
-        Ok(Message::new(&self.access, id, Status::new(status, worker)))
+    pub fn mprobe_blocking(&self, which: impl Into<Match>) -> Result<Message<A>, Error> {
+        let which = which.into();
+        loop {
+            if let Some(message) = self.mprobe_within(which, &Limit::NONE)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// As [`mprobe_blocking`](Self::mprobe_blocking), for a limited time. `None`: no such message was there when
+    /// the time was over, or when the worker was interrupted ([`Interrupter`]); none was taken.
+    ///
+    /// # Errors
+    /// As for [`mprobe_blocking`](Self::mprobe_blocking).
+    pub fn mprobe_timeout(
+        &self,
+        which: impl Into<Match>,
+        timeout: Duration,
+    ) -> Result<Option<Message<A>>, Error> {
+        self.mprobe_within(which.into(), &self.limit(timeout))
+    }
+
+    /// What ends blocking calls of this worker from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        self.access.fixed().interrupter.clone()
+    }
+
+    fn limit(&self, timeout: Duration) -> Limit<'_> {
+        Limit::of_call(timeout, &self.access.fixed().interrupter)
+    }
+
+    fn probe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Status>, Error> {
+        let look = |state: &mut State| state.engine.probe(which.pattern());
+        let status = self.wait_for_message(which, limit, look)?;
+        Ok(status.map(|status| Status::new(status, self.access.fixed().worker)))
+    }
+
+    fn mprobe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Message<A>>, Error> {
+        let look = |state: &mut State| state.engine.matched_probe(which.pattern());
+        let found = self.wait_for_message(which, limit, look)?;
+        Ok(found.map(|(id, status)| {
+            Message::new(&self.access, id, Status::new(status, self.access.fixed().worker))
+        }))
     }
 
     fn wait_for_message<R>(
         &self,
         which: Match,
+        limit: &Limit<'_>,
         mut look: impl FnMut(&mut State) -> Result<Option<R>, Fault>,
-    ) -> Result<R, Error> {
+    ) -> Result<Option<R>, Error> {
         let named = which.peer().map(|peer| self.own(peer)).transpose()?;
         let mut find = |state: &mut State| {
             match look(state) {
@@ -394,7 +470,7 @@ impl<A: Access> WorkerOf<A> {
             let fault = state.engine.peer_fault(named?)?;
             Some(Err(self.error(Fault::PeerDown { peer: named?, fault })))
         };
-        wait_until(&self.access, None, |state| (state.progress(), find(state)))?
+        wait_within(&self.access, None, limit, |state| (state.progress(), find(state))).transpose()
     }
 }
 
@@ -420,11 +496,21 @@ struct Close<A: Access>(A);
 
 impl<A: Access> Drop for Close<A> {
     fn drop(&mut self) {
+        /// Closes the engine, also if a waker panics during the drain.
+        struct Closing<'a, A: Access>(&'a A);
+        impl<A: Access> Drop for Closing<'_, A> {
+            fn drop(&mut self) {
+                self.0.with(|state| state.engine.close());
+            }
+        }
         if self.0.fixed().is_forked() {
             // Not freed either: memory of the device may be shared with the parent.
             return std::mem::forget(self.0.clone());
         }
-        self.0.with(|state| state.engine.close());
+        let closing = Closing(&self.0);
+        if !std::thread::panicking() {
+            drain(closing.0);
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tagmatch::{Address, Config, Error, Match, Output, Peer, Request, SendMode, SendOptions};
-use tagmatch::{WaitPolicy, Worker};
+use tagmatch::{Address, Config, Error, Match, Output, Peer, PeerFault, Request, SendMode};
+use tagmatch::{SendOptions, WaitPolicy, Worker};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
@@ -18,6 +18,8 @@ const PARENT: &str = "TAGMATCH_TEST_PARENT";
 const SOON: Duration = Duration::from_secs(2);
 /// What a silent process waits for before it falls silent.
 const MET: u64 = u64::MAX;
+/// Messages of a process that ends as soon as they are sent.
+const LAST_WORDS: u64 = 1500;
 const HUGE: usize = 256 << 20;
 
 /// Another process, and a worker here that is connected to its worker.
@@ -101,6 +103,13 @@ fn role() {
         "sender" => sender(&worker, parent),
         "echo" => echo(&worker, parent),
         "flood" => flood(&worker, parent),
+        "leaver" => {
+            // Its first words, and its last: nothing is waited for.
+            for tag in 0..LAST_WORDS {
+                worker.inject(parent, tag, &vec![tag as u8; tag as usize]).unwrap();
+            }
+            drop(worker.send(parent, LAST_WORDS, vec![7; 1 << 20]));
+        }
         "asleep" => drop(worker.recv(Match::tag(1).from(parent), vec![0; 8]).wait()),
         other => panic!("no role {other}"),
     }
@@ -278,6 +287,55 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
     for send in flood {
         // Those that were on their way may have succeeded; none waits.
         let _ = soon(send);
+    }
+}
+
+#[test]
+fn a_process_that_ends_in_order_leaves_all_its_messages_and_is_no_fault() {
+    let worker = Worker::new(Config::default()).unwrap();
+    for _ in 0..3 {
+        let mut other = Other::start("leaver", &worker.address());
+        let peer = worker.connect(&other.address()).unwrap();
+        for tag in 0..LAST_WORDS {
+            let received = worker.recv(Match::tag(tag).from(peer), vec![0; 2000]).wait().unwrap();
+            assert_eq!(received.data(), vec![tag as u8; tag as usize]);
+        }
+        let last = worker.recv(Match::tag(LAST_WORDS).from(peer), vec![0; 1 << 20]).wait();
+        assert_eq!(last.unwrap().data(), vec![7; 1 << 20]);
+        assert!(worker.recv(Match::any().from(peer), vec![0; 8]).wait().is_err());
+        assert_eq!(worker.peer_fault(peer), Some(PeerFault::Left));
+        other.finish();
+    }
+    assert_eq!(worker.counters().peer_faults, 0);
+    let mut other = Other::start("silent", &worker.address());
+    let peer = worker.connect(&other.address()).unwrap();
+    worker.send_sync(peer, MET, vec![]).wait().unwrap();
+    other.kill();
+    is_down(soon(worker.recv(Match::any().from(peer), vec![0; 8])), peer);
+    assert_eq!(worker.peer_fault(peer), Some(PeerFault::Gone));
+    assert_eq!(worker.counters().peer_faults, 1);
+}
+
+#[test]
+fn a_worker_can_be_dropped_while_its_peer_is_stopped_or_killed() {
+    for (signal, drain_timeout) in [("-STOP", Duration::from_millis(300)), ("-KILL", Duration::MAX)]
+    {
+        let worker = Worker::new(Config { drain_timeout, ..Config::default() }).unwrap();
+        let mut other = Other::start("silent", &worker.address());
+        let peer = worker.connect(&other.address()).unwrap();
+        worker.send_sync(peer, MET, vec![]).wait().unwrap();
+        for _ in 0..20_000 {
+            worker.inject(peer, 1, &[0; 1000]).unwrap();
+        }
+        drop(worker.send(peer, 2, vec![0; 1 << 20]));
+        let pid = other.process.id().to_string();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            Command::new("kill").args([signal, &pid]).status().unwrap();
+        });
+        drop(worker);
+        killer.join().unwrap();
+        other.kill();
     }
 }
 

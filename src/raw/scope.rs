@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use tagmatch_fallback::RequestId;
 use tagmatch_hw::Buffer;
@@ -65,6 +66,19 @@ impl<'scope, A: Access> ScopedRequest<'scope, A> {
         }
     }
 
+    /// Blocks until the operation ends, or the time is over; see [`Request::wait_timeout`].
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Status, Error>> {
+        match &mut self.request {
+            Scoped::Receive(request) => {
+                request.wait_timeout(timeout).map(|result| Ok(result?.status))
+            }
+            Scoped::Send(request, status) => request.wait_timeout(timeout).map(|result| {
+                result?;
+                Ok(*status)
+            }),
+        }
+    }
+
     /// Asks to cancel; see [`Request::cancel`].
     pub fn cancel(&mut self) {
         match &mut self.request {
@@ -76,7 +90,11 @@ impl<'scope, A: Access> ScopedRequest<'scope, A> {
 
 impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
     /// Receives into a slice; see [`WorkerOf::recv`].
-    pub fn recv(&'scope self, which: Match, slice: &'scope mut [u8]) -> ScopedRequest<'scope, A> {
+    pub fn recv(
+        &'scope self,
+        which: impl Into<Match>,
+        slice: &'scope mut [u8],
+    ) -> ScopedRequest<'scope, A> {
         // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
         let buffer = unsafe { borrowed(slice) };
         let request = self.worker.recv(which, buffer);
@@ -123,15 +141,11 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         let access = &self.worker.access;
         for request in self.begun.take() {
             access.with(|state| state.engine.cancel(request));
-            let ended = wait_until(access, Some(request), |state| {
+            wait_until(access, Some(request), |state| {
                 let (events, completion) = state.end_of(request);
                 let over = completion.is_some() || !state.engine.exists(request);
                 (events, over.then_some(()))
             });
-            if ended.is_err() {
-                // The borrow ends with this call, and the operation has not.
-                std::process::abort();
-            }
         }
         std::mem::forget(guard);
     }

@@ -1,0 +1,177 @@
+//! The thread that makes progress for a shared worker.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::access::sealed::Sealed;
+use crate::access::{Access, Shared};
+use crate::sync::thread;
+use crate::sync::{AtomicBool, Nudge, sleep_until_readable};
+use crate::wait::{Asleep, SLEEP_MAX};
+
+/// A thread that makes progress for a shared worker until it is dropped.
+///
+/// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
+///
+/// The thread wakes those who wait for requests. A waker that panics is reported as every panic is, and the
+/// thread goes on. A waker may drop the `ProgressThread`: elsewhere that waits until the thread has ended; there the
+/// thread ends after it.
+#[derive(Debug)]
+pub struct ProgressThread {
+    stop: Arc<AtomicBool>,
+    nudge: Arc<Nudge>,
+    thread: Option<thread::JoinHandle<()>>,
+    /// The process that has the thread; a forked child has not.
+    process: u32,
+}
+
+impl ProgressThread {
+    pub(crate) fn spawn(access: Shared) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let nudge = Arc::new(Nudge::new()?);
+        let (stopped, nudged) = (Arc::clone(&stop), Arc::clone(&nudge));
+        let work = move || {
+            while !stopped.load(Ordering::Acquire) {
+                turn(&access, &nudged);
+            }
+        };
+        let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
+        Ok(ProgressThread { stop, nudge, thread: Some(thread), process: std::process::id() })
+    }
+}
+
+/// Takes in what has come, then sleeps until there is more.
+fn turn(access: &Shared, nudge: &Nudge) {
+    let mut asleep = Asleep::new(access);
+    let mut state = access.lock();
+    state.progress();
+    asleep.begin(&mut state);
+    // Foreign wakers run here. The panic of one has been reported by the panic hook, and all others were woken.
+    let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
+    if asleep.is_counted {
+        let descriptors = [access.fixed().events.as_fd(), nudge.as_fd()];
+        // An error would repeat at once; progress goes on, only without the sleep.
+        let _ = sleep_until_readable(&descriptors, SLEEP_MAX);
+    }
+}
+
+impl Drop for ProgressThread {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return std::mem::forget(self.thread.take());
+        }
+        self.stop.store(true, Ordering::Release);
+        self.nudge.ring();
+        if let Some(thread) = self.thread.take()
+            // A waker may drop this, in the thread itself, which then ends by itself.
+            && thread.thread().id() != thread::current().id()
+        {
+            // It ends without a panic: there is nothing to be told.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::{Wake, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::wait::sleep;
+    use crate::{Config, Match, SharedWorker, WaitPolicy};
+
+    /// Long after anything that works has happened.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn sleeper() -> SharedWorker {
+        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        SharedWorker::new(Config { wait, ..Config::default() }).unwrap()
+    }
+
+    /// Calls a closure when it wakes.
+    struct Calls<F: Fn() + Send + Sync>(F);
+
+    impl<F: Fn() + Send + Sync> Wake for Calls<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    type Receive = std::pin::Pin<Box<crate::Request<crate::Received, Shared>>>;
+
+    /// A receive whose end wakes what the closure is.
+    fn watched(
+        worker: &SharedWorker,
+        tag: u64,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Receive {
+        let mut receive = Box::pin(worker.recv(Match::tag(tag), vec![0; 8]));
+        let waker = Waker::from(Arc::new(Calls(wake)));
+        let mut context = std::task::Context::from_waker(&waker);
+        assert!(receive.as_mut().poll(&mut context).is_pending());
+        receive
+    }
+
+    #[test]
+    fn a_waker_that_panics_does_not_end_the_progress_thread() {
+        let (a, b) = (sleeper(), sleeper());
+        let to_b = a.connect(&b.address()).unwrap();
+        let _moves_by_itself = a.progress_thread().unwrap();
+        let thread = b.progress_thread().unwrap();
+        let (tell, told) = mpsc::channel();
+        for tag in 0..3u64 {
+            let tell = tell.clone();
+            let _receive = watched(&b, tag, move || {
+                tell.send(tag).unwrap();
+                panic!("as planned");
+            });
+            a.inject(to_b, tag, &[7; 8]).unwrap();
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(tag), "nothing makes progress");
+        }
+        drop(thread);
+        assert_eq!(b.access.with(|state| state.sleepers), 0, "armed for nobody");
+    }
+
+    #[test]
+    fn a_waker_may_drop_the_progress_thread() {
+        let (a, b) = (sleeper(), sleeper());
+        let to_b = a.connect(&b.address()).unwrap();
+        let _moves_by_itself = a.progress_thread().unwrap();
+        let thread = std::sync::Mutex::new(Some(b.progress_thread().unwrap()));
+        let (tell, told) = mpsc::channel();
+        let _receive = watched(&b, 1, move || {
+            drop(thread.lock().unwrap().take());
+            tell.send(()).unwrap();
+        });
+        a.inject(to_b, 1u64, &[7; 8]).unwrap();
+        assert_eq!(
+            told.recv_timeout(PATIENCE),
+            Ok(()),
+            "the thread waits for itself, or has panicked"
+        );
+    }
+
+    #[test]
+    fn a_waker_that_panics_before_a_sleep_leaves_no_sleeper() {
+        let worker = sleeper();
+        let _receive = watched(&worker, 1, || panic!("as planned"));
+        worker.access.with(|state| {
+            let me = tagmatch_hw::PeerId::ONESELF;
+            state.engine.inject_queued(me, 1.into(), None, &[7; 8]).unwrap();
+        });
+        let nudge = Nudge::new().unwrap();
+        let sleeps = AssertUnwindSafe(|| {
+            sleep(&worker.access, &nudge, Duration::ZERO, &mut |state| {
+                while state.progress() > 0 {}
+                (0, None::<()>)
+            })
+        });
+        assert!(catch_unwind(sleeps).is_err());
+        assert_eq!(worker.access.with(|state| state.sleepers), 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! Blocking calls with a time limit, and how another thread ends them.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use tagmatch::{Cancel, Config, Error, Match, SharedWorker, WaitPolicy, Worker};
+
+/// Long after anything that works has happened.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Every way in which a call can wait.
+fn policies() -> impl Iterator<Item = Config> {
+    let policy = |spin, yields, sleep| WaitPolicy { spin, yields, sleep };
+    [
+        WaitPolicy::default(),
+        policy(0, 0, true),
+        policy(0, 0, false),
+        policy(u32::MAX, 0, true),
+        policy(0, u32::MAX, true),
+    ]
+    .into_iter()
+    .map(|wait| Config { wait, ..Config::default() })
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_and_its_request_goes_on() {
+    for config in policies() {
+        let worker = Worker::new(config).unwrap();
+        let me = worker.oneself();
+        let mut receive = worker.recv(Match::tag(1), vec![0; 8]);
+        for limit in [Duration::ZERO, Duration::from_millis(3)] {
+            assert!(receive.wait_timeout(limit).is_none());
+        }
+        worker.inject(me, 1, &[7; 8]).unwrap();
+        let received = receive.wait_timeout(PATIENCE).unwrap().unwrap();
+        assert_eq!(received.data(), [7; 8]);
+        let again = receive.wait_timeout(PATIENCE).unwrap().unwrap_err();
+        assert!(matches!(again.error, Error::AlreadyTaken));
+        let mut cancelled = worker.recv(Match::tag(1), vec![0; 8]);
+        assert!(cancelled.wait_timeout(Duration::from_millis(1)).is_none());
+        assert!(matches!(cancelled.cancel_wait().unwrap(), Cancel::Cancelled(_)));
+        let mut inbox = [0; 8];
+        worker.scope(|scope| {
+            let mut receive = scope.recv(Match::tag(2), &mut inbox);
+            assert!(receive.wait_timeout(Duration::from_millis(1)).is_none());
+            scope.send(me, 2, &[9; 8]).wait_timeout(PATIENCE).unwrap().unwrap();
+            assert_eq!(receive.wait_timeout(PATIENCE).unwrap().unwrap().length, 8);
+        });
+        assert_eq!(inbox, [9; 8]);
+    }
+}
+
+#[test]
+fn a_probe_with_a_limit_ends_and_takes_nothing() {
+    for config in policies() {
+        let worker = Worker::new(config).unwrap();
+        let short = Duration::from_millis(3);
+        assert!(worker.probe_timeout(Match::tag(1), short).unwrap().is_none());
+        assert!(worker.mprobe_timeout(Match::tag(1), short).unwrap().is_none());
+        worker.inject(worker.oneself(), 1, &[7; 8]).unwrap();
+        assert_eq!(worker.probe_timeout(Match::tag(1), PATIENCE).unwrap().unwrap().length, 8);
+        let message = worker.mprobe_timeout(Match::tag(1), PATIENCE).unwrap().unwrap();
+        assert_eq!(message.recv(vec![0; 8]).wait().unwrap().data(), [7; 8]);
+    }
+}
+
+#[test]
+fn a_blocked_thread_is_woken_from_another() {
+    for config in policies() {
+        let (tell, told) = channel();
+        let blocked = thread::spawn(move || {
+            let worker = Worker::new(config).unwrap();
+            tell.send(Some(worker.interrupter())).unwrap();
+            let mut receive = worker.recv(Match::tag(1), vec![0; 8]);
+            assert!(receive.wait_timeout(Duration::MAX).is_none());
+            tell.send(None).unwrap();
+            assert!(worker.mprobe_timeout(Match::tag(1), Duration::MAX).unwrap().is_none());
+            tell.send(None).unwrap();
+        });
+        let interrupter = told.recv().unwrap().unwrap();
+        // At whatever moment: before the call, while it polls, or asleep.
+        thread::sleep(Duration::from_millis(20));
+        interrupter.interrupt();
+        assert!(told.recv_timeout(PATIENCE).expect("never woken").is_none());
+        interrupter.interrupt();
+        assert!(told.recv_timeout(PATIENCE).expect("never woken").is_none());
+        blocked.join().unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_ends_all_calls_that_are_blocked_or_else_the_next_one() {
+    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    let interrupter = worker.interrupter();
+    interrupter.interrupt();
+    interrupter.interrupt();
+    let mut receive = worker.recv(Match::tag(1), vec![0; 8]);
+    assert!(receive.wait_timeout(Duration::MAX).is_none(), "the next call is not interrupted");
+    // That was all: the next one ends with its message.
+    let (tell, told) = channel();
+    let waits = tell.clone();
+    thread::spawn(move || waits.send(receive.wait_timeout(Duration::MAX).is_some()));
+    thread::sleep(Duration::from_millis(20));
+    worker.inject(worker.oneself(), 1, &[7; 8]).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true));
+    for _ in 0..3 {
+        let mut receive = worker.recv(Match::tag(2), vec![0; 8]);
+        let waits = tell.clone();
+        thread::spawn(move || waits.send(receive.wait_timeout(Duration::MAX).is_some()));
+    }
+    // All three are blocked by then, or will be interrupted by a later one.
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(50));
+        interrupter.interrupt();
+    }
+    for _ in 0..3 {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(false), "never woken");
+    }
+}
