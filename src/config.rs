@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+use tagmatch_hw::DeviceError;
 use tagmatch_hw::model::ModelConfig;
 use tagmatch_hw::shm::ShmConfig;
 use tagmatch_hw::ucx::UcxConfig;
@@ -12,15 +13,16 @@ use tagmatch_soft::TagLayout;
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
 /// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
-/// thread per core. Where more threads wait than there are cores, set `spin` to 0.
+/// thread per core. Where more threads wait than there are cores, set `spin` to 0. `u32::MAX` polls have no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// Polls before the first yield.
+    /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine has one
+    /// processor.
     pub spin: u32,
-    /// Polls, each after a yield, before the first sleep.
+    /// Polls, each after a yield, before the first sleep. Any number; default: 2,000.
     pub yields: u32,
     /// Whether to sleep at all. A sleeping worker costs no processor time, and some microseconds to
-    /// wake; its peers pay for the wake-up call.
+    /// wake; its peers pay for the wake-up call. Default: `true`.
     pub sleep: bool,
 }
 
@@ -72,6 +74,22 @@ impl Default for DeviceConfig {
 
 /// Settings of a worker. The default is right for most.
 ///
+/// A setting that is out of its range makes [`Worker::new`](crate::WorkerOf::new) fail with
+/// [`DeviceError::BadSetting`], which names it.
+///
+/// | setting | unit | range | default |
+/// |---|---|---|---|
+/// | `eager_max` | bytes | 0 to 128 MiB | 8 KiB |
+/// | `unexpected_bytes` | bytes | at least 64 KiB | 64 MiB |
+/// | `unexpected_messages` | messages | 1 to 2^30 | 2^18 |
+/// | `unexpected_peer_percent` | percent | 1 to 100 | 50 |
+/// | `hw_tags` | | [`HwTags`] | off |
+/// | `hw_tags_threshold` | bytes | any | 1 KiB |
+/// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
+/// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
+/// | `drain_timeout` | time | any | 5 s |
+/// | `device` | | [`DeviceConfig`] | shared memory |
+///
 /// ```
 /// use tagmatch::{Config, Worker};
 /// let config = Config { unexpected_bytes: 8 << 20, ..Config::default() };
@@ -80,26 +98,32 @@ impl Default for DeviceConfig {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest payload in bytes that is sent at once; a larger one is read by its receiver out of the
-    /// sender's memory. At most what the device carries in one message.
+    /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of the
+    /// sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the receiver carries less in one
+    /// message, that is the bound: by default 16 KiB over shared memory, and 4,000 bytes over verbs
+    /// (`message_max` of the device's settings). Not used over UCX.
     pub eager_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
-    /// blocks of powers of two. Beyond it peers wait; nothing is lost.
+    /// blocks of powers of two. Beyond it peers wait; nothing is lost. At least 64 KiB; default: 64 MiB. Not used
+    /// over UCX.
     pub unexpected_bytes: u64,
     /// Unexpected messages of all peers together that may wait in this worker. Beyond it peers wait.
-    /// Each peer may always have [`tagmatch_fallback::FLOOR_MESSAGES`] rendezvous requests waiting.
+    /// Each peer may always have [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests
+    /// waiting. 1 to 2^30; default: 2^18. Not used over UCX.
     pub unexpected_messages: u64,
-    /// Of these, the share that one peer may take: from 1 to 100 percent.
+    /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in percent: 1 to 100;
+    /// default: 50. Not used over UCX.
     pub unexpected_peer_percent: u32,
-    /// Who matches posted receives.
+    /// Who matches posted receives. Default: [`HwTags::Off`].
     pub hw_tags: HwTags,
-    /// Bytes from which a receive is worth the NIC's list: below, handing it over costs more than
-    /// matching it. The default is UCX's.
+    /// Bytes of buffer from which a receive is worth the NIC's list: below, handing it over costs more than
+    /// matching it. Any number; default: 1,024, which is UCX's.
     pub hw_tags_threshold: u64,
     /// Where tags have their source. With messages from elsewhere than the NIC's peers, only receives that
     /// pin their source may be handed to it. A layout other than the runtime's costs speed, nothing else;
     /// except over UCX, which has 64 bits for all: there a tag outside of the layout, or with a source of its own, is
-    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free.
+    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free. Default:
+    /// [`TagLayout::MPI`].
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
@@ -107,7 +131,7 @@ pub struct Config {
     /// with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all; `Duration::MAX`: for ever.
     /// Default: 5 s.
     pub drain_timeout: Duration,
-    /// The device, with its settings.
+    /// The device, with its settings. Default: shared memory.
     pub device: DeviceConfig,
 }
 
@@ -131,10 +155,54 @@ impl Default for Config {
 /// What a stranger is granted at first.
 const FIRST: Amount = Amount { messages: 1024, bytes: 256 * 1024 };
 
+/// The longest message that any device carries: half of the largest ring of shared memory.
+const EAGER_MAX: usize = 128 << 20;
+/// With less, a message of no bytes could find no room where another one waits.
+const UNEXPECTED_BYTES_MIN: u64 = 64 << 10;
+/// As many as a matching list holds.
+const UNEXPECTED_MESSAGES_MAX: u64 = 1 << 30;
+
 impl Config {
+    /// Checks the ranges of what isn't the device's.
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+        let percent = self.unexpected_peer_percent;
+        let settings = [
+            (
+                "eager_max",
+                self.eager_max as u64,
+                self.eager_max <= EAGER_MAX,
+                "from 0 to 134217728 bytes",
+            ),
+            (
+                "unexpected_bytes",
+                self.unexpected_bytes,
+                self.unexpected_bytes >= UNEXPECTED_BYTES_MIN,
+                "at least 65536",
+            ),
+            (
+                "unexpected_messages",
+                self.unexpected_messages,
+                (1..=UNEXPECTED_MESSAGES_MAX).contains(&self.unexpected_messages),
+                "from 1 to 1073741824",
+            ),
+            (
+                "unexpected_peer_percent",
+                percent.into(),
+                (1..=100).contains(&percent),
+                "from 1 to 100",
+            ),
+        ];
+        match settings.into_iter().find(|(.., is_right, _)| !is_right) {
+            Some((setting, value, _, range)) => {
+                Err(DeviceError::BadSetting { setting, value, range })
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn engine(&self, seed: u64) -> EngineConfig {
         let share = |total: u64| {
-            let percent = u128::from(self.unexpected_peer_percent.clamp(1, 100));
+            let percent = u128::from(self.unexpected_peer_percent);
             u64::try_from(u128::from(total) * percent / 100).unwrap_or(total)
         };
         let pool = Amount { messages: self.unexpected_messages, bytes: self.unexpected_bytes };
@@ -150,6 +218,57 @@ impl Config {
             nic_threshold: self.hw_tags_threshold,
             source_bits: self.layout.source_mask(),
             seed,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Error, Worker};
+
+    #[test]
+    fn names_the_setting_that_is_out_of_range() {
+        let wrong = |config: Config| match Worker::new(config) {
+            Err(Error::Device(DeviceError::BadSetting { setting, .. })) => Some(setting),
+            Err(other) => panic!("{other}"),
+            Ok(_) => None,
+        };
+        let good = Config::default;
+        assert_eq!(wrong(good()), None);
+        assert_eq!(wrong(Config { eager_max: 1 << 30, ..good() }), Some("eager_max"));
+        assert_eq!(wrong(Config { eager_max: 0, ..good() }), None);
+        for unexpected_bytes in [0, UNEXPECTED_BYTES_MIN - 1] {
+            assert_eq!(wrong(Config { unexpected_bytes, ..good() }), Some("unexpected_bytes"));
+        }
+        for unexpected_messages in [0, UNEXPECTED_MESSAGES_MAX + 1] {
+            let config = Config { unexpected_messages, ..good() };
+            assert_eq!(wrong(config), Some("unexpected_messages"));
+        }
+        for unexpected_peer_percent in [0, 101] {
+            let config = Config { unexpected_peer_percent, ..good() };
+            assert_eq!(wrong(config), Some("unexpected_peer_percent"));
+        }
+    }
+
+    #[test]
+    fn the_least_that_can_be_set_works() {
+        let config = Config {
+            eager_max: 0,
+            unexpected_bytes: UNEXPECTED_BYTES_MIN,
+            unexpected_messages: 1,
+            unexpected_peer_percent: 1,
+            ..Config::default()
+        };
+        let worker = Worker::new(config).unwrap();
+        let me = worker.oneself();
+        for length in [0, 1, 20_000] {
+            let sent = [(); 10].map(|()| worker.send(me, 1, vec![7; length]));
+            for send in sent {
+                let received = worker.recv(crate::Match::tag(1), vec![0; length]).wait().unwrap();
+                assert_eq!(received.data(), vec![7; length]);
+                send.wait().unwrap();
+            }
         }
     }
 }

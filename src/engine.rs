@@ -28,6 +28,7 @@ pub(crate) enum WorkerEngine {
 
 impl WorkerEngine {
     pub(crate) fn new(config: &Config, seed: u64) -> Result<Self, DeviceError> {
+        config.check()?;
         let device = match &config.device {
             DeviceConfig::Shm(shm) => WorkerDevice::on_shm(shm, &config.hw_tags)?,
             DeviceConfig::Verbs(verbs) => WorkerDevice::on_verbs(verbs, &config.hw_tags)?,

@@ -64,45 +64,51 @@ pub enum Wake {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knobs {
     /// From the posting of an operation until the NIC takes it up. Operations keep their order.
+    /// Default: none.
     pub operation: Delay,
-    /// Until an operation's completion shows. They keep their order.
+    /// Until an operation's completion shows. They keep their order. Default: none.
     pub answer: Delay,
     /// A `TM_DEL` shows before every match and message that the NIC decided on later. Nothing that is
     /// written says so. Without, a driver that cancels must conclude from the match of a later entry that
-    /// an earlier one, which would have matched as well, is deleted.
+    /// an earlier one, which would have matched as well, is deleted. Default: `false`.
     pub deletes_in_order: bool,
     /// Until the completion of a match, or of an ordinary buffer, shows. They keep their order.
+    /// Default: none.
     pub receive: Delay,
     /// Until the second completion of a match shows, when its data is there. They have no order.
+    /// Default: none.
     pub data: Delay,
-    /// Until a READ begins.
+    /// Until a READ begins. Default: none.
     pub read: Delay,
-    /// From the end of a READ until its FIN is sent.
+    /// From the end of a READ until its FIN is sent. Default: none.
     pub fin: Delay,
-    /// What an agreeing count does to inactive entries.
+    /// What an agreeing count does to inactive entries. Default: [`Wake::Always`].
     pub wake: Wake,
     /// What both counts of unexpected messages start at; 0 on hardware. Close to 2^16, they wrap at
-    /// once.
+    /// once. Default: 0.
     pub first_count: u16,
     /// How far the NIC's count may be ahead of the one that it was told last before that is a
-    /// [`Fault`](super::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`).
+    /// [`Fault`](super::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: [`SYNC_LIMIT`].
     pub sync_limit: u16,
-    /// `SYNC_REQ` on completions that need none; mlx5 does that.
+    /// `SYNC_REQ` on completions that need none; mlx5 does that. Default: never.
     pub spurious_sync_request: Chance,
-    /// No `SYNC_REQ` where one is due; mlx5 does that as well.
+    /// No `SYNC_REQ` where one is due; mlx5 does that as well. Default: never.
     pub missing_sync_request: Chance,
     /// Bytes in a packet, header included (the path's MTU). A matched eager message of one packet has one
-    /// completion, a longer one has two.
+    /// completion, a longer one has two. Default: 4096.
     pub packet_bytes: u64,
-    /// An incomplete rendezvous has two completions, not one.
+    /// An incomplete rendezvous has two completions, not one. Default: never.
     pub incomplete_in_two: Chance,
     /// The FIN is the message's TMH alone, not TMH and RVH: `Documentation/tag_matching.md` says both.
+    /// Default: never.
     pub short_fin: Chance,
     /// Ordinary buffers that must have been posted at once before any traffic is taken; 33 on mlx5.
+    /// Default: [`FLOOR`].
     pub floor: u32,
-    /// A READ fails, and with it its queue pair.
+    /// A READ fails, and with it its queue pair. Default: never.
     pub read_failure: Chance,
     /// At a message, its queue pair fails: half of the time before the message, else after it.
+    /// Default: never.
     pub queue_pair_error: Chance,
 }
 
@@ -172,16 +178,17 @@ impl Knobs {
 /// Settings of the NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// Entries of the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6.
+    /// Entries of the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
     pub slots: u32,
     /// Operations outstanding (`max_ops`), 1 to 65536. UCX makes room for two of each entry and two.
+    /// Default: 256.
     pub operations: u32,
     /// Ordinary buffers of [`Model`](super::Model), [`Knobs::floor`] to 65536. A bare
-    /// [`Nic`](super::Nic) is given its own.
+    /// [`Nic`](super::Nic) is given its own. Default: 64.
     pub buffers: u32,
-    /// Where all choices come from.
+    /// Where all choices come from. Any number. Default: 0.
     pub seed: u64,
-    /// How the NIC behaves.
+    /// How the NIC behaves. Default: no delays, no failures.
     pub knobs: Knobs,
 }
 

@@ -22,35 +22,40 @@ pub enum ReadPolicy {
 /// Settings of a [`Shm`](super::Shm). The defaults suit a node full of processes.
 ///
 /// ```
-/// use tagmatch_hw::shm::{Shm, ShmConfig};
+/// # use tagmatch_hw as tagmatch;
+/// use tagmatch::shm::{Shm, ShmConfig};
 /// let shm = Shm::new(ShmConfig { ring_slots: 1024, ..ShmConfig::default() });
 /// assert!(shm.is_ok());
 /// ```
 #[derive(Clone, Debug)]
 pub struct ShmConfig {
     /// Messages that a peer can have under way to us: a power of two, 8 to 65,536. 64 bytes each.
+    /// Default: 256.
     pub ring_slots: u32,
     /// Bytes for what does not fit into slots, per peer: a power of two, 4 KiB to 256 MiB. Only
-    /// what is used takes memory.
+    /// what is used takes memory. Default: 256 KiB.
     pub ring_bytes: u32,
-    /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`.
+    /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`. Default:
+    /// 16 KiB + 64.
     pub message_max: u32,
-    /// How reads are done.
+    /// How reads are done. Default: [`ReadPolicy::Auto`].
     pub read: ReadPolicy,
     /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
-    /// Yama's scope 1, reads are done by copying.
+    /// Yama's scope 1, reads are done by copying. Default: `true`.
     pub allow_readers: bool,
     /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger may
-    /// take over its greeting. A peer that is there and doesn't look is waited for.
+    /// take over its greeting. A peer that is there and doesn't look is waited for. Above zero, up
+    /// to one hour. Default: 10 s.
     pub connect_timeout: Duration,
-    /// Most peers connected at a time, up to 4,095.
+    /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
     pub peers_max: u32,
     /// Most peers connected at a time that one other process has brought: from 1, by default 1,024. So it takes
     /// several processes to use up all places. Peers that this worker has connected to don't count. Over the
     /// whole life of the worker, one process can bring 65,536.
     pub process_peers_max: u32,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
+    /// Default: `true`.
     pub membarrier: bool,
 }
 

@@ -10,7 +10,8 @@ use crate::verbs::TagMatching;
 /// Settings of a [`Ucx`](super::Ucx) device.
 ///
 /// ```
-/// use tagmatch_hw::ucx::UcxConfig;
+/// # use tagmatch_hw as tagmatch;
+/// use tagmatch::ucx::UcxConfig;
 /// // 16 bits for the source, above 15 bits of tag; 33 bits are left for immediate data.
 /// let config = UcxConfig { used: 0x7fff_ffff, source: 0x7fff_8000, ..UcxConfig::default() };
 /// assert!(config.own_source.is_none());
@@ -18,32 +19,36 @@ use crate::verbs::TagMatching;
 #[derive(Clone, Debug)]
 pub struct UcxConfig {
     /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are left
-    /// above them, messages can carry immediate data.
+    /// above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch` sets
+    /// it by its own `Config::layout`.
     pub used: u64,
-    /// The bits of the layout's source field: one run, wide enough to number all peers.
+    /// The bits of the layout's source field: one run, wide enough to number all peers. Default: 24
+    /// bits from bit 24 on. A worker of `tagmatch` sets it by its own `Config::layout`.
     pub source: u64,
     /// What this worker's runtime puts into that field of all its tags. Without, the field is the
-    /// device's: tags leave it zero, and a receive names its peer beside the tag.
+    /// device's: tags leave it zero, and a receive names its peer beside the tag. A value that fits
+    /// the field. Default: none.
     pub own_source: Option<u64>,
     /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). It does so only on
     /// mlx5 NICs up to ConnectX-7, and only over endpoints without error handling; so where there is such
     /// a NIC and this isn't `Off`, sends to a peer that dies don't end before the device does.
+    /// Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
     /// Where to take greetings over TCP, and what to tell peers. Empty: everywhere, and the addresses of
-    /// this machine's interfaces. UCX's transport `tcp` has other ports, which this doesn't concern.
+    /// this machine's interfaces. UCX's transport `tcp` has other ports, which this doesn't concern. Default: empty.
     pub listen: Vec<IpAddr>,
     /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; wins over the environment. Without, what
     /// the environment says, or all. `self` alone can't wake: sleeping then means looking every
-    /// millisecond.
+    /// millisecond. Default: none.
     pub transports: Option<String>,
     /// Other variables of UCX and their values, with or without `UCX_` before the name; they win over the
-    /// environment.
+    /// environment. Default: empty.
     pub settings: Vec<(String, String)>,
     /// How long to try to reach a peer, and how long a stranger may take over its greeting: 1 ms to one
-    /// hour.
+    /// hour. Default: 10 s.
     pub connect_timeout: Duration,
     /// After so long without an answer, a peer on another machine is taken for lost: 1 s to one hour. That
-    /// of a process which ends is noticed at once.
+    /// of a process which ends is noticed at once. Default: 8 s.
     pub keepalive: Duration,
 }
 

@@ -32,60 +32,71 @@ pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
     /// Name of the device, as `ibv_devices` lists it. Without, the first one with an active port.
+    /// Default: none.
     pub device: Option<String>,
-    /// Port of the device, from 1. Without, the first active one.
+    /// Port of the device, from 1. Without, the first active one. Default: none.
     pub port: Option<u8>,
     /// Row of the port's GID table. Without, on RoCE the best one by type and address: version 2, IPv4.
+    /// Default: none.
     pub gid_index: Option<u8>,
     /// Longest message that we receive, header included: 64 bytes to 1 MiB. Each connected peer that is
     /// idle has one buffer of that size standing for it; at the default, that is under 4 KiB.
+    /// Default: 4,032.
     pub message_max: u32,
-    /// Buffers to receive into, beyond one per peer, that busy peers share: 0 to 65,536.
+    /// Buffers to receive into, beyond one per peer, that busy peers share: 0 to 65,536. Default:
+    /// 1,024.
     pub receive_buffers: u32,
-    /// Messages that a busy peer may have under way to us: 1 to 4,096.
+    /// Messages that a busy peer may have under way to us: 1 to 4,096. Default: 64.
     pub window_max: u32,
     /// Messages under way from us that were too long for a work request, over all peers: 1 to 65,536,
-    /// a buffer of `message_max` bytes each.
+    /// a buffer of `message_max` bytes each. Default: 256.
     pub send_buffers: u32,
-    /// Messages under way from us to one peer: 16 to 4,096.
+    /// Messages under way from us to one peer: 16 to 4,096. Default: 128.
     pub queue_depth: u32,
     /// Bytes of a message that a work request should carry in itself, up to 1,024. The device may allow
-    /// fewer.
+    /// fewer. Default: 188.
     pub inline_max: u32,
-    /// Most peers connected at a time, up to 65,536. Less where the device's queues are shorter.
+    /// Most peers connected at a time, up to 65,536. Less where the device's queues are shorter. At
+    /// least 1. Default: 1,024.
     pub peers_max: u32,
     /// RDMA READs under way from one peer at a time, 1 to 128. The device and the peer may allow fewer.
+    /// Default: 16.
     pub reads_max: u8,
-    /// How long to try to reach a peer.
+    /// How long to try to reach a peer. 1 ms to one hour. Default: 10 s.
     pub connect_timeout: Duration,
-    /// A connection that was silent for so long is tried, so that the end of a peer is noticed.
+    /// A connection that was silent for so long is tried, so that the end of a peer is noticed. 1
+    /// ms to one hour. Default: 1 s.
     pub keepalive: Duration,
     /// Exponent of the time until a packet that wasn't acknowledged is sent again: 4.096 µs × 2^n, 1 to
-    /// 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long.
+    /// 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long. Default: 16,
+    /// which is 268 ms.
     pub ack_timeout: u8,
     /// How many times it is sent again before the peer is taken for lost: 0 to 7. To soft-RoCE, 7 means for
-    /// ever.
+    /// ever. Default: 6.
     pub retry_count: u8,
     /// How many times a message is sent again that found no buffer: 0 to 7, where 7 means for ever.
-    /// Credits see to it that a peer who keeps the rules always finds one.
+    /// Credits see to it that a peer who keeps the rules always finds one. Default: 7.
     pub rnr_retry: u8,
     /// Code of the time until then, 0 to 31 (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms.
+    /// Default: 12.
     pub rnr_timer: u8,
     /// How long a peer may go on to read what was exposed to it, after that has ended; up to one hour. Where
     /// the network delays repeated packets past later ones, a READ may be repeated when it is over: soft-RoCE
     /// ends the connection then, unless the memory is still registered. Meanwhile it stays locked, and
-    /// readable whatever it is used for.
+    /// readable whatever it is used for. Default: zero.
     pub linger: Duration,
     /// Bytes of registered memory that are kept when nobody has them, for the buffers that are asked for
-    /// next.
+    /// next. Any number. Default: 256 MiB.
     pub idle_memory_max: u64,
-    /// Whether the NIC matches tags.
+    /// Whether the NIC matches tags. Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it
+    /// by its own `Config::hw_tags`.
     pub tag_matching: TagMatching,
     /// Where libibverbs' functions come from: the installed library, or one that stands before it.
+    /// Default: the installed library.
     pub library: Library,
-    /// Service level, 0 to 15.
+    /// Service level, 0 to 15. Default: 0.
     pub service_level: u8,
-    /// Traffic class: on RoCE the byte that holds the packets' DSCP and ECN.
+    /// Traffic class: on RoCE the byte that holds the packets' DSCP and ECN. 0 to 255. Default: 0.
     pub traffic_class: u8,
 }
 
