@@ -273,6 +273,28 @@ fn what_is_public_is_documented() {
     assert_none(&found);
 }
 
+/// Examples in pages that `tagmatch` re-exports which import crates that its users don't depend on.
+fn foreign_imports(path: &str, text: &str) -> Vec<String> {
+    const ROOMS: [&str; 6] = ["hw", "soft", "fallback", "shadow", "emu", "rdma_core_sys"];
+    let is_foreign = |line: &str| {
+        let code = line.trim().strip_prefix("///").or(line.trim().strip_prefix("//!"));
+        let import = code.and_then(|code| code.trim().strip_prefix("use tagmatch_"));
+        import.is_some_and(|import| ROOMS.iter().any(|room| import.starts_with(room)))
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| is_foreign(line));
+    lines.map(|(number, _)| format!("{path}:{}: not `use tagmatch::`", number + 1)).collect()
+}
+
+#[test]
+fn examples_import_what_users_depend_on() {
+    let files = files();
+    let is_of_page = |path: &str| {
+        is_rust(path) && ["src/", "hw/src/", "soft/src/"].iter().any(|room| path.starts_with(room))
+    };
+    let pages = files.iter().filter(|(path, _)| is_of_page(path));
+    assert_none(&pages.flat_map(|(path, text)| foreign_imports(path, text)).collect::<Vec<_>>());
+}
+
 /// Dependencies of a manifest that none of its package's texts names.
 fn unused(manifest: &str, texts: &[&str]) -> Vec<String> {
     let mut section = "";
@@ -326,6 +348,10 @@ fn the_rules_find_what_is_planted() {
     assert_eq!(too_long("a.rs", &long, "a.rs: why\n").len(), 1);
     assert_eq!(too_long("a.rs", "x\n", "a.rs: one table that is read as a whole\n").len(), 1);
     assert!(too_long("a.rs", &long, "a.rs: one table that is read as a whole\n").is_empty());
+
+    assert_eq!(foreign_imports("a.rs", "    /// use tagmatch_hw::Buffer;\n").len(), 1);
+    assert!(foreign_imports("a.rs", "/// # use tagmatch_hw as tagmatch;\n").is_empty());
+    assert!(foreign_imports("a.rs", "use tagmatch_hw::Buffer;\n").is_empty());
 
     let count = |text: &str| undocumented_unsafe("a.rs", text).len();
     assert_eq!(count("fn f() {\n    g();\n    unsafe { h() }\n}\n"), 1);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// a buffer never moves its bytes.
 ///
 /// ```
-/// use tagmatch_hw::Buffer;
+/// # use tagmatch_hw as tagmatch;
+/// use tagmatch::Buffer;
 /// let buffer = Buffer::from(vec![1, 2, 3]);
 /// assert_eq!(&buffer[..], [1, 2, 3]);
 /// assert_eq!(buffer.into_vec(), [1, 2, 3]);

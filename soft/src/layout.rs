@@ -9,7 +9,8 @@ use thiserror::Error;
 /// where it may be matched.
 ///
 /// ```
-/// use tagmatch_soft::{SourceId, TagLayout};
+/// # mod tagmatch { pub use tagmatch_soft as soft; }
+/// use tagmatch::soft::{SourceId, TagLayout};
 ///
 /// let layout = TagLayout::MPI;
 /// let tag = layout.pack(1, 42, 7)?;
@@ -167,7 +168,8 @@ impl TagLayout {
         )
     }
 
-    /// What a receive in this context accepts; `None` is any source or any tag.
+    /// What a receive in this context accepts; `None` is any source or any tag. `Worker::recv` and the probes of
+    /// `tagmatch` take it in the place of a `Match`.
     ///
     /// Bits that no field covers must be zero in the message, as [`pack`](Self::pack) leaves them,
     /// so a pattern that names all three fields is exact.

@@ -27,7 +27,8 @@ const SOON: u64 = LANES as u64 / 3 * Order::STEP;
 /// costs. Allocates only when it grows; never gives memory back before it is dropped.
 ///
 /// ```
-/// use tagmatch_soft::{Pattern, PostedList, SourceId, Tag, TagMask};
+/// # mod tagmatch { pub use tagmatch_soft as soft; }
+/// use tagmatch::soft::{Pattern, PostedList, SourceId, Tag, TagMask};
 ///
 /// let mut posted = PostedList::new(0x5eed);
 /// posted.post(Pattern::new(Tag(7), TagMask::EXACT).from_source(SourceId(3)), "from three");

@@ -56,7 +56,8 @@ impl fmt::Display for SourceId {
 /// that two patterns are equal exactly when they accept the same messages.
 ///
 /// ```
-/// use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+/// # mod tagmatch { pub use tagmatch_soft as soft; }
+/// use tagmatch::soft::{Pattern, SourceId, Tag, TagMask};
 ///
 /// let low_byte = Pattern::new(Tag(0x1234), TagMask(0xff));
 /// assert!(low_byte.matches(Tag(0x9934), SourceId(7)));
@@ -118,7 +119,8 @@ impl Pattern {
     /// the sources must be equal or one of them any. Symmetric, and every pattern overlaps itself.
     ///
     /// ```
-    /// use tagmatch_soft::{Pattern, Tag, TagMask};
+    /// # mod tagmatch { pub use tagmatch_soft as soft; }
+    /// use tagmatch::soft::{Pattern, Tag, TagMask};
     ///
     /// let high = Pattern::new(Tag(0xa0), TagMask(0xf0));
     /// assert!(high.overlaps(&Pattern::new(Tag(0x0b), TagMask(0x0f))));

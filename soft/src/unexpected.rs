@@ -111,7 +111,8 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
 /// it grows or builds.
 ///
 /// ```
-/// use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedList};
+/// # mod tagmatch { pub use tagmatch_soft as soft; }
+/// use tagmatch::soft::{Pattern, SourceId, Tag, TagMask, UnexpectedList};
 ///
 /// let mut unexpected = UnexpectedList::new(0x5eed);
 /// unexpected.push(Tag(0x17), SourceId(0), "first");

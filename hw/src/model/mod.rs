@@ -57,8 +57,10 @@
 //!
 //! # Example
 //! ```
-//! use tagmatch_hw::model::{Model, ModelConfig};
-//! use tagmatch_hw::{Device, Shm, ShmConfig};
+//! # use tagmatch_hw as tagmatch;
+//! # use tagmatch_hw::Device;
+//! use tagmatch::model::{Model, ModelConfig};
+//! use tagmatch::shm::{Shm, ShmConfig};
 //!
 //! let shm = Shm::new(ShmConfig::default())?;
 //! let mut device = Model::new(shm, &ModelConfig::default())?;
