@@ -78,7 +78,8 @@ impl Ucx {
             let Packet::Hello(hello) = packet else { return false };
             return self.take_stranger(id, connection, &hello);
         };
-        let Some(stage) = self.peers.find(peer).map(|entry| entry.stage) else { return false };
+        let Some(entry) = self.peers.find(peer) else { return false };
+        let (stage, says_bye) = (entry.stage, entry.says_bye);
         match (stage, packet) {
             (Stage::Connecting, Packet::Hello(hello)) => self.take_answer(peer, connection, &hello),
             (Stage::Connecting, Packet::Refusal(Refusal::Crossed)) => {
@@ -97,7 +98,7 @@ impl Ucx {
                 }
                 true
             }
-            (Stage::Greeted | Stage::Up, Packet::Bye) => {
+            (Stage::Greeted | Stage::Up, Packet::Bye) if !says_bye => {
                 if let Some(entry) = self.peers.find_mut(peer) {
                     entry.says_bye = true;
                 }

@@ -18,6 +18,7 @@ use crate::common::{self, Other, role, say};
 /// Bytes that UCX takes for no worker's address: it ends the process if it is given them.
 const NO_WORKER: [u8; 64] = [0xee; 64];
 const READY: &[u8] = &[2];
+const BYE: &[u8] = &[4];
 
 /// Both devices exchange a message, and `b` can still be connected to.
 fn are_unharmed(a: &mut Ucx, b: &mut Ucx, to_b: PeerId, tls: &str) {
@@ -79,6 +80,7 @@ fn callers_that_know_the_address_and_break_the_rules_are_hung_up_on() {
         let packets: Vec<Vec<u8>> = vec![
             vec![],
             READY.to_vec(),
+            BYE.to_vec(),
             vec![3, 99],
             vec![9],
             raw::hello(&other, u64::MAX, &NO_WORKER),
@@ -137,6 +139,16 @@ fn a_peer_that_goes_on_to_talk_after_the_handshake_goes_down() {
         let reason = down(&mut [&mut a], 0, peer);
         assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
     }
+}
+
+#[test]
+#[ignore = "needs libucx0: ci/test ucx"]
+fn a_peer_says_goodbye_once() {
+    let (mut a, peer, mut raw, _) = connected_to_raw(&transports()[0]);
+    raw.say(BYE);
+    raw.say(BYE);
+    let reason = down(&mut [&mut a], 0, peer);
+    assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
 }
 
 #[test]
