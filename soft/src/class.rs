@@ -301,6 +301,59 @@ impl MaskClass {
     }
 }
 
+/// What a search for a key came to. Tests count these.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lookup {
+    /// The key is in its home bucket.
+    Home,
+    /// The key is in a bucket behind its home.
+    Farther,
+    /// The key is not in the table, which its home bucket shows.
+    Missing,
+    /// The key is not in the table, but its home bucket has passed keys on.
+    MissingFarther,
+}
+
+/// Which entry of its key's chain an entry is. Tests count these.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum InChain {
+    Only,
+    Oldest,
+    Middle,
+    Youngest,
+}
+
+#[cfg(test)]
+impl MaskClass {
+    /// What a search for an envelope's key comes to, and the key's first entry.
+    pub(crate) fn lookup(&self, entries: &impl Entries, envelope: Envelope) -> (Lookup, u32) {
+        let spread = spread(envelope.source);
+        let look = self.look(envelope, spread);
+        let first = self.find(entries, envelope, spread).entry;
+        let at_home = self.at_home(entries, envelope, look, &mut Work::new(0));
+        let lookup = match at_home {
+            Some(_) => Lookup::Home,
+            None if first != NIL => Lookup::Farther,
+            None if Look::goes_on(look.rest) => Lookup::MissingFarther,
+            None => Lookup::Missing,
+        };
+        (lookup, first)
+    }
+
+    /// Where an entry of this class is.
+    pub(crate) fn standing(&self, entries: &impl Entries, entry: u32) -> (Lookup, InChain) {
+        let in_chain = match (link::is_first(entries, entry), entries.next(entry) == NIL) {
+            (true, true) => InChain::Only,
+            (true, false) => InChain::Oldest,
+            (false, false) => InChain::Middle,
+            (false, true) => InChain::Youngest,
+        };
+        (self.lookup(entries, entries.envelope(entry)).0, in_chain)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

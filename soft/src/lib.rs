@@ -72,6 +72,8 @@ mod index;
 mod lanes;
 mod layout;
 mod link;
+#[cfg(test)]
+mod long_lists;
 mod posted;
 mod receives;
 mod short;

@@ -1,6 +1,8 @@
 //! The list of posted receives.
 
 use crate::class::{Envelope, Shape, Work};
+#[cfg(test)]
+use crate::class::{InChain, Lookup};
 use crate::link::{self, Link, Links, NIL};
 use crate::receives::{Classes, Found, Order, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
@@ -379,6 +381,24 @@ impl<T: Copy> PostedList<T> {
             reseeds: self.work.reseeds,
             ..MatchStats::default()
         }
+    }
+
+    /// What a search for a message comes to in each class in use.
+    #[cfg(test)]
+    pub(crate) fn lookups(&self, tag: Tag, source: SourceId) -> Vec<(usize, Lookup)> {
+        let message = Envelope { tag: tag.0, source: source.0 };
+        let classes = self.classes.known().iter().enumerate();
+        let in_use = classes.filter(|(_, class)| !class.is_empty());
+        in_use.map(|(at, class)| (at, class.lookup(&self.receives, message).0)).collect()
+    }
+
+    /// Where a receive is; `None` if it is gone, or no class has an index for it.
+    #[cfg(test)]
+    pub(crate) fn standing(&self, handle: PostedHandle) -> Option<(usize, Lookup, InChain)> {
+        let entry = self.receives.resolve(handle.0)?;
+        let at = self.receives.entry(entry).order.class() as usize;
+        let (lookup, in_chain) = self.classes.known().get(at)?.standing(&self.receives, entry);
+        Some((at, lookup, in_chain))
     }
 
     #[inline]

@@ -551,6 +551,12 @@ impl Classes {
         }
     }
 
+    /// All classes with an index, by number; also those without receives.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> &[MaskClass] {
+        &self.known
+    }
+
     #[cold]
     fn append_scanned<T: Copy>(&mut self, receives: &mut Receives<T>, entry: u32, shape: Shape) {
         if self.scanned.shapes.len() <= entry as usize {

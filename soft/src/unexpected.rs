@@ -1,6 +1,8 @@
 //! The list of messages that came before their receives.
 
 use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+#[cfg(test)]
+use crate::class::{InChain, Lookup};
 use crate::hash;
 use crate::index::Place;
 use crate::link::{self, Link, Links, NIL};
@@ -369,6 +371,26 @@ impl<T: Copy> UnexpectedList<T> {
             builds: self.builds,
             retirements: self.retirements,
         }
+    }
+
+    /// What a search for a pattern comes to in its class; `None` without an index of that class.
+    #[cfg(test)]
+    pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
+        let (wanted, shape) = asked(pattern);
+        let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
+        let view = View { messages: &self.messages, links: &mut asked.links.clone() };
+        Some(asked.class.lookup(&view, wanted).0)
+    }
+
+    /// Where a message is, in each class that has an index.
+    #[cfg(test)]
+    pub(crate) fn standings(&self, handle: UnexpectedHandle) -> Vec<(Lookup, InChain)> {
+        let Some(entry) = self.messages.resolve(handle.0) else { return Vec::new() };
+        let standing = |asked: &AskedClass| {
+            let view = View { messages: &self.messages, links: &mut asked.links.clone() };
+            asked.class.standing(&view, entry)
+        };
+        self.classes.iter().filter(|_| self.indexed != 0).map(standing).collect()
     }
 
     /// The lane that a message is in, if the list is short.

@@ -256,30 +256,3 @@ fn runs_with_many_masks_do_use_the_scanned_list() {
     assert_eq!(list.stats().classes, 32);
     assert!(list.stats().scanned_entries > 100);
 }
-
-/// One class and two have ways of their own; with this many keys, some are not at their homes.
-#[test]
-fn long_lists_of_one_class_and_of_two_are_plain_lists() {
-    const RECEIVES: usize = 4000;
-    for classes in [1, 2] {
-        let mut list = PostedList::new(7);
-        let mut oracle: Vec<(Pattern, usize)> = Vec::new();
-        // Steps that are coprime to the number of tags come by all of them, in orders of their own.
-        let tag = |number: usize, step| Tag((number * step % 3000) as u64);
-        for number in 0..RECEIVES {
-            let pattern = Pattern::new(tag(number, 7), TagMask::EXACT);
-            // Of two receives with the same tag, now this one is older and now that.
-            let is_any = classes == 2 && (number % 2 == 0) == (number < RECEIVES / 2);
-            let pattern = if is_any { pattern } else { pattern.from_source(SourceId(1)) };
-            list.post(pattern, number);
-            oracle.push((pattern, number));
-        }
-        assert_eq!(list.stats().classes, classes);
-        for number in 0..RECEIVES * 2 {
-            let (tag, source) = (tag(number, 11), SourceId(u32::from(number % 5 != 0)));
-            let expected = take_first(&mut oracle, |(pattern, _)| pattern.matches(tag, source));
-            assert_eq!(list.take_match(tag, source), expected.map(|(_, value)| value));
-        }
-        assert!(list.len() == oracle.len() && list.len() < RECEIVES / 4);
-    }
-}

@@ -1,0 +1,357 @@
+//! Long lists with many keys in each class, against plain lists that are searched from the front.
+//!
+//! Where a table has a key, and which other classes have an entry for the same message, decides which code a
+//! search runs. So the tests count these situations, and fail if one of them was hardly met.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use crate::class::{InChain, Lookup};
+use crate::{
+    Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList,
+};
+
+/// Keys that fill a table of 64 buckets almost to the point at which it grows: some of its buckets overflow.
+const KEYS: u64 = 440;
+/// Bits of a tag from here on tell the classes apart.
+const FIELD: u32 = 40;
+/// Classes whose homes a search looks at together.
+const TOGETHER: usize = 4;
+/// Each situation is to be met at least this often.
+const MET_MIN: u64 = 3;
+
+/// Random numbers (splitmix64).
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("below a usize")
+    }
+
+    fn shuffle<E>(&mut self, elements: &mut [E]) {
+        for last in (1..elements.len()).rev() {
+            elements.swap(last, self.index(last + 1));
+        }
+    }
+
+    /// A message with this key: classes whose masks leave out the bits that it has set accept it.
+    fn message(&mut self, key: u64) -> (Tag, SourceId) {
+        let field = if self.below(2) == 0 { 0 } else { self.below(8) };
+        (Tag(key | field << FIELD), SourceId(u32::from(self.below(8) != 0)))
+    }
+}
+
+/// A pattern of one of 64 classes: every second one names a source.
+fn pattern(class: usize, key: u64) -> Pattern {
+    let pattern = Pattern::new(Tag(key), TagMask(!((class as u64) << FIELD)));
+    if class.is_multiple_of(2) { pattern } else { pattern.from_source(SourceId(1)) }
+}
+
+/// How often each situation was met.
+struct Met<S>(BTreeMap<S, u64>);
+
+impl<S: Copy + Debug + Ord> Met<S> {
+    fn count(&mut self, situation: S) {
+        *self.0.entry(situation).or_default() += 1;
+    }
+
+    fn assert_all(&self, situations: impl IntoIterator<Item = S>) {
+        let met = |situation: &S| self.0.get(situation).copied().unwrap_or(0);
+        let few: Vec<_> = situations.into_iter().filter(|s| met(s) < MET_MIN).collect();
+        assert!(few.is_empty(), "hardly met: {few:?}\nmet: {:#?}", self.0);
+    }
+}
+
+/// What a search of posted receives finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Winner {
+    /// A receive of a class with an index.
+    Indexed(Lookup),
+    /// A receive that is in no index.
+    Unindexed,
+    /// None; `farther` if the home of the message's key has passed keys on in any class.
+    Nothing { farther: bool },
+}
+
+/// Whether the one class was looked at before the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    Before,
+    Together,
+    After,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Situation {
+    /// A message, with one class in use, two, or more (3).
+    Message(usize, Winner),
+    /// Where the oldest receive is, where one of another class is that is younger, and whether the search came to
+    /// the oldest before it came to that one. With more than two classes in use.
+    Older(Lookup, Lookup, Order),
+    /// A receive was cancelled that is in an index.
+    Cancelled(Lookup, InChain),
+    /// A receive was cancelled that is in no index.
+    CancelledUnindexed,
+}
+
+struct PostedRun {
+    list: PostedList<u64>,
+    /// In post order.
+    oracle: Vec<(PostedHandle, Pattern, u64)>,
+    posted: u64,
+    draws: Draws,
+    classes: usize,
+    keys: u64,
+    /// Keys that were beyond their homes in several classes when the list was full. They are rare, and their
+    /// messages more frequent than those of other keys.
+    far_keys: Vec<u64>,
+}
+
+impl PostedRun {
+    fn post(&mut self, class: usize, key: u64) {
+        self.posted += 1;
+        let pattern = pattern(class, key);
+        let handle = self.list.post(pattern, self.posted);
+        self.oracle.push((handle, pattern, self.posted));
+    }
+
+    fn cancel(&mut self, met: &mut Met<Situation>) {
+        if self.oracle.is_empty() {
+            return;
+        }
+        let (handle, _, value) = self.oracle.remove(self.draws.index(self.oracle.len()));
+        met.count(match self.list.standing(handle) {
+            Some((_, lookup, in_chain)) => Situation::Cancelled(lookup, in_chain),
+            None => Situation::CancelledUnindexed,
+        });
+        assert_eq!(self.list.cancel(handle), Ok(value));
+    }
+
+    fn message(&mut self, met: &mut Met<Situation>) {
+        let key = match self.far_keys.as_slice() {
+            far @ [_, ..] if self.draws.below(4) == 0 => far[self.draws.index(far.len())],
+            _ => self.draws.below(self.keys),
+        };
+        let (tag, source) = self.draws.message(key);
+        let oldest = self.oracle.iter().position(|(_, p, _)| p.matches(tag, source));
+        let expected = oldest.map(|at| self.oracle.remove(at));
+        self.count_message(tag, source, expected.map(|(handle, ..)| handle), met);
+        assert_eq!(self.list.first_match(tag, source), expected.map(|(handle, ..)| handle));
+        assert_eq!(self.list.take_match(tag, source), expected.map(|(.., value)| value));
+    }
+
+    fn count_message(
+        &self,
+        tag: Tag,
+        source: SourceId,
+        oldest: Option<PostedHandle>,
+        met: &mut Met<Situation>,
+    ) {
+        let lookups = self.list.lookups(tag, source);
+        let in_use = lookups.len().min(3);
+        let standing = oldest.and_then(|handle| self.list.standing(handle));
+        let winner = match (oldest, standing) {
+            (_, Some((_, lookup, _))) => Winner::Indexed(lookup),
+            (Some(_), None) => Winner::Unindexed,
+            (None, None) => {
+                let farther = lookups.iter().any(|(_, lookup)| *lookup == Lookup::MissingFarther);
+                Winner::Nothing { farther }
+            }
+        };
+        met.count(Situation::Message(in_use, winner));
+        let Some((class, of_oldest, _)) = standing.filter(|_| in_use > 2) else { return };
+        for &(other, lookup) in lookups.iter().filter(|(other, _)| *other != class) {
+            if matches!(lookup, Lookup::Home | Lookup::Farther) {
+                let order = match (class / TOGETHER).cmp(&(other / TOGETHER)) {
+                    Ordering::Less => Order::Before,
+                    Ordering::Equal => Order::Together,
+                    Ordering::Greater => Order::After,
+                };
+                met.count(Situation::Older(of_oldest, lookup, order));
+            }
+        }
+    }
+}
+
+/// Fills a list, then matches, cancels and posts, then empties it.
+fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>) {
+    let list = PostedList::new(seed);
+    let (oracle, far_keys, draws) = (Vec::new(), Vec::new(), Draws(seed));
+    let mut run = PostedRun { list, oracle, posted: 0, draws, classes, keys, far_keys };
+    let mut all: Vec<_> = (0..classes).flat_map(|c| (0..keys).map(move |key| (c, key))).collect();
+    run.draws.shuffle(&mut all);
+    for &(class, key) in &all {
+        let alike = if run.draws.below(8) == 0 { 3 } else { 1 };
+        (0..alike).for_each(|_| run.post(class, key));
+    }
+    let is_far = |key: &u64| {
+        let lookups = run.list.lookups(Tag(*key), SourceId(1));
+        lookups.iter().filter(|(_, lookup)| *lookup == Lookup::Farther).count() > 1
+    };
+    run.far_keys = (0..keys).filter(is_far).collect();
+    for step in 0..all.len() * 2 {
+        match run.draws.below(10) {
+            0 => run.cancel(met),
+            1..4 if step < all.len() => {
+                let class = run.draws.index(run.classes);
+                let key = run.draws.below(run.keys);
+                run.post(class, key);
+            }
+            _ => run.message(met),
+        }
+        assert_eq!(run.list.len(), run.oracle.len());
+    }
+    assert!(run.list.iter_in_order().eq(run.oracle.iter().copied()));
+    while !run.oracle.is_empty() {
+        run.cancel(met);
+    }
+    assert!(run.list.is_empty());
+}
+
+#[test]
+fn long_lists_of_posted_receives_are_plain_lists_in_every_situation() {
+    let mut met = Met(BTreeMap::new());
+    for seed in 0..160 {
+        // Keys that are beyond their homes in two classes are rare: most histories have seven classes.
+        for classes in if seed < 20 { 1..=7 } else { 7..=7 } {
+            posted_history(classes, KEYS, seed, &mut met);
+        }
+    }
+    posted_history(40, 100, 0, &mut met);
+    let places = [Lookup::Home, Lookup::Farther];
+    for in_use in 1..=3 {
+        let found = places.map(Winner::Indexed);
+        let nothing = [false, true].map(|farther| Winner::Nothing { farther });
+        let winners = found.into_iter().chain(nothing);
+        met.assert_all(winners.map(|winner| Situation::Message(in_use, winner)));
+    }
+    for (oldest, other) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
+        let orders = [Order::Before, Order::Together, Order::After];
+        met.assert_all(orders.map(|order| Situation::Older(oldest, other, order)));
+    }
+    for lookup in places {
+        let in_chain = [InChain::Only, InChain::Oldest, InChain::Middle, InChain::Youngest];
+        met.assert_all(in_chain.map(|in_chain| Situation::Cancelled(lookup, in_chain)));
+    }
+    met.assert_all([Situation::Message(3, Winner::Unindexed), Situation::CancelledUnindexed]);
+}
+
+/// What happens to a long list of unexpected messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    /// A receive asked for the oldest message, of a class that has an index.
+    Index(Lookup),
+    /// A receive asked, of a class without an index, and got one.
+    Builds,
+    /// A receive asked, of a class without an index, of which there are too many.
+    Walks,
+    /// A message was removed, one way or the other, that stood like this in an index.
+    Removed(Lookup, InChain),
+}
+
+struct UnexpectedRun {
+    list: UnexpectedList<u64>,
+    /// In order of arrival.
+    oracle: Vec<(UnexpectedHandle, Tag, SourceId, u64)>,
+    arrived: u64,
+    draws: Draws,
+    classes: usize,
+    keys: u64,
+}
+
+impl UnexpectedRun {
+    fn arrive(&mut self, key: u64) {
+        self.arrived += 1;
+        let (tag, source) = self.draws.message(key);
+        let handle = self.list.push(tag, source, self.arrived);
+        self.oracle.push((handle, tag, source, self.arrived));
+    }
+
+    fn remove(&mut self, met: &mut Met<Asked>) {
+        if self.oracle.is_empty() {
+            return;
+        }
+        let (handle, .., value) = self.oracle.remove(self.draws.index(self.oracle.len()));
+        self.count_removed(handle, met);
+        assert_eq!(self.list.remove(handle), Ok(value));
+    }
+
+    fn ask(&mut self, met: &mut Met<Asked>) {
+        let class = self.draws.index(self.classes);
+        let pattern = pattern(class, self.draws.below(self.keys));
+        let oldest = self.oracle.iter().position(|&(_, t, s, _)| pattern.matches(t, s));
+        let builds = self.list.stats().builds;
+        let lookup = self.list.lookup(&pattern);
+        let expected = oldest.map(|at| self.oracle[at]);
+        assert_eq!(self.list.find(&pattern), expected.map(|(handle, ..)| handle));
+        met.count(match lookup {
+            Some(lookup) => Asked::Index(lookup),
+            None if self.list.stats().builds > builds => Asked::Builds,
+            None => Asked::Walks,
+        });
+        if let (Some(at), Some((handle, ..))) = (oldest, expected) {
+            self.count_removed(handle, met);
+            self.oracle.remove(at);
+        }
+        assert_eq!(self.list.take(&pattern), expected.map(|(.., value)| value));
+    }
+
+    fn count_removed(&self, handle: UnexpectedHandle, met: &mut Met<Asked>) {
+        for (lookup, in_chain) in self.list.standings(handle) {
+            met.count(Asked::Removed(lookup, in_chain));
+        }
+    }
+}
+
+fn unexpected_history(classes: usize, seed: u64, met: &mut Met<Asked>) {
+    let list = UnexpectedList::new(seed);
+    let mut draws = Draws(seed);
+    // What tells two messages apart differs by class: some class has just so many keys that its table is full.
+    let keys = 80 + draws.below(KEYS - 80);
+    let mut run = UnexpectedRun { list, oracle: Vec::new(), arrived: 0, draws, classes, keys };
+    for key in (0..4).flat_map(|_| 0..keys) {
+        run.arrive(key);
+    }
+    for step in 0..keys * 6 {
+        match run.draws.below(10) {
+            0..2 => run.remove(met),
+            2..5 if step < keys * 4 => {
+                let key = run.draws.below(keys);
+                run.arrive(key);
+            }
+            _ => run.ask(met),
+        }
+        assert_eq!(run.list.len(), run.oracle.len());
+    }
+    assert!(run.list.iter_in_order().eq(run.oracle.iter().copied()));
+    while !run.oracle.is_empty() {
+        run.remove(met);
+    }
+    assert!(run.list.is_empty());
+}
+
+#[test]
+fn long_lists_of_unexpected_messages_are_plain_lists_in_every_situation() {
+    let mut met = Met(BTreeMap::new());
+    for seed in 0..40 {
+        for classes in 1..=7 {
+            unexpected_history(classes, seed, &mut met);
+        }
+    }
+    unexpected_history(40, 0, &mut met);
+    let lookups = [Lookup::Home, Lookup::Farther, Lookup::Missing, Lookup::MissingFarther];
+    met.assert_all(lookups.map(Asked::Index));
+    met.assert_all([Asked::Builds, Asked::Walks]);
+    for lookup in [Lookup::Home, Lookup::Farther] {
+        let in_chain = [InChain::Only, InChain::Oldest, InChain::Middle, InChain::Youngest];
+        met.assert_all(in_chain.map(|in_chain| Asked::Removed(lookup, in_chain)));
+    }
+}
