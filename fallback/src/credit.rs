@@ -78,6 +78,19 @@ pub struct CreditConfig {
 /// that many messages, as rendezvous requests.
 pub const FLOOR_MESSAGES: u64 = 16;
 
+/// Where the credit of a worker's pool is.
+///
+/// When no message waits, `held` is zero and `free` and `granted` together are the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreditNow {
+    /// In the pool: granted to nobody.
+    pub free: Amount,
+    /// Granted out of the pool to peers that are not down.
+    pub granted: Amount,
+    /// What messages that were not received yet have cost, those of peers that are down included.
+    pub held: Amount,
+}
+
 /// What is left to grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
@@ -94,6 +107,18 @@ impl Pool {
         let taken = wanted.each(self.free, u64::min);
         self.free = self.free.minus(taken);
         taken
+    }
+
+    /// Where the credit is, by all grants that there are, each with whether its peer is down.
+    pub(crate) fn now<'a>(&self, grants: impl Iterator<Item = (&'a Grant, bool)>) -> CreditNow {
+        let mut now = CreditNow { free: self.free, ..CreditNow::default() };
+        for (grant, is_down) in grants {
+            now.held = now.held.plus(grant.held);
+            if !is_down {
+                now.granted = now.granted.plus(grant.from_pool);
+            }
+        }
+        now
     }
 
     /// Nothing of the pool is granted or held.

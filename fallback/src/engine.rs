@@ -8,7 +8,7 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::core::{Core, Operation, SendMemory, Todo, token_of_key};
 use crate::counters::Counters;
-use crate::credit::CreditConfig;
+use crate::credit::{CreditConfig, CreditNow};
 use crate::error::{Fault, PeerFault};
 use crate::nic::Nic;
 use crate::peer::{Peer, PeerState};
@@ -177,6 +177,13 @@ impl<D: Device> Engine<D> {
         counters.posted_now = self.core.posted.len() as u64;
         counters.unexpected_now = self.core.unexpected.len() as u64;
         counters
+    }
+
+    /// Where the credit is that peers are granted. Linear in the peers: for reports and tests.
+    pub fn credit(&self) -> CreditNow {
+        let is_down = |state: &PeerState| matches!(state, PeerState::Down(_));
+        let peers = self.core.peers.iter();
+        self.core.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
     /// Requests that the engine knows, results not yet taken included.

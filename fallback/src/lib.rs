@@ -59,7 +59,7 @@ mod store;
 pub mod wire;
 
 pub use counters::{Counters, NotOffloaded};
-pub use credit::{Amount, CreditConfig, FLOOR_MESSAGES};
+pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 #[cfg(feature = "defects")]
 pub use defect::Defect;
 pub use delegated::Delegated;

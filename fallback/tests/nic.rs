@@ -2,11 +2,14 @@
 
 mod wire;
 
-use tagmatch_fallback::{Completion, Engine, Fault, RequestId, SendMode, Started};
-use tagmatch_hw::model::{Model, ModelConfig};
-use tagmatch_hw::{Device, PeerId};
+use tagmatch_fallback::wire::{AppCtx, Kind, Rendezvous, WireError};
+use tagmatch_fallback::{
+    Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,
+};
+use tagmatch_hw::model::{Chance, Delay, Knobs, Model, ModelConfig};
+use tagmatch_hw::{Device, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, Tag, TagMask};
-use wire::{Node, Wire, config, meet, nodes_on, settle};
+use wire::{Node, Wire, config, forge, meet, nodes, nodes_on, settle};
 
 type Nic = Model<Wire>;
 
@@ -103,7 +106,7 @@ fn a_message_to_oneself_waits_for_the_nic_and_gets_the_receive() {
 
 #[test]
 fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
-    let limit = tagmatch_fallback::EngineConfig { nic_threshold: 50, ..config() };
+    let limit = EngineConfig { nic_threshold: 50, ..config() };
     let model = ModelConfig { slots: 2, ..ModelConfig::default() };
     let (_, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
     let to = meet(&mut n, 0, 1);
@@ -125,6 +128,73 @@ fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
     assert_eq!((why.too_small, why.list_full, why.total()), (1, 2, counters.posted), "{why:?}");
     assert_eq!(counters.hardware + counters.posted, 6, "{counters:?}");
     assert!(counters.hardware >= 2, "{counters:?}");
+}
+
+/// Beyond 4 GiB, with immediate data, the length and the immediate data follow in two companions.
+#[test]
+fn a_rendezvous_beyond_4_gib_ends_with_all_facts_whoever_matches_it() {
+    const LENGTH: u64 = 5 << 30;
+    // What a NIC says of the data comes behind the companions.
+    let data = Delay { chance: Chance::ALWAYS, ticks_max: 100 };
+    let late = Knobs { data, incomplete_in_two: Chance::ALWAYS, ..Knobs::default() };
+    for (knobs, room) in [(Knobs::default(), 200), (late.clone(), 200), (late, 49)] {
+        let model = ModelConfig { knobs, ..ModelConfig::default() };
+        let limit = EngineConfig { nic_threshold: 50, ..config() };
+        let (net, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
+        let to = meet(&mut n, 0, 1);
+        settle(&mut n);
+        net.borrow_mut().exposed_length = Some(LENGTH);
+        for round in 1..4 {
+            let requests = [5, 6].map(|tag| post(&mut n[1], exact(tag), room));
+            settle(&mut n);
+            // Both have to wait. Then the first request goes out, and its first companion has to wait again:
+            // neither the second companion nor the second request may pass it.
+            net.borrow_mut().refuse = [true, false, true].into();
+            for tag in [5, 6] {
+                send(&mut n[0], to, tag, bytes(5000), SendMode::Standard);
+            }
+            settle(&mut n);
+            for request in requests {
+                let Completion { result, buffer } = n[1].take(request).expect("not over");
+                let status = result.unwrap();
+                assert_eq!((status.length, status.immediate), (LENGTH, Some(9)));
+                assert!(status.truncated);
+                assert_eq!(buffer[..], bytes(5000)[..room]);
+            }
+            assert_eq!((n[0].operations(), n[1].credit().held.messages), (0, 0));
+            assert_eq!(n[1].counters().hardware, if room < 50 { 0 } else { 2 * round });
+        }
+    }
+}
+
+#[test]
+fn a_companion_that_no_request_announced_breaks_with_its_sender() {
+    let operation = |index| AppCtx::new(index, 0);
+    let span = RemoteSpan { address: 0, key: 0, length: 5 << 30 };
+    let sent = |index| Rendezvous::new(operation(index), Tag(1), span, Some(7));
+    let request = |index| sent(index).emit().to_vec();
+    let companions: Vec<Vec<u8>> = sent(1).companions().map(Vec::from).collect();
+    let [companion, length] = &companions[..] else { panic!("{companions:?}") };
+    let stray = {
+        let operation = operation(1).operation();
+        Some(PeerFault::Protocol(WireError::NoSuchOperation { kind: Kind::Companion, operation }))
+    };
+    let cases = [
+        (vec![request(1), companion.clone(), length.clone()], None),
+        (vec![request(2), companion.clone()], stray),
+        (vec![companion.clone()], stray),
+        (vec![request(1), length.clone(), companion.clone()], stray),
+        (vec![request(1), companion.clone(), length.clone(), length.clone()], stray),
+        (vec![request(1), companion.clone(), request(2)], stray),
+    ];
+    for (messages, expected) in cases {
+        let (net, mut n) = nodes(2, &config());
+        let from = meet(&mut n, 1, 0);
+        settle(&mut n);
+        messages.iter().for_each(|message| forge(&net, 0, 1, message));
+        settle(&mut n);
+        assert_eq!(n[1].peer_fault(from), expected, "{messages:?}");
+    }
 }
 
 #[test]

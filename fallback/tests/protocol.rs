@@ -239,6 +239,9 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
         n[0].inject(to, Tag(sent), None, &[1; 8]).unwrap();
         sent += 1;
     }
+    // Something to receive is always there, so that a poll never finds nothing; and never so much that messages
+    // to oneself wait for room.
+    n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
     let mut received = 0;
     for round in 0..1000 {
         while n[1].progress() > 0 {}
@@ -246,20 +249,13 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
             n[1].discard_message(message);
             received += 1;
         }
-        // Something to receive is always there, so that a poll never finds nothing.
         let receive = pending(n[0].receive(&exact(1 << 40), Buffer::zeroed(8)));
-        n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
         n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
         while !n[0].progress_until(receive).1 {}
         assert!(n[0].progress_until(receive).1, "over and not said to be, in round {round}");
         n[0].take(receive).unwrap().result.unwrap();
     }
     assert_eq!(received, sent);
-    for _ in 0..1000 {
-        let receive = pending(n[0].receive(&exact(1 << 40), Buffer::zeroed(8)));
-        while !n[0].progress_until(receive).1 {}
-        n[0].take(receive).unwrap().result.unwrap();
-    }
     settle(&mut n);
     assert_eq!(n[0].requests(), 0, "what was injected and had to wait is nobody's");
 }
@@ -497,6 +493,32 @@ fn a_fin_of_another_peer_ends_nothing() {
     settle(&mut n);
     ok(&mut n[1], receive);
     assert!(n[0].is_done(send));
+}
+
+#[test]
+fn a_fin_of_an_operation_that_has_ended_ends_no_other() {
+    let (net, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    let send = |n: &mut Vec<Node>| {
+        let send = n[0].send(to, Tag(1), None, payload(9000), SendMode::Standard);
+        settle(n);
+        pending(send)
+    };
+    let ended = send(&mut n);
+    let receive = n[1].receive(&exact(1), Buffer::zeroed(9000));
+    settle(&mut n);
+    ok(&mut n[1], receive);
+    ok(&mut n[0], Started::Pending(ended));
+    // This operation has the place of the one that has ended.
+    let send = send(&mut n);
+    let old = AppCtx::new(0, 0);
+    forge(&net, 1, 0, &Tmh { opcode: Opcode::Fin, app_ctx: old, tag: Tag(0) }.emit());
+    settle(&mut n);
+    let fault = WireError::NoSuchOperation { kind: Kind::Fin, operation: old };
+    assert_eq!(n[0].peer_fault(to), Some(PeerFault::Protocol(fault)));
+    let Completion { result, .. } = n[0].take(send).unwrap();
+    assert_eq!(result, Err(Fault::PeerDown { peer: to, fault: PeerFault::Protocol(fault) }));
 }
 
 #[test]

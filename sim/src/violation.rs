@@ -29,6 +29,8 @@ pub enum Rule {
     Rest,
     /// Unexpected memory is beyond its bound, or not given back.
     Memory,
+    /// Credit is not back where it was when all has ended.
+    Credit,
     /// A NIC and its driver disagree about the NIC's list.
     List,
     /// The engine's tables are not empty when all has ended.

@@ -30,6 +30,10 @@ pub struct Net {
     pub capacity: usize,
     /// The next reads fail with this error number.
     pub reads_fail: Option<i32>,
+    /// The next sends of anybody, as far as this goes: whether each finds the way full although it isn't.
+    pub refuse: VecDeque<bool>,
+    /// Exposed memory is said to be this long.
+    pub exposed_length: Option<u64>,
     /// Reads do not end until this is taken back.
     pub reads_hang: bool,
     pub message_max: usize,
@@ -231,6 +235,9 @@ impl Device for Wire {
         if message.header.len() + message.payload.len() > net.message_max {
             return Err(Refused::TooLong);
         }
+        if net.refuse.pop_front() == Some(true) {
+            return Err(Refused::Full);
+        }
         let capacity = net.capacity;
         let queue = net.queues.entry((self.me, to)).or_default();
         if queue.len() >= capacity {
@@ -243,7 +250,7 @@ impl Device for Wire {
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         self.next_exposure += 1;
         let id = self.next_exposure;
-        let length = buffer.len() as u64;
+        let length = self.net.borrow().exposed_length.unwrap_or(buffer.len() as u64);
         self.net.borrow_mut().exposed.insert((self.me, id), buffer.to_vec());
         self.exposures.insert(id, buffer);
         let span = RemoteSpan { address: 0, key: id, length };

@@ -311,6 +311,11 @@ impl World {
             );
             return Err(Violation::new(Rule::Rest, what));
         }
+        let held = self.engine.credit().held.messages;
+        if held != counters.unexpected_now {
+            let what = format!("at rest {waiting} messages wait, and {held} hold credit");
+            return Err(Violation::new(Rule::Credit, what));
+        }
         let slots = self.engine.device().nic().slots_taken();
         // Past the list came a message, or can't: which receives may be there depends on that.
         let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;

@@ -1,6 +1,6 @@
 //! Workers that come and go, and points at which all comes to rest.
 
-use tagmatch_fallback::RequestId;
+use tagmatch_fallback::{Amount, CreditNow, RequestId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::World;
@@ -172,6 +172,23 @@ impl<A: Adapter> World<'_, A> {
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
         let node = self.workers[at].node;
         ensure!(left == (0, 0, 0), Memory, "n{node}: messages, bytes, receives left: {left:?}");
+        self.gives_credit_back(at)?;
         self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
+    }
+
+    /// No message holds credit, and what is not granted to a peer that is up is in the pool.
+    fn gives_credit_back(&self, at: usize) -> Verdict {
+        let Some(engine) = &self.workers[at].engine else { return Ok(()) };
+        let CreditNow { free, granted, held } = engine.credit();
+        let sum = (free.messages + granted.messages, free.bytes + granted.bytes);
+        let pool = self.setup.engine.credit.pool;
+        let is_back = held == Amount::default() && sum == (pool.messages, pool.bytes);
+        let node = self.workers[at].node;
+        ensure!(
+            is_back,
+            Credit,
+            "n{node}: of {pool:?}, {free:?} free, {granted:?} granted, {held:?} held"
+        );
+        Ok(())
     }
 }
