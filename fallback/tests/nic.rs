@@ -2,14 +2,14 @@
 
 mod wire;
 
-use tagmatch_fallback::wire::{AppCtx, Kind, Rendezvous, WireError};
+use tagmatch_fallback::wire::{AppCtx, Kind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,
 };
 use tagmatch_hw::model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_hw::{Device, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, Tag, TagMask};
-use wire::{Node, Wire, config, forge, meet, nodes, nodes_on, settle};
+use wire::{Node, Wire, config, forge, kill, meet, nodes, nodes_on, settle};
 
 type Nic = Model<Wire>;
 
@@ -195,6 +195,68 @@ fn a_companion_that_no_request_announced_breaks_with_its_sender() {
         settle(&mut n);
         assert_eq!(n[1].peer_fault(from), expected, "{messages:?}");
     }
+}
+
+/// Has node 1 send a message to node 2, whose receive its NIC is to match.
+fn is_offloaded(n: &mut [Node<Nic>]) -> bool {
+    let before = n[2].counters().hardware;
+    let request = post(&mut n[2], exact(1000), 100);
+    settle(n);
+    let to = meet(n, 1, 2);
+    settle(n);
+    send(&mut n[1], to, 1000, bytes(100), SendMode::Standard);
+    settle(n);
+    n[2].take(request).expect("not over").result.unwrap();
+    n[2].counters().hardware == before + 1
+}
+
+/// The NIC has counted them, though software doesn't take them in.
+#[test]
+fn messages_that_are_dropped_leave_the_nic_in_use() {
+    let model = ModelConfig::default();
+    let (net, mut n) = nodes_on(3, &config(), |_, wire| Model::new(wire, &model).unwrap());
+    let bad = meet(&mut n, 2, 0);
+    settle(&mut n);
+    assert!(is_offloaded(&mut n));
+    let tmh = Tmh { opcode: Opcode::Eager, app_ctx: AppCtx(0), tag: Tag(5) }.emit();
+    // More than its credit covers.
+    for _ in 0..200 {
+        forge(&net, 0, 2, &[&tmh[..], &[1; 2000]].concat());
+    }
+    settle(&mut n);
+    assert!(matches!(n[2].peer_fault(bad), Some(PeerFault::Protocol(WireError::Credit { .. }))));
+    assert!(is_offloaded(&mut n));
+}
+
+/// They wait behind a message that waits for the answer of a delete.
+#[test]
+fn requests_of_the_dead_that_wait_for_the_nic_leave_it_in_use() {
+    let answer = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
+    let knobs = Knobs { answer, ..Knobs::default() };
+    let model = ModelConfig { knobs, ..ModelConfig::default() };
+    let (net, mut n) = nodes_on(3, &config(), |_, wire| Model::new(wire, &model).unwrap());
+    let (to, _) = (meet(&mut n, 0, 2), meet(&mut n, 2, 0));
+    settle(&mut n);
+    assert!(is_offloaded(&mut n));
+    let request = post(&mut n[2], exact(5), 100);
+    settle(&mut n);
+    n[2].cancel(request);
+    n[2].progress();
+    for length in [10, 9000] {
+        send(&mut n[0], to, 5, bytes(length), SendMode::Standard);
+    }
+    for _ in 0..4 {
+        n[2].progress();
+    }
+    kill(&net, 0);
+    while n[2].counters().peer_faults == 0 {
+        n[2].progress();
+    }
+    assert!(!n[2].is_done(request), "the answer came too early for this test");
+    assert_eq!(n[2].counters().lost_rendezvous, 1);
+    settle(&mut n[1..]);
+    assert_eq!(n[2].take(request).expect("not over").result, Err(Fault::Cancelled));
+    assert!(is_offloaded(&mut n));
 }
 
 #[test]

@@ -325,6 +325,78 @@ fn a_refused_receive_stays_in_software() {
 }
 
 #[test]
+fn a_list_that_was_full_is_used_again_once_an_entry_has_left() {
+    let mut shadow = shadow();
+    let slot = active(&mut shadow, 0, &exact(1));
+    shadow.post(1, &exact(2), LONG, true);
+    let op = shadow.next_op().unwrap();
+    shadow.refused(op, Refusal::ListFull);
+    assert_eq!((drain(&mut shadow), shadow.why(1)), (vec![], Some(Why::ListFull)));
+    shadow.matched(slot).unwrap();
+    assert_eq!(drain(&mut shadow), []);
+    shadow.landed(slot).unwrap();
+    assert_eq!(drain(&mut shadow), [add(1, slot, 0)]);
+}
+
+#[test]
+fn the_count_goes_on_when_the_last_entry_to_be_deleted_is_matched_instead() {
+    let mut shadow = shadow();
+    let matched = active(&mut shadow, 0, &exact(1));
+    post(&mut shadow, 1, &exact(2));
+    // A message of the list takes the second before the NIC has answered; its delete goes first.
+    shadow.came_up();
+    assert_eq!(shadow.take(1, true), Take::Reclaim { slot: 1, handle: 101, why: Why::Phase });
+    shadow.searched();
+    assert_eq!(shadow.cancel(0), Cancel::Asked);
+    let op = shadow.next_op().unwrap();
+    assert_eq!(op, delete(1, false, 0));
+    shadow.accepted(op, None);
+    // Before the delete of the first goes out, there is nothing to delete any more.
+    assert_eq!(shadow.matched(matched), Ok(0));
+    assert_eq!(post(&mut shadow, 2, &exact(3)), [add(2, 2, 1)]);
+}
+
+/// An operation without an answer takes a place until a later one is answered.
+#[test]
+fn withdrawn_entries_never_use_up_the_operations() {
+    for operations in 2..8 {
+        let mut shadow = Shadow::new(&ShadowConfig { operations, sync_every: 1000, ..config() });
+        for round in 1..=20 {
+            let ops = post(&mut shadow, 0, &exact(1));
+            let [Op::Add { slot, .. }] = ops[..] else {
+                panic!("with {operations} operations, round {round} hands over {ops:?}")
+            };
+            shadow.came_up();
+            assert!(matches!(shadow.take(0, true), Take::Reclaim { .. }));
+            shadow.searched();
+            let ops = drain(&mut shadow);
+            let [Op::Delete { answer, .. }] = ops[..] else { panic!("{ops:?}") };
+            shadow.added(slot).unwrap();
+            if answer {
+                assert_eq!(shadow.deleted(slot), Ok(Deleted::Ignored));
+            }
+            assert_eq!(shadow.counters().added, round);
+        }
+    }
+}
+
+/// With more masks among them than are told apart.
+#[test]
+fn receives_in_software_that_have_left_are_in_the_way_of_none() {
+    let mut shadow = shadow();
+    for id in 0..60 {
+        let mask = TagMask(!(u64::from(id) << 8));
+        shadow.post(id, &Pattern::new(Tag(1), mask), 0, true);
+    }
+    assert_eq!(post(&mut shadow, 60, &exact(1)), []);
+    for id in 0..60 {
+        assert_eq!(drain(&mut shadow), [], "{id} have left");
+        assert_eq!(shadow.take(id, true), Take::Software(Why::TooSmall));
+    }
+    assert_eq!(drain(&mut shadow), [add(60, 0, 0)]);
+}
+
+#[test]
 fn counts_wrap() {
     let mut shadow = Shadow::new(&ShadowConfig { first_count: u16::MAX, ..config() });
     assert_eq!(post(&mut shadow, 0, &exact(1)), [add(0, 0, u16::MAX)]);

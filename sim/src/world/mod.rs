@@ -34,6 +34,8 @@ pub struct Counts {
     pub completions: u64,
     /// Of those, receives that got a message.
     pub received: u64,
+    /// Receives that a NIC gave a message, as its worker counts them; those of killed workers too.
+    pub hardware: u64,
 }
 
 impl Counts {
@@ -49,6 +51,7 @@ impl Counts {
         self.events += other.events;
         self.completions += other.completions;
         self.received += other.received;
+        self.hardware += other.hardware;
     }
 }
 

@@ -20,12 +20,18 @@ impl<A: Adapter> World<'_, A> {
             self.close(at)?;
         }
         self.counts.calls += 1;
+        self.count_hardware(at);
         self.workers[at].engine = None;
         self.workers[at].forget();
         self.net.borrow_mut().kill(node, !orderly);
         self.hear()?;
         self.oracle.gone(node);
         Ok(())
+    }
+
+    fn count_hardware(&mut self, at: usize) {
+        let engine = self.workers[at].engine.as_ref();
+        self.counts.hardware += engine.map_or(0, |engine| engine.counters().hardware);
     }
 
     /// After an orderly end every request is over.
@@ -132,6 +138,7 @@ impl<A: Adapter> World<'_, A> {
         for at in 0..self.workers.len() {
             self.all_over(at)?;
             self.gives_memory_back(at)?;
+            self.count_hardware(at);
         }
         self.oracle.at_end()?;
         if thorough { self.oracle.whole() } else { Ok(()) }
