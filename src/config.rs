@@ -104,8 +104,9 @@ pub struct Config {
     /// (`message_max` of the device's settings). Not used over UCX.
     pub eager_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
-    /// blocks of powers of two. Beyond it peers wait; nothing is lost. At least 64 KiB; default: 64 MiB. Not used
-    /// over UCX.
+    /// blocks of powers of two. Beyond it peers wait; nothing of a peer that lives is lost. Messages of peers that are
+    /// down are dropped if they keep more than half of this and less than an eighth is left.
+    /// At least 64 KiB; default: 64 MiB. Not used over UCX.
     pub unexpected_bytes: u64,
     /// Unexpected messages of all peers together that may wait in this worker. Beyond it peers wait.
     /// Each peer may always have [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests

@@ -1,5 +1,7 @@
 //! The protocol as a pure state machine: events in, things to do out. No device in sight.
 
+use std::collections::VecDeque;
+
 use tagmatch_hw::{Buffer, Bytes, Event, ExposureId, Incoming, PeerId, ReadError, RemoteSpan};
 use tagmatch_soft::{Pattern, PostedList, SourceId, UnexpectedList};
 
@@ -65,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) unexpected: UnexpectedList<u32>,
     pub(crate) store: Store,
     pub(crate) pool: Pool,
+    /// Peers that are down and left messages that hold credit, in the order of their ends. Each is here once.
+    pub(crate) dead: VecDeque<PeerId>,
     pub(crate) todo: Vec<Todo>,
     pub(crate) woken: Vec<RequestId>,
     pub(crate) counters: Counters,
@@ -85,6 +89,7 @@ impl Core {
             unexpected: UnexpectedList::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
             store: Store::default(),
             pool: Pool::new(config.credit),
+            dead: VecDeque::new(),
             todo: Vec::new(),
             woken: Vec::new(),
             counters: Counters::default(),
@@ -475,6 +480,10 @@ impl Core {
         let control = Control::Credit { messages, bytes: credit.bytes };
         self.counters.credits_sent += 1;
         self.todo.push(Todo::Control(peer, control.emit()));
+        // Each grant comes by here, so that the pool never runs short unnoticed.
+        if self.pool.is_kept_by_the_dead() {
+            self.forget_the_dead();
+        }
     }
 
     /// Tells a sender that waits for it that its message is where it should be.

@@ -77,6 +77,9 @@ pub struct Counters {
     pub discarded: u64,
     /// Rendezvous requests that left the unexpected list because their sender went down.
     pub lost_rendezvous: u64,
+    /// Messages of peers that were down that were dropped to make room for others: see
+    /// [`CreditConfig::pool`](crate::CreditConfig::pool).
+    pub lost_messages: u64,
     /// Credit messages sent.
     pub credits_sent: u64,
     /// Times that sends to a peer began to wait for its credit.

@@ -67,6 +67,10 @@ impl Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditConfig {
     /// All that may be granted to peers together.
+    ///
+    /// Messages that were complete before their sender went down stay receivable, and keep their credit. If they
+    /// keep more than half of the pool, and less than an eighth of it is left to grant, those of the peers that
+    /// went down first are dropped: of a peer all that wait, or none.
     pub pool: Amount,
     /// What a stranger is granted, if the pool still has it.
     pub first: Amount,
@@ -96,17 +100,28 @@ pub struct CreditNow {
 pub(crate) struct Pool {
     config: CreditConfig,
     free: Amount,
+    /// What messages of peers that are down keep.
+    kept: Amount,
 }
 
 impl Pool {
     pub(crate) fn new(config: CreditConfig) -> Self {
-        Pool { config, free: config.pool }
+        Pool { config, free: config.pool, kept: Amount::default() }
     }
 
     fn take(&mut self, wanted: Amount) -> Amount {
         let taken = wanted.each(self.free, u64::min);
         self.free = self.free.minus(taken);
         taken
+    }
+
+    /// Whether the pool runs short while messages of peers that are down keep more than half of it.
+    #[inline]
+    pub(crate) fn is_kept_by_the_dead(&self) -> bool {
+        let Pool { config: CreditConfig { pool, .. }, free, kept } = self;
+        let is_kept = |free: u64, kept: u64, total: u64| free <= total / 8 && kept > total / 2;
+        is_kept(free.messages, kept.messages, pool.messages)
+            || is_kept(free.bytes, kept.bytes, pool.bytes)
     }
 
     /// Where the credit is, by all grants that there are, each with whether its peer is down.
@@ -124,7 +139,7 @@ impl Pool {
     /// Nothing of the pool is granted or held.
     #[cfg(test)]
     fn is_whole(&self) -> bool {
-        self.free == self.config.pool
+        self.free == self.config.pool && self.kept == Amount::default()
     }
 }
 
@@ -200,7 +215,9 @@ impl Grant {
     pub(crate) fn freed(&mut self, cost: Amount, pool: &mut Pool) {
         self.held = self.held.minus(cost);
         if self.closed {
+            let before = self.from_pool;
             self.give_back(cost, pool);
+            pool.kept = pool.kept.minus(before.minus(self.from_pool));
         } else {
             self.back = self.back.plus(cost);
         }
@@ -228,7 +245,7 @@ impl Grant {
 
     /// Grows the grant of a peer that uses it, shrinks it when the pool runs short.
     fn adapt(&mut self, pool: &mut Pool) {
-        let Pool { config, free } = pool;
+        let Pool { config, free, .. } = pool;
         // Growth, by unit: double while most of the pool is free, or while the peer's messages
         // really wait here and the pool isn't short.
         let growth = |limit: u64, held: u64, first: u64, max: u64, free: u64, total: u64| {
@@ -267,12 +284,20 @@ impl Grant {
 
     /// The peer is gone: all but what its waiting messages hold goes back to the pool.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
-        self.closed = true;
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         self.low = Amount::default();
         let idle = self.outstanding.plus(self.back);
         self.outstanding = Amount::default();
         self.back = Amount::default();
         self.give_back(idle, pool);
+        pool.kept = pool.kept.plus(self.from_pool);
+    }
+
+    /// Whether messages that wait have cost any of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held != Amount::default()
     }
 
     fn give_back(&mut self, amount: Amount, pool: &mut Pool) {

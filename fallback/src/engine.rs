@@ -114,6 +114,12 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// Whether messages of a peer that is down were dropped, to make room for others, before anybody received
+    /// them: see [`CreditConfig::pool`].
+    pub fn has_lost_messages(&self, peer: PeerId) -> bool {
+        self.core.peers.get(peer.index()).is_some_and(|peer| peer.lost_messages)
+    }
+
     /// How messages are read from a peer.
     pub fn read_mode(&self, peer: PeerId) -> ReadMode {
         self.device.read_mode(peer)

@@ -34,7 +34,8 @@
 //! is an *operation*: complete on its FIN, failed on an abort or on the peer's death.
 //!
 //! # Bounds
-//! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per peer.
+//! Unexpected bytes and messages: [`CreditConfig::pool`], plus [`FLOOR_MESSAGES`] requests per peer. What peers
+//! that are down have left is received as any other message, until the pool runs short and they keep half of it.
 //! Operations: 2^20. Control messages that wait for room: each answers something that came in on a
 //! credit. Sends that wait are the caller's own memory.
 #![forbid(unsafe_code)]

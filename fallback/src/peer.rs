@@ -5,7 +5,7 @@
 //!      \-------------PeerDown-------------^
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_shadow::Cancel;
@@ -58,6 +58,8 @@ pub(crate) struct Peer {
     pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,
+    /// It is down, and messages of it were dropped that nobody had received.
+    pub(crate) lost_messages: bool,
 }
 
 impl Peer {
@@ -112,6 +114,43 @@ impl Core {
         // First those that wait for the NIC: of the others, all that aren't on the list are held.
         self.nic_lose_rendezvous(id);
         self.lose_rendezvous(id);
+        if self.peer_mut(id).grant.is_held() && !self.dead.contains(&id) {
+            self.dead.push_back(id);
+        }
+    }
+
+    /// Drops waiting messages of peers that are down, until these keep at most half of the pool or it is no longer
+    /// short. The peers that went down first come first; of each, all messages are dropped that are on the list.
+    ///
+    /// Linear in the waiting messages, as the end of a peer is.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn forget_the_dead(&mut self) {
+        let mut waiting: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for (handle, _, source, index) in self.unexpected.iter_in_order() {
+            waiting.entry(source.0).or_default().push((handle, index));
+        }
+        for _ in 0..self.dead.len() {
+            if !self.pool.is_kept_by_the_dead() {
+                return;
+            }
+            let Some(id) = self.dead.pop_front() else { return };
+            for (handle, index) in waiting.remove(&id.0).unwrap_or_default() {
+                let key = self.messages.key_at(index);
+                if let Some(message) = key.and_then(|key| self.messages.remove(key))
+                    && self.unexpected.remove(handle).is_ok()
+                    && let (status, Body::Stored(stored)) = (message.status(), message.body)
+                {
+                    self.counters.lost_messages += 1;
+                    self.peer_mut(id).lost_messages = true;
+                    self.drop_stored(&status, stored);
+                }
+            }
+            // A message that a probe has taken is not on the list; one that waits for a NIC is not there yet.
+            if self.peer_mut(id).grant.is_held() {
+                self.dead.push_back(id);
+            }
+        }
     }
 
     fn fail_posted(&mut self, index: u32, fault: Fault) {

@@ -2,9 +2,9 @@
 
 mod wire;
 
-use tagmatch_fallback::{Amount, CreditNow, SendMode};
+use tagmatch_fallback::{Amount, CreditConfig, CreditNow, EngineConfig, Fault, SendMode};
 use tagmatch_hw::{Buffer, PeerId};
-use tagmatch_soft::{Pattern, Tag, TagMask};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, kill, meet, nodes, settle};
 
 fn exact(tag: u64) -> Pattern {
@@ -66,4 +66,97 @@ fn a_message_that_a_probe_has_taken_gives_its_credit_back_when_it_is_discarded()
         assert!(n[0].discard_message(probed));
         assert_eq!(held(&n[0]), NOTHING);
     }
+}
+
+/// One message of 64 bytes costs what it says; a peer may have a quarter of the pool.
+fn small() -> EngineConfig {
+    let amount = |messages| Amount { messages, bytes: messages * 64 };
+    let credit = CreditConfig { pool: amount(64), first: amount(8), peer_max: amount(16) };
+    EngineConfig { credit, ..config() }
+}
+
+/// Node `at` sends eager messages to node 0, numbered by their tags, and dies.
+fn send_and_die(n: &mut [Node], net: &std::rc::Rc<std::cell::RefCell<wire::Net>>, at: usize) {
+    let to = meet(n, at, 0);
+    settle(n);
+    for number in 0..8 {
+        send(&mut n[at], to, at as u64 * 100 + number, 64);
+        settle(n);
+    }
+    kill(net, at);
+    settle(&mut n[..at]);
+}
+
+#[test]
+fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
+    let (net, mut n) = nodes(42, &small());
+    let probed = {
+        send_and_die(&mut n, &net, 1);
+        n[0].matched_probe(&exact(107)).unwrap().0
+    };
+    for at in 2..40 {
+        send_and_die(&mut n, &net, at);
+    }
+    let CreditNow { free, granted, held } = n[0].credit();
+    let total = small().credit.pool.bytes;
+    assert!(held.bytes <= total - total / 8, "{held:?}");
+    // To oneself.
+    assert_eq!(granted, small().credit.first);
+    // Of each that died, all messages are there, or none; and those of the last ones are.
+    let mut waiting = 0;
+    for at in 2..40 {
+        let from = PeerId(at);
+        let is_here = |n: &mut Vec<Node>, number| {
+            let pattern = exact(u64::from(at) * 100 + number).from_source(SourceId(at));
+            n[0].probe(&pattern).is_some()
+        };
+        let here = (0..8).filter(|number| is_here(&mut n, *number)).count();
+        assert_eq!(here, if n[0].has_lost_messages(from) { 0 } else { 8 }, "{from}");
+        waiting += here as u64;
+        assert!(here > 0 || at < 37, "the last to die have lost messages: {from}");
+    }
+    let counters = n[0].counters();
+    assert_eq!((counters.unexpected_now, counters.lost_messages), (waiting, 39 * 8 - 1 - waiting));
+    assert_eq!((held.messages, free.bytes), (waiting + 1, total - held.bytes - granted.bytes));
+    // A receive that names one whose messages were dropped ends at once.
+    let named = n[0].receive(&exact(200).from_source(SourceId(2)), Buffer::zeroed(64));
+    assert!(matches!(named.unwrap_err().fault, Fault::PeerDown { .. }));
+    // What a probe has taken is its owner's.
+    let receive = n[0].receive_message(probed, Buffer::zeroed(64)).unwrap();
+    assert!(n[0].take(receive).unwrap().result.is_ok());
+    // Others find credit: what they send is eager.
+    let to = meet(&mut n, 40, 0);
+    settle(&mut n);
+    for number in 0..8 {
+        send(&mut n[40], to, 5000 + number, 64);
+        settle(&mut n);
+    }
+    assert_eq!((n[40].counters().eager_sent, n[40].counters().rendezvous_sent), (8, 0));
+}
+
+#[test]
+fn while_the_pool_is_not_short_all_messages_of_the_dead_are_received() {
+    let (net, mut n) = nodes(6, &small());
+    // They keep more than half of the pool.
+    for at in 1..6 {
+        send_and_die(&mut n, &net, at);
+    }
+    // Whatever is granted meanwhile.
+    let granted = n[0].counters().credits_sent;
+    for _ in 0..20 {
+        let receive = n[0].receive(&exact(9), Buffer::zeroed(64)).unwrap();
+        send(&mut n[0], PeerId::ONESELF, 9, 64);
+        settle(&mut n[..1]);
+        assert!(n[0].take(receive).unwrap().result.is_ok());
+    }
+    assert!(n[0].counters().credits_sent > granted);
+    assert_eq!((n[0].counters().lost_messages, n[0].counters().unexpected_now), (0, 40));
+    for at in 1..6u64 {
+        for number in 0..8 {
+            let receive = n[0].receive(&exact(at * 100 + number), Buffer::zeroed(64)).unwrap();
+            assert!(n[0].take(receive).unwrap().result.is_ok());
+        }
+    }
+    let CreditNow { free, held, .. } = n[0].credit();
+    assert_eq!((free.messages, held), (64 - 8, NOTHING));
 }

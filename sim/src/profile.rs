@@ -132,7 +132,7 @@ const MIXED: Profile = Profile {
 };
 
 /// All profiles. Each is run by `ci/soak`.
-pub const PROFILES: [Profile; 10] = [
+pub const PROFILES: [Profile; 11] = [
     MIXED,
     Profile {
         name: "wild",
@@ -194,6 +194,21 @@ pub const PROFILES: [Profile; 10] = [
             ..WEIGHTS
         },
         long_per_mille: 200,
+        ..MIXED
+    },
+    Profile {
+        name: "graves",
+        about: "tiny credits, workers that die while many of their messages wait",
+        workers: (3, 5),
+        weights: Weights {
+            receive: 60,
+            matched_probe: 5,
+            kill: 25,
+            revive: 300,
+            rest: 2,
+            ..WEIGHTS
+        },
+        tiny_credit_per_mille: 1000,
         ..MIXED
     },
     Profile {

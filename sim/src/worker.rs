@@ -34,6 +34,8 @@ pub(crate) struct Worker<D: Device> {
     pub(crate) late: Vec<RequestId>,
     /// Takes no events before this step.
     pub(crate) stalled: u32,
+    /// Messages of peers that are down that its engine had dropped when that was last looked at.
+    pub(crate) lost: u64,
 }
 
 impl<D: Device> Worker<D> {
@@ -47,6 +49,7 @@ impl<D: Device> Worker<D> {
             unwatched: vec![],
             late: vec![],
             stalled: 0,
+            lost: 0,
         }
     }
 

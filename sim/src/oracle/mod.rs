@@ -141,6 +141,8 @@ struct Pair {
     down: u64,
     /// The receiver broke with the sender while its NIC may have held messages: they are lost.
     is_cut: bool,
+    /// The receiver has dropped what waited of the sender, which was down.
+    is_forgotten: bool,
     /// Receives without a named source that failed together with the sender: a NIC had matched them.
     victims: Vec<u32>,
 }
@@ -153,6 +155,7 @@ impl Default for Pair {
             plain: [NONE; PLAIN],
             down: NEVER,
             is_cut: false,
+            is_forgotten: false,
             victims: vec![],
         }
     }
@@ -399,10 +402,22 @@ impl Oracle {
         let is_sender_gone = self.sides.get(from as usize).is_some_and(|side| side.is_gone)
             || down(from, to).is_some_and(|down| down != NEVER);
         let never_left = arrived == NEVER && is_sender_gone;
-        let is_cut = self.sides[to as usize].pairs[from as usize].is_cut;
+        let pair = &self.sides[to as usize].pairs[from as usize];
         never_left
-            || is_cut
+            || pair.is_cut
+            || pair.is_forgotten
             || (down_at_receiver != NEVER && (arrived > down_at_receiver || !eager))
+    }
+
+    /// A worker has dropped the messages of a peer that wait at it: which it may, once the peer is down.
+    pub(crate) fn forgotten(&mut self, at: u32, from: u32) -> Verdict {
+        let pair = self.pair(at, from);
+        ensure!(pair.down != NEVER, Lost, "n{at} drops messages of n{from}, which is up");
+        pair.is_forgotten = true;
+        if let Some(reference) = &mut self.reference {
+            reference.down(at, from, |_| false);
+        }
+        Ok(())
     }
 
     /// A worker broke with a peer, by itself or because a READ failed.

@@ -36,6 +36,8 @@ pub struct Counts {
     pub received: u64,
     /// Receives that a NIC gave a message, as its worker counts them; those of killed workers too.
     pub hardware: u64,
+    /// Messages of workers that were down that were dropped to make room for others.
+    pub lost: u64,
 }
 
 impl Counts {
@@ -52,6 +54,7 @@ impl Counts {
         self.completions += other.completions;
         self.received += other.received;
         self.hardware += other.hardware;
+        self.lost += other.lost;
     }
 }
 
@@ -255,6 +258,7 @@ impl<'a, A: Adapter> World<'a, A> {
     /// Sees what has ended at a worker. `all`: also what its owner would look at later.
     fn observe(&mut self, at: usize, all: bool) -> Verdict {
         self.hear()?;
+        self.see_losses(at)?;
         let worker = &mut self.workers[at];
         let Some(engine) = &mut worker.engine else { return Ok(()) };
         let mut over: Vec<RequestId> = vec![];
@@ -280,6 +284,26 @@ impl<'a, A: Adapter> World<'a, A> {
             }
         }
         if over.is_empty() { Ok(()) } else { self.take(at, &over) }
+    }
+
+    /// Sees whether an engine has dropped messages of peers that are down.
+    fn see_losses(&mut self, at: usize) -> Verdict {
+        let worker = &mut self.workers[at];
+        let Some(engine) = &worker.engine else { return Ok(()) };
+        let lost = engine.counters().lost_messages;
+        let new = lost - std::mem::replace(&mut worker.lost, lost);
+        if new == 0 {
+            return Ok(());
+        }
+        self.counts.lost += new;
+        let (node, net) = (worker.node, self.net.borrow());
+        let numbers = 0..u32::try_from(net.peers(node)).unwrap_or(u32::MAX);
+        for number in numbers.filter(|number| engine.has_lost_messages(PeerId(*number))) {
+            let Some(from) = net.node_of(node, number) else { continue };
+            self.history.line(|| format!("    n{node} drops what waits of n{from}"));
+            self.oracle.forgotten(node, from)?;
+        }
+        Ok(())
     }
 
     /// The source as a worker of the network and as a peer, which is connected to if it wasn't.

@@ -150,6 +150,7 @@ impl<A: Adapter> World<'_, A> {
         while !self.workers[at].held.is_empty() {
             found = true;
             self.discard(at, 0)?;
+            self.observe(at, true)?;
         }
         let anything = Pattern::new(Tag(0), TagMask::ANY);
         loop {
