@@ -183,9 +183,9 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
+    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
         match self {
-            WorkerEngine::Matching(engine) => engine.receive(pattern, buffer),
+            WorkerEngine::Matching(engine) => engine.receive_with(pattern, buffer, is_sole),
             WorkerEngine::Ucx(engine) => {
                 let pattern = *pattern;
                 out_of_line(move || engine.receive(&pattern, buffer))

@@ -33,7 +33,15 @@ impl Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
     pattern: Pattern,
-    peer: Option<Peer>,
+    sender: Sender,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Anyone,
+    Named(Peer),
+    /// Nobody else sends messages with these tags.
+    Only(Peer),
 }
 
 impl Match {
@@ -46,7 +54,7 @@ impl Match {
     /// Messages whose tag agrees in the bits of the mask.
     #[inline]
     pub fn masked(tag: Tag, mask: TagMask) -> Self {
-        Match { pattern: Pattern::new(tag, mask), peer: None }
+        Match { pattern: Pattern::new(tag, mask), sender: Sender::Anyone }
     }
 
     /// All messages.
@@ -59,15 +67,52 @@ impl Match {
     #[must_use]
     pub fn from(self, peer: Peer) -> Self {
         let pattern = self.pattern.from_source(SourceId(peer.id.0));
-        Match { pattern, peer: Some(peer) }
+        Match { pattern, sender: Sender::Named(peer) }
+    }
+
+    /// Of these, the ones that `peer` sends, with the promise that **no other peer sends any**: the tag says
+    /// who the sender is, as in runtimes whose tags hold a rank, and the mask compares it.
+    ///
+    /// Takes the same messages as [`from`](Self::from), and ends like it when the peer goes down. The
+    /// difference is that a NIC which compares tags alone may match the receive
+    /// ([`HwTags`](crate::HwTags)); a receive that names its peer by `from` stays in software. If the NIC has
+    /// matched a message of another peer, the promise was broken: the receive fails with
+    /// [`Error::WrongSender`](crate::Error::WrongSender) and the message is lost. Its sender is not
+    /// disconnected. Where software matches, a message of another peer waits for another receive.
+    ///
+    /// ```
+    /// use tagmatch::{Config, Match, TagLayout, TagMask, Worker};
+    /// let worker = Worker::new(Config::default())?;
+    /// let (context, own_rank, tag) = (1, 0, 7);
+    /// let tag = TagLayout::MPI.pack(context, own_rank, tag)?;
+    /// let which = Match::masked(tag, TagMask::EXACT).sent_only_by(worker.oneself());
+    /// let receive = worker.recv(which, vec![0; 5]);
+    /// worker.send(worker.oneself(), tag, b"hello".to_vec()).wait()?;
+    /// assert_eq!(receive.wait()?.data(), b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn sent_only_by(self, peer: Peer) -> Self {
+        Match { sender: Sender::Only(peer), ..self.from(peer) }
     }
 
     pub(crate) fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
+    #[inline]
     pub(crate) fn peer(&self) -> Option<Peer> {
-        self.peer
+        match self.sender {
+            Sender::Anyone => None,
+            Sender::Named(peer) | Sender::Only(peer) => Some(peer),
+        }
+    }
+
+    /// Whether no other peer sends messages that it takes.
+    #[inline]
+    pub(crate) fn is_sole(&self) -> bool {
+        matches!(self.sender, Sender::Only(_))
     }
 }
 
@@ -87,7 +132,7 @@ impl Match {
 /// ```
 impl From<Pattern> for Match {
     fn from(pattern: Pattern) -> Self {
-        Match { pattern, peer: None }
+        Match { pattern, sender: Sender::Anyone }
     }
 }
 

@@ -26,6 +26,16 @@ pub enum Error {
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
+    /// The NIC matched a receive that was promised messages of one peer only
+    /// ([`Match::sent_only_by`](crate::Match::sent_only_by)) to a message of another one, which is lost. The
+    /// program of one of them is wrong, or `sender` is hostile; it is not disconnected.
+    #[error("{sender} sent a message with a tag that only {named} sends messages with")]
+    WrongSender {
+        /// The peer that the receive names.
+        named: Peer,
+        /// The peer that sent the message.
+        sender: Peer,
+    },
     /// The operation was refused or broke; the text says how.
     #[error("{0}")]
     Operation(Fault),
@@ -66,9 +76,11 @@ impl From<Failed> for Error {
 
 impl Error {
     pub(crate) fn from_fault(fault: Fault, worker: u32) -> Self {
+        let peer = |id| Peer { id, worker };
         match fault {
-            Fault::PeerDown { peer, fault } => {
-                Error::PeerDown { peer: Peer { id: peer, worker }, fault }
+            Fault::PeerDown { peer: id, fault } => Error::PeerDown { peer: peer(id), fault },
+            Fault::WrongSender { named, sender } => {
+                Error::WrongSender { named: peer(named), sender: peer(sender) }
             }
             Fault::Cancelled => Error::Cancelled,
             other => Error::Operation(other),

@@ -255,7 +255,8 @@ impl<A: Access> WorkerOf<A> {
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
             return Request::refused(error, buffer);
         }
-        let receive = |state: &mut State| state.engine.receive(which.pattern(), buffer);
+        let receive =
+            |state: &mut State| state.engine.receive(which.pattern(), buffer, which.is_sole());
         Request::begun(&self.access, self.access.with(receive))
     }
 

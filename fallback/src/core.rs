@@ -275,9 +275,11 @@ impl Core {
         }
     }
 
-    /// Posts a receive, or gives it the oldest waiting message.
+    /// Posts a receive, or gives it the oldest waiting message. `is_sole`: see [`Engine::receive_with`].
+    ///
+    /// [`Engine::receive_with`]: crate::Engine::receive_with
     #[inline(always)]
-    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
+    pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }
@@ -302,7 +304,10 @@ impl Core {
         }
         let handle = self.posted.post(*pattern, index);
         if let Some(nic) = &mut self.nic {
-            nic.shadow.post(index, &{ *pattern }, buffer.len() as u64, true);
+            // The NIC is asked for the tag alone, so the shadow sees the receive without its source.
+            let by_tag = Pattern::new(pattern.tag(), pattern.mask());
+            let asked = if is_sole { by_tag } else { *pattern };
+            nic.shadow.post(index, &asked, buffer.len() as u64, true);
             self.nic_due();
         }
         Ok(RequestId::new(self.requests.post(handle, buffer)))
@@ -496,7 +501,7 @@ impl Core {
         }
     }
 
-    fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
+    pub(crate) fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
         if self.planted.is(Defect::DropAbort) {
             return;
         }

@@ -206,7 +206,17 @@ impl<D: Device> Engine<D> {
     /// comes. The buffer's length is the most that is received.
     #[inline(always)]
     pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
-        let posted = self.core.receive(pattern, buffer);
+        self.receive_with(pattern, buffer, false)
+    }
+
+    /// As [`Engine::receive`]. `is_sole`: the caller promises that of all peers only the source that the
+    /// pattern names sends messages whose tags the pattern accepts. So a NIC's list, which compares
+    /// tags alone, may have the receive. If it gives the receive a message of another peer, that is found
+    /// before the receive completes: it fails with [`Fault::WrongSender`], the message is lost, and a
+    /// sender that waits for its delivery is told so.
+    #[inline(always)]
+    pub fn receive_with(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
+        let posted = self.core.receive(pattern, buffer, is_sole);
         if !self.core.todo.is_empty() {
             self.settle();
         }

@@ -90,6 +90,16 @@ pub enum Fault {
         /// What its read failed with, 0 if unknown.
         errno: i32,
     },
+    /// The NIC gave the receive a message of another sender than the one that was promised to be the only
+    /// one ([`Engine::receive_with`](crate::Engine::receive_with)). The message is lost; the buffer's
+    /// contents are unspecified.
+    #[error("{sender} sent a message with a tag that only {named} sends messages with")]
+    WrongSender {
+        /// The sender that the receive names.
+        named: PeerId,
+        /// The sender of the message.
+        sender: PeerId,
+    },
     /// The device would not let peers read this buffer.
     #[error("the device refused to expose the buffer to {peer}")]
     NotExposed {

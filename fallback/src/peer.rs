@@ -106,10 +106,7 @@ impl Core {
                 self.todo.push(Todo::Finish(operation, Err(down)));
             }
         }
-        for index in self.posted.take_source(SourceId(id.0)) {
-            self.end_in_shadow(index);
-            self.fail_posted(index, down);
-        }
+        self.end_posted(Some(SourceId(id.0)), down);
         self.lose_companion(id);
         // First those that wait for the NIC: of the others, all that aren't on the list are held.
         self.nic_lose_rendezvous(id);
@@ -163,13 +160,20 @@ impl Core {
     /// Ends all receives that are posted.
     pub(crate) fn close_posted(&mut self) {
         self.is_closing = true;
-        let posted: Vec<_> =
-            self.posted.iter_in_order().map(|(handle, _, i)| (handle, i)).collect();
+        self.end_posted(None, Fault::Closed);
+    }
+
+    /// Ends the receives that are posted for this source, or all. One that the NIC holds is asked back: it
+    /// ends with the answer, or with the message that was faster.
+    fn end_posted(&mut self, named: Option<SourceId>, fault: Fault) {
+        let posted = self.posted.iter_in_order();
+        let posted = posted.filter(|(_, pattern, _)| named.is_none() || pattern.source() == named);
+        let posted: Vec<_> = posted.map(|(handle, _, index)| (handle, index)).collect();
         for (handle, index) in posted {
             if self.cancel_in_shadow(index) == Cancel::Software
                 && let Ok(index) = self.posted.cancel(handle)
             {
-                self.fail_posted(index, Fault::Closed);
+                self.fail_posted(index, fault);
             }
         }
     }

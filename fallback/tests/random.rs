@@ -7,7 +7,7 @@ mod wire;
 use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
-use tagmatch_fallback::{Completion, MessageId, RequestId, SendMode, Started};
+use tagmatch_fallback::{Completion, Fault, MessageId, RequestId, SendMode, Started};
 use tagmatch_hw::model::{Knobs, Model, ModelConfig};
 use tagmatch_hw::{Buffer, Device, PeerId};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
@@ -19,12 +19,37 @@ const LENGTH_MAX: usize = 3000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Send { from: usize, to: usize, tag: u64, length: usize, mode: u8 },
-    Receive { at: usize, tag: Option<u64>, from: Option<usize>, room: usize },
-    Cancel { at: usize, which: usize },
-    Probe { at: usize, tag: Option<u64> },
-    TakeProbed { at: usize, room: Option<usize> },
-    Work { at: usize, rounds: usize },
+    Send {
+        from: usize,
+        to: usize,
+        tag: u64,
+        length: usize,
+        mode: u8,
+    },
+    /// `is_sole`: nobody else sends such messages, or so it says.
+    Receive {
+        at: usize,
+        tag: Option<u64>,
+        from: Option<usize>,
+        is_sole: bool,
+        room: usize,
+    },
+    Cancel {
+        at: usize,
+        which: usize,
+    },
+    Probe {
+        at: usize,
+        tag: Option<u64>,
+    },
+    TakeProbed {
+        at: usize,
+        room: Option<usize>,
+    },
+    Work {
+        at: usize,
+        rounds: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -34,8 +59,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (node.clone(), node.clone(), tag.clone(), length.clone(), 0..3u8)
             .prop_map(|(from, to, tag, length, mode)| Step::Send { from, to, tag, length, mode }),
-        6 => (node.clone(), prop::option::of(tag.clone()), prop::option::of(node.clone()), length.clone())
-            .prop_map(|(at, tag, from, room)| Step::Receive { at, tag, from, room }),
+        6 => (node.clone(), prop::option::of(tag.clone()), prop::option::of(node.clone()), any::<bool>(), length.clone())
+            .prop_map(|(at, tag, from, is_sole, room)| Step::Receive { at, tag, from, is_sole, room }),
         1 => (node.clone(), 0..8usize).prop_map(|(at, which)| Step::Cancel { at, which }),
         1 => (node.clone(), prop::option::of(tag)).prop_map(|(at, tag)| Step::Probe { at, tag }),
         1 => (node.clone(), prop::option::of(length)).prop_map(|(at, room)| Step::TakeProbed { at, room }),
@@ -57,6 +82,10 @@ struct World {
     /// Messages that a matched probe took, with what they must be.
     probed: Vec<VecDeque<(MessageId, usize, u32, usize)>>,
     sends: Vec<Vec<RequestId>>,
+    /// (from, to) -> messages that a NIC gave to a receive which names another sender.
+    lost: HashMap<(usize, usize), usize>,
+    /// (from, to) -> sends that were told so.
+    told: HashMap<(usize, usize), usize>,
     /// node, its number of a peer -> node
     met: Vec<HashMap<PeerId, usize>>,
 }
@@ -71,7 +100,15 @@ impl World {
     }
 
     fn received(&mut self, at: usize, completion: Completion) {
-        let Ok(status) = completion.result else { return };
+        let status = match completion.result {
+            Ok(status) => status,
+            Err(Fault::WrongSender { named, sender }) => {
+                assert_ne!(named, sender);
+                *self.lost.entry((self.met[at][&sender], at)).or_default() += 1;
+                return;
+            }
+            Err(fault) => return assert_eq!(fault, Fault::Cancelled),
+        };
         let from = self.met[at][&status.source];
         let number = status.immediate.expect("immediate data is lost");
         let length = self.take(from, at, status.tag.0, number);
@@ -104,6 +141,10 @@ impl World {
                 }
             }
             self.sends[at].retain(|&send| match n[at].take(send) {
+                Some(Completion { result: Err(Fault::NotRead { peer, errno: 0 }), .. }) => {
+                    *self.told.entry((at, self.met[at][&peer])).or_default() += 1;
+                    false
+                }
                 Some(completion) => {
                     completion.result.expect("a send failed");
                     false
@@ -149,12 +190,14 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                     Started::Refused(refused) => panic!("a send failed: {refused:?}"),
                 }
             }
-            Step::Receive { at, tag, from, room } => {
+            Step::Receive { at, tag, from, is_sole, room } => {
                 let mut pattern = pattern(tag);
                 if let Some(from) = from {
                     pattern = pattern.from_source(SourceId(peers[at][from].0));
                 }
-                let request = n[at].receive(&pattern, vec![0xee; room].into()).unwrap();
+                let is_sole = is_sole && from.is_some();
+                let request =
+                    n[at].receive_with(&pattern, vec![0xee; room].into(), is_sole).unwrap();
                 match n[at].take(request) {
                     Some(done) => world.received(at, done),
                     None => world.receives[at].push_back(request),
@@ -234,7 +277,14 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
         }
     }
     world.sweep(&mut n);
-    assert!(world.sent.values().all(VecDeque::is_empty), "lost: {:?}", world.sent);
+    for (pair, told) in world.told {
+        assert!(world.lost.get(&pair) >= Some(&told), "a send failed, and no receive says why");
+    }
+    for ((from, to, _), left) in world.sent {
+        let lost = world.lost.entry((from, to)).or_default();
+        *lost = lost.checked_sub(left.len()).expect("lost, and no receive says so");
+    }
+    assert!(world.lost.values().all(|lost| *lost == 0), "lost messages that were received");
     assert!(world.sends.iter().all(Vec::is_empty), "sends that never end");
     for node in &n {
         assert_eq!((node.requests(), node.operations()), (0, 0));

@@ -29,6 +29,7 @@ use tagmatch_soft::Pattern;
 use crate::EngineConfig;
 use crate::core::{Core, Todo};
 use crate::defect::Defect;
+use crate::error::Fault;
 use crate::request::Status;
 use crate::slab::{Key, Slab};
 use crate::wire::AppCtx;
@@ -62,17 +63,30 @@ struct Entry {
     /// The NIC has a bounce buffer; the request keeps its own.
     is_bounced: bool,
     landing: Option<Key>,
+    /// The only sender of messages with the receive's tag, as was promised when it was posted.
+    named: Option<PeerId>,
 }
 
 /// A receive that the NIC has matched, until everything about it is known.
 #[derive(Clone, Debug)]
 struct Landing {
     request: Key,
+    /// As the entry's.
+    named: Option<PeerId>,
     status: Status,
     app_ctx: AppCtx,
     /// Its companion isn't in yet.
     lacks_companion: bool,
     data: Data,
+}
+
+impl Landing {
+    /// The fault of a receive whose message is of another sender than the one that it names.
+    fn wrong_sender(&self) -> Option<Fault> {
+        let sender = self.status.source;
+        let named = self.named.filter(|named| *named != sender)?;
+        Some(Fault::WrongSender { named, sender })
+    }
 }
 
 /// What the NIC said of a matched message's data.
@@ -154,7 +168,7 @@ impl Nic {
     /// See [`Engine::hash_state`](crate::Engine::hash_state).
     pub(crate) fn hash_state<H: Hasher>(&self, state: &mut H, message: impl Fn(Key, &mut H)) {
         for entry in &self.entries {
-            entry.map(|entry| (entry.request.index, entry.is_bounced)).hash(state);
+            entry.map(|entry| (entry.request.index, entry.is_bounced, entry.named)).hash(state);
             let landing = entry.and_then(|entry| self.landings.get(entry.landing?));
             let facts = |landing: &Landing| {
                 let Landing { status, app_ctx, lacks_companion, .. } = *landing;
@@ -204,7 +218,8 @@ impl Core {
         if nic.entries.len() <= slot {
             nic.entries.resize(slot + 1, None);
         }
-        nic.entries[slot] = Some(Entry { request: key, is_bounced, landing: None });
+        let named = pattern.source().map(|source| PeerId(source.0));
+        nic.entries[slot] = Some(Entry { request: key, is_bounced, landing: None, named });
         Some(Posting { pattern, buffer })
     }
 

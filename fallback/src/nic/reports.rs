@@ -5,11 +5,12 @@ use tagmatch_hw::{Buffer, PeerId, RemoteSpan, TagEvent};
 use tagmatch_shadow::{Deleted, Removal, Shadow, ShadowError, Why};
 use tagmatch_soft::Tag;
 
-use super::{Data, Landing};
+use super::{Data, Entry, Landing};
 use crate::core::{Core, Todo};
 use crate::credit::Amount;
 use crate::defect::Defect;
 use crate::error::Fault;
+use crate::peer::PeerState;
 use crate::request::Status;
 use crate::slab::Key;
 use crate::wire::{AppCtx, WireError};
@@ -64,11 +65,12 @@ impl Core {
         if let Some(nic) = &mut self.nic
             && let Some(Some(entry)) = nic.entries.get_mut(slot as usize)
         {
-            let request = entry.request;
+            let Entry { request, named, .. } = *entry;
             if let Some(line) = self.requests.get_mut(request) {
                 line.read(&status, app_ctx.operation());
             }
-            let landing = Landing { request, status, app_ctx, lacks_companion, data: Data::Due };
+            let data = Data::Due;
+            let landing = Landing { request, named, status, app_ctx, lacks_companion, data };
             entry.landing = nic.landings.insert(landing, u32::MAX).ok();
             if lacks_companion {
                 let landing = entry.landing;
@@ -86,8 +88,7 @@ impl Core {
 
     /// A receive in the NIC has its message: nobody else finds it.
     pub(super) fn leave_posted(&mut self, slot: u32) {
-        let entry = self.nic.as_ref().and_then(|nic| nic.entries.get(slot as usize).copied());
-        let request = entry.flatten().and_then(|entry| self.requests.get_mut(entry.request));
+        let request = self.entry(slot).and_then(|entry| self.requests.get_mut(entry.request));
         if let Some(handle) = request.and_then(|request| request.posted())
             && !self.planted.is(Defect::StayPosted)
         {
@@ -114,8 +115,12 @@ impl Core {
         Some(())
     }
 
+    fn entry(&self, slot: u32) -> Option<Entry> {
+        *self.nic.as_ref()?.entries.get(slot as usize)?
+    }
+
     fn landing_of(&self, slot: u32) -> Option<Key> {
-        self.nic.as_ref()?.entries.get(slot as usize)?.as_ref()?.landing
+        self.entry(slot)?.landing
     }
 
     /// Ends a receive that the NIC has matched, once everything about it is known.
@@ -130,9 +135,6 @@ impl Core {
         let Some(landing) = nic.landings.remove(key) else { return };
         let Landing { request, status, app_ctx, data, .. } = landing;
         let peer = status.source;
-        let Some(line) = self.requests.get_mut(request) else { return };
-        let buffer = std::mem::take(&mut line.buffer);
-        self.counters.hardware += 1;
         let cost = if app_ctx.is_rendezvous() {
             Amount::RENDEZVOUS
         } else {
@@ -146,6 +148,12 @@ impl Core {
         } else {
             self.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
         }
+        if let Some(fault) = landing.wrong_sender() {
+            return self.drop_landing(&landing, fault);
+        }
+        let Some(line) = self.requests.get_mut(request) else { return };
+        let buffer = std::mem::take(&mut line.buffer);
+        self.counters.hardware += 1;
         match data {
             Data::Remote { va, rkey } => {
                 let span = RemoteSpan { address: va, key: rkey, length: status.length };
@@ -157,6 +165,18 @@ impl Core {
                 self.acknowledge(peer, wants_fin.then(|| app_ctx.operation()));
             }
         }
+    }
+
+    /// Ends a receive whose message is not of the sender that it names. Of a rendezvous that the NIC has read
+    /// the sender has its FIN; any other sender that waits is told that its message was not taken.
+    #[cold]
+    fn drop_landing(&mut self, landing: &Landing, fault: Fault) {
+        let Landing { request, status, app_ctx, data, .. } = *landing;
+        let waits = if app_ctx.is_rendezvous() { data != Data::Here } else { app_ctx.ack_wanted() };
+        if waits {
+            self.abort(status.source, app_ctx.operation(), 0);
+        }
+        self.fail_now(request, fault);
     }
 
     fn nic_failed(&mut self, slot: u32, buffer: Buffer) -> Option<()> {
@@ -172,7 +192,7 @@ impl Core {
     pub(super) fn fail_landing(&mut self, key: Key) {
         if let Some(landing) = self.nic.as_mut().and_then(|nic| nic.landings.remove(key)) {
             let down = self.down(landing.status.source);
-            self.fail_now(landing.request, down);
+            self.fail_now(landing.request, landing.wrong_sender().unwrap_or(down));
         }
     }
 
@@ -191,11 +211,12 @@ impl Core {
         if !matches!(deleted, Deleted::Again { .. }) {
             self.leave_posted(slot);
         }
+        let named = self.entry(slot).and_then(|entry| entry.named);
         let key = buffer.and_then(|buffer| self.nic_gives_back(slot, buffer, 0));
         match (deleted, key) {
             (Deleted::Cancelled { id }, Some(key)) => {
-                let fault = if self.is_closing { Fault::Closed } else { Fault::Cancelled };
-                self.counters.cancelled += u64::from(!self.is_closing);
+                let fault = self.fault_of_deleted(named);
+                self.counters.cancelled += u64::from(fault == Fault::Cancelled);
                 self.fail_now(key, fault);
                 if !self.planted.is(Defect::ForgetWaiters) {
                     self.search_on(id);
@@ -207,6 +228,20 @@ impl Core {
             _ => {}
         }
         Some(())
+    }
+
+    /// Why a receive was asked back from the NIC: the worker closes, the only sender that it has died, or its
+    /// owner cancelled it.
+    fn fault_of_deleted(&self, named: Option<PeerId>) -> Fault {
+        let is_down = |peer: &PeerId| {
+            let peer = self.peers.get(peer.index());
+            peer.is_some_and(|peer| matches!(peer.state, PeerState::Down(_)))
+        };
+        match named.filter(is_down) {
+            _ if self.is_closing => Fault::Closed,
+            Some(peer) => self.down(peer),
+            None => Fault::Cancelled,
+        }
     }
 
     fn deliver_first_waiting(&mut self, index: u32, key: Key) {

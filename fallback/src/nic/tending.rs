@@ -82,12 +82,4 @@ impl Core {
         self.nic_due();
         answer
     }
-
-    /// A receive that the NIC does not hold has ended otherwise.
-    pub(crate) fn end_in_shadow(&mut self, index: u32) {
-        if let Some(nic) = &mut self.nic {
-            nic.shadow.end(index);
-            self.nic_due();
-        }
-    }
 }
