@@ -60,6 +60,14 @@ impl Channel {
         if self.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
     }
 
+    /// Whether a member's messages of this operation have tags that nobody else's have. They have not where
+    /// others may use the context with ranks of their own: parts of a communicator, a leader that several call,
+    /// two groups.
+    fn tags_name_senders(&self) -> bool {
+        let is_whole = |life: &Arc<Life>| Arc::ptr_eq(&life.group, &self.group);
+        self.abroad.is_none() && self.life.as_ref().is_some_and(is_whole)
+    }
+
     fn process(&self, rank: u32) -> Result<ProcessId, Error> {
         self.group.process(rank).ok_or(Error::Rank { rank, size: self.size() })
     }
@@ -112,6 +120,10 @@ pub(crate) fn in_group(error: NetError, group: &Group) -> Error {
     match error {
         NetError::Down(process) => Error::ProcessFailed { rank: group.rank(process) },
         NetError::Cancelled => Error::Cancelled,
+        NetError::Forged(process) => match group.rank(process) {
+            Some(rank) => Error::Forged { rank: rank.into() },
+            None => Error::Net(NetError::Forged(process)),
+        },
         other => Error::Net(other),
     }
 }
@@ -211,7 +223,12 @@ impl<N: Net> Port<'_, N> {
         room: Vec<u8>,
     ) -> Result<Handle, Error> {
         channel.check()?;
-        let receive = self.net.receive(channel.pattern(from)?, Buffer::from(room));
+        let (pattern, room) = (channel.pattern(from)?, Buffer::from(room));
+        let receive = if channel.tags_name_senders() {
+            self.net.receive_by_tag(pattern, room)
+        } else {
+            self.net.receive(pattern, room)
+        };
         Ok(self.keep(Operation::Receive(receive)))
     }
 

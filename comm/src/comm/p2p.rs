@@ -126,7 +126,8 @@ impl<N: Net> Comm<N> {
     fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {
         let mut state = self.shared.lock();
         self.watch(&mut state, &pattern);
-        state.net.receive(pattern, room)
+        // The tag holds the rank, and those who send in this context have all different ones.
+        state.net.receive_by_tag(pattern, room)
     }
 
     /// What waits for any member is to learn of the death of each.

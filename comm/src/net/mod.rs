@@ -73,6 +73,9 @@ pub enum NetError {
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
+    /// A receive that only messages of this process could match was matched to another one's, which is lost.
+    #[error("a message with a tag of process {} came from another process", .0.0)]
+    Forged(ProcessId),
     /// Something else, in the transport's words.
     #[error("{0}")]
     Other(String),
@@ -137,6 +140,14 @@ pub trait Net: 'static {
 
     /// Receives a message into a buffer.
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive;
+
+    /// As [`receive`](Self::receive), of a pattern whose tag says who the sender is: no process but the one that
+    /// it names sends messages with a tag that it accepts. A transport whose matching compares tags alone may
+    /// match it. If another process's message has been matched, the receive ends with
+    /// [`NetError::Forged`].
+    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        self.receive(pattern, room)
+    }
 
     /// The end of a send, once: its buffer.
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>>;

@@ -158,10 +158,30 @@ impl<A: Access + 'static> WorkerNet<A> {
     }
 
     fn pattern(&mut self, pattern: Pattern) -> Result<Match, NetError> {
+        self.pattern_with(pattern, Match::from)
+    }
+
+    /// The sender is named beside the tag, so that a receive ends when its sender does, and nobody else can
+    /// send it what it waits for. `named` says how.
+    fn pattern_with(
+        &mut self,
+        pattern: Pattern,
+        named: fn(Match, Peer) -> Match,
+    ) -> Result<Match, NetError> {
         let which = Match::masked(pattern.tag, pattern.mask);
-        // Named apart from the tag, so that a receive ends when its sender does, and nobody else can send it
-        // what it waits for.
-        pattern.from.map_or(Ok(which), |process| Ok(which.from(self.peer(process)?)))
+        pattern.from.map_or(Ok(which), |process| Ok(named(which, self.peer(process)?)))
+    }
+
+    fn receive_as(
+        &mut self,
+        which: Result<Match, NetError>,
+        from: Option<ProcessId>,
+        room: Buffer,
+    ) -> Operation<Received, A> {
+        match which {
+            Ok(which) => Operation::new(self.worker.recv(which, room), from),
+            Err(error) => Operation::refused(error, room),
+        }
     }
 
     /// `from`: the only one who can have sent it, if there is one.
@@ -177,6 +197,10 @@ impl<A: Access + 'static> WorkerNet<A> {
             tagmatch::Error::PeerDown { peer, fault } => match self.process(peer) {
                 Some(process) => NetError::Down(process),
                 None => NetError::Other(fault.to_string()),
+            },
+            tagmatch::Error::WrongSender { named, .. } => match self.process(named) {
+                Some(process) => NetError::Forged(process),
+                None => NetError::Other(failed.error.to_string()),
             },
             // Whatever broke first, as when a message can't be read out of memory that is gone.
             other => match with.filter(|process| self.is_down(*process)) {
@@ -305,10 +329,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        match self.pattern(pattern) {
-            Ok(which) => Operation::new(self.worker.recv(which, room), pattern.from),
-            Err(error) => Operation::refused(error, room),
-        }
+        let which = self.pattern(pattern);
+        self.receive_as(which, pattern.from, room)
+    }
+
+    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        let which = self.pattern_with(pattern, Match::sent_only_by);
+        self.receive_as(which, pattern.from, room)
     }
 
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {

@@ -233,6 +233,10 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
         self.net.receive(pattern, room)
     }
 
+    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        self.net.receive_by_tag(pattern, room)
+    }
+
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
         self.net.test_send(send)
     }

@@ -86,6 +86,7 @@ impl Numbers {
     fn failed(&mut self, NetFailed { error, buffer }: NetFailed) -> NetFailed {
         let error = match error {
             NetError::Down(process) => NetError::Down(self.here(process).unwrap_or(process)),
+            NetError::Forged(process) => NetError::Forged(self.here(process).unwrap_or(process)),
             other => other,
         };
         NetFailed { error, buffer }
@@ -98,6 +99,17 @@ impl SimNet {
         let own = ProcessId(number);
         let numbers = Numbers { own, job, known: Vec::new(), numbers: HashMap::new() };
         SimNet { world: Rc::clone(world), numbers, down: Vec::new() }
+    }
+
+    fn receive_with(&mut self, pattern: Pattern, room: Buffer, by_tag: bool) -> SimReceive {
+        let own = self.numbers.own;
+        SimReceive(match self.numbers.pattern(pattern) {
+            Ok(pattern) => self.world.borrow_mut().receive(own, pattern, room, by_tag),
+            Err(error) => {
+                let failed = NetFailed { error, buffer: room };
+                Rc::new(RefCell::new(Receive::Ended(Err(failed))))
+            }
+        })
     }
 }
 
@@ -146,13 +158,13 @@ impl Net for SimNet {
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> SimReceive {
-        SimReceive(match self.numbers.pattern(pattern) {
-            Ok(pattern) => self.world.borrow_mut().receive(self.numbers.own, pattern, room),
-            Err(error) => {
-                let failed = NetFailed { error, buffer: room };
-                Rc::new(RefCell::new(Receive::Ended(Err(failed))))
-            }
-        })
+        self.receive_with(pattern, room, false)
+    }
+
+    /// In every other run this network compares tags alone, as a NIC does.
+    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> SimReceive {
+        let by_tag = self.world.borrow().config.seed % 2 == 1;
+        self.receive_with(pattern, room, by_tag)
     }
 
     fn test_send(&mut self, send: &mut SimSend) -> Option<Result<Buffer, NetFailed>> {

@@ -70,11 +70,20 @@ struct Flight {
     event: Event,
 }
 
+/// A receive that waits for its message.
+#[derive(Debug)]
+struct Posted {
+    pattern: Pattern,
+    /// Arrivals are compared by their tags alone.
+    by_tag: bool,
+    receive: Weak<RefCell<Receive>>,
+}
+
 #[derive(Debug, Default)]
 struct Node {
     is_dead: bool,
     /// A receive that its owner has dropped is as if it weren't there.
-    posted: VecDeque<(Pattern, Weak<RefCell<Receive>>)>,
+    posted: VecDeque<Posted>,
     unexpected: VecDeque<Parcel>,
     down: HashSet<ProcessId>,
     /// Those of them that the process was not told of.
@@ -199,6 +208,7 @@ impl World {
         own: ProcessId,
         pattern: Pattern,
         room: Buffer,
+        by_tag: bool,
     ) -> Rc<RefCell<Receive>> {
         if let Some(parcel) = self.take(own, &pattern) {
             return self.receive_parcel(own, parcel, room);
@@ -209,7 +219,7 @@ impl World {
         }
         let receive = Rc::new(RefCell::new(Receive::Posted(room)));
         if let Some(node) = self.node_mut(own) {
-            node.posted.push_back((pattern, Rc::downgrade(&receive)));
+            node.posted.push_back(Posted { pattern, by_tag, receive: Rc::downgrade(&receive) });
         }
         receive
     }
@@ -291,11 +301,22 @@ impl World {
 
     fn arrive(&mut self, to: ProcessId, parcel: Parcel) {
         let Some(node) = self.node_mut(to) else { return };
-        node.posted.retain(|(_, receive)| receive.strong_count() > 0);
-        let found = node.posted.iter().position(|(pattern, _)| parcel.matches(pattern));
-        let receive = found.and_then(|at| node.posted.remove(at)?.1.upgrade());
-        match receive {
-            Some(receive) => self.deliver(to, parcel, &receive),
+        node.posted.retain(|posted| posted.receive.strong_count() > 0);
+        let accepts = |posted: &Posted| {
+            let from = posted.pattern.from.filter(|_| !posted.by_tag);
+            parcel.matches(&Pattern { from, ..posted.pattern })
+        };
+        let found = node.posted.iter().position(accepts);
+        let found = found.and_then(|at| node.posted.remove(at));
+        let from = found.as_ref().and_then(|posted| posted.pattern.from);
+        match found.and_then(|posted| posted.receive.upgrade()) {
+            Some(receive) => match from.filter(|from| *from != parcel.from) {
+                Some(named) => {
+                    self.acknowledge(to, &parcel);
+                    cancel(&receive, NetError::Forged(named));
+                }
+                None => self.deliver(to, parcel, &receive),
+            },
             None => node.unexpected.push_back(parcel),
         }
     }
@@ -332,7 +353,7 @@ impl World {
         node.news.push(who);
         // Its memory is gone, and with it what was to be read from there.
         node.unexpected.retain(|parcel| parcel.from != who || parcel.ack.is_none());
-        node.posted.retain(|(pattern, receive)| {
+        node.posted.retain(|Posted { pattern, receive, .. }| {
             let Some(receive) = receive.upgrade().filter(|_| pattern.from == Some(who)) else {
                 return true;
             };
