@@ -4,12 +4,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use tagmatch::{Access, Address, Config as WorkerConfig, WorkerOf};
+use tagmatch::model::ModelConfig;
+use tagmatch::{Access, Address, Config as WorkerConfig, HwTags, WorkerOf};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime};
 
 const ROLE: &str = "TAGMATCH_COMM_TEST_ROLE";
 const RANK: &str = "TAGMATCH_COMM_TEST_RANK";
+/// Set in ranks whose workers have a NIC that matches.
+const NIC: &str = "TAGMATCH_COMM_TEST_NIC";
 
 /// A job of this program's processes; dropping it kills those that still run.
 pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
@@ -17,8 +20,18 @@ pub(crate) struct Job(Vec<(Child, BufReader<ChildStdout>)>);
 impl Job {
     /// Starts the ranks and hands all addresses to each.
     pub(crate) fn start(role: &str, ranks: usize) -> Self {
+        Self::start_with(role, ranks, &[])
+    }
+
+    /// The same, with a NIC that matches in each.
+    pub(crate) fn on_nics(role: &str, ranks: usize) -> Self {
+        Self::start_with(role, ranks, &[(NIC, "1")])
+    }
+
+    fn start_with(role: &str, ranks: usize, environment: &[(&str, &str)]) -> Self {
         let start = |rank: usize| {
             let mut child = Command::new(std::env::current_exe().unwrap())
+                .envs(environment.iter().copied())
                 .args(["--exact", "role", "--nocapture", "--test-threads=1"])
                 .env(ROLE, role)
                 .env(RANK, rank.to_string())
@@ -90,12 +103,24 @@ pub(crate) fn told() -> String {
 
 /// This process's part in the job: says its address, hears those of all.
 pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
-    let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
+    let worker = WorkerOf::<A>::new(worker_config()).unwrap();
     say("address", worker.address());
     let addresses: Vec<Address> =
         told().split_whitespace().map(|one| one.parse().unwrap()).collect();
     let rank = std::env::var(RANK).unwrap().parse().unwrap();
     Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
+}
+
+/// The settings of workers: all that `ci/test planted` runs here again has NICs that match whatever they can.
+pub(crate) fn worker_config() -> WorkerConfig {
+    let default = WorkerConfig::default();
+    match std::env::var(NIC) {
+        Ok(_) => {
+            let hw_tags = HwTags::Model(ModelConfig::default());
+            WorkerConfig { hw_tags, hw_tags_threshold: 0, ..default }
+        }
+        Err(_) => default,
+    }
 }
 
 /// The role that this process is to play, if any.

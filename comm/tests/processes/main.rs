@@ -10,6 +10,7 @@ mod everything;
 mod inter;
 mod job;
 mod jobs;
+mod nic;
 
 /// Plays this process's role, if it has one: the module that it is of, and what it is called there.
 #[test]

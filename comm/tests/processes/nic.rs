@@ -1,0 +1,126 @@
+//! Communicators whose workers have NICs that match: models of them.
+
+use std::thread;
+
+use tagmatch::model::ModelConfig;
+use tagmatch::{Config as WorkerConfig, HwTags, Shared, SharedWorker};
+use tagmatch_comm::coll::Op;
+use tagmatch_comm::net::worker::WorkerNet;
+use tagmatch_comm::{Runtime, Source};
+
+use crate::blocking::run_on;
+use crate::job::Job;
+
+/// Receives that are counted, and bytes of each: no other message here is that long.
+const RECEIVES: u32 = 100;
+const LENGTH: usize = 256;
+
+/// Runs a program in each of some ranks, on workers whose NICs have so many slots.
+fn run_on_nics(
+    ranks: u32,
+    slots: u32,
+    program: impl Fn(Runtime<WorkerNet<Shared>>, &SharedWorker) + Sync,
+) {
+    let model = ModelConfig { slots, ..ModelConfig::default() };
+    let hw_tags_threshold = LENGTH as u64;
+    let default = WorkerConfig::default();
+    let config = WorkerConfig { hw_tags: HwTags::Model(model), hw_tags_threshold, ..default };
+    let workers: Vec<_> = (0..ranks).map(|_| SharedWorker::new(config.clone()).unwrap()).collect();
+    let worker = |rank: u32| &workers[rank as usize];
+    run_on(
+        ranks,
+        |rank| worker(rank).clone(),
+        |runtime| {
+            let rank = runtime.world().rank();
+            program(runtime, worker(rank));
+        },
+    );
+}
+
+/// How many of the receives that `from` names NICs of so many slots match.
+fn matched(slots: u32, from: Source) -> u64 {
+    let matched = std::sync::atomic::AtomicU64::new(0);
+    run_on_nics(2, slots, |runtime, worker| {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            world.barrier().unwrap();
+            for tag in (0..RECEIVES).rev() {
+                world.send(1, tag, vec![u8::try_from(tag).unwrap(); LENGTH]).wait().unwrap();
+            }
+            return;
+        }
+        let receives: Vec<_> =
+            (0..RECEIVES).map(|tag| world.recv(from, tag, vec![0; LENGTH])).collect();
+        // Until the NIC has taken up what it has room for.
+        while (0..1000).any(|_| worker.progress() > 0) {}
+        world.barrier().unwrap();
+        for (receive, tag) in receives.into_iter().zip(0..) {
+            assert_eq!(receive.wait().unwrap().data(), [tag; LENGTH]);
+        }
+        matched.store(worker.counters().hardware, std::sync::atomic::Ordering::Relaxed);
+    });
+    matched.into_inner()
+}
+
+#[test]
+fn the_nic_matches_as_many_receives_that_name_a_rank_as_it_has_room_for() {
+    assert_eq!(matched(127, Source::Rank(0)), 100);
+    assert_eq!(matched(127, Source::Any), 100);
+    assert!(matched(30, Source::Rank(0)) >= 30);
+}
+
+#[test]
+fn the_nic_matches_what_collective_operations_receive() {
+    run_on_nics(3, 127, |runtime, worker| {
+        let world = runtime.world();
+        let value = |rank: u32| vec![u8::try_from(rank).unwrap(); 4096];
+        for _ in 0..100 {
+            let sum = world.allreduce(value(world.rank()), &Op::bor()).unwrap();
+            assert_eq!(sum, vec![3; 4096]);
+            assert_eq!(world.broadcast(1, value(world.rank())).unwrap(), value(1));
+        }
+        world.barrier().unwrap();
+        let counters = worker.counters();
+        let (matched, named) = (counters.hardware, counters.not_offloaded.source);
+        assert!(matched > 0 && named == 0, "rank {}: {counters:?}", world.rank());
+    });
+}
+
+#[test]
+fn ranks_with_nics_do_everything() {
+    for (role, ranks) in [
+        ("everything: all", 2),
+        ("everything: all", 5),
+        ("everything: all shared", 3),
+        ("everything: threads", 2),
+        ("inter: everything", 3),
+    ] {
+        Job::on_nics(role, ranks).finish(&[]);
+    }
+    let mut jobs = [Job::on_nics("jobs: accepts", 2), Job::on_nics("jobs: connects", 3)];
+    for _ in 0..3 {
+        let port = jobs[0].hear(1, "port");
+        jobs[1].tell(0, port);
+    }
+    jobs.into_iter().for_each(|job| job.finish(&[]));
+}
+
+#[test]
+fn those_with_nics_who_survive_a_kill_go_on() {
+    let mut job = Job::on_nics("everything: survivor", 3);
+    (0..3).for_each(|rank| drop(job.hear(rank, "met")));
+    job.kill(2);
+    job.finish(&[2]);
+    let mut job = Job::on_nics("everything: victim", 3);
+    (0..3).for_each(|rank| drop(job.hear(rank, "met")));
+    job.hear(2, "sent");
+    job.hear(0, "taken");
+    job.kill(2);
+    job.finish(&[2]);
+    let mut job = Job::on_nics("deaths: loop kill 0 3", 4);
+    (0..4).for_each(|rank| drop(job.hear(rank, "met")));
+    thread::sleep(std::time::Duration::from_millis(20));
+    job.kill(0);
+    job.kill(3);
+    job.finish(&[0, 3]);
+}
