@@ -22,6 +22,8 @@ pub enum Defect {
     ForgetBounce,
     /// A receive does not wait for its companion.
     ForgetCompanion,
+    /// A receive ends with the message that the NIC gave it, whoever sent that.
+    BelieveTag,
     /// A message that the NIC has matched gives no credit back.
     KeepCredit,
     /// A sender whose message could not be read isn't told.
@@ -33,7 +35,7 @@ pub enum Defect {
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 12] = [
+    pub const ALL: [Defect; 13] = [
         Defect::CountBeforeSearch,
         Defect::CountWhileWaiting,
         Defect::PassTheLane,
@@ -43,6 +45,7 @@ impl Defect {
         Defect::StayPosted,
         Defect::ForgetBounce,
         Defect::ForgetCompanion,
+        Defect::BelieveTag,
         Defect::KeepCredit,
         Defect::DropAbort,
         Defect::DropFin,

@@ -62,6 +62,8 @@ pub struct Profile {
     pub tags: Range,
     /// Exotic masks, beside those that a tag layout makes.
     pub masks: Range,
+    /// Messages, of 1000, whose tags may name another source than their sender.
+    pub lies_per_mille: u32,
     /// Receives, of 1000, that look at an exotic mask.
     pub exotic_per_mille: u32,
     /// Messages of one sender to one receiver that may be without a receive; receives that a worker
@@ -117,6 +119,7 @@ const MIXED: Profile = Profile {
     weights: WEIGHTS,
     tags: (1, 6),
     masks: (1, 6),
+    lies_per_mille: 0,
     exotic_per_mille: 80,
     waiting_max: (8, 32),
     eager_max: (48, 512),
@@ -219,11 +222,12 @@ pub const PROFILES: [Profile; 11] = [
     },
     Profile {
         name: "nic-wild",
-        about: "NICs that match, wildcards, many cancels",
+        about: "NICs that match, wildcards, many cancels, tags that name another sender",
         nic: STEADY,
         weights: Weights { cancel: 60, ..WEIGHTS },
         tags: (1, 2),
         masks: (4, 12),
+        lies_per_mille: 100,
         exotic_per_mille: 200,
         ..MIXED
     },

@@ -18,7 +18,8 @@ pub struct Ask {
     pub tag: u64,
     /// Bits looked at.
     pub mask: u64,
-    /// The worker that is named as the source, apart from the tag.
+    /// The worker that is named as the source, apart from the tag. A receive whose tag names its source, too,
+    /// is said to be of that one alone, so that a NIC may have it.
     pub source: Option<u8>,
 }
 
@@ -205,7 +206,10 @@ impl<'a> Generator<'a> {
     fn send(&mut self, from: u8) -> Op {
         // A few to oneself; else all peers alike.
         let to = if self.rng.per_mille(60) { from } else { self.worker() };
-        let tag = self.tag(from);
+        let lies = self.profile.lies_per_mille > 0;
+        let lies = lies && self.rng.per_mille(self.profile.lies_per_mille);
+        let source = if lies { self.worker() } else { from };
+        let tag = self.tag(source);
         let length = self.length();
         let mode = self.rng.pick(&[
             Mode::Inject,

@@ -148,7 +148,9 @@ impl Core {
         } else {
             self.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
         }
-        if let Some(fault) = landing.wrong_sender() {
+        if let Some(fault) = landing.wrong_sender()
+            && !self.planted.is(Defect::BelieveTag)
+        {
             return self.drop_landing(&landing, fault);
         }
         let Some(line) = self.requests.get_mut(request) else { return };

@@ -16,11 +16,12 @@ struct Decision {
 
 impl Oracle {
     /// A receive is about to be posted.
-    pub(crate) fn posting(&mut self, node: u32, wanted: Wanted, now: u64) -> u32 {
+    pub(crate) fn posting(&mut self, node: u32, wanted: Wanted, is_sole: bool, now: u64) -> u32 {
         let receive = number(self.receives.len());
         self.receives.push(Receive {
             node,
             wanted,
+            is_sole,
             post: now,
             deadline: NEVER,
             cancel: NEVER,

@@ -67,7 +67,7 @@ impl Oracle {
 
     /// A receive ended because a peer is down.
     pub(crate) fn receive_down(&mut self, receive: u32, from: u32, is_down: bool) -> Verdict {
-        let Receive { wanted, deadline, node, .. } = self.receives[receive as usize];
+        let Receive { wanted, deadline, cancel, node, .. } = self.receives[receive as usize];
         let down = self.pair(node, from).down;
         ensure!(
             is_down || down != NEVER,
@@ -87,13 +87,41 @@ impl Oracle {
         if wanted.source == ANY {
             ensure!(was_matched, Fault, "r{receive} names no source, and ended with n{from}");
         } else if !was_matched {
-            self.not_posted_after(receive, if down == NEVER { 0 } else { down }, deadline)?;
+            // One that was cancelled as well may have left the list by that.
+            let gone = if down == NEVER { 0 } else { down.min(cancel) };
+            self.not_posted_after(receive, gone, deadline)?;
         }
         self.end_receive(receive);
         if self.reference.is_none() && was_matched {
             self.receives[receive as usize].state = State::Dropped;
             self.side(node).dropped.push(receive);
         }
+        Ok(())
+    }
+
+    /// A receive that names its sender beside the tag ended because a NIC had matched it to a message of
+    /// another one, which is lost.
+    pub(crate) fn wrong_sender(&mut self, receive: u32, named: u32, from: u32) -> Verdict {
+        let Receive { wanted, is_sole, node, .. } = self.receives[receive as usize];
+        let may_be = is_sole && wanted.source == named && named != from;
+        ensure!(
+            may_be && self.reference.is_none(),
+            Fault,
+            "r{receive} was for n{from}, as for any"
+        );
+        self.end_receive(receive);
+        let line = &mut self.receives[receive as usize];
+        (line.wanted.source, line.state) = (from, State::Dropped);
+        self.side(node).dropped.push(receive);
+        self.pair(node, from).victims.push(receive);
+        self.victims_have_messages(node, from)
+    }
+
+    /// The sender of a message was told that it was matched and is lost: nobody has it.
+    pub(crate) fn not_taken(&mut self, message: u32) -> Verdict {
+        let it = &self.messages[message as usize];
+        ensure!(it.arrived != NEVER, TooEarly, "m{message} was lost before it arrived");
+        ensure!(it.taker == Taker::Nobody, Twice, "m{message} has a receive, and was lost");
         Ok(())
     }
 
@@ -120,7 +148,12 @@ impl Oracle {
     pub(crate) fn dropped(&mut self, receive: u32) {
         let Receive { node, .. } = self.receives[receive as usize];
         self.end_receive(receive);
-        self.receives[receive as usize].state = State::Dropped;
+        let line = &mut self.receives[receive as usize];
+        line.state = State::Dropped;
+        if line.is_sole && self.reference.is_none() {
+            // A NIC may have matched it to a message of anybody.
+            line.wanted.source = ANY;
+        }
         self.side(node).dropped.push(receive);
         if let Some(reference) = &mut self.reference {
             reference.withdraw(node, receive);

@@ -26,7 +26,8 @@
 //!
 //! A receive that its owner dropped may have taken a message silently; a message that is missing must then
 //! match one of those, each at most once. So it is with a receive that failed together with a peer, of which
-//! a NIC had matched a message: each such receive must then match a message of that peer that is missing.
+//! a NIC had matched a message: each such receive must then match a message of that peer that is missing; and
+//! with one that failed since a NIC had matched it to a message of another sender than it names.
 //!
 //! Where software alone decides, at arrival and at post, [`reference`] says besides which message each
 //! receive must get.
@@ -115,6 +116,8 @@ enum State {
 pub(crate) struct Receive {
     node: u32,
     wanted: Wanted,
+    /// A NIC may have matched it by its tag alone.
+    is_sole: bool,
     post: u64,
     /// Rule 1: it was decided before this.
     deadline: u64,

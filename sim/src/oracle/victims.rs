@@ -39,7 +39,7 @@ impl Oracle {
         let mut taken_by: Vec<(u32, u32)> = Vec::new();
         for &victim in &pair.victims {
             let found = self.assign_message(victim, from, &mut taken_by, &mut Vec::new());
-            ensure!(found, Fault, "r{victim} names no source, and ended with n{from}");
+            ensure!(found, Fault, "r{victim} ended with n{from}, of which it had no message");
         }
         Ok(())
     }

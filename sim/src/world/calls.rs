@@ -2,7 +2,7 @@
 
 use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
 use tagmatch_hw::{Buffer, PeerId};
-use tagmatch_soft::Tag;
+use tagmatch_soft::{Tag, TagLayout};
 
 use super::World;
 use crate::adapter::Adapter;
@@ -113,12 +113,13 @@ impl<A: Adapter> World<'_, A> {
         let Some((wanted, pattern)) = self.resolve(at, ask) else { return Ok(()) };
         let node = self.workers[at].node;
         let now = self.net.borrow_mut().tick();
-        let receive = self.oracle.posting(node, wanted, now);
+        let is_sole = ask.source.is_some() && TagLayout::MPI.pins_source(&pattern);
+        let receive = self.oracle.posting(node, wanted, is_sole, now);
         self.history.line(|| format!("    r{receive} n{node} {ask} at {now}"));
         self.counts.calls += 1;
         let buffer = self.buffers.room(room);
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
-        match engine.receive(&pattern, buffer) {
+        match engine.receive_with(&pattern, buffer, is_sole) {
             Ok(request) => self.begun(at, request, What::Receive(receive)),
             Err(refused) => {
                 let untouched = self.buffers.is_untouched(&refused.buffer);

@@ -113,6 +113,11 @@ impl<A: Adapter> World<'_, A> {
                 let is_down = self.may_be_down(at, from);
                 self.oracle.receive_down(receive, from, is_down)
             }
+            Fault::WrongSender { named, sender } => {
+                let named = self.node_of(at, named)?;
+                let sender = self.node_of(at, sender)?;
+                self.oracle.wrong_sender(receive, named, sender)
+            }
             other => Err(Violation::new(Rule::Fault, format!("r{receive} ended with: {other}"))),
         }
     }
@@ -166,6 +171,9 @@ impl<A: Adapter> World<'_, A> {
                 let to = self.node_of(at, status.source)?;
                 self.oracle.is_sent(message, to, &status)?;
                 self.oracle.send_done(message, now)
+            }
+            Err(Fault::NotRead { errno: 0, .. }) if !self.adapter.software_decides() => {
+                self.oracle.not_taken(message)
             }
             Err(Fault::NotRead { errno, .. }) => self.oracle.message_failed(message, errno),
             Err(Fault::PeerDown { peer, fault }) => {
