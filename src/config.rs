@@ -36,7 +36,8 @@ impl Default for WaitPolicy {
     }
 }
 
-/// Whether a NIC matches posted receives.
+/// Whether a NIC matches posted receives. A NIC compares tags alone: it gets receives that take any sender, and
+/// those whose tag has one sender only ([`Match::sent_only_by`](crate::Match::sent_only_by)).
 #[derive(Clone, Debug, Default)]
 pub enum HwTags {
     /// Software matches all.

@@ -62,7 +62,8 @@ impl Match {
         Self::masked(Tag(0), TagMask::ANY)
     }
 
-    /// Of these, the ones that `peer` sends.
+    /// Of these, the ones that `peer` sends. Software matches it: a NIC compares tags alone
+    /// ([`sent_only_by`](Self::sent_only_by)).
     #[inline]
     #[must_use]
     pub fn from(self, peer: Peer) -> Self {

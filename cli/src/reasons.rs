@@ -49,7 +49,7 @@ pub(crate) fn reasons() -> [Reason; 7] {
         reason(
             "source",
             "it names a source apart from its tag, or the NIC may miss its source's messages",
-            "the source in the tag, as Config::layout has it, and named",
+            "the source in the tag, as Config::layout has it, and Match::sent_only_by",
             |why| why.source,
         ),
         reason(

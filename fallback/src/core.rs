@@ -304,8 +304,11 @@ impl Core {
         }
         let handle = self.posted.post(*pattern, index);
         if let Some(nic) = &mut self.nic {
-            // The NIC is asked for the tag alone, so the shadow sees the receive without its source.
+            // The NIC is asked for the tag alone, so the shadow sees the receive without its source. Messages
+            // to oneself never pass the list.
+            let oneself = SourceId(PeerId::ONESELF.0);
             let by_tag = Pattern::new(pattern.tag(), pattern.mask());
+            let is_sole = is_sole && pattern.source() != Some(oneself);
             let asked = if is_sole { by_tag } else { *pattern };
             nic.shadow.post(index, &asked, buffer.len() as u64, true);
             self.nic_due();

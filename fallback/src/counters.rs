@@ -11,7 +11,7 @@ pub struct NotOffloaded {
     pub list_full: u64,
     /// An earlier overlapping receive was in software.
     pub order: u64,
-    /// The receive does not pin its source, or pins one that the NIC does not carry.
+    /// The receive names its sender apart from the tag; or its sender's messages may come past the NIC.
     pub source: u64,
     /// The buffer can't be registered.
     pub memory: u64,

@@ -51,7 +51,7 @@ impl Policy {
         } else if !usable || length > self.read_max {
             Some(Why::Memory)
         } else if pattern.source().is_some() {
-            // The list knows tags only.
+            // The list knows tags only. See `Shadow::post` for receives whose tag has one sender.
             Some(Why::Source)
         } else {
             None

@@ -159,6 +159,10 @@ impl Shadow {
     /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
     /// to a NIC. Ids are indexes of a table: memory goes up to the largest. An id is free again when its
     /// receive is forgotten, and at [`landed`](Self::landed) if the NIC matched it.
+    ///
+    /// A NIC compares tags alone, so a receive whose pattern names a source stays in software. A caller who
+    /// knows that its tag has one sender posts it without the source here, and looks at the sender when the
+    /// match is [reported](Self::matched). Order is kept by tags in either case.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
         self.event();
         self.forget(id);

@@ -12,6 +12,19 @@
 //! ```
 //!
 //! A message that waits holds up its sender's later ones (its *lane*), and is found by no probe.
+//!
+//! # Receives whose tag has one sender
+//! The NIC compares tags alone. Of receives that name their sender it gets those of which the caller promises that nobody
+//! else sends such messages. Software matches them by tag and sender. When the NIC reports a match:
+//!
+//! 1. The receive leaves the posted list, as any; messages that waited for it search on.
+//! 2. Once the data is there, sender and name are compared. If they differ, the receive fails with
+//!    [`Fault::WrongSender`], and its buffer goes back to its owner. The message is dropped and its credit
+//!    given back. A sender that waits has its FIN if the NIC has read the message, and else gets an abort.
+//! 3. The sender is not broken with: its tag may be a mistake of either program, and means nothing to this protocol.
+//!
+//! When the named peer goes down, receives in the NIC are asked back as by a cancel. One that the delete
+//! finds fails with the peer's fault; one that was matched before ends as its message does.
 
 mod came_up;
 mod companion;
