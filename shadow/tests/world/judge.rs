@@ -28,7 +28,8 @@ enum Where {
 
 #[derive(Clone, Copy, Debug)]
 struct Message {
-    tag: u64,
+    tag: Tag,
+    source: SourceId,
     listed: bool,
     place: Where,
 }
@@ -48,9 +49,9 @@ impl Judge {
         self.receives.len() - 1
     }
 
-    pub(crate) fn sent(&mut self, message: usize, tag: u64, listed: bool) {
+    pub(crate) fn sent(&mut self, message: usize, tag: u64, source: SourceId, listed: bool) {
         assert_eq!(message, self.messages.len());
-        self.messages.push(Message { tag, listed, place: Where::Flying });
+        self.messages.push(Message { tag: Tag(tag), source, listed, place: Where::Flying });
     }
 
     pub(crate) fn stored(&mut self, message: usize) {
@@ -69,11 +70,11 @@ impl Judge {
         self.receives.iter().position(|receive| receive.end == End::Matched(message))
     }
 
-    /// The NIC gives a message to a receive.
+    /// The NIC gives a message to a receive: of any sender, if the receive's tag fits.
     pub(crate) fn matched(&mut self, receive: usize, message: usize) -> Result<(), String> {
-        let tag = Tag(self.messages[message].tag);
+        let Message { tag, source, .. } = self.messages[message];
         for (older, other) in self.receives.iter_mut().enumerate().take(receive) {
-            if other.end != End::Pending || !other.pattern.matches(tag, SourceId(0)) {
+            if other.end != End::Pending || !other.pattern.matches(tag, source) {
                 continue;
             }
             if !other.cancelling && !self.wanted.contains(&older) {
@@ -83,9 +84,7 @@ impl Judge {
         }
         let pattern = self.receives[receive].pattern;
         let overtaken = self.messages[..message].iter().position(|other| {
-            other.listed
-                && other.place != Where::Done
-                && pattern.matches(Tag(other.tag), SourceId(0))
+            other.listed && other.place != Where::Done && pattern.matches(other.tag, other.source)
         });
         if let Some(overtaken) = overtaken {
             return Err(format!("message {message} to {receive}, before {overtaken}"));

@@ -47,6 +47,22 @@ impl Rng {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     tag: u64,
+    sender: usize,
+}
+
+impl Message {
+    fn matches(self, pattern: &Pattern) -> bool {
+        pattern.matches(Tag(self.tag), source(self.sender))
+    }
+}
+
+fn source(sender: usize) -> SourceId {
+    SourceId(u32::try_from(sender).unwrap())
+}
+
+/// What a NIC and the shadow know of a receive whose tag has one sender, or should have.
+pub(crate) fn by_tag(pattern: &Pattern) -> Pattern {
+    Pattern::new(pattern.tag(), pattern.mask())
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +93,8 @@ pub(crate) struct World {
     told: u64,
     moody: u64,
     has_other: bool,
+    /// Some receives name a sender, and are given to the shadow without.
+    has_sole: bool,
     log: bool,
 }
 
@@ -122,6 +140,7 @@ impl World {
             told: u64::from(first_count),
             moody,
             has_other,
+            has_sole: seed % 2 == 1,
             log: std::env::var_os("SHADOW_LOG").is_some(),
         }
     }
@@ -165,9 +184,11 @@ impl World {
         let sender = self.rng.below(SENDERS as u64);
         let tag = sender << 4 | self.rng.below(2);
         let mask = self.rng.pick(&[u64::MAX, u64::MAX, !0xf0, !0xf, !0xff]);
-        let pattern = Pattern::new(Tag(tag), TagMask(mask));
-        let matches = |m: &usize| pattern.matches(Tag(self.messages[*m].tag), SourceId(0));
-        let found = self.stored.iter().position(matches);
+        let mut pattern = Pattern::new(Tag(tag), TagMask(mask));
+        if self.has_sole && self.rng.below(3) == 0 {
+            pattern = pattern.from_source(source(usize::try_from(sender).unwrap()));
+        }
+        let found = self.stored.iter().position(|m| self.messages[*m].matches(&pattern));
         let number = self.judge.posted(pattern);
         if let Some(place) = found {
             let message = self.stored.remove(place);
@@ -179,17 +200,20 @@ impl World {
         let length = self.rng.pick(&[16, 2048, 2048, 2048, 2048]);
         self.say(|| format!("post id {id} receive {number} {pattern:?} {length}"));
         self.posted.push((id, number, pattern));
-        self.shadow.post(id, &pattern, length, true);
+        self.shadow.post(id, &by_tag(&pattern), length, true);
         Ok(())
     }
 
     fn send(&mut self) -> Outcome {
         let senders = if self.has_other { SENDERS } else { ELSEWHERE };
         let sender = self.rng.index(senders);
-        let tag = (sender as u64) << 4 | self.rng.below(2);
+        // Some lie about it.
+        let lies = self.has_sole && self.rng.below(8) == 0;
+        let named = if lies { self.rng.index(senders) } else { sender };
+        let tag = (named as u64) << 4 | self.rng.below(2);
         let message = self.messages.len();
-        self.messages.push(Message { tag });
-        self.judge.sent(message, tag, sender != ELSEWHERE);
+        self.messages.push(Message { tag, sender });
+        self.judge.sent(message, tag, source(sender), sender != ELSEWHERE);
         self.say(|| format!("send {message} from {sender} tag {tag:#x}"));
         if sender == ELSEWHERE {
             self.lanes[sender].messages.push_back(message);
@@ -225,7 +249,7 @@ impl World {
             }
             Decision::Unexpected { message } => {
                 self.shadow.came_up();
-                let sender = usize::try_from(self.messages[message].tag >> 4).unwrap();
+                let sender = self.messages[message].sender;
                 self.lanes[sender].messages.push_back(message);
                 if self.rng.below(2) == 0 { self.search(sender) } else { Ok(()) }
             }
@@ -288,7 +312,7 @@ impl World {
                 return Ok(());
             }
             let tag = Tag(self.messages[message].tag);
-            let first = self.posted.iter().find(|(_, _, p)| p.matches(tag, SourceId(0)));
+            let first = self.posted.iter().find(|(_, _, p)| self.messages[message].matches(p));
             let Some(&(id, number, _)) = first else {
                 self.say(|| format!("message {message} is stored"));
                 self.stored.push(message);
@@ -443,7 +467,7 @@ impl World {
             let right = match self.shadow.why(*id) {
                 Some(Why::ListFull) => active == self.slots as usize || self.nic.is_near_full(),
                 Some(Why::Order) => self.posted[..at].iter().any(|(older, _, other)| {
-                    other.overlaps(pattern) && self.shadow.why(*older).is_some()
+                    by_tag(other).overlaps(&by_tag(pattern)) && self.shadow.why(*older).is_some()
                 }),
                 why => why.is_none_or(|why| [Why::TooSmall, Why::Source].contains(&why)),
             };
@@ -455,10 +479,8 @@ impl World {
                 ));
             }
         }
-        let matched = |m: &&usize| {
-            let tag = Tag(self.messages[**m].tag);
-            self.posted.iter().any(|(_, _, p)| p.matches(tag, SourceId(0)))
-        };
+        let matched =
+            |m: &&usize| self.posted.iter().any(|(_, _, p)| self.messages[**m].matches(p));
         if let Some(message) = self.stored.iter().find(matched) {
             return Err(format!("at rest, and message {message} is stored beside its receive"));
         }

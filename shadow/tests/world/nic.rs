@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tagmatch_shadow::{Op, Refusal};
 use tagmatch_soft::{Pattern, SourceId, Tag};
 
-use super::Rng;
+use super::{Rng, by_tag};
 
 /// What the NIC did with a message. Reported in order.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Nic {
                 add = receive.map(|(pattern, receive)| Listed {
                     slot,
                     handle,
-                    pattern,
+                    pattern: by_tag(&pattern),
                     receive,
                     active: false,
                 });
