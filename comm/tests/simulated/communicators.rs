@@ -68,6 +68,23 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
     }
 }
 
+/// Rank 0 of one part is another process than rank 0 of the other: the second one's messages may come while the
+/// first is still made, under the same number and tag.
+#[test]
+fn parts_that_are_made_one_after_the_other_may_have_one_tag() {
+    for seed in 0..40 {
+        run(3, seed, |runtime| async move {
+            let world = runtime.world();
+            let last = world.group().include(&[2]).unwrap();
+            for other in (0..2).filter(|other| world.rank() == 2 || world.rank() == *other) {
+                let part = world.group().include(&[other]).unwrap().union(&last);
+                let part = world.icreate_group(&part, 5).unwrap().await.unwrap();
+                part.ibarrier().await.unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn create_and_create_group() {
     for seed in 0..30 {

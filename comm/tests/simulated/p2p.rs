@@ -237,3 +237,46 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
         assert_eq!(sim.unexpected(), 0);
     }
 }
+
+/// In software the message waits for another receive; where tags alone are compared, the receive that names the
+/// rank has been matched to it, and says so. The rank's own message is the next receive's.
+#[test]
+fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
+    use tagmatch::{Buffer, TagLayout};
+    use tagmatch_comm::net::sim::{Sim, SimConfig};
+    use tagmatch_comm::net::{Mode, Net, ProcessId};
+    use tagmatch_comm::{Config, Runtime};
+    for seed in 0..40 {
+        let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
+        let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+        let world = runtime.world();
+        let tag = TagLayout::MPI.pack(0, 1, 7).unwrap();
+        let [mut honest, mut hostile] = [1, 2].map(|process| sim.net(process));
+        let first = world.recv(1, 7, vec![0; 8]);
+        drop(hostile.send(ProcessId(0), tag, Buffer::from(vec![6]), Mode::Standard));
+        // Until it has come.
+        drop(sim.run(
+            [async {
+                for _ in 0..200 {
+                    turn().await;
+                }
+            }],
+            &[],
+        ));
+        drop(honest.send(ProcessId(0), tag, Buffer::from(vec![5]), Mode::Standard));
+        let second = world.recv(1, 7, vec![0; 8]);
+        let program = async {
+            match first.await {
+                Ok(received) => {
+                    assert_eq!((seed % 2, received.data()), (0, &[5][..]));
+                    assert_eq!(world.probe(Source::Any, 7), Err(Error::Forged { rank: 1 }));
+                }
+                Err(failed) => {
+                    assert_eq!((seed % 2, failed.error), (1, Error::Forged { rank: 1 }));
+                    assert_eq!(second.await.unwrap().data(), [5]);
+                }
+            }
+        };
+        assert_eq!(sim.run([program], &[]).unwrap().ends, [Some(())]);
+    }
+}
