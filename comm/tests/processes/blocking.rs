@@ -7,30 +7,19 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Access, Local, Shared, WorkerOf};
+use tagmatch::{Access, Config as WorkerConfig, Local, Shared, WorkerOf};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Runtime, Source};
-
-use crate::job::worker_config;
 
 const RANKS: u32 = 5;
 
 /// Runs a program in each of some ranks. None goes before all are done.
 fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) + Sync) {
-    run_on(ranks, |_| WorkerOf::new(worker_config()).unwrap(), program);
-}
-
-/// The same, on these workers.
-pub(crate) fn run_on<A: Access + 'static>(
-    ranks: u32,
-    worker: impl Fn(u32) -> WorkerOf<A> + Sync,
-    program: impl Fn(Runtime<WorkerNet<A>>) + Sync,
-) {
     let addresses = std::sync::Mutex::new(vec![None; ranks as usize]);
     let (known, done) = (Barrier::new(ranks as usize), Barrier::new(ranks as usize));
     let rank = |rank: u32| {
-        let worker = worker(rank);
+        let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
         addresses.lock().unwrap()[rank as usize] = Some(worker.address());
         known.wait();
         let all = addresses.lock().unwrap().iter().map(|address| address.unwrap()).collect();

@@ -111,9 +111,9 @@ pub(crate) fn join<A: Access + 'static>() -> Runtime<WorkerNet<A>> {
     Runtime::new(WorkerNet::new(worker, addresses, rank).unwrap(), Config::default()).unwrap()
 }
 
-/// The settings of workers. With this variable set, as `ci/test planted` does for all tests between processes,
+/// The settings of this process's worker. With this variable set, as `ci/test planted` does for all tests between processes,
 /// each has a NIC that matches whatever it can.
-pub(crate) fn worker_config() -> WorkerConfig {
+fn worker_config() -> WorkerConfig {
     let default = WorkerConfig::default();
     match std::env::var(NIC) {
         Ok(_) => {

@@ -1,21 +1,23 @@
 //! Communicators whose workers have NICs that match: models of them.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tagmatch::model::ModelConfig;
 use tagmatch::{Config as WorkerConfig, HwTags, Shared, SharedWorker};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Runtime, Source};
+use tagmatch_comm::{Config, Runtime, Source};
 
-use crate::blocking::run_on;
 use crate::job::Job;
 
 /// Receives that are counted, and bytes of each: no other message here is that long.
 const RECEIVES: u32 = 100;
 const LENGTH: usize = 256;
 
-/// Runs a program in each of some ranks, on workers whose NICs have so many slots.
+/// Runs a program in each of some ranks, on workers whose NICs have so many slots. None goes before all are done.
 fn run_on_nics(
     ranks: u32,
     slots: u32,
@@ -26,20 +28,26 @@ fn run_on_nics(
     let default = WorkerConfig::default();
     let config = WorkerConfig { hw_tags: HwTags::Model(model), hw_tags_threshold, ..default };
     let workers: Vec<_> = (0..ranks).map(|_| SharedWorker::new(config.clone()).unwrap()).collect();
-    let worker = |rank: u32| &workers[rank as usize];
-    run_on(
-        ranks,
-        |rank| worker(rank).clone(),
-        |runtime| {
-            let rank = runtime.world().rank();
-            program(runtime, worker(rank));
-        },
-    );
+    let addresses: Vec<_> = workers.iter().map(SharedWorker::address).collect();
+    let done = Barrier::new(workers.len());
+    let play = |rank: u32, worker: &SharedWorker| {
+        let net = WorkerNet::new(worker.clone(), addresses.clone(), rank).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        program(runtime.clone(), worker);
+        runtime.world().barrier().unwrap();
+        done.wait();
+    };
+    thread::scope(|scope| {
+        for (worker, rank) in workers.iter().zip(0..) {
+            let play = &play;
+            scope.spawn(move || play(rank, worker));
+        }
+    });
 }
 
 /// How many of the receives that `from` names NICs of so many slots match.
 fn matched(slots: u32, from: Source) -> u64 {
-    let matched = std::sync::atomic::AtomicU64::new(0);
+    let matched = AtomicU64::new(0);
     run_on_nics(2, slots, |runtime, worker| {
         let world = runtime.world();
         if world.rank() == 0 {
@@ -57,7 +65,7 @@ fn matched(slots: u32, from: Source) -> u64 {
         for (receive, tag) in receives.into_iter().zip(0..) {
             assert_eq!(receive.wait().unwrap().data(), [tag; LENGTH]);
         }
-        matched.store(worker.counters().hardware, std::sync::atomic::Ordering::Relaxed);
+        matched.store(worker.counters().hardware, Ordering::Relaxed);
     });
     matched.into_inner()
 }
@@ -119,7 +127,7 @@ fn those_with_nics_who_survive_a_kill_go_on() {
     job.finish(&[2]);
     let mut job = Job::on_nics("deaths: loop kill 0 3", 4);
     (0..4).for_each(|rank| drop(job.hear(rank, "met")));
-    thread::sleep(std::time::Duration::from_millis(20));
+    thread::sleep(Duration::from_millis(20));
     job.kill(0);
     job.kill(3);
     job.finish(&[0, 3]);
