@@ -6,9 +6,9 @@
 pub enum Defect {
     /// Freeing a derived id frees what it was derived from.
     FreeDerived,
-    /// A first round offers the eager words although another allocation holds them.
+    /// A first round offers ids that another allocation holds.
     ShareEager,
-    /// A later round offers the mask although another allocation holds it.
+    /// A later round offers ids that another allocation holds.
     ShareBase,
     /// Whoever comes first gets the mask, whatever its place in the list.
     NoOrder,
@@ -18,8 +18,20 @@ pub enum Defect {
     StayListed,
     /// A rank that is to be ignored takes the id too.
     IgnoredTakes,
-    /// Ids run out although other allocations hold the eager words just then.
+    /// Ids run out although a later round of another allocation holds some just then.
     HastyExhaustion,
+    /// A first round holds ids although few are left.
+    HoldLast,
+    /// Ids run out although nobody was asked whether those that rest can be given out.
+    Unsettled,
+    /// An id that was freed is given out at once.
+    NoRest,
+    /// A process that may still get a communicator says that it is done with its id.
+    IgnoreNascent,
+    /// An id of an intercommunicator is given out although members of the other group may send in it.
+    ForgetRemote,
+    /// What waits in an id that is given out again stays.
+    NoPurge,
     /// Collective operations are in the context of the program's own messages.
     OneContext,
     /// All collective operations of a communicator have the same number.
@@ -83,7 +95,7 @@ pub enum Defect {
 #[cfg(feature = "defects")]
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 37] = [
+    pub const ALL: [Defect; 43] = [
         Defect::FreeDerived,
         Defect::ShareEager,
         Defect::ShareBase,
@@ -92,6 +104,12 @@ impl Defect {
         Defect::StayListed,
         Defect::IgnoredTakes,
         Defect::HastyExhaustion,
+        Defect::HoldLast,
+        Defect::Unsettled,
+        Defect::NoRest,
+        Defect::IgnoreNascent,
+        Defect::ForgetRemote,
+        Defect::NoPurge,
         Defect::OneContext,
         Defect::OneNumber,
         Defect::NoMark,

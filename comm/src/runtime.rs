@@ -91,7 +91,8 @@ impl<N: Net> Runtime<N> {
         }
         let tables = Tables::new(layers, planted)?;
         let world = Group::new((0..size).map(ProcessId));
-        let mut ft = Service::new(own, ids, tags, planted);
+        let allocator = Allocator::new(ids, eager_words)?.with(planted);
+        let mut ft = Service::new(own, ids, tags, &allocator, planted);
         let mut net = net;
         let mut predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
@@ -102,7 +103,6 @@ impl<N: Net> Runtime<N> {
         };
         let world = predefined(ids.world(), world, "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
-        let allocator = Allocator::new(ids, eager_words)?.with(planted);
         let (sleeper, spins) = (net.sleeper(), net.spins());
         let state = Mutex::new(State {
             net,
@@ -144,7 +144,8 @@ impl<N: Net> Runtime<N> {
         self.0.progress();
     }
 
-    /// Context ids that this process has left.
+    /// Context ids that no communicator of this process has. A new communicator gets one of them as soon as no
+    /// other process sends in it any more.
     pub fn free_ids(&self) -> u32 {
         self.0.allocator.free_count()
     }

@@ -5,13 +5,19 @@ use crate::error::Error;
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
 
 use super::Role;
+use super::resting::Resting;
 
-/// In the flag word: the process offered all words behind the eager ones.
-const OWNED_BASE: u32 = 1;
-/// In the flag word: it offered the eager words.
-const OWNED_EAGER: u32 = 2;
-/// In the flag word: some id of its mask is free.
-const ANY_FREE: u32 = 4;
+/// In the flag word: the process offered every free id that no later round of another allocation holds.
+const OFFERED_ALL: u32 = 1;
+/// In the flag word: some id of its mask is free, or rests.
+const ANY_FREE: u32 = 2;
+/// In the flag word: of every id that rests in the process it is known whether another process uses it.
+const SETTLED: u32 = 4;
+
+/// Most ids that a first round holds.
+const HELD_MAX: u32 = 8;
+/// A first round holds ids only if at least so many are free that no other allocation holds.
+const PLENTY: u32 = 32;
 
 /// Orders the allocations of one process: by the parent's context, then by tag. All processes order them
 /// alike, whoever asks first.
@@ -30,8 +36,14 @@ type Ticket = u64;
 struct Waiting {
     key: Key,
     ticket: Ticket,
-    /// Everything else is known to hold no common id.
-    wants_eager: bool,
+}
+
+/// The ids that an allocation offers in its round: no other allocation of the process offers them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    ticket: Ticket,
+    words: Vec<u32>,
+    is_first: bool,
 }
 
 /// The mask of a process, and who holds which part of it.
@@ -40,11 +52,14 @@ pub(crate) struct Claims {
     pub(crate) mask: IdMask,
     /// Words from the first on that a first round may offer.
     eager_words: usize,
-    eager: Option<Ticket>,
-    base: Option<Ticket>,
-    /// Sorted: the first one may hold the base.
+    /// [`HELD_MAX`] and [`PLENTY`], but in tests of a few ids.
+    pub(crate) held_max: u32,
+    pub(crate) plenty: u32,
+    held: Vec<Held>,
+    /// Sorted: only the first one offers anything.
     waiting: Vec<Waiting>,
     tickets: Ticket,
+    pub(crate) resting: Resting,
     pub(crate) planted: Planted,
 }
 
@@ -55,6 +70,15 @@ pub(crate) struct Attempt {
     role: Role,
     ticket: Ticket,
     is_first: bool,
+    /// The sweep from which on answers about resting ids count: it begins when all members have begun the
+    /// allocation, and so have freed what they free before it.
+    sweep: Option<u64>,
+}
+
+impl Attempt {
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
 }
 
 /// How a round ended.
@@ -75,17 +99,19 @@ impl Claims {
         Ok(Claims {
             mask: IdMask::new(layout),
             eager_words,
-            eager: None,
-            base: None,
+            held_max: HELD_MAX,
+            plenty: PLENTY,
+            held: Vec::new(),
             waiting: Vec::new(),
             tickets: 0,
+            resting: Resting::default(),
             planted: Planted::default(),
         })
     }
 
     pub(crate) fn begin(&mut self, key: Key, role: Role) -> Attempt {
         self.tickets += 1;
-        Attempt { key, role, ticket: self.tickets, is_first: true }
+        Attempt { key, role, ticket: self.tickets, is_first: true, sweep: None }
     }
 
     /// What the process contributes to the attempt's next round: a bit for each id that it could take, and a
@@ -97,31 +123,28 @@ impl Claims {
         }
         let is_head = self.waiting.first().is_some_and(|first| first.ticket == attempt.ticket);
         let is_head = is_head || self.planted.is(Defect::NoOrder);
-        let wants_base = !attempt.is_first && is_head;
-        let owns_base =
-            wants_base && claim(&mut self.base, attempt.ticket, self.planted, Defect::ShareBase);
-        let wants_eager = if attempt.is_first {
-            !self.waiting.iter().any(|waiting| waiting.wants_eager)
+        let is_later = !attempt.is_first && is_head;
+        let is_alone = !self.held.iter().any(|held| !held.is_first)
+            || self.planted.is(Defect::HastyExhaustion);
+        let mut offer = if attempt.is_first {
+            self.promise(words)
+        } else if is_head {
+            self.unheld(Defect::ShareBase)
         } else {
-            owns_base && self.waiting.first().is_some_and(|first| first.wants_eager)
+            vec![0; words]
         };
-        let owns_eager =
-            wants_eager && claim(&mut self.eager, attempt.ticket, self.planted, Defect::ShareEager);
-        let mut offer = vec![0; words + 1];
-        let (eager, base) = offer.split_at_mut(self.eager_words);
-        if owns_eager {
-            eager.copy_from_slice(&self.mask.words()[..self.eager_words]);
+        if offer.iter().any(|word| *word != 0) {
+            let Attempt { ticket, is_first, .. } = *attempt;
+            self.held.push(Held { ticket, words: offer.clone(), is_first });
         }
-        if owns_base {
-            let base_words = words - self.eager_words;
-            base[..base_words].copy_from_slice(&self.mask.words()[self.eager_words..]);
-        }
+        let rests = self.resting.count();
+        let is_settled = self.resting.is_settled(attempt.sweep);
         let flags = [
-            (OWNED_BASE, owns_base),
-            (OWNED_EAGER, owns_eager || self.eager_words == 0),
-            (ANY_FREE, self.mask.free_count() > 0),
+            (OFFERED_ALL, is_later && is_alone),
+            (ANY_FREE, self.mask.free_count() + rests > 0),
+            (SETTLED, is_settled || self.planted.is(Defect::Unsettled)),
         ];
-        offer[words] = flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).sum();
+        offer.push(flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).sum());
         offer
     }
 
@@ -140,13 +163,13 @@ impl Claims {
             if ignored && !self.planted.is(Defect::IgnoredTakes) {
                 return Ok(Round::Done(None));
             }
-            let is_eager = ((prefix / u32::BITS) as usize) < self.eager_words;
-            let offered = ignored || if is_eager { held.eager } else { held.base };
+            let (word, bit) = ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS));
+            let offered = ignored || held.is_some_and(|words| words[word] & bit != 0);
             let id = self.mask.take(prefix).filter(|_| offered).ok_or(Error::NotOffered)?;
             return Ok(Round::Done(Some(id).filter(|_| !ignored)));
         }
-        let looked_at_all = flags & OWNED_EAGER != 0 || self.planted.is(Defect::HastyExhaustion);
-        if flags & OWNED_BASE != 0 && looked_at_all {
+        let offered_all = flags & OFFERED_ALL != 0;
+        if offered_all && flags & SETTLED != 0 {
             self.unlist(attempt);
             let ids = self.mask.layout().ids();
             let fragmented = flags & ANY_FREE != 0;
@@ -158,7 +181,10 @@ impl Claims {
         }
         attempt.is_first = false;
         if !ignored {
-            self.list(attempt, flags & OWNED_BASE != 0);
+            self.list(attempt);
+            if offered_all && attempt.sweep.is_none() {
+                attempt.sweep = Some(self.resting.want());
+            }
         }
         Ok(Round::Again)
     }
@@ -176,47 +202,59 @@ impl Claims {
     /// Whether no allocation holds anything.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.eager.is_none() && self.base.is_none() && self.waiting.is_empty()
+        self.held.is_empty() && self.waiting.is_empty()
     }
 
     fn words_of(&self, attempt: &Attempt) -> usize {
         if attempt.is_first { self.eager_words } else { self.mask.words().len() }
     }
 
-    fn release(&mut self, attempt: &Attempt) -> Held {
-        let is_own = |holder: &mut Option<Ticket>| {
-            holder.take_if(|ticket| *ticket == attempt.ticket).is_some()
-        };
-        Held { eager: is_own(&mut self.eager), base: is_own(&mut self.base) }
+    /// The free ids that no other allocation holds.
+    fn unheld(&self, shares: Defect) -> Vec<u32> {
+        let mut free = self.mask.words().to_vec();
+        for held in self.held.iter().filter(|_| !self.planted.is(shares)) {
+            free.iter_mut().zip(&held.words).for_each(|(free, held)| *free &= !held);
+        }
+        free
+    }
+
+    /// What a first round offers: the first few free ids of the eager words. It may wait for long for members
+    /// that have not begun. So it holds few ids, and none once ids are scarce: other allocations go on.
+    fn promise(&self, words: usize) -> Vec<u32> {
+        let mut free = self.unheld(Defect::ShareEager);
+        let count: u32 = free.iter().map(|word| word.count_ones()).sum();
+        free.truncate(words);
+        let is_plenty = count >= self.plenty;
+        let mut left =
+            if is_plenty || self.planted.is(Defect::HoldLast) { self.held_max } else { 0 };
+        for word in &mut free {
+            let mut kept = 0;
+            while left > 0 && *word != 0 {
+                let highest = 1 << word.ilog2();
+                kept |= highest;
+                *word &= !highest;
+                left -= 1;
+            }
+            *word = kept;
+        }
+        free
+    }
+
+    fn release(&mut self, attempt: &Attempt) -> Option<Vec<u32>> {
+        let at = self.held.iter().position(|held| held.ticket == attempt.ticket)?;
+        Some(self.held.swap_remove(at).words)
     }
 
     fn unlist(&mut self, attempt: &Attempt) {
         self.waiting.retain(|waiting| waiting.ticket != attempt.ticket);
     }
 
-    fn list(&mut self, attempt: &Attempt, knows_base: bool) {
-        let found = self.waiting.iter_mut().find(|waiting| waiting.ticket == attempt.ticket);
-        if let Some(waiting) = found {
-            waiting.wants_eager |= knows_base;
+    fn list(&mut self, attempt: &Attempt) {
+        if self.waiting.iter().any(|waiting| waiting.ticket == attempt.ticket) {
             return;
         }
-        let waiting = Waiting { key: attempt.key, ticket: attempt.ticket, wants_eager: knows_base };
+        let waiting = Waiting { key: attempt.key, ticket: attempt.ticket };
         let at = self.waiting.partition_point(|other| *other < waiting);
         self.waiting.insert(at, waiting);
     }
-}
-
-/// Which parts of the mask an attempt held in a round.
-struct Held {
-    eager: bool,
-    base: bool,
-}
-
-/// Takes a part of the mask, unless another allocation holds it.
-fn claim(holder: &mut Option<Ticket>, ticket: Ticket, planted: Planted, shares: Defect) -> bool {
-    if holder.is_some_and(|other| other != ticket) && !planted.is(shares) {
-        return false;
-    }
-    *holder = Some(ticket);
-    true
 }

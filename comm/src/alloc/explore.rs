@@ -13,6 +13,62 @@ pub(crate) struct Scope {
     pub(crate) calls: Vec<(Key, Vec<Option<Role>>)>,
     /// Allocations of which one reduction may fail: their members abandon them.
     pub(crate) may_fail: bool,
+    /// Call and rank that begins it only when the other call has ended at all its ranks: the rank waits for a
+    /// message.
+    pub(crate) after: Vec<(usize, usize, usize)>,
+    /// What ranks use before they begin anything.
+    pub(crate) used: Vec<Use>,
+}
+
+/// A rank, the prefix of an id that it uses, and whether it frees that before it begins anything.
+pub(crate) type Use = (usize, u32, bool);
+
+/// An id that a rank has freed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Rests {
+    prefix: u32,
+    freed_in: u64,
+    /// Of each rank: the latest sweep in which it has answered that it uses the id; none once it does not.
+    used_in: Vec<Option<u64>>,
+}
+
+/// What a rank uses, and what rests there.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Freeing {
+    uses: Vec<u32>,
+    to_free: Vec<u32>,
+    sweep: u64,
+    /// The latest sweep in which each rank was asked.
+    asked: Vec<u64>,
+    rests: Vec<Rests>,
+}
+
+impl Freeing {
+    fn new(scope: &Scope, rank: usize) -> Self {
+        let of_rank = scope.used.iter().filter(|(of, ..)| *of == rank);
+        let uses = of_rank.clone().map(|(_, prefix, _)| *prefix).collect();
+        let to_free = of_rank.filter(|(.., frees)| *frees).map(|(_, prefix, _)| *prefix).collect();
+        let asked = vec![0; scope.ranks.len()];
+        Freeing { uses, to_free, sweep: 0, asked, rests: Vec::new() }
+    }
+
+    /// As the sweeps of `ft/rest.rs` do it.
+    fn settle(&mut self, claims: &mut Claims) {
+        let layout = claims.mask.layout();
+        self.rests.retain(|rests| {
+            let is_done = rests.used_in.iter().all(Option::is_none);
+            if is_done {
+                claims.resting.end();
+                claims.mask.free(layout.id(rests.prefix).unwrap()).unwrap();
+            }
+            !is_done
+        });
+        let known_in = |rests: &Rests| {
+            rests.used_in.iter().flatten().min().copied().unwrap_or(0).max(rests.freed_in)
+        };
+        let settled = self.rests.iter().map(known_in).min().unwrap_or(self.sweep);
+        claims.resting.settle(settled.min(self.sweep));
+    }
 }
 
 /// Where one rank is in one allocation.
@@ -37,6 +93,17 @@ struct Call {
 struct State {
     ranks: Vec<Claims>,
     calls: Vec<Call>,
+    freeing: Vec<Freeing>,
+}
+
+impl Scope {
+    fn must_wait(&self, state: &State, call: usize, rank: usize) -> bool {
+        let has_ended = |call: usize| {
+            let mut stages = state.calls[call].stages.iter().flatten();
+            stages.all(|stage| matches!(stage, Stage::Ended(_) | Stage::Abandoned))
+        };
+        self.after.iter().any(|(of, at, other)| (*of, *at) == (call, rank) && !has_ended(*other))
+    }
 }
 
 impl State {
@@ -46,17 +113,58 @@ impl State {
             reduced: None,
             failed: false,
         };
-        State { ranks: scope.ranks.clone(), calls: scope.calls.iter().map(call).collect() }
+        let freeing = (0..scope.ranks.len()).map(|rank| Freeing::new(scope, rank)).collect();
+        let (ranks, calls) = (scope.ranks.clone(), scope.calls.iter().map(call).collect());
+        State { ranks, calls, freeing }
+    }
+
+    /// The states after a rank has freed an id, begun a sweep, or heard from another rank.
+    fn free(&self, rank: usize) -> Vec<State> {
+        let mut all = Vec::new();
+        let mut push = |change: &dyn Fn(&mut Freeing, &mut Claims)| {
+            let mut next = self.clone();
+            change(&mut next.freeing[rank], &mut next.ranks[rank]);
+            all.push(next);
+        };
+        let own = &self.freeing[rank];
+        if !own.to_free.is_empty() {
+            push(&|own, claims| {
+                let prefix = own.to_free.remove(0);
+                own.uses.retain(|used| *used != prefix);
+                let used_in = (0..self.ranks.len()).map(|of| (of != rank).then_some(0)).collect();
+                own.rests.push(Rests { prefix, freed_in: own.sweep, used_in });
+                claims.resting.add(None);
+            });
+        }
+        if self.ranks[rank].resting.is_wanted() {
+            push(&|own, claims| {
+                own.sweep = claims.resting.sweep();
+                own.settle(claims);
+            });
+        }
+        for of in (0..self.ranks.len()).filter(|of| *of != rank && own.asked[*of] < own.sweep) {
+            push(&|own, claims| {
+                own.asked[of] = own.sweep;
+                for Rests { prefix, used_in, .. } in &mut own.rests {
+                    let is_used = self.freeing[of].uses.contains(prefix);
+                    used_in[of] = is_used.then_some(own.sweep);
+                }
+                own.settle(claims);
+            });
+        }
+        all
     }
 
     /// The state after rank `rank` has done what comes next in call `call`, if it can do anything.
     fn step(&self, scope: &Scope, call: usize, rank: usize) -> Option<State> {
         let mut next = self.clone();
-        let State { ranks, calls } = &mut next;
+        let State { ranks, calls, freeing } = &mut next;
         let claims = &mut ranks[rank];
         let of_call = &mut calls[call];
         let stage = of_call.stages[rank].as_mut()?;
         match stage {
+            Stage::Idle if scope.must_wait(self, call, rank) => return None,
+            Stage::Idle if !freeing[rank].to_free.is_empty() => return None,
             Stage::Idle => {
                 let (key, roles) = &scope.calls[call];
                 *stage = Stage::Ready(claims.begin(*key, roles[rank]?));
@@ -138,8 +246,15 @@ impl State {
 
     /// Ids that the ranks have used up.
     fn burnt(&self, scope: &Scope) -> Vec<u32> {
-        let free = |claims: &Claims| claims.mask.free_count();
-        scope.ranks.iter().zip(&self.ranks).map(|(then, now)| free(then) - free(now)).collect()
+        let free = |claims: &Claims| claims.mask.free_count() + claims.resting.count();
+        let ranks = scope.ranks.iter().zip(&self.ranks).zip(0..);
+        let freed =
+            |rank: usize| scope.used.iter().filter(move |(of, _, frees)| *of == rank && *frees);
+        ranks
+            .map(|((then, now), rank)| {
+                free(then) + u32::try_from(freed(rank).count()).unwrap() - free(now)
+            })
+            .collect()
     }
 }
 
@@ -177,6 +292,7 @@ pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<u
         let mut nexts = Vec::new();
         for call in 0..scope.calls.len() {
             nexts.extend((0..scope.ranks.len()).filter_map(|rank| state.step(scope, call, rank)));
+            nexts.extend((0..scope.ranks.len()).flat_map(|rank| state.free(rank)));
             if scope.may_fail {
                 nexts.extend(state.fail(call));
             }

@@ -7,31 +7,39 @@
 //! until its round is over; one that finds it held offers nothing, and there is another round.
 //!
 //! 1. The first round is about the *eager* words alone, the first few of the mask: short, and mostly
-//!    enough. It is also what makes sure that all members have begun.
-//! 2. Later rounds are about the rest, the *base*. Only the first of a list may hold it, and all processes
-//!    order their lists alike: by the parent's context, then by tag. So of all allocations under way the
-//!    least is first everywhere, and succeeds once the rounds are over that others have begun.
-//! 3. Where the base holds no common id, the next rounds are about base and eager words together, and
-//!    first rounds leave the eager words alone. Only a process that holds all of its mask can say that it
-//!    has no id; only when all say so, the allocation fails, everywhere with the same error.
+//!    enough. It also makes sure that all members have begun. Until they have, which may depend on anything
+//!    that this process does next, the round holds what it offers. So it offers a few ids only, and none once
+//!    ids are scarce: allocations that begin later find the others.
+//! 2. Later rounds are about the whole mask. All members make progress in them, so they end whatever the
+//!    program does. Only the first of a list offers anything, and all processes order their lists alike: by the
+//!    parent's context, then by tag. So of all allocations under way the least is first everywhere, and
+//!    succeeds once the rounds are over that others have begun.
+//! 3. Only a process that has offered all ids that no later round of another allocation holds can say that it
+//!    has no id; only when all say so, the allocation fails, everywhere with the same error. An id that a first
+//!    round holds counts as taken: to wait for that round could be to wait for oneself.
+//! 4. An id that was freed *rests* until no process sends in it any more (`ft/rest.rs`). An allocation fails
+//!    only when all members know which of their resting ids are still used elsewhere: those count as taken.
 //!
-//! This is MPICH's algorithm (src/mpi/comm/contextid.c), but for point 3, without which it fails when
-//! another thread holds the last ids; for its length of a first round; and in that the flags of the
-//! round tell exhaustion from fragmentation, where MPICH needs another reduction.
+//! This is MPICH's algorithm (src/mpi/comm/contextid.c), but for the few ids of a first round, where MPICH holds
+//! all of them and an allocation may wait for one that can't begin; for points 3 and 4; and in that the flags of
+//! the round tell exhaustion from fragmentation, where MPICH needs another reduction.
 
 mod claims;
 #[cfg(test)]
 mod explore;
+mod resting;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::defect::Planted;
+use crate::defect::{Defect, Planted};
 use crate::error::Error;
+use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 
 use claims::{Attempt, Claims, Key, Round};
+pub(crate) use resting::{Freed, Resting, Senders};
 
 /// Whether a process is to have the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,12 +67,28 @@ impl Allocator {
     /// at once on one parent differ in their tags, or begin everywhere in the same order.
     pub fn begin(&self, parent: ContextId, tag: u32, role: Role) -> Allocation {
         let attempt = self.claims().begin(Key { parent, tag }, role);
-        Allocation { allocator: self.clone(), attempt }
+        Allocation { allocator: self.clone(), attempt, senders: None }
     }
 
-    /// Ids that this process has left.
+    /// Ids that no communicator of this process has. Of some of them other processes may not be done yet: those
+    /// are not offered before they are.
     pub fn free_count(&self) -> u32 {
-        self.claims().mask.free_count()
+        let claims = self.claims();
+        claims.mask.free_count() + claims.resting.count()
+    }
+
+    /// What rests, for who asks others about it.
+    pub(crate) fn resting<R>(&self, with: impl FnOnce(&mut Resting) -> R) -> R {
+        with(&mut self.claims().resting)
+    }
+
+    /// An id is as free as before it was allocated.
+    pub(crate) fn end_rest(&self, prefix: u32) {
+        let mut claims = self.claims();
+        claims.resting.end();
+        let id = claims.mask.layout().id(prefix);
+        let freed = id.map(|id| claims.mask.free(id));
+        debug_assert_eq!(freed, Some(Ok(())), "a resting id is allocated");
     }
 
     /// The same, with a bug.
@@ -87,6 +111,8 @@ impl Allocator {
 pub struct Allocation {
     allocator: Allocator,
     attempt: Attempt,
+    /// Who will send in the id.
+    senders: Option<Senders>,
 }
 
 /// How a round of an allocation ended.
@@ -99,6 +125,16 @@ pub enum Progress {
 }
 
 impl Allocation {
+    /// The id will be that of a communicator of these members, all of which give the allocation the same name. It
+    /// rests, once it is freed, until they are done with it.
+    pub(crate) fn for_members(mut self, birth: u64, group: &Arc<Group>) -> Self {
+        if self.attempt.role() == Role::Member {
+            self.allocator.claims().resting.enter(birth);
+            self.senders = Some(Senders { birth, group: Arc::clone(group) });
+        }
+        self
+    }
+
     /// What this process contributes to the next round's bitwise AND.
     pub fn offer(&mut self) -> Vec<u32> {
         self.allocator.claims().offer(&self.attempt)
@@ -113,17 +149,26 @@ impl Allocation {
         let round = self.allocator.claims().conclude(&mut self.attempt, all)?;
         Ok(match round {
             Round::Again => Progress::Again,
-            Round::Done(id) => {
-                let own = |id| OwnedId { id, allocator: self.allocator.clone() };
-                Progress::Done(id.map(own))
-            }
+            Round::Done(id) => Progress::Done(id.map(|id| self.own(id))),
         })
+    }
+
+    fn own(&self, id: ContextId) -> OwnedId {
+        if let Some(Senders { birth, .. }) = self.senders {
+            self.allocator.claims().resting.enter(birth);
+        }
+        let senders = self.senders.iter().cloned().collect();
+        OwnedId { id, allocator: self.allocator.clone(), senders, is_traced: true }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.allocator.claims().abandon(&self.attempt);
+        let mut claims = self.allocator.claims();
+        claims.abandon(&self.attempt);
+        if let Some(Senders { birth, .. }) = self.senders {
+            claims.resting.leave(birth);
+        }
     }
 }
 
@@ -132,6 +177,10 @@ impl Drop for Allocation {
 pub struct OwnedId {
     id: ContextId,
     allocator: Allocator,
+    /// Those with which it was allocated first; none for an allocator without a transport.
+    senders: Vec<Senders>,
+    /// Whether all who may send in it are known.
+    is_traced: bool,
 }
 
 impl OwnedId {
@@ -139,11 +188,44 @@ impl OwnedId {
     pub fn id(&self) -> ContextId {
         self.id
     }
+
+    /// From now on others may be told of the id whom this process does not know.
+    pub(crate) fn lose_track(&mut self) {
+        self.is_traced = false;
+    }
+
+    /// Nobody was told of the id after all.
+    pub(crate) fn keep_track(&mut self) {
+        self.is_traced = true;
+    }
+
+    /// It is known who was told of the id.
+    pub(crate) fn trace(&mut self, birth: u64, group: &Arc<Group>) {
+        self.is_traced = true;
+        if self.allocator.claims().planted.is(Defect::ForgetRemote) {
+            return;
+        }
+        self.senders.push(Senders { birth, group: Arc::clone(group) });
+    }
 }
 
 impl Drop for OwnedId {
     fn drop(&mut self) {
-        let freed = self.allocator.claims().mask.free(self.id);
-        debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
+        let mut claims = self.allocator.claims();
+        let Some(Senders { birth, .. }) = self.senders.first() else {
+            let freed = claims.mask.free(self.id);
+            debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
+            return;
+        };
+        claims.resting.leave(*birth);
+        let prefix = claims.mask.layout().prefix(self.id);
+        let senders = std::mem::take(&mut self.senders);
+        if claims.planted.is(Defect::NoRest) {
+            let freed = claims.mask.free(self.id);
+            debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
+            return;
+        }
+        let is_traced = self.is_traced || claims.planted.is(Defect::ForgetRemote);
+        claims.resting.add(is_traced.then_some(Freed { prefix, senders }));
     }
 }

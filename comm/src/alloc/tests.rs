@@ -3,7 +3,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::claims::Claims;
-use super::explore::{Scope, explore, rounds_when_fair};
+use super::explore::{Scope, Use, explore, rounds_when_fair};
 use super::*;
 
 /// Two words, of which one is eager: prefixes 2 to 31, and 32 to 63.
@@ -32,7 +32,29 @@ const MEMBER: Option<Role> = Some(Role::Member);
 /// All ranks, with the same ids left, in each of two allocations.
 fn two_calls(ranks: usize, left: &[u32]) -> Scope {
     let calls = vec![(key(0), vec![MEMBER; ranks]), (key(9), vec![MEMBER; ranks])];
-    Scope { ranks: vec![rank(left); ranks], calls, may_fail: false }
+    Scope {
+        ranks: vec![rank(left); ranks],
+        calls,
+        may_fail: false,
+        after: Vec::new(),
+        used: Vec::new(),
+    }
+}
+
+/// First rounds hold an id as long as there is another one.
+fn with_plenty(mut scope: Scope) -> Scope {
+    for claims in &mut scope.ranks {
+        (claims.held_max, claims.plenty) = (1, 2);
+    }
+    scope
+}
+
+/// Both ranks allocate in the first call, and rank 0 alone in the others, which rank 1 waits for before it begins.
+fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
+    let mut calls = vec![(key(0), vec![MEMBER; 2])];
+    calls.extend((0..alone).map(|at| (key(1 + u32::try_from(at).unwrap()), vec![MEMBER, None])));
+    let after = (1..=alone).map(|call| (0, 1, call)).collect();
+    Scope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
 }
 
 /// Each two of three ranks in an allocation of their own.
@@ -41,7 +63,14 @@ fn ring(left: &[u32]) -> Scope {
         let roles = (0..3).map(|rank| (rank != out).then_some(Role::Member)).collect();
         (key(9 - u32::try_from(out).unwrap()), roles)
     });
-    Scope { ranks: vec![rank(left); 3], calls: calls.collect(), may_fail: false }
+    let after = Vec::new();
+    Scope {
+        ranks: vec![rank(left); 3],
+        calls: calls.collect(),
+        may_fail: false,
+        after,
+        used: Vec::new(),
+    }
 }
 
 /// Whether the ids that each rank has used up are as many as should be.
@@ -66,6 +95,42 @@ fn explore_all(plant: impl Fn(&mut Scope)) -> Result<(), String> {
     let mut failing = two_calls(2, &[5, 40]);
     failing.may_fail = true;
     scopes.push(("failing", failing, &|burnt| burnt[0] == burnt[1]));
+    for (name, left, check) in [
+        ("first rounds hold eager ids", &EAGER[..], both),
+        ("first rounds hold one of two", &[5, 40], both),
+        ("first rounds hold one of two eager ids", &[5, 4], both),
+    ] {
+        scopes.push((name, with_plenty(two_calls(2, left)), check));
+    }
+    let alone: [(&str, &[u32], usize, Check); 5] = [
+        ("one waits for one alone: eager words", &EAGER, 1, &|burnt| burnt == [2, 1]),
+        ("one waits for one alone: base", &BASE, 1, &|burnt| burnt == [2, 1]),
+        ("one waits for two alone", &EAGER, 2, &|burnt| burnt == [3, 1]),
+        ("one waits for one alone: one id", &[5], 1, &|burnt| burnt == [1, 0]),
+        ("one waits for three alone: three ids", &EAGER, 3, &|burnt| burnt == [3, 0]),
+    ];
+    for (name, left, alone, check) in alone {
+        scopes.push((name, alone_while_the_other_waits(left, alone), check));
+    }
+    // Both free what they use, or one of them does not.
+    let both_use = [(0, 40, true), (1, 40, true)];
+    let freed: [(&str, Vec<Use>, Check); 3] = [
+        ("freed by both", both_use.to_vec(), &|burnt| burnt == [1, 1]),
+        ("freed by one", vec![(0, 40, true), (1, 40, false)], &|burnt| burnt == [0, 0]),
+        ("used by one, free in the other", vec![(0, 40, true)], &|burnt| burnt == [1, 1]),
+    ];
+    for (name, used, check) in freed {
+        let mut scope = two_calls(2, &[40]);
+        scope.calls.truncate(1);
+        for (rank, prefix, _) in &used {
+            scope.ranks[*rank].mask.take(*prefix);
+        }
+        scope.used = used;
+        scopes.push((name, scope, check));
+    }
+    // A first round has one of the ids, which the others can't have: an error, but they end.
+    let held = with_plenty(alone_while_the_other_waits(&EAGER, 3));
+    scopes.push(("one waits for more than are left", held, &|burnt| burnt[0] == 3));
     for (name, mut scope, check) in scopes {
         plant(&mut scope);
         let states = explore(&scope, check).map_err(|fault| format!("{name}: {fault}"))?;
@@ -119,6 +184,8 @@ fn planted_bugs_are_found() {
         Defect::StayListed,
         Defect::IgnoredTakes,
         Defect::HastyExhaustion,
+        Defect::HoldLast,
+        Defect::Unsettled,
     ];
     let mut missed = Vec::new();
     for defect in planted {

@@ -157,6 +157,7 @@ impl<N: Net> Machine<N> for Allocating {
                 Ok(Progress::Again) => {
                     part.rounds += 1;
                     *under_way = round(&part.channel, allocation);
+                    port.ft.expect();
                     return None;
                 }
                 Ok(Progress::Done(id)) => return self.end(port, Ok(id)),

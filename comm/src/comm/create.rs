@@ -218,6 +218,10 @@ impl Begun {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
         let allocation = self.allocator.begin(self.parent, channel.tag, role);
         let epoch = epoch(&self.origin, &channel.group, &self.whole);
+        let allocation = match &members {
+            Some(members) => allocation.for_members(epoch, members),
+            None => allocation,
+        };
         let key = Key::new(self.parent, epoch);
         let allocating = Allocating::new(key, channel.clone(), allocation, failure);
         Stage::Allocating { allocating, members }

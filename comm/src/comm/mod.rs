@@ -122,7 +122,8 @@ impl<N: Net> Inner<N> {
 /// A communicator: an ordered group of processes whose messages meet no others. Clones are the same.
 ///
 /// It is freed when the last of its clones, requests and held messages is gone; its context id is given
-/// out again once all members have freed it. Predefined ones are never freed.
+/// out again once all members have freed it and nothing that was sent in it can still come. What nobody has received
+/// by then is discarded. Predefined ones are never freed.
 ///
 /// Collective calls are made by all members, in the same order.
 pub struct Comm<N: Net> {

@@ -96,7 +96,9 @@ impl<N: Net> Comm<N> {
                 }
             }
         };
-        Request::new(&self.shared, Sending { under_way, inner: Arc::clone(&self.inner) })
+        let is_synchronous = mode == Mode::Synchronous;
+        let sending = Sending { under_way, is_synchronous, inner: Arc::clone(&self.inner) };
+        Request::new(&self.shared, sending)
     }
 
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that comes.
@@ -338,6 +340,7 @@ impl<O, T> UnderWay<O, T> {
 /// What a [`SendRequest`] waits for.
 pub struct Sending<N: Net> {
     under_way: UnderWay<N::Send, Buffer>,
+    is_synchronous: bool,
     inner: Arc<Inner<N>>,
 }
 
@@ -367,6 +370,11 @@ impl<N: Net> Sending<N> {
             if ended.is_none() && life.is_revoked() {
                 // It can't be called back: its buffer is gone with it.
                 return Some(Err(Failed { error: Error::Revoked, buffer: Buffer::default() }));
+            }
+            if self.is_synchronous && life.is_revoked() {
+                // Matched, or discarded by a receiver that knows of the revocation.
+                let buffer = ended?.unwrap_or_else(|failed| failed.buffer);
+                return Some(Err(Failed { error: Error::Revoked, buffer }));
             }
             Some(ended?.map_err(|NetFailed { error, buffer }| Failed {
                 error: in_group(error, group),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
+use crate::port::Abroad;
 
 /// Tells a communicator from all others that these processes have had or will have.
 ///
@@ -58,6 +59,10 @@ pub(crate) struct Life {
     pub(crate) key: Key,
     pub(crate) group: Arc<Group>,
     pub(crate) own: u32,
+    /// The context in which this process receives.
+    receives_in: ContextId,
+    /// The members that receive in another one, of an intercommunicator.
+    abroad: Option<Abroad>,
     revoked: AtomicBool,
     known: AtomicU32,
     acknowledged: AtomicU32,
@@ -84,6 +89,8 @@ impl Life {
             key: Key::new(id, epoch),
             group: Arc::clone(group),
             own,
+            receives_in: id,
+            abroad: None,
             revoked: AtomicBool::new(false),
             known: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
@@ -91,6 +98,21 @@ impl Life {
             over: AtomicU32::new(0),
             state: Mutex::default(),
         }
+    }
+
+    /// Of an intercommunicator: the context in which this process receives, and that of the other group.
+    pub(crate) fn between(self, receives_in: ContextId, abroad: Abroad) -> Self {
+        Life { receives_in, abroad: Some(abroad), ..self }
+    }
+
+    pub(crate) fn receives_in(&self) -> ContextId {
+        self.receives_in
+    }
+
+    /// The context in which a member receives.
+    pub(super) fn context_of(&self, rank: u32) -> ContextId {
+        let abroad = self.abroad.as_ref().filter(|abroad| abroad.ranks.contains(&rank));
+        abroad.map_or(self.receives_in, |abroad| abroad.context)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

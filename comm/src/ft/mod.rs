@@ -13,6 +13,7 @@
 mod agree;
 mod life;
 mod ranks;
+mod rest;
 mod service;
 mod shrink;
 #[cfg(test)]
@@ -82,7 +83,8 @@ impl<N: Net> Comm<N> {
 
     /// Ends all that is under way on it with [`Error::Revoked`], here and, in the end, at all members that
     /// live, and all that will be begun; but not agreements and shrinks. One member calls it; the others
-    /// need do nothing. Messages that were complete at their senders may be lost.
+    /// need do nothing. Messages that nobody has received are discarded: also those whose sends were complete, and
+    /// a synchronous send is complete when its message is discarded before its sender learns of the revocation.
     ///
     /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a neighbour dies.
     pub fn revoke(&self) {

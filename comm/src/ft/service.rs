@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
+use crate::alloc::Allocator;
 use crate::defect::{Defect, Planted};
 use crate::group::Group;
 use crate::ids::IdLayout;
@@ -16,6 +17,7 @@ use crate::net::{Arrived, Mode, Net, Pattern, ProcessId};
 
 use super::agree::{Agreement, Message, Value};
 use super::life::{Key, Life};
+use super::rest::Rest;
 use super::union::Attempts;
 use super::wire::{Control, Invitation, length_max};
 
@@ -62,12 +64,13 @@ pub(crate) struct Service<N: Net> {
     /// In the order in which it became known.
     down: Vec<ProcessId>,
     is_down: HashSet<ProcessId>,
-    lives: BTreeMap<Key, Weak<Life>>,
+    pub(super) lives: BTreeMap<Key, Weak<Life>>,
     pub(super) agreements: BTreeMap<(Key, u32), Box<Held>>,
     pub(super) attempts: Attempts,
     begun: u64,
     relays: VecDeque<Relay>,
     allocations: Vec<UnderWay>,
+    pub(super) rest: Rest,
     early: VecDeque<(ProcessId, Control)>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
     /// Turns since the last look.
@@ -79,7 +82,13 @@ pub(crate) struct Service<N: Net> {
 }
 
 impl<N: Net> Service<N> {
-    pub(crate) fn new(own: ProcessId, ids: IdLayout, tags: TagLayout, planted: Planted) -> Self {
+    pub(crate) fn new(
+        own: ProcessId,
+        ids: IdLayout,
+        tags: TagLayout,
+        allocator: &Allocator,
+        planted: Planted,
+    ) -> Self {
         let context = u64::from(ids.control().bits());
         let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
         let mask = TagMask(!tags.source_mask().0);
@@ -96,6 +105,7 @@ impl<N: Net> Service<N> {
             begun: 0,
             relays: VecDeque::new(),
             allocations: Vec::new(),
+            rest: Rest::new(allocator.clone(), ids, tags),
             early: VecDeque::new(),
             incoming: VecDeque::new(),
             turns: 0,
@@ -126,6 +136,7 @@ impl<N: Net> Service<N> {
         for process in net.take_down() {
             self.events += 1;
             self.learn(net, process);
+            self.rest.lose(process);
         }
         while let Some((message, envelope)) = net.matched_probe(self.pattern) {
             self.events += 1;
@@ -141,6 +152,7 @@ impl<N: Net> Service<N> {
             let Some((from, receive)) = self.incoming.pop_front() else { break };
             self.hear(net, from, receive);
         }
+        self.look_at_rest(net);
     }
 
     /// Takes in a message, if it is here; else later.
@@ -167,6 +179,7 @@ impl<N: Net> Service<N> {
         let is_it = |relay: &Relay| self.names(relay.key, life.key) && relay.group == *life.group;
         if self.relays.iter().any(is_it) {
             life.revoke();
+            self.rest.revoke(life);
         }
         self.deliver_early(
             net,
@@ -241,6 +254,8 @@ impl<N: Net> Service<N> {
                 }
                 self.receive(net, from, at, message);
             }
+            Control::Ask { number, ref asked } => self.answer_asked(net, from, number, asked),
+            Control::Answer { number, ref done } => self.rest.hear(from, number, done),
             Control::Join { key, invitation, message } => {
                 self.hear_join(net, from, key, invitation, message);
             }
@@ -293,6 +308,7 @@ impl<N: Net> Service<N> {
         for life in self.lives.values().filter_map(Weak::upgrade) {
             if self.names(key, life.key) && *life.group == group {
                 life.revoke();
+                self.rest.revoke(&life);
             }
         }
         let relay = Relay { key, group };
@@ -449,7 +465,7 @@ impl<N: Net> Service<N> {
     }
 
     /// To one that is down, nothing is sent, and nobody misses it.
-    fn send(&self, net: &mut N, to: ProcessId, bytes: &[u8]) {
+    pub(super) fn send(&self, net: &mut N, to: ProcessId, bytes: &[u8]) {
         let Some(tag) = self.tag else { return };
         if bytes.len() <= INJECT_MAX {
             let _ = net.inject(to, tag, bytes);

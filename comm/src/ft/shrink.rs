@@ -126,7 +126,8 @@ impl Shrink {
         self.channel.tag = number(&self.life, self.attempts, self.channel.tags);
         self.attempts = self.attempts.wrapping_add(1);
         let Channel { context, tag, .. } = self.channel;
-        self.reduce(self.allocator.begin(context, tag, Role::Member))
+        let allocation = self.allocator.begin(context, tag, Role::Member);
+        self.reduce(allocation.for_members(self.life.key.epoch, &self.channel.group))
     }
 
     fn reduce(&self, mut allocation: Allocation) -> Stage {
@@ -185,6 +186,7 @@ impl<N: Net> Machine<N> for Shrink {
                                 // What this one waits for may be another machine, which must have its turn.
                                 Ok(Progress::Again) => {
                                     self.stage = self.reduce(allocation);
+                                    port.ft.expect();
                                     return None;
                                 }
                                 Ok(Progress::Done(id)) => {

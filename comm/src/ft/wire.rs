@@ -24,7 +24,24 @@ pub(crate) enum Control {
     Agree { key: Key, number: u32, message: Message },
     /// Of the agreement by which an intercommunicator is made.
     Join { key: Key, invitation: Invitation, message: Message },
+    /// Is the receiver done with these context ids?
+    Ask { number: u64, asked: Vec<Asked> },
+    /// To the question of that number: a bit for each id, set if the sender is done with it.
+    Answer { number: u64, done: Vec<u64> },
 }
+
+/// A context id of the process that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) prefix: u32,
+    /// Names the allocation by which the receiver of the question may have got the communicator.
+    pub(crate) birth: u64,
+}
+
+/// Most ids that one message asks about.
+pub(crate) const ASK_MAX: usize = 256;
+/// Bytes of each.
+const ASKED_BYTES: usize = 12;
 
 /// What one who knows nothing of the other group needs to take part in that agreement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +67,8 @@ const AGREE: [(u32, Kind); 4] =
 /// Added to the code of a message of an agreement: it has an invitation.
 const JOIN: u32 = 8;
 const LEFT: u32 = 4;
+const ASK: u32 = 6;
+const ANSWER: u32 = 7;
 /// Added to a code: members are names.
 const NAMED: u32 = 16;
 
@@ -59,7 +78,8 @@ const SHORT: usize = 128;
 /// Most bytes that a message to a process of a job of so many has.
 pub(crate) fn length_max(processes: u32) -> u64 {
     let all = u64::from(processes) + u64::from(FOREIGN_MAX);
-    96 + all * NAME_BYTES as u64 + all.div_ceil(64) * 32
+    let of_members = all * NAME_BYTES as u64 + all.div_ceil(64) * 32;
+    96 + of_members.max((ASK_MAX * ASKED_BYTES) as u64)
 }
 
 impl Control {
@@ -73,6 +93,17 @@ impl Control {
             Control::Left { key, rounds } => {
                 head(&mut bytes, LEFT, *key);
                 put(&mut bytes, [*rounds]);
+            }
+            Control::Ask { number, asked } => {
+                head(&mut bytes, ASK, Key { context: 0, epoch: *number });
+                for Asked { prefix, birth } in asked {
+                    put(&mut bytes, [*prefix]);
+                    bytes.extend(birth.to_le_bytes());
+                }
+            }
+            Control::Answer { number, done } => {
+                head(&mut bytes, ANSWER, Key { context: 0, epoch: *number });
+                done.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
             }
             Control::Agree { key, number, message } => {
                 head(&mut bytes, code(message.kind), *key);
@@ -107,6 +138,9 @@ impl Control {
         if code == LEFT {
             return Some(Control::Left { key, rounds: word(&mut rest)? });
         }
+        if code == ASK || code == ANSWER {
+            return about_ids(code, key, is_named, rest);
+        }
         let kind = |code| Some(AGREE.into_iter().find(|(of, _)| *of == code)?.1);
         let Some(of_join) = code.checked_sub(JOIN) else {
             let number = word(&mut rest)?;
@@ -123,6 +157,25 @@ impl Control {
         let invitation = Invitation { attempts, members, split };
         (fits && (1..size).contains(&split)).then_some(Control::Join { key, invitation, message })
     }
+}
+
+/// All that is left of the bytes, as a question about context ids or an answer to one.
+fn about_ids(code: u32, key: Key, is_named: bool, mut rest: &[u8]) -> Option<Control> {
+    let each = if code == ASK { ASKED_BYTES } else { 8 };
+    let count = rest.len() / each;
+    let count_max = if code == ASK { ASK_MAX } else { ASK_MAX.div_ceil(64) };
+    let is_whole = rest.len() == count * each && (1..=count_max).contains(&count);
+    if !is_whole || is_named || key.context != 0 {
+        return None;
+    }
+    let number = key.epoch;
+    if code == ANSWER {
+        let done = (0..count).map_while(|_| long(&mut rest)).collect();
+        return Some(Control::Answer { number, done });
+    }
+    let mut one = || Some(Asked { prefix: word(&mut rest)?, birth: long(&mut rest)? });
+    let asked = (0..count).map_while(|_| one()).collect();
+    Some(Control::Ask { number, asked })
 }
 
 fn form<N: Net>(members: &Group, net: &N) -> u32 {
@@ -251,6 +304,27 @@ mod tests {
             let bytes = control.to_bytes(&sender);
             let parsed = Control::parse(&bytes, ProcessId(0), &mut receiver);
             assert_eq!(parsed.as_ref(), Some(control));
+        }
+        let asked =
+            (0u32..).take(ASK_MAX).map(|prefix| Asked { prefix, birth: KEY.epoch }).collect();
+        let ask = Control::Ask { number: 3, asked };
+        let answer = Control::Answer { number: u64::MAX, done: vec![1, 2, 3, 4] };
+        for control in [&ask, &answer] {
+            let bytes = control.to_bytes(&sender);
+            let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
+            assert_eq!(parse(&bytes).as_ref(), Some(control));
+            assert!(bytes.len() as u64 <= length_max(2));
+            // Longer than any, a part of one more, none at all, with members, of a communicator.
+            for extra in 1..=24 {
+                assert_eq!(parse(&[&bytes[..], &vec![0; extra]].concat()), None);
+            }
+            assert!((1..8).all(|less| parse(&bytes[..bytes.len() - less]).is_none()));
+            assert_eq!(parse(&bytes[..16]), None);
+            for at in [0, 4] {
+                let mut wrong = bytes.clone();
+                wrong[at] |= 16;
+                assert_eq!(parse(&wrong), None);
+            }
         }
         for bytes in [revoke, agree, join].map(|control| control.to_bytes(&sender)) {
             let mut parse =

@@ -225,6 +225,11 @@ impl IdLayout {
         self.is_dynamic(id) || id.0 & ((1 << self.shift()) - 1) != 0
     }
 
+    /// The bits of a context in which all that is derived from one id differs.
+    pub(crate) fn derived_bits(&self) -> u32 {
+        (1 << self.shift()) - 1
+    }
+
     /// Bits below the prefix.
     const fn shift(&self) -> u32 {
         LOCAL_SHIFT + self.has_local as u32

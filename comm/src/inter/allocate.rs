@@ -60,6 +60,7 @@ impl<N: Net> Machine<N> for Allocate {
                         Ok(Progress::Again) => {
                             let next = round(&self.channel, &mut self.allocation);
                             self.round = Round::Reducing(Box::new(next));
+                            port.ft.expect();
                             // What this one waits for may be another machine, which must have its turn.
                             None
                         }

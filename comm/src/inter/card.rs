@@ -73,6 +73,23 @@ pub(super) fn to_bytes<N: Net>(card: Result<&Card, &Error>, layout: IdLayout, ne
     bytes
 }
 
+/// Whether a leader says that there is no card.
+pub(super) fn is_refusal(head: &[u8]) -> bool {
+    head.get(..4).is_some_and(|status| word(status) != 0)
+}
+
+/// To its own group: the other one has not heard of the id, or will not use it. `head`: a refusal.
+pub(super) fn put_untold(head: &mut [u8]) {
+    if let Some(byte) = head.get_mut(4) {
+        *byte = 1;
+    }
+}
+
+/// Whether a head says so.
+pub(super) fn is_untold(head: &[u8]) -> bool {
+    is_refusal(head) && head.get(4) == Some(&1)
+}
+
 /// Bytes of names that follow a head; none where there are more than any group's.
 pub(super) fn names_length(head: &[u8]) -> usize {
     let length = head.get(HEAD - 4..HEAD).map_or(0, |length| word(length) as usize);

@@ -162,6 +162,7 @@ impl Begun {
             ft.register(net, &life);
         }
         let allocation = shared.allocator.begin(parent.id(), channel.tag, Role::Member);
+        let allocation = allocation.for_members(attempt, group);
         let allocate = Allocate::new(&life, channel.clone(), allocation, 0);
         let plan = Plan { uniformity, ids: shared.ids, channel, leader, life, bridge };
         let slot = shared.start(Making::new(plan, allocate, accepts));

@@ -31,7 +31,7 @@ use crate::ft::{Agree, Invitation, Life, epoch};
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::Net;
-use crate::port::{Channel, Port};
+use crate::port::{Abroad, Channel, Port};
 use crate::runtime::Machine;
 
 use super::Remote;
@@ -124,6 +124,8 @@ impl Making {
     /// Step 2, at the leader; step 3 for others.
     fn meet<N: Net>(&mut self, port: &mut Port<'_, N>) -> Stage {
         if !self.is_leader() {
+            // The leader may tell the other group, and then die before it says which one that is.
+            self.id.iter_mut().for_each(OwnedId::lose_track);
             return self.tell();
         }
         if let Some(accepting) = self.accepts.take() {
@@ -133,12 +135,14 @@ impl Making {
             Ok((bridge, is_first)) => (bridge, *is_first),
             Err(error) => {
                 self.heard = card::to_bytes(Err(error), self.plan.ids, port.net);
+                card::put_untold(&mut self.heard);
                 return self.tell();
             }
         };
         let own = self.own_card(is_first);
         let own = card::to_bytes(own.as_ref(), self.plan.ids, port.net);
         bridge.call(port);
+        self.id.iter_mut().for_each(OwnedId::lose_track);
         Stage::Meeting(Swap::begin(port, bridge, &own, HEAD, card::names_length))
     }
 
@@ -184,8 +188,11 @@ impl Making {
         port: &mut Port<'_, N>,
         members: Result<Vec<u8>, Error>,
     ) -> Result<Made, Error> {
-        let id = self.id.take().ok_or_else(|| self.failure())?;
+        let mut id = self.id.take().ok_or_else(|| self.failure())?;
         let mut bytes = self.head.clone()?;
+        if card::is_untold(&bytes) {
+            id.keep_track();
+        }
         bytes.extend(members?);
         let card = card::parse(&bytes, self.plan.ids, port.net);
         let Card { attempt, id: remote, is_first, members } = match &self.plan.bridge {
@@ -195,15 +202,18 @@ impl Making {
         };
         let own = &self.plan.life;
         let (local, other) = (Arc::clone(&self.plan.channel.group), Arc::new(members));
+        id.trace(attempt.epoch, &other);
         let both = [(own.key, id.id(), &local), (attempt, remote, &other)];
         let [first, second] = if is_first { [both[1], both[0]] } else { both };
         let union = Arc::new(first.2.union(second.2));
         let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
         let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
-        let life = Arc::new(Life::new(first.1, epoch(&parts, &union, &union), &union, rank));
-        port.ft.register(port.net, &life);
         let attempts = [first.0, second.0];
         let split = first.2.size();
+        let ranks = if is_first { 0..split } else { split..union.size() };
+        let life = Life::new(first.1, epoch(&parts, &union, &union), &union, rank);
+        let life = Arc::new(life.between(id.id(), Abroad { ranks, context: remote }));
+        port.ft.register(port.net, &life);
         self.invitation = Some(Invitation { attempts, members: union, split });
         let remote = Remote { id: remote, group: other };
         Ok(Made { id, local, rank: self.plan.channel.own, remote, life })
@@ -281,8 +291,13 @@ impl<N: Net> Machine<N> for Making {
                 Stage::Meeting(swap) => {
                     let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
                     let swapped = swap.step(port, bridge)?;
+                    // A group without a card makes nothing, whatever it has heard.
+                    let is_refused = swapped.as_ref().is_ok_and(|head| card::is_refusal(head));
                     let card = self.check(swapped, port.net);
                     self.heard = card::to_bytes(card.as_ref(), self.plan.ids, port.net);
+                    if is_refused {
+                        card::put_untold(&mut self.heard);
+                    }
                     self.tell()
                 }
                 Stage::Telling(exchange) => {

@@ -51,6 +51,7 @@ impl<N: Net> InterComm<N> {
         // In all processes of both groups in the same place among other allocations.
         let place = shared.ids.sub(first, Sub::Merging);
         let allocation = shared.allocator.begin(place, (key >> 32) as u32, Role::Member);
+        let allocation = allocation.for_members(key, both);
         // A bit for each group, of which the other one says nothing.
         let says =
             if self.is_first() { 0b10 | u64::from(high) } else { 0b01 | u64::from(high) << 1 };

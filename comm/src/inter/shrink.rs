@@ -15,7 +15,7 @@ use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, Sub};
 use crate::net::Net;
-use crate::port::{Channel, Port};
+use crate::port::{Abroad, Channel, Port};
 use crate::request::{Pending, Request};
 use crate::runtime::{Machine, Shared, Slot, State};
 
@@ -212,7 +212,15 @@ impl Shrink {
         }
         self.attempts += 1;
         let Channel { context, tag, .. } = self.channel;
+        // Each attempt has a name of its own: what one has allocated in vain is free for the next.
+        let attempt = [self.both.key.epoch, self.attempts.into()];
+        let birth = epoch(&attempt, &self.both.group, &self.both.group);
+        let mut both = self.channel.group.union(&self.others);
+        if self.channel.planted.is(Defect::ForgetRemote) {
+            both = Group::clone(&self.channel.group);
+        }
         let allocation = self.allocator.begin(context, tag, Role::Member);
+        let allocation = allocation.for_members(birth, &Arc::new(both));
         Ok(Stage::Allocating(Allocate::new(&self.local, self.channel.clone(), allocation, 0)))
     }
 
@@ -243,9 +251,12 @@ impl Shrink {
         let parts = [self.both.key.epoch, both[0].bits().into(), both[1].bits().into()];
         let rank = if self.is_first() { 0 } else { others.size() } + self.channel.own;
         let epoch = epoch(&parts, &union, &self.both.group);
-        let life = Arc::new(Life::new(both[0], epoch, &union, rank));
-        port.ft.register(port.net, &life);
         let remote = both[usize::from(self.is_first())];
+        let split = first.size();
+        let ranks = if self.is_first() { split..union.size() } else { 0..split };
+        let life = Life::new(both[0], epoch, &union, rank);
+        let life = Arc::new(life.between(id.id(), Abroad { ranks, context: remote }));
+        port.ft.register(port.net, &life);
         let remote = Remote { id: remote, group: Arc::clone(others) };
         Made { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
     }

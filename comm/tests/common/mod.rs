@@ -6,6 +6,7 @@ pub(crate) mod ft;
 pub(crate) mod inter;
 pub(crate) mod inter_coll;
 pub(crate) mod jobs;
+pub(crate) mod resting;
 
 use std::cell::Cell;
 use std::rc::Rc;

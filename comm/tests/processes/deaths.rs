@@ -12,7 +12,7 @@ use crate::job::{Job, join, say};
 
 type Process = Runtime<WorkerNet<Local>>;
 
-/// "cycles", or "loop" and how ranks die, and which.
+/// "cycles", "leftovers", or "loop" and how ranks die, and which.
 pub(crate) fn play(role: &str) {
     let runtime = join::<Local>();
     let mut words = role.split(' ');
@@ -21,6 +21,7 @@ pub(crate) fn play(role: &str) {
     let dying: Vec<u32> = words.map(|word| word.parse().unwrap()).collect();
     match first {
         Some("cycles") => cycles(&runtime),
+        Some("leftovers") => leftovers(&runtime),
         Some("loop") => go_on(&runtime, how == Some("exit"), &dying),
         other => panic!("no role {other:?}"),
     }
@@ -126,9 +127,7 @@ fn cycles(runtime: &Process) {
     let world = runtime.world();
     let cycle = |times: u32| {
         for _ in 0..times {
-            let copy = world.dup().unwrap();
-            assert_eq!(copy.id().bits(), 496);
-            drop(copy);
+            drop(world.dup().unwrap());
         }
         world.barrier().unwrap();
     };
@@ -139,6 +138,33 @@ fn cycles(runtime: &Process) {
     // Less than eleven bytes of a cycle.
     let grown = resident().saturating_sub(before);
     assert!(grown < 1 << 20, "{grown} bytes more after 100,000 duplicates");
+}
+
+/// Messages that nobody receives, in communicators that are revoked and freed, as many as fill every pool and ring.
+fn leftovers(runtime: &Process) {
+    let world = runtime.world();
+    for _ in 0..130 {
+        let copy = world.dup().unwrap();
+        if copy.rank() == 0 {
+            (0..1000).for_each(|_| drop(copy.send(1, 1, vec![1; 64])));
+        }
+        copy.revoke();
+        copy.shrink().unwrap().barrier().unwrap();
+    }
+    for tag in 0..1000 {
+        let hello = (world.rank() == 0).then(|| world.send(1, tag, vec![2; 64]));
+        if world.rank() == 1 {
+            let received = world.recv(0, tag, vec![0; 64]).wait().unwrap();
+            assert_eq!(received.data(), [2; 64]);
+        }
+        hello.map(|hello| hello.wait().unwrap());
+    }
+    world.barrier().unwrap();
+}
+
+#[test]
+fn what_revoked_communicators_left_stops_nobody() {
+    Job::start("deaths: leftovers", 2).finish(&[]);
 }
 
 #[test]

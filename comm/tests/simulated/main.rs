@@ -19,3 +19,4 @@ mod long;
 mod p2p;
 #[cfg(feature = "defects")]
 mod planted;
+mod resting;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use common::Deaths::{InTurn, Pairs};
-use common::{Sims, creations, ft, inter, inter_coll, try_run};
+use common::{Sims, creations, ft, inter, inter_coll, resting, try_run};
 use tagmatch::{Buffer, TagLayout};
 use tagmatch_comm::coll::{Attached, Coll, CollLayer, Op, TableBuilder};
 use tagmatch_comm::net::sim::{Kill, Sim, SimConfig, SimNet};
@@ -166,7 +166,7 @@ fn layers(defect: Planted) {
 /// Panics where something is wrong.
 type Check = fn(Planted);
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 20] = [
     ("collectives", collectives),
     ("deaths", deaths),
     ("point to point", point_to_point),
@@ -185,11 +185,16 @@ const CHECKS: [(&str, Check); 15] = [
     ("shrinks of two groups", |defect| {
         inter_coll::deaths([2, 2], 2, 1, defect, inter_coll::shrinks);
     }),
+    ("what a revoked one left", |defect| resting::revoked(Pairs(40), defect, 3, 1)),
+    ("few ids", |defect| resting::exhaustion(defect, 2)),
+    ("ids that others use", |defect| resting::late(defect, 30)),
+    ("ids of two groups", |defect| resting::groups(defect, [2, 3], 10)),
+    ("leftovers", |defect| resting::leftovers(defect, 3, 2)),
     ("creations", |defect| creations::creations(Pairs(5), defect, 3, 2)),
 ];
 
 /// Found where ids and their allocation are tested.
-const FOUND_ELSEWHERE: [Defect; 10] = [
+const FOUND_ELSEWHERE: [Defect; 11] = [
     Defect::FreeDerived,
     Defect::ShareEager,
     Defect::ShareBase,
@@ -198,6 +203,7 @@ const FOUND_ELSEWHERE: [Defect; 10] = [
     Defect::StayListed,
     Defect::IgnoredTakes,
     Defect::HastyExhaustion,
+    Defect::HoldLast,
     Defect::AnyBallot,
     Defect::KeepGathered,
 ];

@@ -1,0 +1,363 @@
+//! Context ids that are given out again: nothing that was sent before is received after. Each check panics where
+//! that doesn't hold, with or without a planted bug.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tagmatch_comm::ids::IdLayout;
+use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{
+    Comm, Config, Error, ErrorClass, InterComm, Runtime, Source, TagChoice, Uniformity,
+};
+
+use super::{Deaths, Planted, Sims, linger, turn};
+
+/// Ids that there are with [`config`].
+pub(crate) const IDS: u32 = 33;
+
+/// So few ids that they are soon given out again.
+pub(crate) fn config(defect: Option<Planted>) -> Config<SimNet> {
+    let ids = IdLayout::new(1, true, 31).unwrap();
+    Config { ids, eager_words: 1, ..super::with(defect) }
+}
+
+/// Runs a program on each process; messages take long.
+fn run<F: Future>(
+    processes: u32,
+    seed: u64,
+    kills: &[Kill],
+    defect: Option<Planted>,
+    program: impl Fn(Sims) -> F,
+) -> (Sim, Result<Ran<F::Output>, Stuck>) {
+    let delay_max = [5, 50, 400][usize::try_from(seed % 3).unwrap()];
+    let sim = Sim::new(SimConfig {
+        processes,
+        seed,
+        delay_max,
+        turns_in_vain: 4000,
+        ..SimConfig::default()
+    });
+    let busy = Rc::new(Cell::new(processes));
+    let start = |rank| {
+        let runtime = Runtime::new(sim.net(rank), config(defect)).unwrap();
+        linger(runtime.clone(), &busy, program(runtime))
+    };
+    let ran = sim.run((0..processes).map(start), kills);
+    (sim, ran)
+}
+
+/// Takes ids until so many are left.
+pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
+    let mut taken = Vec::new();
+    while runtime.free_ids() > left {
+        let mut copy = runtime.oneself().idup();
+        while copy.test().is_none_or(|copy| {
+            taken.push(copy.unwrap());
+            false
+        }) {
+            runtime.progress();
+        }
+    }
+    taken
+}
+
+/// Receives whatever comes first: it is of this communicator, if nobody revokes that before.
+async fn any(comm: &Comm<SimNet>, name: u8) {
+    let mut any = comm.recv(Source::Any, TagChoice::Any, vec![0; 8]);
+    loop {
+        match (&mut any).await {
+            Ok(received) => return assert_eq!(received.data(), [name]),
+            Err(failed) if failed.error == Error::ProcessFailedPending => {
+                comm.acknowledge(comm.failed().size());
+            }
+            Err(failed) => return assert_eq!(failed.error, Error::Revoked),
+        }
+    }
+}
+
+/// A message that nobody receives before its communicator is revoked; then there are two others, of which the
+/// last one has the first one's id.
+pub(crate) fn revoked(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let _taken = leave(&runtime, 2);
+        let first = world.idup().await;
+        let have_all = world.iagree(u64::from(first.is_ok())).await.unwrap().flags == 1;
+        let Some(first) = first.ok().filter(|_| have_all) else { return };
+        let id = first.id();
+        if first.rank() == 0 {
+            for to in 0..first.size() {
+                drop(first.send(to, 1, vec![1]));
+            }
+        }
+        if first.rank() == 1 {
+            first.revoke();
+        }
+        let Ok(second) = first.ishrink().await else { return };
+        drop(first);
+        if second.rank() == 0 {
+            second.revoke();
+        }
+        let third = second.ishrink().await.unwrap();
+        assert_eq!(third.id(), id);
+        drop(second);
+        // Something is there to be received if nothing else is.
+        drop(third.send(third.rank(), 1, vec![3]));
+        any(&third, 3).await;
+    };
+    for seed in 0..seeds {
+        let run = |kills: &[Kill]| {
+            let ran = run(processes, seed, kills, defect, program).1;
+            ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}")).steps
+        };
+        let steps = run(&[]);
+        deaths.each(processes, seed, steps, |kills| {
+            run(kills);
+        });
+    }
+}
+
+/// Decides alike in all processes.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from((self.0 >> 33) % u64::from(limit)).unwrap()
+    }
+}
+
+/// Communicators are made, revoked, shrunk and freed, by each process when it comes to it, with messages in them
+/// that nobody receives.
+pub(crate) fn random(defect: Option<Planted>, processes: u32, seeds: u64) {
+    for seed in 0..seeds {
+        let program = |runtime: Sims| async move {
+            let _taken = leave(&runtime, 5);
+            let mut choices = Choices(seed);
+            let mut comms = vec![(runtime.world(), 0)];
+            for name in 1..40 {
+                let at = choices.below(u32::try_from(comms.len()).unwrap()) as usize;
+                let (kind, whose) = (choices.below(6), choices.below(processes));
+                let (from, to) = (choices.below(processes), choices.below(processes));
+                let (comm, named) = comms[at].clone();
+                let receives = comm.rank() == to && kind == 3;
+                match kind {
+                    0 | 1 if comms.len() < 4 => comms.push((comm.idup().await.unwrap(), name)),
+                    // Nobody receives it.
+                    2 if comm.rank() == from && at > 0 => drop(comm.send(to, 1, vec![named])),
+                    3 if comm.rank() == from => drop(comm.send(to, 1, vec![named])),
+                    4 if at > 0 => drop(comms.remove(at)),
+                    5 if at > 0 => {
+                        let mut small = comm.ishrink();
+                        if comm.rank() == whose {
+                            comm.revoke();
+                        }
+                        comms[at] = ((&mut small).await.unwrap(), name);
+                    }
+                    _ => {}
+                }
+                if receives {
+                    any(&comm, named).await;
+                }
+            }
+        };
+        run(processes, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// A process has yet to take the communicator that others have freed, or frees it later, and sends in it then.
+pub(crate) fn late(defect: Option<Planted>, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let _taken = leave(&runtime, 3);
+        let pair = (world.rank() < 2).then(|| world.group().include(&[0, 1]).unwrap());
+        let (mut first, second) = (world.idup(), world.idup());
+        if world.rank() == 2 {
+            let second = second.await.unwrap();
+            // Until the others have made others of the ids that they have freed.
+            for _ in 0..2 {
+                world.recv(Source::Any, 9, vec![0; 8]).await.unwrap();
+            }
+            let first = first.await.unwrap();
+            for to in 0..2 {
+                first.send(to, 1, vec![1]).await.unwrap();
+                second.send(to, 1, vec![2]).await.unwrap();
+            }
+            world.send(0, 8, vec![]).await.unwrap();
+            world.send(1, 8, vec![]).await.unwrap();
+            return;
+        }
+        drop(((&mut first).await.unwrap(), second.await.unwrap()));
+        let third = world.icreate_group(&pair.unwrap(), 1).unwrap().await.unwrap();
+        let fourth = world.icreate_group(third.group(), 1).unwrap().await;
+        assert!(fourth.is_err(), "ids that the other process uses are taken");
+        world.send(2, 9, vec![]).await.unwrap();
+        world.recv(2, 8, vec![]).await.unwrap();
+        third.send(1 - third.rank(), 1, vec![3]).await.unwrap();
+        any(&third, 3).await;
+        let fourth = loop {
+            // The other one has freed them, sooner or later.
+            match world.icreate_group(third.group(), 1).unwrap().await {
+                Ok(fourth) => break fourth,
+                Err(error) => {
+                    assert!(matches!(error, Error::Exhausted { .. } | Error::Fragmented { .. }))
+                }
+            }
+        };
+        fourth.send(1 - fourth.rank(), 1, vec![4]).await.unwrap();
+        any(&fourth, 4).await;
+    };
+    for seed in 0..seeds {
+        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// The first message of whatever sender of an intercommunicator is of that one.
+async fn any_of(inter: &InterComm<SimNet>, name: u8) {
+    let received = inter.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
+    assert_eq!(received.data(), [name]);
+}
+
+/// Two groups make intercommunicators, duplicates, merges and shrunk ones, and free them with messages in them
+/// that nobody receives. All of it has few ids.
+pub(crate) fn groups(defect: Option<Planted>, sizes: [u32; 2], seeds: u64) {
+    for seed in 0..seeds {
+        let program = |runtime: Sims| async move {
+            let world = runtime.world();
+            let is_first = world.rank() < sizes[0];
+            let part = world.isplit(Some(is_first.into()), 0).await.unwrap().unwrap();
+            let _taken = leave(&runtime, 4);
+            let mut choices = Choices(seed);
+            let mut copies = Vec::new();
+            let remote = if is_first { sizes[0] } else { 0 };
+            for name in (0..60).step_by(4) {
+                let kind = choices.below(4);
+                let to_all = |inter: &InterComm<SimNet>, name: u8| {
+                    for to in 0..inter.remote_size() {
+                        drop(inter.send(to, 1, vec![name]));
+                    }
+                };
+                let peer = (part.rank() == 0).then_some(&world);
+                let inter =
+                    part.icreate_inter_as(Uniformity::None, 0, peer, remote, 3).await.unwrap();
+                to_all(&inter, name);
+                any_of(&inter, name).await;
+                match kind {
+                    0 => {
+                        let copy = inter.idup().await.unwrap();
+                        to_all(&copy, name + 1);
+                        any_of(&copy, name + 1).await;
+                    }
+                    1 => {
+                        let merged = inter.imerge(is_first).await.unwrap();
+                        drop(merged.send(0, 1, vec![name + 1]));
+                        drop(merged.send(merged.rank(), 1, vec![name + 1]));
+                        any(&merged, name + 1).await;
+                    }
+                    2 => {
+                        let local = inter.local().unwrap();
+                        drop(local.send(0, 1, vec![name + 1]));
+                        // All have received what they wait for; another one may have revoked it already.
+                        let _ended = inter.ibarrier().await;
+                        inter.revoke();
+                        let small = inter.ishrink().await.unwrap();
+                        to_all(&small, name + 2);
+                        any_of(&small, name + 2).await;
+                    }
+                    // The first group takes all of its ids before the second one has freed them.
+                    _ if is_first => {
+                        drop(inter);
+                        while copies.len() < 4 {
+                            let copy = match part.idup().await {
+                                Ok(copy) => copy,
+                                // The second group uses the last one.
+                                Err(error) => {
+                                    assert_eq!(error.class(), ErrorClass::Resource);
+                                    continue;
+                                }
+                            };
+                            let name = name + 1;
+                            let next = (copy.rank() + 1) % copy.size();
+                            drop(copy.send(next, 1, vec![name]));
+                            any(&copy, name).await;
+                            copies.push(copy);
+                        }
+                        copies.clear();
+                    }
+                    _ => {
+                        for _ in 0..50 {
+                            runtime.progress();
+                            turn().await;
+                        }
+                        to_all(&inter, name + 3);
+                    }
+                }
+            }
+        };
+        let (_, ran) = run(sizes[0] + sizes[1], seed, &[], defect, program);
+        ran.unwrap_or_else(|stuck| panic!("{sizes:?}: {stuck}"));
+    }
+}
+
+/// What was sent in communicators that were revoked or freed waits nowhere.
+pub(crate) fn leftovers(defect: Option<Planted>, processes: u32, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let (copy, kept) = (world.idup().await.unwrap(), world.idup().await.unwrap());
+        for _ in 0..100 {
+            for to in 0..processes {
+                drop(copy.send(to, 1, vec![1; 8]));
+                drop(kept.send(to, 1, vec![2; 8]));
+            }
+        }
+        if world.rank() == 0 {
+            kept.revoke();
+        }
+        drop(copy);
+        // Until all that was on its way has come.
+        for _ in 0..3000 {
+            runtime.progress();
+            turn().await;
+        }
+        kept
+    };
+    for seed in 0..seeds {
+        let (sim, ran) = run(processes, seed, &[], defect, program);
+        ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+        assert_eq!(sim.unexpected(), 0, "messages that nobody will receive");
+    }
+}
+
+/// All ids are in use, or were freed here and not elsewhere: an error, the same at all members.
+pub(crate) fn exhaustion(defect: Option<Planted>, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let mut all = Vec::new();
+        let error = loop {
+            match world.idup().await {
+                Ok(comm) => all.push(comm),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((all.len(), error), (IDS as usize, Error::Exhausted { ids: 64 }));
+        for _ in 0..10 {
+            // All have freed it before they ask for another one.
+            all.remove(0);
+            all.push(world.idup().await.unwrap());
+        }
+        let others: Vec<_> = (0..3).map(|_| world.idup()).collect();
+        for other in others {
+            assert_eq!(other.await.map(drop), Err(Error::Exhausted { ids: 64 }));
+        }
+        all.truncate(20);
+        let again: Vec<_> = (0..13).map(|_| world.idup()).collect();
+        for comm in again {
+            all.push(comm.await.unwrap());
+        }
+        world.ibarrier().await.unwrap();
+    };
+    for seed in 0..seeds {
+        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}

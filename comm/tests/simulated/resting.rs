@@ -1,0 +1,41 @@
+//! Context ids that are given out again, on the simulated network.
+
+use crate::common;
+use common::Deaths::InTurn;
+use common::resting;
+
+#[test]
+fn what_a_revoked_communicator_left_is_never_received_in_a_later_one() {
+    for (processes, seeds) in [(2, 6), (3, 6), (5, 1)] {
+        resting::revoked(InTurn, None, processes, seeds);
+    }
+}
+
+#[test]
+fn messages_are_of_the_communicator_that_they_are_received_in() {
+    for processes in [2, 3, 5] {
+        resting::random(None, processes, 40);
+    }
+}
+
+#[test]
+fn an_id_that_another_process_still_uses_is_taken() {
+    resting::late(None, 90);
+}
+
+#[test]
+fn messages_are_of_the_intercommunicator_that_they_are_received_in() {
+    for sizes in [[1, 1], [2, 1], [2, 3]] {
+        resting::groups(None, sizes, 15);
+    }
+}
+
+#[test]
+fn nothing_waits_that_nobody_will_receive() {
+    resting::leftovers(None, 3, 9);
+}
+
+#[test]
+fn freed_ids_are_found_however_few_there_are() {
+    resting::exhaustion(None, 12);
+}
