@@ -104,7 +104,7 @@ pub(crate) struct Agreement {
     vote: Option<Value>,
     /// At this ballot.
     gathered: Value,
-    /// At this ballot, of an older one.
+    /// A decision that another process took at an older ballot.
     reported: Option<Value>,
     /// And the ballot at which it was taken last.
     decision: Option<(u32, Value)>,
@@ -211,7 +211,8 @@ impl Agreement {
             if !self.planted.is(Defect::KeepGathered) {
                 self.gathered = Value::nothing(self.dead.size());
             }
-            (self.reported, self.sent) = (None, None);
+            // What was reported is a decision, which another ballot does not undo.
+            self.sent = None;
         }
         if self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot) {
             return;

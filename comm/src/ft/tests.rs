@@ -1,10 +1,18 @@
 //! Agreements alone, without a network: random orders of messages and deaths, many of them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tagmatch::TagLayout;
 
 use crate::defect::Planted;
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::net::ProcessId;
 
-use super::agree::{Agreement, Message, Value};
+use super::agree::{Agreement, Kind, Message, Value};
+use super::life::Life;
+use super::ranks::Ranks;
 
 enum Event {
     Message(Message),
@@ -28,7 +36,7 @@ impl Job {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        let nobody = crate::group::Group::new([]);
+        let nobody = Group::new([]);
         self.random = super::epoch(&[self.random], &nobody, &nobody);
         usize::try_from(self.random % limit as u64).unwrap()
     }
@@ -129,6 +137,65 @@ fn first_bad(planted: Planted, seeds: u64) -> Option<u64> {
 #[test]
 fn all_who_live_decide_alike() {
     assert_eq!(first_bad(Planted::default(), 60_000), None);
+}
+
+/// What a member would send, if it were told of these deaths and had gathered this.
+fn message(kind: Kind, ballot: u32, dead: &[u32], contributors: &[u32]) -> Message {
+    let set = |ranks: &[u32]| Ranks::of(3, ranks);
+    let value = Value {
+        flags: 1,
+        low: 0,
+        contributors: set(contributors),
+        acknowledged: set(&[]),
+        dead: set(&[]),
+    };
+    Message { kind, ballot, dead: set(dead), value }
+}
+
+#[test]
+fn one_that_is_said_to_be_dead_knows_better() {
+    let mut agreement = Agreement::new(3, 0, Planted::default());
+    agreement.receive(1, &message(Kind::Gathered, 1, &[0, 2], &[1]));
+    // Its own part is still to come.
+    assert_eq!(agreement.decision(), None);
+    agreement.vote(1, 0, &[]);
+    agreement.receive(1, &message(Kind::Gathered, 1, &[0, 2], &[1]));
+    let decided = agreement.decision().unwrap();
+    assert!(!decided.dead.contains(0) && decided.dead.contains(2));
+    assert!(agreement.take_messages().iter().all(|(_, message)| !message.dead.contains(0)));
+}
+
+#[test]
+fn whom_a_leader_knows_to_be_dead_is_dead_for_all_though_it_has_contributed() {
+    let mut agreement = Agreement::new(3, 0, Planted::default());
+    agreement.vote(1, 0, &[]);
+    agreement.die(2);
+    agreement.receive(1, &message(Kind::Gathered, 1, &[2], &[1, 2]));
+    let decided = agreement.decision().unwrap();
+    assert!(decided.contributors.contains(2) && decided.dead.contains(2));
+    assert_eq!(decided.living(0..3).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_member_reports_again_at_each_ballot() {
+    let mut agreement = Agreement::new(6, 5, Planted::default());
+    agreement.vote(1, 0, &[]);
+    agreement.take_messages();
+    for (dead, ballot) in [(3, 1), (0, 2)] {
+        agreement.die(dead);
+        let sent = agreement.take_messages();
+        let reports: Vec<_> = sent.iter().map(|(to, message)| (*to, message.ballot)).collect();
+        // To its parent in the tree, which has forgotten what it had gathered.
+        assert_eq!(reports, [(2, ballot)]);
+    }
+}
+
+#[test]
+fn each_attempt_of_a_shrink_has_messages_of_its_own() {
+    let group = Arc::new(Group::new([0, 1].map(ProcessId)));
+    let life = Life::new(IdLayout::BITS_16.world(), 7 << 32, &group, 0);
+    let number = |attempt| super::number(&life, attempt, TagLayout::MPI);
+    assert_eq!([0, 1, 2].map(number), [7, 8, 9]);
 }
 
 #[cfg(feature = "defects")]

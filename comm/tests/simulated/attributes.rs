@@ -109,7 +109,8 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         let copy = parent.idup().await.unwrap();
         let part = parent.isplit(Some(0), 0).await.unwrap().unwrap();
         assert_eq!(said(), []);
-        for comm in [&parent, &copy, &part, &copy.intranode().unwrap()] {
+        let small = parent.ishrink().await.unwrap();
+        for comm in [&parent, &copy, &part, &small, &copy.intranode().unwrap()] {
             let id = comm.id().bits();
             assert!(comm.ibroadcast(9, vec![]).await.is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);

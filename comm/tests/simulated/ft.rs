@@ -3,6 +3,8 @@
 use crate::common;
 use common::Deaths::{AllPairs, InTurn};
 use common::{creations, ft, inter};
+use tagmatch_comm::net::sim::Kill;
+use tagmatch_comm::{Config, Error, Source};
 
 #[test]
 fn receives_from_any_source_report_failures_and_stay() {
@@ -39,6 +41,78 @@ fn a_late_revocation_is_of_its_own_communicator() {
 fn all_who_live_shrink_to_the_same_communicator() {
     for (processes, seeds) in [(2, 10), (3, 10), (4, 8), (6, 4)] {
         ft::shrinks(InTurn, None, processes, seeds);
+    }
+}
+
+#[test]
+fn a_new_communicator_knows_who_had_failed_before() {
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        if world.rank() == 1 {
+            return std::future::pending().await;
+        }
+        while world.failed().size() == 0 {
+            common::turn().await;
+        }
+        // Made without a message.
+        let part = world.intranode().unwrap();
+        assert_eq!(part.failed(), world.failed());
+        let mut any = part.recv(Source::Any, 1, vec![0; 1]);
+        assert_eq!((&mut any).await.unwrap_err().error, Error::ProcessFailedPending);
+    };
+    for seed in 0..10 {
+        let kills = [Kill { rank: 1, step: 3 }];
+        common::try_run(3, seed, &kills, Config::default, program).unwrap();
+    }
+}
+
+#[test]
+fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
+    for seed in 0..20 {
+        common::run(3, seed, |runtime| async move {
+            let world = runtime.world();
+            let copy = world.idup();
+            if world.rank() == 0 {
+                copy.await.unwrap().revoke();
+                for to in 1..3 {
+                    world.send(to, 9, vec![]).await.unwrap();
+                }
+            } else {
+                world.recv(0, 9, vec![]).await.unwrap();
+                // Takes in what has come: the revocation came before.
+                world.failed();
+                assert!(copy.await.unwrap().is_revoked());
+            }
+        });
+    }
+}
+
+/// Of twelve processes rank 0 tells ranks 1, 2, 4 and 8, and as far the other way. The first two have done nothing
+/// yet when they die. Those who live to pass it on are rank 0 itself, and rank 3 its next.
+#[test]
+fn a_revocation_is_told_to_the_next_that_lives_when_neighbours_die() {
+    for seed in 0..10 {
+        let program = |runtime: common::Sims| async move {
+            let world = runtime.world();
+            match world.rank() {
+                0 => {
+                    world.revoke();
+                    while world.failed().size() < 2 {
+                        common::turn().await;
+                    }
+                }
+                1 | 2 => std::future::pending().await,
+                3 => {
+                    while !world.is_revoked() {
+                        world.failed();
+                        common::turn().await;
+                    }
+                }
+                _ => {}
+            }
+        };
+        let kills = [1, 2].map(|rank| Kill { rank, step: 120 });
+        common::try_run(12, seed, &kills, Config::default, program).unwrap();
     }
 }
 
