@@ -17,7 +17,13 @@ pub trait Pending<N: Net> {
     #[doc(hidden)]
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output>;
 
-    /// The same. If it hasn't ended, its end wakes the waker.
+    /// The end, for a caller that drops the request after it.
+    #[doc(hidden)]
+    fn test_by_value(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.test(shared)
+    }
+
+    /// The end, for a caller that drops the request after it. If there is none yet, it wakes the waker.
     #[doc(hidden)]
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
@@ -49,11 +55,18 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
     /// The same as [`wait`](Self::wait), for what may report something before its end, such as a receive from
     /// any source that a failure has left posted.
     pub fn wait_mut(&mut self) -> P::Output {
+        self.wait_by(P::test)
+    }
+
+    fn wait_by(
+        &mut self,
+        test: impl Fn(&mut P, &Arc<Shared<N>>) -> Option<P::Output>,
+    ) -> P::Output {
         let Request { shared, pending } = self;
         let mut waiting = Waiting::new(shared);
         loop {
             for _ in 0..waiting.looks() {
-                if let Some(output) = pending.test(shared) {
+                if let Some(output) = test(pending, shared) {
                     return output;
                 }
             }
@@ -64,7 +77,7 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
 
     /// Blocks until it ends: spins, yields, then sleeps.
     pub fn wait(mut self) -> P::Output {
-        self.wait_mut()
+        self.wait_by(P::test_by_value)
     }
 }
 

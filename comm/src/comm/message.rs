@@ -8,10 +8,11 @@ use tagmatch::Buffer;
 use crate::error::{Error, Failed};
 use crate::net::Net;
 use crate::request::Request;
+use crate::runtime::Shared;
 
-use super::Comm;
 use super::envelope::{Received, Status};
 use super::p2p::{Receiving, RecvRequest, UnderWay};
+use super::{Comm, Inner};
 
 /// What is held.
 pub(crate) enum Held<N: Net> {
@@ -41,17 +42,20 @@ impl<N: Net> Message<N> {
     }
 
     /// Receives it. That it is too long for the buffer is said here, not by the probe, and it is consumed all
-    /// the same.
+    /// the same. If the communicator is revoked, the message is discarded: [`Error::Revoked`].
     pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
         let Message { comm: Comm { shared, inner }, held, .. } = self;
         let buffer = room.into();
         let under_way = match held {
+            _ if inner.life.is_revoked() => {
+                UnderWay::Over(Err(Failed { error: Error::Revoked, buffer }))
+            }
             Held::Message(message) => {
                 UnderWay::Net(shared.lock().net.receive_message(message, buffer))
             }
             Held::NoProcess => UnderWay::Over(Ok(Received { buffer, status: Status::NO_PROCESS })),
         };
-        Request::new(&shared, Receiving { under_way, is_any: false, inner: Arc::clone(&inner) })
+        begun(&shared, inner, under_way)
     }
 
     /// Receives all of it, into memory made for it. [`Error::NoMemory`]: there isn't as much as its sender says,
@@ -69,7 +73,7 @@ impl<N: Net> Message<N> {
                 let error = Error::NoMemory { length };
                 let refused = UnderWay::Over(Err(Failed { error, buffer: Buffer::default() }));
                 let Message { comm: Comm { shared, inner }, .. } = self;
-                Request::new(&shared, Receiving { under_way: refused, is_any: false, inner })
+                begun(&shared, inner, refused)
             }
         }
     }
@@ -77,6 +81,15 @@ impl<N: Net> Message<N> {
     /// Drops it: its sender completes as if it had been received. (MPI-3 has no such call; the proposal for
     /// matched probes had one.)
     pub fn discard(self) {}
+}
+
+/// The receive of one message.
+fn begun<N: Net>(
+    shared: &Arc<Shared<N>>,
+    inner: Arc<Inner<N>>,
+    under_way: UnderWay<N::Receive, Received>,
+) -> RecvRequest<N> {
+    Request::new(shared, Receiving { under_way, is_any: false, is_given_up: false, inner })
 }
 
 impl<N: Net> fmt::Debug for Message<N> {

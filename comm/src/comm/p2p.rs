@@ -65,15 +65,13 @@ impl<N: Net> Comm<N> {
         tag: u32,
         data: &[u8],
     ) -> Result<(), Error> {
-        match to.into() {
-            Destination::Rank(rank) => self.raise(self.buffer(rank, tag, data)),
-            Destination::NoProcess => Ok(()),
-        }
+        self.raise(self.buffer(to.into(), tag, data))
     }
 
-    fn buffer(&self, rank: u32, tag: u32, data: &[u8]) -> Result<(), Error> {
-        let (process, tag) = (self.process(rank)?, self.pack(tag)?);
+    fn buffer(&self, to: Destination, tag: u32, data: &[u8]) -> Result<(), Error> {
         self.usable()?;
+        let Destination::Rank(rank) = to else { return Ok(()) };
+        let (process, tag) = (self.process(rank)?, self.pack(tag)?);
         let mut state = self.shared.lock();
         let State { net, buffered, .. } = &mut *state;
         let taken = buffered.reserve(data.len())?;
@@ -83,18 +81,14 @@ impl<N: Net> Comm<N> {
     }
 
     fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
-        let under_way = match to {
-            Destination::NoProcess => UnderWay::Over(Ok(data)),
-            Destination::Rank(rank) => {
-                let checked =
-                    self.usable().and_then(|()| Ok((self.process(rank)?, self.pack(tag)?)));
-                match checked {
-                    Ok((to, tag)) => {
-                        UnderWay::Net(self.shared.lock().net.send(to, tag, data, mode))
-                    }
-                    Err(error) => UnderWay::Over(Err(Failed { error, buffer: data })),
-                }
-            }
+        let checked = self.usable().and_then(|()| match to {
+            Destination::NoProcess => Ok(None),
+            Destination::Rank(rank) => Ok(Some((self.process(rank)?, self.pack(tag)?))),
+        });
+        let under_way = match checked {
+            Ok(Some((to, tag))) => UnderWay::Net(self.shared.lock().net.send(to, tag, data, mode)),
+            Ok(None) => UnderWay::Over(Ok(data)),
+            Err(error) => UnderWay::Over(Err(Failed { error, buffer: data })),
         };
         let is_synchronous = mode == Mode::Synchronous;
         let sending = Sending { under_way, is_synchronous, inner: Arc::clone(&self.inner) };
@@ -104,10 +98,14 @@ impl<N: Net> Comm<N> {
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that comes.
     /// A longer message than the buffer ends it with [`Error::Truncated`].
     ///
-    /// Of any source, it reports [`Error::ProcessFailedPending`], with an empty buffer, as long as no message
-    /// has come and a member has failed whose failure was not [acknowledged](Self::acknowledge). It stays
-    /// posted, and may be tested again, before or after that; [waiting](Request::wait) for it by value
-    /// gives it up.
+    /// A receive from any source reports [`Error::ProcessFailedPending`] as long as no message has come and a
+    /// member has failed whose failure was not [acknowledged](Self::acknowledge).
+    /// [`Request::test`] and [`Request::wait_mut`] report it with an empty buffer, and the receive stays posted:
+    /// it may be tested again. [`Request::wait`] and `.await` give the receive up: they cancel it first. If a
+    /// message was faster, that message is the result; otherwise the error has the receive's buffer.
+    ///
+    /// A message that has matched is lost if the request is dropped untested. A program that gives a receive
+    /// up without waiting for it calls [`Request::cancel`], and looks at the outcome.
     pub fn recv(
         &self,
         from: impl Into<Source>,
@@ -122,7 +120,8 @@ impl<N: Net> Comm<N> {
             Ok(None) => UnderWay::Over(Ok(Received { buffer: room, status: Status::NO_PROCESS })),
             Err(error) => UnderWay::Over(Err(Failed { error, buffer: room })),
         };
-        Request::new(&self.shared, Receiving { under_way, is_any, inner: Arc::clone(&self.inner) })
+        let inner = Arc::clone(&self.inner);
+        Request::new(&self.shared, Receiving { under_way, is_any, is_given_up: false, inner })
     }
 
     fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {
@@ -224,6 +223,7 @@ impl<N: Net> Comm<N> {
         tag: TagChoice,
         take: impl FnOnce(&mut N, Pattern) -> Option<(M, Envelope)>,
     ) -> Result<Option<(Option<M>, Status)>, Error> {
+        self.usable()?;
         let Some(pattern) = self.pattern(from, tag)? else {
             return Ok(Some((None, Status::NO_PROCESS)));
         };
@@ -390,6 +390,8 @@ pub struct Receiving<N: Net> {
     pub(crate) under_way: UnderWay<N::Receive, Received>,
     /// Of any source.
     pub(crate) is_any: bool,
+    /// It was cancelled, since a member has failed.
+    pub(crate) is_given_up: bool,
     pub(crate) inner: Arc<Inner<N>>,
 }
 
@@ -397,38 +399,55 @@ impl<N: Net> Pending<N> for Receiving<N> {
     type Output = Result<Received, Failed>;
 
     fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        self.look(shared, None)
+        self.look(shared, None, false)
+    }
+
+    fn test_by_value(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+        self.look(shared, None, true)
     }
 
     fn watch(&mut self, shared: &Arc<Shared<N>>, waker: &Waker) -> Option<Self::Output> {
         shared.watch(waker);
-        self.look(shared, Some(waker))
+        self.look(shared, Some(waker), true)
     }
 }
 
 impl<N: Net> Receiving<N> {
+    /// `is_by_value`: the request is dropped after its first output.
     fn look(
         &mut self,
         shared: &Arc<Shared<N>>,
         waker: Option<&Waker>,
+        is_by_value: bool,
     ) -> Option<Result<Received, Failed>> {
         let inner = &self.inner;
         let is_revoked = inner.life.is_revoked();
+        let may_be_given_up = is_by_value && self.is_any;
+        let is_given_up = &mut self.is_given_up;
         let ended = self.under_way.take(|receive| {
             let ended = {
                 let mut state = shared.lock();
                 let ended = state.waking(waker, |net| net.test_receive(receive));
-                if ended.is_none() && is_revoked {
-                    state.net.cancel(receive);
-                    state.net.test_receive(receive)?
-                } else {
-                    ended?
+                match ended {
+                    Some(ended) => ended,
+                    None => {
+                        *is_given_up |= may_be_given_up && inner.waits_for_dead(shared);
+                        if !(is_revoked || *is_given_up) {
+                            return None;
+                        }
+                        // The outcome of the cancel decides: a message may have matched since the test.
+                        state.net.cancel(receive);
+                        state.net.test_receive(receive)?
+                    }
                 }
             };
             let Arrived { envelope, buffer } = match ended {
                 Ok(arrived) => arrived,
                 Err(NetFailed { error: NetError::Cancelled, buffer }) if is_revoked => {
                     return Some(Err(Failed { error: Error::Revoked, buffer }));
+                }
+                Err(NetFailed { error: NetError::Cancelled, buffer }) if *is_given_up => {
+                    return Some(Err(Failed { error: Error::ProcessFailedPending, buffer }));
                 }
                 Err(NetFailed { error, buffer }) => {
                     let error = in_group(error, inner.peers());
@@ -447,7 +466,7 @@ impl<N: Net> Receiving<N> {
         });
         let pending = || {
             let error = Error::ProcessFailedPending;
-            let is_news = self.is_any && inner.waits_for_dead(shared);
+            let is_news = self.is_any && !is_by_value && inner.waits_for_dead(shared);
             is_news.then(|| Err(Failed { error, buffer: Buffer::default() }))
         };
         Some(inner.raise(shared, ended.or_else(pending)?))

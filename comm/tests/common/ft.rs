@@ -5,7 +5,7 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Error, Source};
 
-use super::{Deaths, Planted, Sims, kill, resting, turn};
+use super::{Deaths, Planted, Sims, kill, report, resting, turn};
 
 /// Two agreements: all who live have the same results, and only the dead are missing in them.
 pub(crate) fn agreements(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
@@ -131,13 +131,13 @@ pub(crate) fn any_source(defect: Option<Planted>, seeds: u64) {
         }
         let mut any = world.recv(Source::Any, 2, vec![0; 8]);
         for _ in 0..2 {
-            let pending = (&mut any).await.unwrap_err();
+            let pending = report(&mut any).await.unwrap_err();
             assert_eq!(pending.error, Error::ProcessFailedPending);
         }
         assert_eq!(world.acknowledge(7), 1);
         assert!(any.test().is_none());
         world.send(2, 1, vec![9]).await.unwrap();
-        assert_eq!((&mut any).await.unwrap().data(), [9]);
+        assert_eq!(any.await.unwrap().data(), [9]);
     };
     for seed in 0..seeds {
         let kills = [Kill { rank: 1, step: seed % 10 }];

@@ -7,6 +7,7 @@ pub(crate) mod inter;
 pub(crate) mod inter_coll;
 pub(crate) mod jobs;
 pub(crate) mod resting;
+pub(crate) mod transport;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use std::task::Poll;
 
 use tagmatch_comm::net::Net;
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
-use tagmatch_comm::{Config, Runtime};
+use tagmatch_comm::{Config, Pending, Request, Runtime};
 
 pub(crate) type Sims = Runtime<SimNet>;
 
@@ -49,6 +50,16 @@ pub(crate) async fn turn() {
         if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// What a request reports, which may go on after it.
+pub(crate) async fn report<N: Net, P: Pending<N>>(request: &mut Request<N, P>) -> P::Output {
+    loop {
+        if let Some(output) = request.test() {
+            return output;
+        }
+        turn().await;
+    }
 }
 
 /// One of those who have not come to their end.

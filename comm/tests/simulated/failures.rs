@@ -2,11 +2,14 @@
 //! hangs or leaks.
 
 use crate::common;
-use common::{run_together, try_run};
+use std::time::Duration;
+
+use common::transport::{Moves, Slow, Slowness};
+use common::{run, run_together, try_run, turn};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
-use tagmatch_comm::net::sim::{Kill, Ran};
-use tagmatch_comm::{Config, Error, ErrorClass, Source, TagChoice};
+use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig};
+use tagmatch_comm::{Config, Destination, Error, ErrorClass, Runtime, Source, TagChoice};
 
 /// Runs the program with each of some ranks killed at each step of the run without deaths.
 fn kill_everywhere<F: Future>(
@@ -135,7 +138,7 @@ fn receives_that_name_the_dead_end_and_others_stay() {
                 let sync = world.send_sync(1, 3, vec![0; 8]);
                 let ends = (named.await.map(|_| ()), sync.await.map(|_| ()));
                 let any = loop {
-                    match (&mut any).await {
+                    match common::report(&mut any).await {
                         Err(failed) if failed.error == Error::ProcessFailedPending => {
                             world.acknowledge(world.failed().size());
                         }
@@ -168,6 +171,74 @@ fn receives_that_name_the_dead_end_and_others_stay() {
     }
 }
 
+/// What waits for a receive from any source by value drops it after the first report. A message that matches in
+/// between is the result; one that comes later is another receive's.
+#[test]
+fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
+    for (seed, is_awaited) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
+        let slowness =
+            Slowness { hides_ends: true, moves: Moves::Always, sleep_max: Duration::ZERO };
+        let start = |rank: u32| {
+            let net = Slow::new(sim.net(rank), slowness);
+            let world = Runtime::new(net, Config::default()).unwrap().world();
+            async move {
+                match world.rank() {
+                    0 => {
+                        let any = world.recv(Source::Any, 1, vec![0; 8]);
+                        world.send(1, 2, vec![]).await.unwrap();
+                        while world.failed().size() == 0 {
+                            turn().await;
+                        }
+                        // The message of rank 1 has come: its sender says so.
+                        while world.mprobe(1, 3).unwrap().is_none() {
+                            turn().await;
+                        }
+                        let received = if is_awaited { any.await } else { any.wait() };
+                        assert_eq!(received.unwrap().data(), [7]);
+                        let failed = world.recv(Source::Any, 1, vec![5; 8]).await.unwrap_err();
+                        assert_eq!(failed.error, Error::ProcessFailedPending);
+                        assert_eq!(failed.buffer[..], [5; 8]);
+                    }
+                    1 => {
+                        world.send_sync(0, 1, vec![7]).await.unwrap();
+                        world.send(0, 3, vec![]).await.unwrap();
+                    }
+                    _ => std::future::pending().await,
+                }
+            }
+        };
+        sim.run((0..3).map(start), &[Kill { rank: 2, step: 5 }]).unwrap();
+    }
+}
+
+#[test]
+fn nothing_begins_on_a_revoked_communicator() {
+    run(2, 3, |runtime| async move {
+        let world = runtime.world();
+        let (other, nobody) = (1 - world.rank(), Source::NoProcess);
+        world.send(other, 1, vec![7]).await.unwrap();
+        let taken = loop {
+            if let Some(message) = world.mprobe(other, 1).unwrap() {
+                break message;
+            }
+            turn().await;
+        };
+        let empty = world.mprobe(nobody, 1).unwrap().unwrap();
+        world.revoke();
+        for message in [taken, empty] {
+            let failed = message.recv(vec![5; 8]).await.unwrap_err();
+            assert_eq!((failed.error, &failed.buffer[..]), (Error::Revoked, &[5; 8][..]));
+        }
+        assert_eq!(world.mprobe(nobody, 1).unwrap_err(), Error::Revoked);
+        assert_eq!(world.probe(nobody, 1), Err(Error::Revoked));
+        assert_eq!(world.recv(nobody, 1, vec![]).await.unwrap_err().error, Error::Revoked);
+        let nowhere = Destination::NoProcess;
+        assert_eq!(world.send(nowhere, 1, vec![]).await.unwrap_err().error, Error::Revoked);
+        assert_eq!(world.send_buffered(nowhere, 1, &[]), Err(Error::Revoked));
+    });
+}
+
 #[test]
 fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged() {
     let program = |runtime: common::Sims| async move {
@@ -180,7 +251,7 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged()
                 Ok(found) => assert!(found.is_none()),
                 Err(error) => break error,
             }
-            common::turn().await;
+            turn().await;
         };
         assert_eq!(world.failed().processes(), [ProcessId(1)]);
         assert_eq!(world.mprobe(Source::Any, 1).unwrap_err(), Error::ProcessFailedPending);
