@@ -171,9 +171,12 @@ impl<N: Net> Runtime<N> {
         let mut waiting = Waiting::new(&self.0);
         loop {
             self.0.progress();
-            let buffered = &mut self.0.lock().buffered;
-            if buffered.sends.is_empty() {
-                return buffered.room.take().unwrap_or(0);
+            {
+                // Unlocked before the wait, which locks by itself.
+                let buffered = &mut self.0.lock().buffered;
+                if buffered.sends.is_empty() {
+                    return buffered.room.take().unwrap_or(0);
+                }
             }
             waiting.rest();
         }

@@ -2,21 +2,57 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::sync::{Arc, Barrier};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use tagmatch::{Access, Config as WorkerConfig, Local, Shared, WorkerOf};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::Net;
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Config, Runtime, Source};
+use tagmatch_comm::{Config, Error, Runtime, Source};
+
+use crate::common::transport::{Moves, Slow, Slowness};
 
 const RANKS: u32 = 5;
 
 /// Runs a program in each of some ranks. None goes before all are done.
 fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) + Sync) {
-    let addresses = std::sync::Mutex::new(vec![None; ranks as usize]);
+    run_on(ranks, |net| net, program);
+}
+
+/// The same on a transport that lets a thread sleep for an hour if nothing rings: a thread that is not woken hangs.
+fn run_asleep(
+    ranks: u32,
+    moves: Moves,
+    program: impl Fn(Runtime<Slow<WorkerNet<Shared>>>) + Send + Sync + 'static,
+) {
+    let slowness = Slowness { hides_ends: false, moves, sleep_max: Duration::from_secs(3600) };
+    ends(move || run_on(ranks, |net: WorkerNet<Shared>| Slow::new(net, slowness), program));
+}
+
+/// Fails if this does not end.
+fn ends(program: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        program();
+        sender.send(()).unwrap();
+    });
+    if receiver.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+        panic!("it hangs");
+    }
+    thread.join().unwrap();
+}
+
+fn run_on<A: Access + 'static, N: Net>(
+    ranks: u32,
+    transport: impl Fn(WorkerNet<A>) -> N + Sync,
+    program: impl Fn(Runtime<N>) + Sync,
+) {
+    let addresses = Mutex::new(vec![None; ranks as usize]);
     let (known, done) = (Barrier::new(ranks as usize), Barrier::new(ranks as usize));
     let rank = |rank: u32| {
         let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
@@ -24,13 +60,14 @@ fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) 
         known.wait();
         let all = addresses.lock().unwrap().iter().map(|address| address.unwrap()).collect();
         let net = WorkerNet::new(worker, all, rank).unwrap();
-        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let runtime = Runtime::new(transport(net), Config::default()).unwrap();
         program(runtime.clone());
         runtime.world().barrier().unwrap();
         done.wait();
     };
     thread::scope(|scope| {
         for number in 0..ranks {
+            let rank = &rank;
             scope.spawn(move || rank(number));
         }
     });
@@ -92,6 +129,108 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
                         comm.ibarrier().wait().unwrap();
                     }
                 });
+            }
+        });
+    });
+}
+
+/// One of the threads that sleep is woken by the transport, and wakes the other one.
+#[test]
+fn a_thread_that_is_woken_wakes_the_others() {
+    run_asleep(2, Moves::Always, |runtime| {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            for tag in [0, 1, 1, 0] {
+                // Long enough for both to fall asleep.
+                thread::sleep(Duration::from_millis(100));
+                world.send(1, tag, vec![7]).wait().unwrap();
+            }
+            return;
+        }
+        thread::scope(|scope| {
+            for tag in 0..2 {
+                let world = &world;
+                scope.spawn(move || {
+                    for _ in 0..2 {
+                        world.recv(0, tag, vec![0; 1]).wait().unwrap();
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_thread_that_sleeps_learns_of_what_another_one_does() {
+    run_asleep(1, Moves::Always, |runtime| {
+        let part = runtime.world().dup().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| part.recv(Source::Any, 1, vec![]).wait());
+            thread::sleep(Duration::from_millis(200));
+            part.revoke();
+            assert_eq!(waits.join().unwrap().unwrap_err().error, Error::Revoked);
+        });
+        // The future's own waker, and the end of a thread that makes progress.
+        let flag = AtomicBool::new(false);
+        let waker = Mutex::new(None::<Waker>);
+        let flagged = poll_fn(|context| {
+            *waker.lock().unwrap() = Some(context.waker().clone());
+            if flag.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                flag.store(true, Ordering::SeqCst);
+                waker.lock().unwrap().take().unwrap().wake();
+            });
+            runtime.block_on(flagged);
+        });
+        let progress = runtime.progress_thread().unwrap();
+        thread::sleep(Duration::from_millis(200));
+        drop(progress);
+    });
+}
+
+/// What comes between the last look and a sleep is seen by a look in between.
+#[test]
+fn a_thread_looks_before_it_sleeps() {
+    for moves in [Moves::BeforeASleep, Moves::AfterARefusal] {
+        run_asleep(2, moves, |runtime| {
+            let world = runtime.world();
+            for round in 0..5 {
+                if world.rank() == 0 {
+                    world.send(1, round, vec![7]).wait().unwrap();
+                    world.recv(1, round, vec![0; 1]).wait().unwrap();
+                } else {
+                    world.recv(0, round, vec![0; 1]).wait().unwrap();
+                    world.send(0, round, vec![7]).wait().unwrap();
+                }
+                world.ibarrier().wait().unwrap();
+            }
+        });
+    }
+}
+
+/// Buffered sends have left when the buffer is taken back, and others can use the runtime meanwhile.
+#[test]
+fn a_buffer_is_taken_back_when_its_messages_have_left() {
+    ends(|| {
+        let is_received = AtomicBool::new(false);
+        run::<Local>(2, |runtime| {
+            let world = runtime.world();
+            if world.rank() == 0 {
+                runtime.attach_buffer(2_000_000).unwrap();
+                for _ in 0..2 {
+                    world.send_buffered(1, 1, &[7; 900_000]).unwrap();
+                }
+                assert_eq!(runtime.detach_buffer(), 2_000_000);
+                assert!(is_received.load(Ordering::SeqCst));
+                assert_eq!(runtime.detach_buffer(), 0);
+            } else {
+                thread::sleep(Duration::from_millis(300));
+                world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
+                is_received.store(true, Ordering::SeqCst);
+                world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
             }
         });
     });
