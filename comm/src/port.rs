@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
+use crate::coll::Turn;
 use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::ft::{Life, Service};
@@ -32,6 +33,13 @@ pub struct Channel {
     /// Of the communicator whose revocation ends the operation.
     pub(crate) life: Option<Arc<Life>>,
     pub(crate) abroad: Option<Abroad>,
+    /// The operation's number, if it has one.
+    pub(crate) turn: Option<Arc<Turn>>,
+}
+
+/// Collective operations of one communicator that a tag tells apart: a power of two.
+pub(crate) fn numbers(tags: TagLayout) -> u32 {
+    1 << (tags.tag_bits() - 2)
 }
 
 /// The members of an operation of an intercommunicator who receive in another context than this process.
@@ -52,12 +60,33 @@ impl Channel {
         self.own
     }
 
+    /// Whether the operation may begin. `false`: so many collective operations of the communicator are under way
+    /// that an earlier one has the same tag: with `n` bits of a tag, 2^(n-2) of them. The operation has its turn
+    /// once the earlier one has ended in this process. Until then, sending and receiving are refused.
+    ///
+    /// A [`Machine`](crate::Machine) asks this in each step before its first message. Operations of this crate do.
+    pub fn has_turn(&self) -> bool {
+        self.turn.as_ref().is_none_or(|turn| turn.has_come(numbers(self.tags)))
+    }
+
+    /// What tells the operation apart from all others of the communicator, also from those of equal tags.
+    pub(crate) fn call(&self) -> u64 {
+        match &self.turn {
+            Some(turn) => 1 << 32 | u64::from(turn.number()),
+            None => self.tag.into(),
+        }
+    }
+
     pub(crate) fn is_revoked(&self) -> bool {
         self.life.as_ref().is_some_and(|life| life.is_revoked())
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
+        if self.is_revoked() {
+            return Err(Error::Revoked);
+        }
+        let most = numbers(self.tags);
+        if self.has_turn() { Ok(()) } else { Err(Error::NumbersInUse { most }) }
     }
 
     /// Whether a member's messages of this operation have tags that nobody else's have. They have not where
@@ -168,7 +197,8 @@ impl<N: Net> Port<'_, N> {
     /// Sends to a member. `None`: there is nothing to wait for. `marked`: tells of a failure.
     ///
     /// # Errors
-    /// There is no such rank, or it is down, or the communicator is revoked.
+    /// There is no such rank, or it is down, or the communicator is revoked, or it is not the operation's
+    /// [turn](Channel::has_turn).
     pub fn send(
         &mut self,
         channel: &Channel,
@@ -189,7 +219,8 @@ impl<N: Net> Port<'_, N> {
     /// Sends to a member out of this memory, without a copy; its [end](Self::test) gives it back.
     ///
     /// # Errors
-    /// There is no such rank, or the communicator is revoked.
+    /// There is no such rank, or the communicator is revoked, or it is not the operation's
+    /// [turn](Channel::has_turn).
     pub fn send_vec(
         &mut self,
         channel: &Channel,
@@ -207,7 +238,8 @@ impl<N: Net> Port<'_, N> {
     /// Receives up to `room` bytes from a member.
     ///
     /// # Errors
-    /// There is no such rank, or the communicator is revoked.
+    /// There is no such rank, or the communicator is revoked, or it is not the operation's
+    /// [turn](Channel::has_turn).
     pub fn receive(&mut self, channel: &Channel, from: u32, room: usize) -> Result<Handle, Error> {
         self.receive_vec(channel, from, vec![0; room])
     }

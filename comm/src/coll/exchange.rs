@@ -2,13 +2,16 @@
 
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::comm::Comm;
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{Channel, Ended, Handle, INJECT_MAX, Port};
 use crate::runtime::Machine;
 
+use super::number::Turn;
 use super::op::Op;
 
 /// What becomes of bytes that go to a place where others are.
@@ -145,6 +148,11 @@ impl Exchange {
         Exchange { failure, ..self }
     }
 
+    /// What has failed so far.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.clone()
+    }
+
     /// Nothing comes of this member any more: to receive from it fails.
     pub(crate) fn forsake<N: Net>(&mut self, port: &mut Port<'_, N>, rank: u32) {
         if self.gone.contains(&rank) {
@@ -159,12 +167,22 @@ impl Exchange {
         }
     }
 
-    /// The same plan once more, after a success: under another tag and on other bytes of the same length.
-    pub(super) fn again(&mut self, tag: u32, data: Vec<u8>, length: usize, op: Option<Op>) {
-        self.channel.tag = tag;
+    /// The same plan once more, after a success: with another number and on other bytes of the same length.
+    pub(super) fn again<N: Net>(
+        &mut self,
+        comm: &Comm<N>,
+        data: Vec<u8>,
+        length: usize,
+        op: Option<Op>,
+    ) {
+        comm.renumber(&mut self.channel);
         self.plan.memory = self.plan.spread(data, length);
         self.op = op;
         self.round = 0..0;
+    }
+
+    pub(super) fn turn(&self) -> Option<Arc<Turn>> {
+        self.channel.turn.clone()
     }
 
     /// Bytes of its memory, before it begins.
@@ -375,6 +393,10 @@ impl<N: Net> Machine<N> for Exchange {
     type Output = Vec<u8>;
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+        let is_begun = self.is_posted || self.round.end > 0;
+        if !is_begun && !self.channel.has_turn() {
+            return None;
+        }
         while self.round.start < self.plan.steps.len() {
             if !mem::replace(&mut self.is_posted, true) {
                 self.round = self.round_from(self.round.start);

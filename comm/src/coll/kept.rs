@@ -3,12 +3,15 @@
 //! Programs repeat them: the next call of the same shape finds its plan made, and the memory of all that it
 //! has under way. It allocates nothing.
 
+use std::sync::Arc;
+
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{INJECT_MAX, Operations};
 
 use super::exchange::Exchange;
+use super::number::Turn;
 use super::{COLLS, Call};
 
 /// Largest own part, in bytes, of an operation that is kept.
@@ -55,6 +58,17 @@ impl<N: Net> Default for Kept<N> {
     }
 }
 
+/// Ends an operation's number, also when an operator panics: what is kept of the operation has it still.
+struct Ends(Option<Arc<Turn>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(turn) = &self.0 {
+            turn.end();
+        }
+    }
+}
+
 impl<N: Net> Kept<N> {
     /// Carries an operation out, and blocks.
     pub(super) fn run(&mut self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
@@ -64,7 +78,7 @@ impl<N: Net> Kept<N> {
             Some(at) => {
                 places.swap(0, at);
                 let Repeat { exchange, length, .. } = &mut places[0];
-                exchange.again(comm.number(), call.data, *length, call.op);
+                exchange.again(comm, call.data, *length, call.op);
             }
             None => {
                 let exchange = comm.planned(call)?;
@@ -76,7 +90,9 @@ impl<N: Net> Kept<N> {
             }
         }
         let Repeat { exchange, operations, .. } = &mut places[0];
+        let ends = Ends(exchange.turn());
         let result = comm.shared.run_with(exchange, operations);
+        drop(ends);
         // After a failure something may still be under way.
         if result.is_err() || exchange.spare() > SPARE_MAX {
             places.swap_remove(0);

@@ -6,6 +6,7 @@
 mod exchange;
 mod kept;
 mod long;
+mod number;
 mod op;
 pub(crate) mod plan;
 mod table;
@@ -17,6 +18,7 @@ pub use table::{Attached, CollLayer, CollTable, Run, Start, TableBuilder};
 
 pub(crate) use exchange::{Exchange, Landing, Plan};
 pub(crate) use kept::Kept;
+pub(crate) use number::{Numbers, Turn};
 pub(crate) use table::{Bound, Tables};
 
 use crate::comm::{Comm, Running};
@@ -354,10 +356,11 @@ impl<N: Net> Comm<N> {
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {
-        let channel = self.channel();
+        // What is refused here uses up no number: other members' calls may be right.
+        let channel = self.outside(0);
         let op = call.op.clone();
         let plan = plan::of(&channel, call, &self.shared.algorithms)?;
-        Ok(Exchange::new(channel, plan, op))
+        Ok(Exchange::new(self.numbered(channel), plan, op))
     }
 
     pub(crate) fn start_planned(&self, call: Call) -> CollRequest<N> {

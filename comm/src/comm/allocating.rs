@@ -16,7 +16,7 @@
 //! first ones failed, and has sent them nothing more.
 
 use crate::alloc::{Allocation, OwnedId, Progress};
-use crate::coll::{Exchange, Op, plan};
+use crate::coll::{Exchange, Op, Plan, plan};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Key;
@@ -72,10 +72,11 @@ impl Allocating {
     pub(crate) fn new(
         key: Key,
         channel: Channel,
-        mut allocation: Allocation,
+        allocation: Allocation,
         failure: Option<Error>,
     ) -> Self {
-        let round = round(&channel, &mut allocation).after(failure);
+        // Nothing is offered before the turn: the first round is made then.
+        let round = Exchange::new(channel.clone(), Plan::default(), None).after(failure);
         let part = Part { key, channel, rounds: 0 };
         Allocating { part, round, stage: Stage::Reducing(allocation) }
     }
@@ -148,6 +149,10 @@ impl<N: Net> Machine<N> for Allocating {
         let Allocating { part, round: under_way, stage } = self;
         if let Stage::Reducing(allocation) = stage {
             if part.rounds == 0 {
+                if !part.channel.has_turn() {
+                    return None;
+                }
+                *under_way = round(&part.channel, allocation).after(under_way.failure());
                 port.ft.enter(part.key);
                 part.rounds = 1;
             }

@@ -115,6 +115,7 @@ impl<N: Net> Comm<N> {
             planted: self.shared.planted,
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
+            turn: None,
         };
         let creation = self.create_from(channel, made, Some(group));
         Ok(Request::new(&self.shared, Duplication { creation, attributes: None }))
@@ -138,7 +139,7 @@ impl<N: Net> Comm<N> {
     }
 
     fn begin(&self, channel: &Channel, made: u64) -> Begun {
-        let origin = [self.inner.life.key.epoch, channel.tag.into(), made];
+        let origin = [self.inner.life.key.epoch, channel.call(), made];
         let allocator = self.shared.allocator.clone();
         Begun { allocator, parent: self.id(), whole: Arc::clone(&self.inner.info.group), origin }
     }

@@ -10,11 +10,10 @@ mod message;
 mod p2p;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
-use crate::coll::{Bound, Kept, Tables};
+use crate::coll::{Bound, Kept, Numbers, Tables, Turn};
 use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Life;
@@ -22,7 +21,7 @@ use crate::group::{Group, Likeness};
 use crate::ids::ContextId;
 use crate::inter::Remote;
 use crate::net::Net;
-use crate::port::Channel;
+use crate::port::{Channel, numbers};
 use crate::request::Request;
 use crate::runtime::{Machine, Shared, Slot};
 
@@ -55,8 +54,8 @@ pub(crate) struct Inner<N: Net> {
     pub(crate) info: CommInfo,
     pub(crate) life: Arc<Life>,
     name: Mutex<String>,
-    /// Numbers collective operations, alike in all members.
-    sequence: AtomicU32,
+    /// Of collective operations, alike in all members.
+    numbers: Arc<Numbers>,
     pub(crate) kept: Mutex<Kept<N>>,
     /// The other group, of an intercommunicator.
     pub(crate) remote: Option<Arc<Remote>>,
@@ -91,13 +90,13 @@ impl<N: Net> Inner<N> {
         remote: Option<Arc<Remote>>,
     ) -> Self {
         // Messages that were left over in the same context, of one that was revoked, have other numbers.
-        let sequence = AtomicU32::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
+        let numbers = Numbers::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
         let attributes = Mutex::new(Attributes::new(info.clone()));
         Inner {
             info,
             life,
             name: Mutex::default(),
-            sequence,
+            numbers: Arc::new(numbers),
             kept: Mutex::default(),
             remote,
             handler: Mutex::default(),
@@ -185,9 +184,29 @@ impl<N: Net> Comm<N> {
     /// Lets go of this handle. The communicator is freed with its last one.
     pub fn free(self) {}
 
-    /// A number for the messages of the next collective operation; all members take it at the same call.
+    /// A number for the messages of the next collective operation; all members take it at the same call. The
+    /// number is in use until all clones of the channel are dropped. See [`Channel::has_turn`].
     pub fn channel(&self) -> Channel {
-        self.outside(self.number())
+        self.numbered(self.outside(0))
+    }
+
+    /// This channel with the number of the next collective operation.
+    pub(crate) fn numbered(&self, channel: Channel) -> Channel {
+        let turn = Turn::next(&self.inner.numbers, self.shared.sleeper.clone());
+        Channel { tag: self.tag_of(&turn), turn: Some(Arc::new(turn)), ..channel }
+    }
+
+    /// The number of the next collective operation, for a channel whose operation has ended.
+    pub(crate) fn renumber(&self, channel: &mut Channel) {
+        if let Some(turn) = &channel.turn {
+            turn.renew();
+            channel.tag = self.tag_of(turn);
+        }
+    }
+
+    fn tag_of(&self, turn: &Turn) -> u32 {
+        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { turn.number() };
+        number & (numbers(self.shared.tags) - 1)
     }
 
     /// For messages that no collective operation's number tells apart.
@@ -204,14 +223,8 @@ impl<N: Net> Comm<N> {
             planted,
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
+            turn: None,
         }
-    }
-
-    /// The tag of the next collective operation.
-    pub(crate) fn number(&self) -> u32 {
-        let number = self.inner.sequence.fetch_add(1, Ordering::Relaxed);
-        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { number };
-        number & ((1 << (self.shared.tags.tag_bits() - 2)) - 1)
     }
 
     /// Begins a state machine, such as a layer's own form of a collective operation.

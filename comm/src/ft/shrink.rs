@@ -58,6 +58,7 @@ impl<N: Net> Comm<N> {
             planted,
             life: None,
             abroad: None,
+            turn: None,
         };
         let stage = Stage::Counting(Agree::new(&life, u64::MAX));
         let allocator = self.shared.allocator.clone();

@@ -21,6 +21,8 @@ pub(super) struct Allocate {
 }
 
 enum Round {
+    /// For the operation's turn: nothing is offered before it.
+    Waiting,
     Reducing(Box<Exchange>),
     Agreeing(Result<Vec<u8>, Error>, Agree),
 }
@@ -30,11 +32,10 @@ impl Allocate {
     pub(super) fn new(
         life: &Arc<Life>,
         channel: Channel,
-        mut allocation: Allocation,
+        allocation: Allocation,
         says: u64,
     ) -> Self {
-        let reduction = Round::Reducing(Box::new(round(&channel, &mut allocation)));
-        Allocate { life: Arc::clone(life), channel, allocation, says, round: reduction }
+        Allocate { life: Arc::clone(life), channel, allocation, says, round: Round::Waiting }
     }
 }
 
@@ -44,6 +45,11 @@ impl<N: Net> Machine<N> for Allocate {
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>> {
         loop {
             match &mut self.round {
+                Round::Waiting if !self.channel.has_turn() => return None,
+                Round::Waiting => {
+                    let first = round(&self.channel, &mut self.allocation);
+                    self.round = Round::Reducing(Box::new(first));
+                }
                 Round::Reducing(exchange) => {
                     let reduced = exchange.step(port)?;
                     let flags = self.says << 1 | u64::from(reduced.is_ok());

@@ -159,6 +159,7 @@ impl<N: Net> Comm<N> {
                 planted,
                 life,
                 abroad: None,
+                turn: None,
             };
             Accepting { port: Arc::clone(&port.number), channel, call: None }
         });
@@ -215,8 +216,17 @@ impl<N: Net> Comm<N> {
         let group = Arc::new(Group::new([process, own]));
         let abroad = Some(Abroad { ranks: 0..1, context: theirs });
         let life = Some(Arc::clone(self.life()));
-        let channel =
-            Channel { group, own: 1, context: port.context, tag: 0, tags, planted, life, abroad };
+        let channel = Channel {
+            group,
+            own: 1,
+            context: port.context,
+            tag: 0,
+            tags,
+            planted,
+            life,
+            abroad,
+            turn: None,
+        };
         let calls = Some((call(tags), port.number.to_le_bytes()));
         Ok((Bridge { channel, to: 0, calls, _port: Some(port) }, false))
     }

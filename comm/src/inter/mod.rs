@@ -168,10 +168,15 @@ impl<N: Net> InterComm<N> {
 
     /// For the messages of the next collective operation of both groups.
     fn channel(&self) -> Channel {
+        self.comm.numbered(self.outside())
+    }
+
+    /// The same without a number.
+    fn outside(&self) -> Channel {
         let context = self.comm.shared.ids.collective(self.remote.id);
         let abroad = Some(Abroad { ranks: self.remote_ranks(), context });
         let life = self.life();
-        Channel { group: Arc::clone(&life.group), own: life.own, abroad, ..self.comm.channel() }
+        Channel { group: Arc::clone(&life.group), own: life.own, abroad, ..self.comm.outside(0) }
     }
 }
 

@@ -67,6 +67,7 @@ impl<N: Net> InterComm<N> {
             planted,
             life: None,
             abroad: None,
+            turn: None,
         };
         let stage = Stage::Counting(Agree::new(&both, u64::MAX));
         let shrink = Shrink {

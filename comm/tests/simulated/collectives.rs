@@ -1,9 +1,12 @@
 //! Collective operations between many simulated processes, each beside what it has to give by definition.
 
 use crate::common;
-use common::run;
-use tagmatch_comm::Error;
+use common::{Sims, run, try_run};
+use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::net::Net;
+use tagmatch_comm::net::sim::{Sim, SimConfig};
+use tagmatch_comm::{Channel, Config, Error, Machine, Port, Runtime};
 
 const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
 
@@ -156,6 +159,60 @@ fn many_at_once_do_not_mix() {
     }
 }
 
+/// A tag of ten bits tells 256 operations apart.
+#[test]
+fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
+    let config = || Config { tags: TagLayout::new(16, 8, 10).unwrap(), ..Config::default() };
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        let rank = world.rank();
+        let sums: Vec<_> = (0..700u32)
+            .map(|i| world.iallreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()))
+            .collect();
+        let mut copies: Vec<_> = (0..300).map(|_| world.idup()).collect();
+        // The last ones first, and some dropped: they end all the same.
+        copies.truncate(280);
+        for copy in copies.into_iter().rev() {
+            copy.await.unwrap();
+        }
+        for (i, sum) in (0..700u32).zip(sums).rev().step_by(3) {
+            assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [10 * i + 5]);
+        }
+        world.ibarrier().await.unwrap();
+    };
+    for seed in 0..2 {
+        let ran = try_run(5, seed, &[], config, program);
+        ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+#[test]
+fn an_operation_before_its_turn_is_refused() {
+    let tags = TagLayout::new(16, 8, 10).unwrap();
+    let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
+    let runtime = Runtime::new(sim.net(0), Config { tags, ..Config::default() }).unwrap();
+    let world = runtime.world();
+    let mut channels: Vec<Channel> = (0..257).map(|_| world.channel()).collect();
+    let last = channels.pop().unwrap();
+    assert!(channels.iter().all(Channel::has_turn) && !last.has_turn());
+    let hasty = world.run(Hasty(last.clone()));
+    assert_eq!(hasty, Err(Error::NumbersInUse { most: 256 }));
+    drop(channels.remove(0));
+    assert!(last.has_turn());
+    assert_eq!(world.run(Hasty(last)), Ok(()));
+}
+
+/// A layer's operation, which sends at once.
+struct Hasty(Channel);
+
+impl<N: Net> Machine<N> for Hasty {
+    type Output = ();
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<(), Error>> {
+        Some(port.send(&self.0, 0, &[], false).map(drop))
+    }
+}
+
 #[test]
 fn what_cannot_be_is_an_error() {
     run(2, 5, |runtime| async move {
@@ -175,6 +232,24 @@ fn what_cannot_be_is_an_error() {
             Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })
         ));
         world.ibarrier().await.unwrap();
+    });
+}
+
+/// A member that gave what can't be may call again, rightly: the others have not noticed.
+#[test]
+fn a_call_that_is_refused_counts_for_nothing() {
+    run(3, 5, |runtime| async move {
+        let world = runtime.world();
+        let rank = world.rank();
+        if rank == 0 {
+            assert!(world.ibroadcast(3, vec![]).await.is_err());
+            assert!(world.broadcast(3, vec![]).is_err());
+            assert!(world.allreduce(vec![0; 7], &Op::sum::<u32>()).is_err());
+            assert!(world.iscatter(0, vec![0; 5], 2).await.is_err());
+        }
+        let sum = world.iallreduce(to_bytes(&[rank]), &Op::sum::<u32>()).await.unwrap();
+        assert_eq!(from_bytes::<u32>(&sum), [3]);
+        world.idup().await.unwrap().ibarrier().await.unwrap();
     });
 }
 

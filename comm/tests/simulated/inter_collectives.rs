@@ -125,6 +125,11 @@ fn what_cannot_be_is_an_error() {
         let mine = inter.iallreduce(vec![0; 4 + 4 * usize::from(member.is_first)], &sum).await;
         assert!(matches!(mine, Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })));
         inter.ibarrier().await.unwrap();
+        // Refused at one process alone: the others have not noticed.
+        if member.is_first && inter.rank() == 0 {
+            assert!(inter.iallreduce(vec![0; 7], &sum).await.is_err());
+        }
+        inter.ibarrier().await.unwrap();
     });
     ran.unwrap_or_else(|stuck| panic!("{stuck}"));
 }

@@ -47,9 +47,9 @@ enum Kind {
 }
 
 impl Between {
-    /// The next operation of all of both groups.
+    /// An operation of all of both groups, without a number.
     pub(super) fn new<N: Net>(inter: &InterComm<N>, data: Vec<u8>) -> Self {
-        let both = inter.channel();
+        let both = inter.outside();
         let group = Arc::clone(&inter.comm.inner.info.group);
         let abroad = both.abroad.clone().map(|abroad| Abroad { ranks: 0..0, ..abroad });
         let local = Channel { group, own: inter.rank(), abroad, ..both.clone() };
@@ -63,6 +63,13 @@ impl Between {
             data,
             failure: None,
         }
+    }
+
+    /// The next operation: what this process gives can be.
+    pub(super) fn numbered<N: Net>(self, inter: &InterComm<N>) -> Self {
+        let both = inter.comm.numbered(self.both);
+        let local = Channel { tag: both.tag, turn: both.turn.clone(), ..self.local };
+        Between { both, local, ..self }
     }
 
     fn stage(mut self, length: usize, kind: Kind) -> Self {

@@ -336,7 +336,7 @@ impl<N: Net> InterComm<N> {
         stages: impl FnOnce(Between) -> Result<Between, Error>,
     ) -> CollRequest<N> {
         match stages(Between::new(self, data)) {
-            Ok(between) => self.comm.start(between),
+            Ok(between) => self.comm.start(between.numbered(self)),
             Err(error) => self.comm.ended(Err(error)),
         }
     }

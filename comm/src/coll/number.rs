@@ -1,0 +1,150 @@
+//! Numbers of a communicator's collective operations, which tell the messages of those under way apart.
+//!
+//! A tag has room for the low bits of a number. Operations with equal low bits must not mix, however many are begun:
+//! so one begins to send and receive in a process only when that process has ended the one before it. No message is
+//! needed for that, and no call fails or blocks:
+//!
+//! 1. An operation receives in each process just what others send it there. One that has ended leaves nothing.
+//! 2. A sender that has begun the later operation has ended the earlier one, and has sent all of it.
+//! 3. Messages of one sender with one tag are received in the order in which they were sent. So a receive of the
+//!    earlier operation never takes a message of the later one.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::net::Sleeper;
+
+/// The numbers of one communicator. They begin anywhere, and wrap.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    next: AtomicU32,
+    /// The lowest one that has not ended: all before it have.
+    lowest: AtomicU32,
+    /// Those behind it that have ended. Bounded by the operations under way.
+    ended: Mutex<BTreeSet<u32>>,
+    /// An operation waits for another one's end.
+    is_awaited: AtomicBool,
+}
+
+impl Numbers {
+    pub(crate) fn new(first: u32) -> Self {
+        Numbers {
+            next: AtomicU32::new(first),
+            lowest: AtomicU32::new(first),
+            ended: Mutex::default(),
+            is_awaited: AtomicBool::new(false),
+        }
+    }
+
+    fn take(&self) -> u32 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_within(&self, number: u32, most: u32) -> bool {
+        number.wrapping_sub(self.lowest.load(Ordering::SeqCst)) < most
+    }
+
+    fn end(&self, number: u32) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lowest = self.lowest.load(Ordering::Relaxed);
+        if number != lowest {
+            ended.insert(number);
+            return;
+        }
+        lowest = lowest.wrapping_add(1);
+        while ended.remove(&lowest) {
+            lowest = lowest.wrapping_add(1);
+        }
+        self.lowest.store(lowest, Ordering::SeqCst);
+    }
+}
+
+/// An operation's number, until the operation has ended.
+pub(crate) struct Turn {
+    numbers: Arc<Numbers>,
+    number: AtomicU32,
+    is_over: AtomicBool,
+    /// What a thread may sleep on that waits for the end.
+    sleeper: Option<Arc<dyn Sleeper>>,
+}
+
+impl Turn {
+    /// The next number: all members take it at the same call.
+    pub(crate) fn next(numbers: &Arc<Numbers>, sleeper: Option<Arc<dyn Sleeper>>) -> Self {
+        let number = AtomicU32::new(numbers.take());
+        Turn { numbers: Arc::clone(numbers), number, is_over: AtomicBool::new(false), sleeper }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Whether at most so many are under way up to this one.
+    pub(crate) fn has_come(&self, most: u32) -> bool {
+        let number = self.number();
+        self.numbers.is_within(number, most) || {
+            // Looked at again: an operation that ends now either sees the flag or is seen.
+            self.numbers.is_awaited.store(true, Ordering::SeqCst);
+            self.numbers.is_within(number, most)
+        }
+    }
+
+    /// The operation has ended.
+    pub(crate) fn end(&self) {
+        if self.is_over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.numbers.end(self.number());
+        if self.numbers.is_awaited.load(Ordering::SeqCst)
+            && self.numbers.is_awaited.swap(false, Ordering::SeqCst)
+            && let Some(sleeper) = &self.sleeper
+        {
+            sleeper.ring();
+        }
+    }
+
+    /// The next number, for one more operation after this one.
+    pub(crate) fn renew(&self) {
+        self.end();
+        self.number.store(self.numbers.take(), Ordering::Relaxed);
+        self.is_over.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Turn").field(&self.number()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_its_turn_when_all_of_the_same_bits_have_ended() {
+        // Across the wrap.
+        let numbers = Arc::new(Numbers::new(u32::MAX - 2));
+        let turns: Vec<Turn> = (0..8).map(|_| Turn::next(&numbers, None)).collect();
+        let come = |turns: &[Turn]| turns.iter().filter(|turn| turn.has_come(4)).count();
+        assert_eq!(come(&turns), 4);
+        turns[2].end();
+        turns[1].end();
+        assert_eq!(come(&turns[3..]), 1);
+        turns[0].end();
+        turns[0].end();
+        assert_eq!(come(&turns[3..]), 4);
+        turns[3].renew();
+        assert_eq!((come(&turns[4..]), turns[3].has_come(4)), (4, false));
+        drop(turns);
+        assert!(numbers.ended.lock().unwrap().is_empty());
+        assert!(Turn::next(&numbers, None).has_come(1));
+    }
+}
