@@ -107,9 +107,9 @@ pub enum Error {
     /// The leader of a group that is to have an intercommunicator has to give a communicator of both leaders.
     #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
     NoPeer,
-    /// There is no port of this name.
+    /// No other process has an open port of this name.
     #[error(
-        "no other process's port has this name: a process's in hexadecimal and a number, as 5eaf:0"
+        "no open port of another process has this name: a process in hexadecimal and a number, as 5eaf:0"
     )]
     Port,
     /// Both groups together have more processes than the layout of tags has sources, or one has more than

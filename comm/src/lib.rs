@@ -58,6 +58,7 @@ pub mod ft;
 mod group;
 pub mod ids;
 mod inter;
+mod mailbox;
 mod names;
 pub mod net;
 mod port;

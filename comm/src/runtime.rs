@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
-use crate::inter::Ports;
+use crate::mailbox::Mailboxes;
 use crate::net::{Net, ProcessId, Sleeper};
 use crate::port::{Operations, Port};
 use crate::wait::{Sleepers, Waiting};
@@ -92,7 +92,8 @@ impl<N: Net> Runtime<N> {
         let tables = Tables::new(layers, planted)?;
         let world = Group::new((0..size).map(ProcessId));
         let allocator = Allocator::new(ids, eager_words)?.with(planted);
-        let mut ft = Service::new(own, ids, tags, &allocator, planted);
+        let mailboxes = Arc::new(Mailboxes::new(net.sleeper()));
+        let mut ft = Service::new(own, ids, tags, &allocator, planted, &mailboxes);
         let mut net = net;
         let mut predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
@@ -118,7 +119,7 @@ impl<N: Net> Runtime<N> {
             spins,
             woken: Condvar::new(),
             allocator,
-            ports: Arc::default(),
+            mailboxes,
             ids,
             tags,
             algorithms,
@@ -306,6 +307,7 @@ impl<N: Net> State<N> {
         let events = self.net.progress();
         let news = self.ft.progress(&mut self.net, self.sleepers.any());
         let over = self.drive();
+        self.ft.post(&mut self.net);
         self.buffered.reap(&mut self.net);
         Progress { events, news, over }
     }
@@ -346,7 +348,7 @@ pub struct Shared<N: Net> {
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(crate) woken: Condvar,
     pub(crate) allocator: Allocator,
-    pub(crate) ports: Arc<Ports>,
+    pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) ids: IdLayout,
     pub(crate) tags: TagLayout,
     pub(crate) algorithms: Algorithms,

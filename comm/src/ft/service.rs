@@ -13,6 +13,7 @@ use crate::alloc::Allocator;
 use crate::defect::{Defect, Planted};
 use crate::group::Group;
 use crate::ids::IdLayout;
+use crate::mailbox::Mailboxes;
 use crate::net::{Arrived, Mode, Net, Pattern, ProcessId};
 
 use super::agree::{Agreement, Message, Value};
@@ -72,6 +73,7 @@ pub(crate) struct Service<N: Net> {
     allocations: Vec<UnderWay>,
     pub(super) rest: Rest,
     early: VecDeque<(ProcessId, Control)>,
+    mailboxes: Arc<Mailboxes>,
     incoming: VecDeque<(ProcessId, N::Receive)>,
     /// Turns since the last look.
     turns: u32,
@@ -88,6 +90,7 @@ impl<N: Net> Service<N> {
         tags: TagLayout,
         allocator: &Allocator,
         planted: Planted,
+        mailboxes: &Arc<Mailboxes>,
     ) -> Self {
         let context = u64::from(ids.control().bits());
         let pack = |source: u32| tags.pack(context, source.into(), 0).ok();
@@ -107,6 +110,7 @@ impl<N: Net> Service<N> {
             allocations: Vec::new(),
             rest: Rest::new(allocator.clone(), ids, tags),
             early: VecDeque::new(),
+            mailboxes: Arc::clone(mailboxes),
             incoming: VecDeque::new(),
             turns: 0,
             events: 0,
@@ -131,7 +135,7 @@ impl<N: Net> Service<N> {
 
     /// Takes in what has come.
     #[inline(never)]
-    pub(super) fn look(&mut self, net: &mut N) {
+    pub(crate) fn look(&mut self, net: &mut N) {
         (self.turns, self.is_awaited) = (0, false);
         for process in net.take_down() {
             self.events += 1;
@@ -145,27 +149,36 @@ impl<N: Net> Service<N> {
             // Of someone who is not admitted, or longer than any: dropped, and so discarded.
             if let (Some(from), Some(length)) = (envelope.from, length) {
                 let receive = net.receive_message(message, Buffer::zeroed(length));
-                self.hear(net, from, receive);
+                self.incoming.push_back((from, receive));
             }
         }
+        // In each sender's order: a long message that is not here yet holds up those behind it.
+        let mut held_up = Vec::new();
         for _ in 0..self.incoming.len() {
-            let Some((from, receive)) = self.incoming.pop_front() else { break };
-            self.hear(net, from, receive);
+            let Some((from, mut receive)) = self.incoming.pop_front() else { break };
+            let is_next = !held_up.contains(&from);
+            match if is_next { net.test_receive(&mut receive) } else { None } {
+                None => {
+                    held_up.push(from);
+                    self.incoming.push_back((from, receive));
+                }
+                Some(Ok(Arrived { buffer, .. })) => {
+                    if let Some(control) = Control::parse(&buffer, from, net) {
+                        self.deliver(net, from, control);
+                    }
+                }
+                // Its sender is down.
+                Some(Err(_)) => {}
+            }
         }
         self.look_at_rest(net);
     }
 
-    /// Takes in a message, if it is here; else later.
-    fn hear(&mut self, net: &mut N, from: ProcessId, mut receive: N::Receive) {
-        match net.test_receive(&mut receive) {
-            None => self.incoming.push_back((from, receive)),
-            Some(Ok(Arrived { buffer, .. })) => {
-                if let Some(control) = Control::parse(&buffer, from, net) {
-                    self.deliver(net, from, control);
-                }
-            }
-            // Its sender is down.
-            Some(Err(_)) => {}
+    /// Sends the letters of this turn of progress.
+    pub(crate) fn post(&self, net: &mut N) {
+        for (to, letter) in self.mailboxes.take_outgoing() {
+            let bytes = Control::Letter(letter).to_bytes(net);
+            self.send(net, to, &bytes);
         }
     }
 
@@ -241,6 +254,7 @@ impl<N: Net> Service<N> {
                 self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
             }
             Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
+            Control::Letter(letter) => self.mailboxes.hear(from, letter),
             Control::Agree { key, number, ref message } => {
                 let at = (key, number);
                 if !self.agreements.contains_key(&at) {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::group::Group;
+use crate::mailbox::{Body, Letter};
 use crate::names::{self, NAME_BYTES};
 use crate::net::{FOREIGN_MAX, Net, ProcessId};
 
@@ -28,6 +29,8 @@ pub(crate) enum Control {
     Ask { number: u64, asked: Vec<Asked> },
     /// To the question of that number: a bit for each id, set if the sender is done with it.
     Answer { number: u64, done: Vec<u64> },
+    /// To a mailbox of the receiver.
+    Letter(Letter),
 }
 
 /// A context id of the process that asks.
@@ -71,6 +74,12 @@ const ASK: u32 = 6;
 const ANSWER: u32 = 7;
 /// Added to a code: members are names.
 const NAMED: u32 = 16;
+
+/// A letter; what it is stands where others have a context, the mailbox where they have an epoch.
+const LETTER: u32 = 32;
+const CALL: u32 = 0;
+const SAID: u32 = 1;
+const OVER: u32 = 2;
 
 /// Bytes that most messages have no more than.
 const SHORT: usize = 128;
@@ -121,6 +130,16 @@ impl Control {
                 put_members(&mut bytes, members, net);
                 put_message(&mut bytes, message);
             }
+            Control::Letter(Letter { to, from, body }) => {
+                let (what, said) = match body {
+                    Body::Call => (CALL, &[][..]),
+                    Body::Said(said) => (SAID, &said[..]),
+                    Body::Over => (OVER, &[][..]),
+                };
+                head(&mut bytes, LETTER, Key { context: what, epoch: *to });
+                bytes.extend(from.to_le_bytes());
+                bytes.extend(said);
+            }
         }
         bytes
     }
@@ -130,6 +149,16 @@ impl Control {
         let mut rest = bytes;
         let (code, context) = (word(&mut rest)?, word(&mut rest)?);
         let key = Key { context, epoch: long(&mut rest)? };
+        if code == LETTER {
+            let from = long(&mut rest)?;
+            let body = match key.context {
+                CALL if rest.is_empty() => Body::Call,
+                SAID => Body::Said(rest.to_vec()),
+                OVER if rest.is_empty() => Body::Over,
+                _ => return None,
+            };
+            return Some(Control::Letter(Letter { to: key.epoch, from, body }));
+        }
         let (is_named, code) = (code & NAMED != 0, code & !NAMED);
         if code == REVOKE {
             let group = members(&mut rest, is_named, from, net)?;
@@ -331,6 +360,23 @@ mod tests {
                 |length: usize| Control::parse(&bytes[..length], ProcessId(0), &mut receiver);
             assert!((0..bytes.len()).all(|length| parse(length).is_none()));
             assert!(bytes.len() as u64 <= length_max(70));
+        }
+    }
+
+    #[test]
+    fn a_letter_is_what_was_written() {
+        let [sender, mut receiver] = nets([0, 4]);
+        let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
+        for body in [Body::Call, Body::Over, Body::Said(vec![]), Body::Said(vec![7; 9])] {
+            let is_said = matches!(body, Body::Said(_));
+            let letter = Control::Letter(Letter { to: u64::MAX / 3, from: 1 << 40, body });
+            let mut bytes = letter.to_bytes(&sender);
+            assert!((0..24).all(|length| parse(&bytes[..length]).is_none()));
+            assert_eq!(parse(&bytes), Some(letter));
+            bytes.push(0);
+            assert_eq!(parse(&bytes).is_some(), is_said);
+            bytes[4] = 3;
+            assert_eq!(parse(&bytes), None);
         }
     }
 

@@ -3,45 +3,71 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::net::Net;
+use crate::ft::Life;
+use crate::mailbox::Opened;
+use crate::net::{Net, ProcessId};
 use crate::port::{Channel, Handle, Port};
 
-use super::connect::Number;
-
 /// The way to the leader of the other group.
-#[derive(Clone, Debug)]
-pub(super) struct Bridge {
-    pub(super) channel: Channel,
-    /// Its rank there.
-    pub(super) to: u32,
-    /// Tag and bytes of what tells it that there is someone.
-    pub(super) calls: Option<(u32, [u8; 4])>,
-    /// Open as long as there are answers to come.
-    pub(super) _port: Option<Arc<Number>>,
+#[derive(Debug)]
+pub(super) enum Bridge {
+    /// It has this rank in a communicator of both leaders.
+    Peer { channel: Channel, to: u32 },
+    /// They have met at a port, or are about to.
+    Line(Line),
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) mailbox: Opened,
+    pub(super) with: ProcessId,
+    /// Of the communicator whose revocation ends the wait.
+    pub(super) life: Arc<Life>,
 }
 
 impl Bridge {
-    /// Tells the other one, if it doesn't know, that there is someone.
-    pub(super) fn call<N: Net>(&self, port: &mut Port<'_, N>) {
-        if let Some((tag, call)) = &self.calls {
-            let calling = Channel { tag: *tag, ..self.channel.clone() };
-            // Whatever keeps it from arriving keeps the next message from it, too.
-            let _ = port.send(&calling, self.to, call, false);
+    /// The other leader.
+    pub(super) fn process(&self) -> Option<ProcessId> {
+        match self {
+            Bridge::Peer { channel, to } => channel.group.process(*to),
+            Bridge::Line(line) => Some(line.with),
         }
     }
 }
 
-/// A head in each direction, of the same length, and what belongs to it, if there is anything. Both sides go
-/// through it to the end, whatever they have to say: so the next one's messages are its own.
-pub(super) struct Swap {
-    sending: Vec<Handle>,
-    receiving: Option<Handle>,
-    received: Result<Vec<u8>, Error>,
-    /// How many bytes belong to a head; `None`: it was asked.
-    rest: Option<fn(&[u8]) -> usize>,
+impl Line {
+    /// The next message of the other leader. [`Error::Port`]: there will be none, since it has no such port, or has
+    /// given up.
+    fn listen<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+        if self.life.is_revoked() {
+            return Some(Err(Error::Revoked));
+        }
+        let mut next = self.mailbox.listen();
+        if next.is_none() && port.net.is_down(self.with) {
+            // Its last words may have come.
+            port.ft.look(port.net);
+            next = self.mailbox.listen();
+            if next.is_none() {
+                return Some(Err(Error::ProcessFailed { rank: None }));
+            }
+        }
+        if next.is_none() {
+            port.ft.expect();
+        }
+        Some(next?.map_err(|_| Error::Port))
+    }
+}
+
+/// A message in each direction. Both sides go through it to the end, whatever they have to say: so the next one's
+/// messages are its own.
+pub(super) enum Swap {
+    Peer(PeerSwap),
+    Line,
 }
 
 impl Swap {
+    /// Between peers the message is a head of so many bytes, and what belongs to it; `rest` says how many bytes
+    /// those are.
     pub(super) fn begin<N: Net>(
         port: &mut Port<'_, N>,
         bridge: &Bridge,
@@ -49,28 +75,14 @@ impl Swap {
         head: usize,
         rest: fn(&[u8]) -> usize,
     ) -> Self {
-        let received = Ok(Vec::new());
-        let mut swap = Swap { sending: Vec::new(), receiving: None, received, rest: Some(rest) };
-        swap.receive(port, bridge, head);
-        let (head, rest) = data.split_at(head.min(data.len()));
-        swap.send(port, bridge, head);
-        if !rest.is_empty() {
-            swap.send(port, bridge, rest);
-        }
-        swap
-    }
-
-    fn receive<N: Net>(&mut self, port: &mut Port<'_, N>, bridge: &Bridge, room: usize) {
-        match port.receive(&bridge.channel, bridge.to, room) {
-            Ok(handle) => self.receiving = Some(handle),
-            Err(error) => self.received = Err(error),
-        }
-    }
-
-    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, bridge: &Bridge, data: &[u8]) {
-        match port.send(&bridge.channel, bridge.to, data, false) {
-            Ok(handle) => self.sending.extend(handle),
-            Err(error) => self.received = Err(error),
+        match bridge {
+            Bridge::Peer { channel, to } => {
+                Swap::Peer(PeerSwap::begin(port, (channel, *to), data, head, rest))
+            }
+            Bridge::Line(line) => {
+                line.mailbox.say(data);
+                Swap::Line
+            }
         }
     }
 
@@ -80,7 +92,64 @@ impl Swap {
         port: &mut Port<'_, N>,
         bridge: &Bridge,
     ) -> Option<Result<Vec<u8>, Error>> {
-        let Bridge { channel, to, .. } = bridge;
+        match (self, bridge) {
+            (Swap::Peer(swap), Bridge::Peer { channel, to }) => swap.step(port, (channel, *to)),
+            (Swap::Line, Bridge::Line(line)) => line.listen(port),
+            _ => Some(Err(Error::Leader)),
+        }
+    }
+}
+
+/// The other leader's rank in a channel of both.
+type Peer<'a> = (&'a Channel, u32);
+
+pub(super) struct PeerSwap {
+    sending: Vec<Handle>,
+    receiving: Option<Handle>,
+    received: Result<Vec<u8>, Error>,
+    /// How many bytes belong to a head; `None`: it was asked.
+    rest: Option<fn(&[u8]) -> usize>,
+}
+
+impl PeerSwap {
+    fn begin<N: Net>(
+        port: &mut Port<'_, N>,
+        peer: Peer<'_>,
+        data: &[u8],
+        head: usize,
+        rest: fn(&[u8]) -> usize,
+    ) -> Self {
+        let received = Ok(Vec::new());
+        let mut swap =
+            PeerSwap { sending: Vec::new(), receiving: None, received, rest: Some(rest) };
+        swap.receive(port, peer, head);
+        let (head, rest) = data.split_at(head.min(data.len()));
+        swap.send(port, peer, head);
+        if !rest.is_empty() {
+            swap.send(port, peer, rest);
+        }
+        swap
+    }
+
+    fn receive<N: Net>(&mut self, port: &mut Port<'_, N>, (channel, to): Peer<'_>, room: usize) {
+        match port.receive(channel, to, room) {
+            Ok(handle) => self.receiving = Some(handle),
+            Err(error) => self.received = Err(error),
+        }
+    }
+
+    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, (channel, to): Peer<'_>, data: &[u8]) {
+        match port.send(channel, to, data, false) {
+            Ok(handle) => self.sending.extend(handle),
+            Err(error) => self.received = Err(error),
+        }
+    }
+
+    fn step<N: Net>(
+        &mut self,
+        port: &mut Port<'_, N>,
+        (channel, to): Peer<'_>,
+    ) -> Option<Result<Vec<u8>, Error>> {
         while let Some(handle) = self.sending.last() {
             if let Err(error) = port.test(channel, *handle)? {
                 self.received = Err(error);
@@ -93,7 +162,7 @@ impl Swap {
             let part = ended.and_then(|ended| {
                 let (length, due) = (ended.length, ended.data.len());
                 let fits = usize::try_from(length).ok().and_then(|length| ended.data.get(..length));
-                fits.map(<[u8]>::to_vec).ok_or(Error::Mismatch { rank: *to, length, due })
+                fits.map(<[u8]>::to_vec).ok_or(Error::Mismatch { rank: to, length, due })
             });
             let rest =
                 self.rest.take().zip(part.as_ref().ok()).map_or(0, |(rest, head)| rest(head));
@@ -103,7 +172,7 @@ impl Swap {
                 (Err(_), _) => {}
             }
             if rest > 0 {
-                self.receive(port, bridge, rest);
+                self.receive(port, (channel, to), rest);
             }
         }
         Some(self.received.clone())

@@ -1,72 +1,30 @@
 //! Groups that have no communicator in common, of one job or of two, meet by the name of a port.
 //!
-//! A port is a context outside of any mask, at one process: the leader of the group that accepts. The leader
-//! of the other one opens a port as well, for the answers, and says so in a *call*. From there on both swap
-//! cards as leaders do who have a communicator.
+//! A port is a mailbox of one process, the leader of the group that accepts. The leader of the other group calls
+//! there. Once the call is accepted, both swap cards as leaders do who have a communicator (`mailbox.rs`).
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::ft::Life;
-use crate::group::Group;
-use crate::ids::{ContextId, IdLayout};
-use crate::net::{Net, Pattern, ProcessName};
-use crate::port::{Abroad, Channel, Handle, Port, unpackable};
-use crate::runtime::{Runtime, Shared};
-use tagmatch::TagMask;
+use crate::mailbox::Opened;
+use crate::net::{Net, ProcessName};
+use crate::port::Port;
+use crate::runtime::Runtime;
 
 use super::InterComm;
-use super::bridge::Bridge;
+use super::bridge::{Bridge, Line};
 use super::create::{Begun, InterRequest, Uniformity};
 
-/// Bytes of a call: the number of the caller's port.
-const CALL_BYTES: usize = 4;
-
-/// Numbers of the ports that this process has open.
-#[derive(Debug, Default)]
-pub(crate) struct Ports(Mutex<BTreeSet<u32>>);
-
-impl Ports {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One of them.
-#[derive(Debug)]
-pub(super) struct Number {
-    number: u32,
-    context: ContextId,
-    ports: Arc<Ports>,
-}
-
-impl Number {
-    /// The lowest that is free.
-    fn open(ports: &Arc<Ports>, ids: IdLayout) -> Result<Self, Error> {
-        let mut open = ports.lock();
-        let number = (0..).find(|number| !open.contains(number)).unwrap_or(u32::MAX);
-        let context = ids.dynamic(number).map_err(|_| Error::Exhausted { ids: ids.ids() })?;
-        open.insert(number);
-        Ok(Number { number, context, ports: Arc::clone(ports) })
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        self.ports.lock().remove(&self.number);
-    }
-}
-
 /// A port's name, as one process can tell another by whatever means: its text is `name:number`, the
-/// process's name in hexadecimal.
+/// process's name in hexadecimal. No two ports ever have the same name: that of a closed port is never another one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortName {
     process: ProcessName,
-    number: u32,
+    number: u64,
 }
 
 impl fmt::Display for PortName {
@@ -89,11 +47,12 @@ impl FromStr for PortName {
     }
 }
 
-/// A port at which this process accepts. Dropping it closes it.
+/// A port at which this process accepts. It is closed when it is dropped and no [`Comm::accept`] uses it any more: who
+/// has called and was not accepted has an error then, as has who calls later.
 #[derive(Debug)]
 pub struct OpenPort {
     name: PortName,
-    number: Arc<Number>,
+    mailbox: Arc<Opened>,
 }
 
 impl OpenPort {
@@ -104,17 +63,17 @@ impl OpenPort {
 }
 
 impl<N: Net> Runtime<N> {
-    /// Opens a port.
+    /// Opens a port. There may be any number of them.
     ///
     /// # Errors
-    /// [`Error::Exhausted`]: as many are open as there are ids outside of masks. [`Error::Port`]: the transport
-    /// has no name for this process.
+    /// [`Error::Port`]: the transport has no name for this process.
     pub fn open_port(&self) -> Result<OpenPort, Error> {
         let Runtime(shared) = self;
-        let number = Arc::new(Number::open(&shared.ports, shared.ids)?);
+        let mailbox = shared.mailboxes.open_port();
         let net = &shared.lock().net;
         let process = net.name(net.own()).ok_or(Error::Port)?;
-        Ok(OpenPort { name: PortName { process, number: number.number }, number })
+        let name = PortName { process, number: mailbox.number() };
+        Ok(OpenPort { name, mailbox: Arc::new(mailbox) })
     }
 }
 
@@ -122,7 +81,7 @@ impl<N: Net> Comm<N> {
     /// An intercommunicator of this communicator's group and one that [connects](Self::connect) to the port,
     /// which `leader`, the same rank at all members, has opened and gives. Collective; blocks until there is a
     /// group that connects. Of several, the one that called first is the next; if it has died since, that
-    /// is the result. The group may be of another job, whose layouts of ids and tags are the same.
+    /// is the result. One that has given up since is passed over. The group may be of another job, whose layouts of ids and tags are the same.
     ///
     /// Whoever revokes this communicator ends the wait at all members. So one that may have to be given up is
     /// called on a duplicate.
@@ -145,23 +104,9 @@ impl<N: Net> Comm<N> {
         leader: u32,
         port: Option<&OpenPort>,
     ) -> InterRequest<N> {
-        let accepts = port.map(|port| {
-            let Shared { tags, planted, .. } = *self.shared;
-            let life = Some(Arc::clone(self.life()));
-            let group = Arc::new(Group::new(self.group().process(self.rank())));
-            let context = port.number.context;
-            let channel = Channel {
-                group,
-                own: 0,
-                context,
-                tag: call(tags),
-                tags,
-                planted,
-                life,
-                abroad: None,
-                turn: None,
-            };
-            Accepting { port: Arc::clone(&port.number), channel, call: None }
+        let accepts = port.map(|port| Accepting {
+            port: Arc::clone(&port.mailbox),
+            life: Arc::clone(self.life()),
         });
         self.begin_inter(leader, None, |channel| Begun {
             uniformity,
@@ -178,6 +123,7 @@ impl<N: Net> Comm<N> {
     ///
     /// # Errors
     /// As for [`create_inter_as`](Self::create_inter_as); the process that is named is down or isn't.
+    /// [`Error::Port`]: it has no such port, or has closed it. That process has to make progress to say so.
     /// [`Error::Members`]: both groups together are too large for a tag's source.
     pub fn connect(
         &self,
@@ -207,28 +153,11 @@ impl<N: Net> Comm<N> {
     }
 
     fn bridge_to(&self, name: PortName) -> Result<(Bridge, bool), Error> {
-        let Shared { ids, tags, planted, ref ports, .. } = *self.shared;
-        let theirs = ids.dynamic(name.number).map_err(|_| Error::Port)?;
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
         let process = self.shared.lock().net.admit(&name.process);
-        let process = process.ok().filter(|process| *process != own).ok_or(Error::Port)?;
-        let port = Arc::new(Number::open(ports, ids)?);
-        let group = Arc::new(Group::new([process, own]));
-        let abroad = Some(Abroad { ranks: 0..1, context: theirs });
-        let life = Some(Arc::clone(self.life()));
-        let channel = Channel {
-            group,
-            own: 1,
-            context: port.context,
-            tag: 0,
-            tags,
-            planted,
-            life,
-            abroad,
-            turn: None,
-        };
-        let calls = Some((call(tags), port.number.to_le_bytes()));
-        Ok((Bridge { channel, to: 0, calls, _port: Some(port) }, false))
+        let with = process.ok().filter(|process| *process != own).ok_or(Error::Port)?;
+        let mailbox = self.shared.mailboxes.call(with, name.number);
+        Ok((Bridge::Line(Line { mailbox, with, life: Arc::clone(self.life()) }), false))
     }
 
     fn life(&self) -> &Arc<Life> {
@@ -236,63 +165,24 @@ impl<N: Net> Comm<N> {
     }
 }
 
-/// The tag of calls.
-fn call(tags: tagmatch::TagLayout) -> u32 {
-    1 << (tags.tag_bits() - 2)
-}
-
 /// A leader that waits for a call.
 pub(super) struct Accepting {
-    port: Arc<Number>,
-    /// Of this process and, once there is a call, the caller.
-    channel: Channel,
-    call: Option<Handle>,
+    port: Arc<Opened>,
+    life: Arc<Life>,
 }
 
 impl Accepting {
     /// The way to one that has called.
-    pub(super) fn step<N: Net>(
-        &mut self,
-        port: &mut Port<'_, N>,
-        ids: IdLayout,
-    ) -> Option<Result<Bridge, Error>> {
-        if self.channel.is_revoked() {
+    pub(super) fn step<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<Bridge, Error>> {
+        let life = Arc::clone(&self.life);
+        if life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
-        if self.call.is_none() {
-            match self.listen(port)? {
-                Ok(call) => self.call = Some(call),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        let call = port.test(&self.channel, self.call?)?;
-        self.call = None;
-        // One that can't be, or whose sender has died, is as if it were not there.
-        let ended = call.ok()?;
-        let number = <[u8; CALL_BYTES]>::try_from(&ended.data[..]).ok();
-        let number = number.filter(|_| ended.length == CALL_BYTES as u64)?;
-        let context = ids.dynamic(u32::from_le_bytes(number)).ok()?;
-        let abroad = Some(Abroad { ranks: 1..2, context });
-        let channel = Channel { tag: 0, abroad, ..self.channel.clone() };
-        Some(Ok(Bridge { channel, to: 1, calls: None, _port: Some(Arc::clone(&self.port)) }))
-    }
-
-    /// Looks whether one calls, and takes the call.
-    fn listen<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Result<Handle, Error>> {
-        let Channel { context, tag, tags, .. } = self.channel;
-        let tag = match tags.pack(context.bits().into(), 1, tag.into()) {
-            Ok(tag) => tag,
-            Err(error) => return Some(Err(unpackable(error))),
-        };
-        let pattern = Pattern { tag, mask: TagMask::EXACT, from: None };
-        let own = self.channel.group.process(0);
-        let Some(from) = port.net.probe(pattern)?.from.filter(|from| own != Some(*from)) else {
-            // Of someone who can't be answered.
-            drop(port.net.matched_probe(pattern));
+        let Some((with, mailbox)) = self.port.answer() else {
+            port.ft.expect();
             return None;
         };
-        self.channel.group = Arc::new(Group::new(own.into_iter().chain([from])));
-        Some(port.receive(&self.channel, 1, CALL_BYTES))
+        Some(Ok(Bridge::Line(Line { mailbox, with, life })))
     }
 }
 

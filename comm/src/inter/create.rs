@@ -134,7 +134,7 @@ impl<N: Net> Comm<N> {
         }
         let context = ids.collective(ids.sub(self.id(), Sub::Merging));
         let channel = Channel { context, ..self.outside(tag | apart) };
-        Ok((Bridge { channel, to, calls: None, _port: None }, own < to))
+        Ok((Bridge::Peer { channel, to }, own < to))
     }
 }
 
@@ -219,8 +219,7 @@ impl<N: Net> InterComm<N> {
         let group = Arc::clone(&self.comm.inner.info.group);
         let channel = Channel { group, own: self.rank(), context, abroad: None, ..both.clone() };
         let to = self.remote_ranks().start;
-        let bridge = Bridge { channel: both, to, calls: None, _port: None };
-        let bridge = Ok((bridge, self.is_first()));
+        let bridge = Ok((Bridge::Peer { channel: both, to }, self.is_first()));
         let uniformity = Uniformity::None;
         let begun = Begun { uniformity, leader: 0, bridge, accepts: None, channel };
         let mut request = begun.start(&self.comm, None);

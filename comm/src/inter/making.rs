@@ -78,7 +78,7 @@ pub(super) struct Making {
 
 enum Stage {
     Allocating(Allocate),
-    Accepting(Accepting),
+    Accepting,
     Meeting(Swap),
     Telling(Exchange),
     Naming(Exchange),
@@ -128,9 +128,13 @@ impl Making {
             self.id.iter_mut().for_each(OwnedId::lose_track);
             return self.tell();
         }
-        if let Some(accepting) = self.accepts.take() {
-            return Stage::Accepting(accepting);
+        if self.accepts.is_some() {
+            return Stage::Accepting;
         }
+        self.greet(port)
+    }
+
+    fn greet<N: Net>(&mut self, port: &mut Port<'_, N>) -> Stage {
         let (bridge, is_first) = match &self.plan.bridge {
             Ok((bridge, is_first)) => (bridge, *is_first),
             Err(error) => {
@@ -141,7 +145,6 @@ impl Making {
         };
         let own = self.own_card(is_first);
         let own = card::to_bytes(own.as_ref(), self.plan.ids, port.net);
-        bridge.call(port);
         self.id.iter_mut().for_each(OwnedId::lose_track);
         Stage::Meeting(Swap::begin(port, bridge, &own, HEAD, card::names_length))
     }
@@ -158,8 +161,7 @@ impl Making {
         if members > 1 << self.plan.channel.tags.source_bits().min(32) {
             return Err(Error::Members);
         }
-        let sender = bridge.channel.group.process(bridge.to);
-        let is_its = sender.is_some_and(|sender| card.members.rank(sender).is_some());
+        let is_its = bridge.process().is_some_and(|sender| card.members.rank(sender).is_some());
         if is_its && card.is_first != own.is_first { Ok(card) } else { Err(Error::Leader) }
     }
 
@@ -283,14 +285,21 @@ impl<N: Net> Machine<N> for Making {
                     }
                     self.meet(port)
                 }
-                Stage::Accepting(accepting) => {
-                    let called = accepting.step(port, self.plan.ids)?;
+                Stage::Accepting => {
+                    let called = self.accepts.as_ref().map(|accepting| accepting.step(port));
+                    let called = called.unwrap_or(Some(Err(Error::NoPeer)))?;
                     self.plan.bridge = called.map(|bridge| (bridge, true));
-                    self.meet(port)
+                    self.greet(port)
                 }
                 Stage::Meeting(swap) => {
                     let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
                     let swapped = swap.step(port, bridge)?;
+                    if self.accepts.is_some() && swapped == Err(Error::Port) {
+                        // The caller has given up before it heard of the id. There may be others.
+                        self.id.iter_mut().for_each(OwnedId::keep_track);
+                        self.stage = Stage::Accepting;
+                        continue;
+                    }
                     // A group without a card makes nothing, whatever it has heard.
                     let is_refused = swapped.as_ref().is_ok_and(|head| card::is_refusal(head));
                     let card = self.check(swapped, port.net);

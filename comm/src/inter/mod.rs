@@ -33,7 +33,6 @@ use crate::runtime::{Shared, State};
 use making::Made;
 
 pub use coll::InterRoot;
-pub(crate) use connect::Ports;
 pub use connect::{OpenPort, PortName};
 pub use create::{InterCreation, InterRequest, Uniformity};
 pub use ft::InterAgreed;
@@ -54,6 +53,9 @@ pub(crate) struct Remote {
 ///
 /// It is freed when the last of its clones, requests, held messages and [local](Self::local) communicators is
 /// gone; the context id of each group goes back to that group.
+///
+/// There is no create and no split of an intercommunicator, which MPI has: an intercommunicator of parts is made of a
+/// part of each group, by [`Comm::create_inter`].
 ///
 /// It goes beneath all layers: they may override the collective operations of [`local`](Self::local) and of
 /// what [`merge`](Self::merge) gives.

@@ -2,12 +2,22 @@
 //! threads fail each time on it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tagmatch::{Buffer, Tag};
 use tagmatch_comm::net::{
     Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, ProcessName, Sleeper,
+};
+
+/// As slow as the transport beneath.
+pub(crate) const FAST: Slowness = Slowness {
+    hides_ends: false,
+    late_from: u64::MAX,
+    moves: Moves::Always,
+    sleep_max: Duration::from_millis(100),
 };
 
 /// When the transport makes progress.
@@ -26,6 +36,8 @@ pub(crate) enum Moves {
 pub(crate) struct Slowness {
     /// A posted receive's end is reported only once the receive was cancelled.
     pub(crate) hides_ends: bool,
+    /// Messages of so many bytes that a matched probe took are here only at the third test.
+    pub(crate) late_from: u64,
     pub(crate) moves: Moves,
     /// The longest that a thread sleeps if nothing rings.
     pub(crate) sleep_max: Duration,
@@ -34,22 +46,44 @@ pub(crate) struct Slowness {
 pub(crate) struct Slow<N> {
     net: N,
     slowness: Slowness,
-    has_refused: bool,
+    /// The last sleep that was prepared was refused.
+    has_refused: Arc<AtomicBool>,
 }
 
 impl<N> Slow<N> {
     pub(crate) fn new(net: N, slowness: Slowness) -> Self {
-        Slow { net, slowness, has_refused: false }
+        Slow { net, slowness, has_refused: Arc::default() }
+    }
+
+    fn has_refused(&self) -> bool {
+        self.has_refused.load(Ordering::SeqCst)
     }
 }
 
-/// A receive, and whether its end is hidden.
-pub(crate) struct Hidden<N: Net>(N::Receive, bool);
+/// Of a transport that is used by one thread.
+struct Strict {
+    sleeper: Arc<dyn Sleeper>,
+    has_refused: Arc<AtomicBool>,
+}
+
+impl Sleeper for Strict {
+    fn sleep(&self, max: Duration) {
+        assert!(!self.has_refused.load(Ordering::SeqCst), "there was something to do");
+        self.sleeper.sleep(max);
+    }
+
+    fn ring(&self) {
+        self.sleeper.ring();
+    }
+}
+
+/// A receive, whether its end is hidden, and how many tests it is late.
+pub(crate) struct Hidden<N: Net>(N::Receive, bool, u32);
 
 impl<N: Net> Net for Slow<N> {
     type Send = N::Send;
     type Receive = Hidden<N>;
-    type Message = N::Message;
+    type Message = (N::Message, u64);
 
     fn processes(&self) -> u32 {
         self.net.processes()
@@ -76,7 +110,7 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        Hidden(self.net.receive(pattern, room), self.slowness.hides_ends)
+        Hidden(self.net.receive(pattern, room), self.slowness.hides_ends, 0)
     }
 
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
@@ -84,7 +118,11 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        if receive.1 { None } else { self.net.test_receive(&mut receive.0) }
+        if receive.1 || receive.2 > 0 {
+            receive.2 = receive.2.saturating_sub(1);
+            return None;
+        }
+        self.net.test_receive(&mut receive.0)
     }
 
     fn cancel(&mut self, receive: &mut Self::Receive) {
@@ -97,11 +135,14 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
-        self.net.matched_probe(pattern)
+        let (message, envelope) = self.net.matched_probe(pattern)?;
+        Some(((message, envelope.length), envelope))
     }
 
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        Hidden(self.net.receive_message(message, room), false)
+        let (message, length) = message;
+        let late = if length < self.slowness.late_from { 0 } else { 2 };
+        Hidden(self.net.receive_message(message, room), false, late)
     }
 
     fn is_down(&self, process: ProcessId) -> bool {
@@ -122,12 +163,15 @@ impl<N: Net> Net for Slow<N> {
 
     fn progress(&mut self) -> usize {
         let moves = self.slowness.moves;
-        let is_moving = moves == Moves::Always || moves == Moves::AfterARefusal && self.has_refused;
+        let is_moving =
+            moves == Moves::Always || moves == Moves::AfterARefusal && self.has_refused();
         if is_moving { self.net.progress() } else { 0 }
     }
 
+    /// A few turns, however long a yield takes.
     fn pause(turn: u32) -> bool {
-        N::pause(turn)
+        thread::yield_now();
+        turn >= 4
     }
 
     fn node(&self, process: ProcessId) -> u32 {
@@ -135,7 +179,11 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
-        self.net.sleeper()
+        let sleeper = self.net.sleeper()?;
+        if self.slowness.moves != Moves::AfterARefusal {
+            return Some(sleeper);
+        }
+        Some(Arc::new(Strict { sleeper, has_refused: Arc::clone(&self.has_refused) }))
     }
 
     fn sleep_max(&self) -> Duration {
@@ -144,11 +192,14 @@ impl<N: Net> Net for Slow<N> {
 
     fn arm(&mut self) -> bool {
         let start = Instant::now();
-        while self.slowness.moves == Moves::BeforeASleep && start.elapsed().as_millis() < 5 {
+        let mut may_sleep = self.net.arm();
+        while self.slowness.moves == Moves::BeforeASleep
+            && (!may_sleep || start.elapsed().as_millis() < 5)
+        {
             self.net.progress();
+            may_sleep = self.net.arm();
         }
-        let may_sleep = self.net.arm();
-        self.has_refused = !may_sleep;
+        self.has_refused.store(!may_sleep, Ordering::SeqCst);
         may_sleep
     }
 

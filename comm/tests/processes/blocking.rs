@@ -13,9 +13,9 @@ use tagmatch::{Access, Config as WorkerConfig, Local, Shared, WorkerOf};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::Net;
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Config, Error, Runtime, Source};
+use tagmatch_comm::{Config, Error, PortName, Runtime, Source, Uniformity};
 
-use crate::common::transport::{Moves, Slow, Slowness};
+use crate::common::transport::{FAST, Moves, Slow, Slowness};
 
 const RANKS: u32 = 5;
 
@@ -30,7 +30,7 @@ fn run_asleep(
     moves: Moves,
     program: impl Fn(Runtime<Slow<WorkerNet<Shared>>>) + Send + Sync + 'static,
 ) {
-    let slowness = Slowness { hides_ends: false, moves, sleep_max: Duration::from_secs(3600) };
+    let slowness = Slowness { moves, sleep_max: Duration::from_secs(3600), ..FAST };
     ends(move || run_on(ranks, |net: WorkerNet<Shared>| Slow::new(net, slowness), program));
 }
 
@@ -211,28 +211,58 @@ fn a_thread_looks_before_it_sleeps() {
     }
 }
 
+/// A call at a port wakes the process that accepts, and its answer the one that calls.
+#[test]
+fn threads_that_sleep_meet_at_a_port() {
+    run_asleep(2, Moves::Always, |runtime| {
+        let (world, own) = (runtime.world(), runtime.oneself());
+        if world.rank() == 0 {
+            let ports = [(); 2].map(|()| runtime.open_port().unwrap());
+            for port in &ports {
+                world.send(1, 1, port.name().to_string().into_bytes()).wait().unwrap();
+            }
+            let [closed, port] = ports;
+            drop(closed);
+            let inter = own.accept(Uniformity::Eventual, 0, Some(&port)).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            inter.disconnect().unwrap();
+        } else {
+            let names = [(); 2].map(|()| {
+                let name = world.recv(0, 1, vec![0; 200]).wait().unwrap();
+                str::from_utf8(name.data()).unwrap().parse::<PortName>().unwrap()
+            });
+            // Long enough for the other one to fall asleep.
+            thread::sleep(Duration::from_millis(100));
+            let closed = own.connect(Uniformity::None, 0, Some(names[0]));
+            assert_eq!(closed.err(), Some(Error::Port));
+            thread::sleep(Duration::from_millis(100));
+            let inter = own.connect(Uniformity::Eventual, 0, Some(names[1])).unwrap();
+            inter.disconnect().unwrap();
+        }
+    });
+}
+
 /// Buffered sends have left when the buffer is taken back, and others can use the runtime meanwhile.
 #[test]
 fn a_buffer_is_taken_back_when_its_messages_have_left() {
-    ends(|| {
-        let is_received = AtomicBool::new(false);
-        run::<Local>(2, |runtime| {
-            let world = runtime.world();
-            if world.rank() == 0 {
-                runtime.attach_buffer(2_000_000).unwrap();
-                for _ in 0..2 {
-                    world.send_buffered(1, 1, &[7; 900_000]).unwrap();
-                }
-                assert_eq!(runtime.detach_buffer(), 2_000_000);
-                assert!(is_received.load(Ordering::SeqCst));
-                assert_eq!(runtime.detach_buffer(), 0);
-            } else {
-                thread::sleep(Duration::from_millis(300));
-                world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
-                is_received.store(true, Ordering::SeqCst);
-                world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
+    let is_received = AtomicBool::new(false);
+    run_asleep(2, Moves::Always, move |runtime| {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            runtime.attach_buffer(2_000_000).unwrap();
+            for _ in 0..2 {
+                world.send_buffered(1, 1, &[7; 900_000]).unwrap();
             }
-        });
+            assert_eq!(runtime.detach_buffer(), 2_000_000);
+            assert!(is_received.load(Ordering::SeqCst));
+            assert_eq!(runtime.detach_buffer(), 0);
+        } else {
+            // Long enough for the other one to fall asleep.
+            thread::sleep(Duration::from_millis(300));
+            world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
+            is_received.store(true, Ordering::SeqCst);
+            world.recv(0, 1, vec![0; 900_000]).wait().unwrap();
+        }
     });
 }
 

@@ -166,24 +166,21 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let rank = world.rank();
-        let sums: Vec<_> = (0..700u32)
+        let sums: Vec<_> = (0..400u32)
             .map(|i| world.iallreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()))
             .collect();
-        let mut copies: Vec<_> = (0..300).map(|_| world.idup()).collect();
+        let mut copies: Vec<_> = (0..40).map(|_| world.idup()).collect();
         // The last ones first, and some dropped: they end all the same.
-        copies.truncate(280);
+        copies.truncate(30);
         for copy in copies.into_iter().rev() {
             copy.await.unwrap();
         }
-        for (i, sum) in (0..700u32).zip(sums).rev().step_by(3) {
-            assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [10 * i + 5]);
+        for (i, sum) in (0..400u32).zip(sums).rev().step_by(3) {
+            assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [3 * i + 3]);
         }
         world.ibarrier().await.unwrap();
     };
-    for seed in 0..2 {
-        let ran = try_run(5, seed, &[], config, program);
-        ran.unwrap_or_else(|stuck| panic!("{stuck}"));
-    }
+    try_run(3, 1, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 #[test]

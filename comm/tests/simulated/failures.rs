@@ -2,9 +2,7 @@
 //! hangs or leaks.
 
 use crate::common;
-use std::time::Duration;
-
-use common::transport::{Moves, Slow, Slowness};
+use common::transport::{FAST, Slow, Slowness};
 use common::{run, run_together, try_run, turn};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
@@ -177,8 +175,7 @@ fn receives_that_name_the_dead_end_and_others_stay() {
 fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
     for (seed, is_awaited) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
-        let slowness =
-            Slowness { hides_ends: true, moves: Moves::Always, sleep_max: Duration::ZERO };
+        let slowness = Slowness { hides_ends: true, ..FAST };
         let start = |rank: u32| {
             let net = Slow::new(sim.net(rank), slowness);
             let world = Runtime::new(net, Config::default()).unwrap().world();

@@ -1,15 +1,17 @@
 //! Intercommunicators, on the simulated network.
 
 use crate::common;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};
+use common::transport::{FAST, Slow, Slowness};
+use common::turn;
 use tagmatch::TagLayout;
-use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::net::sim::{Sim, SimConfig};
 use tagmatch_comm::net::{Net, ProcessId};
-use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, PortName, Runtime, Source};
-use tagmatch_comm::{TagChoice, Uniformity};
+use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
+use tagmatch_comm::{Source, TagChoice, Uniformity};
 
 /// Runs a program on two groups, under several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {
@@ -45,7 +47,7 @@ fn messages_go_from_one_group_to_the_other() {
                     if let Some(message) = inter.mprobe(Source::Any, 7).unwrap() {
                         break message;
                     }
-                    common::turn().await;
+                    turn().await;
                 };
                 let byte = u8::try_from(message.status().source.unwrap()).unwrap();
                 let received = message.recv(vec![0; 100]).await.unwrap();
@@ -204,7 +206,9 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         assert!(inter.clone().idisconnect().is_err_and(|error| error == Error::InUse));
         drop(any);
         inter.idisconnect().unwrap().await.unwrap();
-        for name in ["", "0a", "0a:", ":1", "0a:x", "0a:+1", "0a:2:3", "1:0", "0a:4294967296"] {
+        for name in
+            ["", "0a", "0a:", ":1", "0a:x", "0a:+1", "0a:2:3", "1:0", "0a:18446744073709551616"]
+        {
             assert_eq!(name.parse::<PortName>(), Err(Error::Port), "{name}");
         }
         // This process's own, one of no process, one of a number that no port has.
@@ -236,7 +240,130 @@ fn groups_meet_whatever_their_sizes() {
     }
 }
 
-/// A process that only says that it calls, in ways that can't be, is passed over.
+/// A caller has an error if the port is closed, or closes while the call waits there; though its process does
+/// nothing about ports, and has another port open.
+#[test]
+fn a_caller_at_a_closed_port_has_an_error() {
+    for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
+        each([1, 2], 5, |member| async move {
+            let world = member.runtime.world();
+            let text = |port: &OpenPort| port.name().to_string().into_bytes();
+            if member.is_first {
+                let ports = [(); 3].map(|()| member.runtime.open_port().unwrap());
+                let mut names: Vec<_> = ports.iter().map(text).collect();
+                let [closed, closing, open] = ports;
+                drop(closed);
+                for at in 0..5 {
+                    let other = member.runtime.open_port().unwrap();
+                    assert!(!names.contains(&text(&other)), "{at}");
+                    names.push(text(&other));
+                }
+                for name in &names[..3] {
+                    world.send(1, 1, name.clone()).await.unwrap();
+                }
+                world.recv(1, 2, vec![]).await.unwrap();
+                for _ in 0..40 {
+                    member.runtime.progress();
+                    turn().await;
+                }
+                drop(closing);
+                member.part.iaccept(uniformity, 0, Some(&open)).await.unwrap();
+                return;
+            }
+            let mut names = Vec::new();
+            while member.part.rank() == 0 && names.len() < 3 {
+                let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
+                names.push(str::from_utf8(name.data()).unwrap().parse::<PortName>().unwrap());
+            }
+            let expected = match uniformity {
+                Uniformity::None => Error::Port,
+                _ => Error::NotCreated { cause: Box::new(Error::Port) },
+            };
+            let connect = |at: usize| member.part.iconnect(uniformity, 0, names.get(at).copied());
+            assert_eq!(connect(0).await.err(), Some(expected.clone()));
+            let closing = connect(1);
+            if member.part.rank() == 0 {
+                world.send(0, 2, vec![]).await.unwrap();
+            }
+            assert_eq!(closing.await.err(), Some(expected));
+            assert!(connect(2).await.is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_caller_that_has_given_up_is_not_accepted() {
+    each([1, 2], 40, |member| async move {
+        let (world, own) = (member.runtime.world(), member.runtime.oneself());
+        if member.is_first {
+            let port = member.runtime.open_port().unwrap();
+            for to in [1, 2] {
+                world.send(to, 1, port.name().to_string().into_bytes()).await.unwrap();
+            }
+            world.recv(1, 2, vec![]).await.unwrap();
+            let met = own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap();
+            assert_eq!(met.remote_group().processes(), [ProcessId(2)]);
+            return;
+        }
+        let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
+        let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
+        let own = own.idup().await.unwrap();
+        if world.rank() == 1 {
+            let request = own.iconnect(Uniformity::None, 0, Some(name));
+            for _ in 0..30 {
+                member.runtime.progress();
+                turn().await;
+            }
+            world.send(2, 3, vec![]).await.unwrap();
+            own.revoke();
+            assert_eq!(request.await.err(), Some(Error::Revoked));
+            world.send(0, 2, vec![]).await.unwrap();
+        } else {
+            world.recv(1, 3, vec![]).await.unwrap();
+            own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap();
+        }
+    });
+}
+
+/// A card that is long comes later than its head says, and before its sender's line closes.
+#[test]
+fn groups_meet_though_their_cards_come_late() {
+    for seed in 0..10 {
+        let sim = Sim::new(SimConfig { seed, ..SimConfig::default() });
+        let slowness = Slowness { late_from: 40, ..FAST };
+        let program = |rank: u32| {
+            let runtime = Runtime::new(Slow::new(sim.net(rank), slowness), Config::default());
+            let runtime = runtime.unwrap();
+            async move {
+                let (world, own) = (runtime.world(), runtime.oneself());
+                if rank == 0 {
+                    let port = runtime.open_port().unwrap();
+                    world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
+                    own.iaccept(Uniformity::None, 0, Some(&port)).await.unwrap();
+                } else {
+                    let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
+                    let name = str::from_utf8(name.data()).unwrap().parse().unwrap();
+                    own.iconnect(Uniformity::None, 0, Some(name)).await.unwrap();
+                }
+                world.ibarrier().await.unwrap();
+            }
+        };
+        sim.run((0..2).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}
+
+/// There are 2048 context ids, and none of them is a port's.
+#[test]
+fn ports_are_as_many_as_one_likes() {
+    let sim = Sim::new(SimConfig::default());
+    let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+    let before = runtime.free_ids();
+    let ports: Vec<_> = (0..5000).map(|_| runtime.open_port().unwrap()).collect();
+    let names: HashSet<_> = ports.iter().map(OpenPort::name).collect();
+    assert_eq!((names.len(), runtime.free_ids()), (5000, before));
+}
+
+/// A process that calls, in ways that can't be, and one that calls and says nothing more, are passed over.
 #[test]
 fn calls_that_can_not_be_are_dropped() {
     for seed in 0..20 {
@@ -245,16 +372,32 @@ fn calls_that_can_not_be_are_dropped() {
             let mut net = sim.net(rank);
             async move {
                 if rank == 2 {
-                    let (tags, ids) = (TagLayout::MPI, IdLayout::BITS_16);
-                    let context = ids.dynamic(0).unwrap().bits();
-                    let call = 1 << (tags.tag_bits() - 2);
-                    let tag = tags.pack(context.into(), 1, call).unwrap();
-                    for call in [&[][..], &[0; 3], &[0; 5], &[u8::MAX; 4]] {
-                        net.inject(ProcessId(0), tag, call).unwrap();
+                    // In the context of failures, after those of ports: no letter; one that is nothing; calls at
+                    // mailboxes that are not open; words on no line; a call of which nothing follows.
+                    let context = 1 << 15 | 2047 << 4;
+                    let tag = TagLayout::MPI.pack(context, 2, 0).unwrap();
+                    let letter = |what: u32, to: u64, said: &[u8]| {
+                        let head = [&32u32.to_le_bytes()[..], &what.to_le_bytes()].concat();
+                        [&head, &to.to_le_bytes()[..], &77u64.to_le_bytes(), said].concat()
+                    };
+                    let letters = [
+                        letter(0, 0, &[])[..23].to_vec(),
+                        letter(3, 0, &[]),
+                        letter(0, 0, &[1]),
+                        letter(0, 9, &[]),
+                        letter(0, u64::MAX, &[]),
+                        letter(1, 0, &[1; 30]),
+                        letter(2, 0, &[]),
+                        letter(0, 0, &[]),
+                    ];
+                    for letter in letters {
+                        net.inject(ProcessId(0), tag, &letter).unwrap();
                     }
                     // Its last word, so that all of that is there.
                     let world = Runtime::new(net, Config::default()).unwrap().world();
                     world.send(0, 1, vec![]).await.unwrap();
+                    // Until the others have met.
+                    world.recv(0, 1, vec![]).await.unwrap();
                     return;
                 }
                 let runtime = Runtime::new(net, Config::default()).unwrap();
@@ -271,6 +414,9 @@ fn calls_that_can_not_be_are_dropped() {
                 };
                 assert_eq!(inter.remote_group().processes(), [ProcessId(1 - rank)]);
                 inter.idisconnect().unwrap().await.unwrap();
+                if rank == 0 {
+                    world.send(2, 1, vec![]).await.unwrap();
+                }
             }
         };
         sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
