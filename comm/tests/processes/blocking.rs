@@ -191,26 +191,6 @@ fn a_thread_that_sleeps_learns_of_what_another_one_does() {
     });
 }
 
-/// What comes between the last look and a sleep is seen by a look in between.
-#[test]
-fn a_thread_looks_before_it_sleeps() {
-    for moves in [Moves::BeforeASleep, Moves::AfterARefusal] {
-        run_asleep(2, moves, |runtime| {
-            let world = runtime.world();
-            for round in 0..5 {
-                if world.rank() == 0 {
-                    world.send(1, round, vec![7]).wait().unwrap();
-                    world.recv(1, round, vec![0; 1]).wait().unwrap();
-                } else {
-                    world.recv(0, round, vec![0; 1]).wait().unwrap();
-                    world.send(0, round, vec![7]).wait().unwrap();
-                }
-                world.ibarrier().wait().unwrap();
-            }
-        });
-    }
-}
-
 /// A call at a port wakes the process that accepts, and its answer the one that calls.
 #[test]
 fn threads_that_sleep_meet_at_a_port() {
