@@ -2,10 +2,10 @@
 //! threads fail each time on it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tagmatch::{Buffer, Tag};
 use tagmatch_comm::net::{
@@ -25,10 +25,8 @@ pub(crate) const FAST: Slowness = Slowness {
 pub(crate) enum Moves {
     /// Whenever it is asked to.
     Always,
-    /// Before a sleep is prepared, as if another thread had done so just then.
-    BeforeASleep,
-    /// After it has refused a sleep.
-    AfterARefusal,
+    /// After it has refused two sleeps.
+    AfterTwoRefusals,
 }
 
 /// What is slow.
@@ -46,29 +44,38 @@ pub(crate) struct Slowness {
 pub(crate) struct Slow<N> {
     net: N,
     slowness: Slowness,
-    /// The last sleep that was prepared was refused.
-    has_refused: Arc<AtomicBool>,
+    sleeps: Arc<Sleeps>,
+    /// How often the transport has made progress, or had nothing to do, where that is not [`Moves::Always`].
+    moved: u32,
+}
+
+/// What is known of the sleeps of the one thread that uses a transport.
+#[derive(Default)]
+struct Sleeps {
+    /// Sleeps that were refused since the last progress or sleep.
+    refused: AtomicU32,
+    /// A sleep was prepared, and nothing was tested since.
+    is_unseen: AtomicBool,
 }
 
 impl<N> Slow<N> {
     pub(crate) fn new(net: N, slowness: Slowness) -> Self {
-        Slow { net, slowness, has_refused: Arc::default() }
-    }
-
-    fn has_refused(&self) -> bool {
-        self.has_refused.load(Ordering::SeqCst)
+        Slow { net, slowness, sleeps: Arc::default(), moved: 0 }
     }
 }
 
-/// Of a transport that is used by one thread.
+/// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused, or before the thread
+/// has looked once more: another thread may have taken in what it waits for just before the sleep was prepared.
 struct Strict {
     sleeper: Arc<dyn Sleeper>,
-    has_refused: Arc<AtomicBool>,
+    sleeps: Arc<Sleeps>,
 }
 
 impl Sleeper for Strict {
     fn sleep(&self, max: Duration) {
-        assert!(!self.has_refused.load(Ordering::SeqCst), "there was something to do");
+        let Sleeps { refused, is_unseen } = &*self.sleeps;
+        assert_eq!(refused.load(Ordering::SeqCst), 0, "there was something to do");
+        assert!(!is_unseen.load(Ordering::SeqCst), "no look since the sleep was prepared");
         self.sleeper.sleep(max);
     }
 
@@ -77,8 +84,15 @@ impl Sleeper for Strict {
     }
 }
 
-/// A receive, whether its end is hidden, and how many tests it is late.
-pub(crate) struct Hidden<N: Net>(N::Receive, bool, u32);
+/// A receive.
+pub(crate) struct Hidden<N: Net> {
+    receive: N::Receive,
+    hides_end: bool,
+    /// Tests that it is late.
+    late: u32,
+    /// [`Slow::moved`] when it was posted.
+    posted_at: u32,
+}
 
 impl<N: Net> Net for Slow<N> {
     type Send = N::Send;
@@ -110,7 +124,8 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        Hidden(self.net.receive(pattern, room), self.slowness.hides_ends, 0)
+        let (hides_end, posted_at) = (self.slowness.hides_ends, self.moved);
+        Hidden { receive: self.net.receive(pattern, room), hides_end, late: 0, posted_at }
     }
 
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
@@ -118,16 +133,19 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        if receive.1 || receive.2 > 0 {
-            receive.2 = receive.2.saturating_sub(1);
+        self.sleeps.is_unseen.store(false, Ordering::SeqCst);
+        // A test of the transport beneath makes progress.
+        let has_moved = self.slowness.moves == Moves::Always || self.moved > receive.posted_at;
+        if receive.hides_end || receive.late > 0 || !has_moved {
+            receive.late = receive.late.saturating_sub(1);
             return None;
         }
-        self.net.test_receive(&mut receive.0)
+        self.net.test_receive(&mut receive.receive)
     }
 
     fn cancel(&mut self, receive: &mut Self::Receive) {
-        receive.1 = false;
-        self.net.cancel(&mut receive.0);
+        receive.hides_end = false;
+        self.net.cancel(&mut receive.receive);
     }
 
     fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
@@ -135,6 +153,10 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
+        if self.slowness.moves != Moves::Always {
+            // A probe of the transport beneath makes progress.
+            return None;
+        }
         let (message, envelope) = self.net.matched_probe(pattern)?;
         Some(((message, envelope.length), envelope))
     }
@@ -142,7 +164,8 @@ impl<N: Net> Net for Slow<N> {
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
         let (message, length) = message;
         let late = if length < self.slowness.late_from { 0 } else { 2 };
-        Hidden(self.net.receive_message(message, room), false, late)
+        let receive = self.net.receive_message(message, room);
+        Hidden { receive, hides_end: false, late, posted_at: self.moved }
     }
 
     fn is_down(&self, process: ProcessId) -> bool {
@@ -162,10 +185,13 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn progress(&mut self) -> usize {
-        let moves = self.slowness.moves;
-        let is_moving =
-            moves == Moves::Always || moves == Moves::AfterARefusal && self.has_refused();
-        if is_moving { self.net.progress() } else { 0 }
+        let refused = &self.sleeps.refused;
+        if self.slowness.moves == Moves::AfterTwoRefusals && refused.load(Ordering::SeqCst) < 2 {
+            return 0;
+        }
+        refused.store(0, Ordering::SeqCst);
+        self.moved += 1;
+        self.net.progress()
     }
 
     /// A few turns, however long a yield takes.
@@ -180,10 +206,10 @@ impl<N: Net> Net for Slow<N> {
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
         let sleeper = self.net.sleeper()?;
-        if self.slowness.moves != Moves::AfterARefusal {
+        if self.slowness.moves != Moves::AfterTwoRefusals {
             return Some(sleeper);
         }
-        Some(Arc::new(Strict { sleeper, has_refused: Arc::clone(&self.has_refused) }))
+        Some(Arc::new(Strict { sleeper, sleeps: Arc::clone(&self.sleeps) }))
     }
 
     fn sleep_max(&self) -> Duration {
@@ -191,15 +217,15 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn arm(&mut self) -> bool {
-        let start = Instant::now();
-        let mut may_sleep = self.net.arm();
-        while self.slowness.moves == Moves::BeforeASleep
-            && (!may_sleep || start.elapsed().as_millis() < 5)
-        {
-            self.net.progress();
-            may_sleep = self.net.arm();
+        let may_sleep = self.net.arm();
+        let Sleeps { refused, is_unseen } = &*self.sleeps;
+        if may_sleep {
+            refused.store(0, Ordering::SeqCst);
+            self.moved += 1;
+        } else {
+            refused.fetch_add(1, Ordering::SeqCst);
         }
-        self.has_refused.store(!may_sleep, Ordering::SeqCst);
+        is_unseen.store(may_sleep, Ordering::SeqCst);
         may_sleep
     }
 

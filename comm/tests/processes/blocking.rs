@@ -191,6 +191,26 @@ fn a_thread_that_sleeps_learns_of_what_another_one_does() {
     });
 }
 
+/// A thread looks once more between the preparation of a sleep and the sleep, and does not sleep while the transport
+/// has something to do.
+#[test]
+fn a_thread_looks_before_it_sleeps() {
+    run_asleep(2, Moves::AfterTwoRefusals, |runtime| {
+        let world = runtime.world();
+        let other = 1 - world.rank();
+        let mut sends = Vec::new();
+        for round in 0..8 {
+            sends.push(world.send(other, round, vec![7]));
+            if round % 2 == world.rank() {
+                // Long enough for the message of the other one to come, and for the other one to fall asleep.
+                thread::sleep(Duration::from_millis(50));
+            }
+            world.recv(other, round, vec![0; 1]).wait().unwrap();
+        }
+        sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+    });
+}
+
 /// A call at a port wakes the process that accepts, and its answer the one that calls.
 #[test]
 fn threads_that_sleep_meet_at_a_port() {
