@@ -99,10 +99,10 @@ fn serve(test: &str, part: &str) -> Served {
     Served { other, shm, peer, span }
 }
 
-fn expect_down(shm: &mut Shm, peer: PeerId) {
+fn expect_down(shm: &mut Shm, peer: PeerId, why: DownReason) {
     let start = Instant::now();
     wait_for(&mut [shm], "its death", |_, event| match event {
-        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
+        Owned::Down(down, reason) if (down, reason) == (peer, why) => Some(()),
         other => panic!("{other:?}"),
     });
     assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
@@ -268,7 +268,7 @@ fn while_we_sleep() {
     let count = unsafe { libc::poll(&raw mut entry, 1, 1000) };
     assert_eq!(count, 1, "not woken");
     shm.disarm();
-    expect_down(&mut shm, peer);
+    expect_down(&mut shm, peer, DownReason::Gone);
 }
 
 /// A forked child holds the sockets open: only the pidfd tells.
@@ -281,7 +281,7 @@ fn with_a_forked_child_left() {
     let child: i32 = other.hear().parse().unwrap();
     // The child is told apart from the worker: it goes on living.
     other.kill();
-    expect_down(&mut shm, peer);
+    expect_down(&mut shm, peer, DownReason::Gone);
     // SAFETY: no pointers; the child is ours and nobody has waited for it.
     unsafe { libc::kill(child, libc::SIGKILL) };
 }
@@ -320,5 +320,5 @@ fn a_device_that_a_forked_child_drops_stays_its_parents() {
     let mut c = shm(ShmConfig::default());
     connect(&mut c, &mut a);
     drop(b);
-    expect_down(&mut a, to_b);
+    expect_down(&mut a, to_b, DownReason::Left);
 }

@@ -63,9 +63,8 @@ pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
 
 /// Receives whatever comes first: it is of this communicator, if nobody revokes that before.
 async fn any(comm: &Comm<SimNet>, name: u8) {
-    let mut any = comm.recv(Source::Any, TagChoice::Any, vec![0; 8]);
     loop {
-        match (&mut any).await {
+        match comm.recv(Source::Any, TagChoice::Any, vec![0; 8]).await {
             Ok(received) => return assert_eq!(received.data(), [name]),
             Err(failed) if failed.error == Error::ProcessFailedPending => {
                 comm.acknowledge(comm.failed().size());
