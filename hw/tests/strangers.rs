@@ -181,9 +181,19 @@ fn nobody_is_accepted_while_too_many_closings_are_blocked() {
     ends("by blocked closings", || {
         let mut innocents = Innocents::new(ShmConfig::default());
         let victim = innocents.victim.address();
+        let before = descriptors();
+        // Accepted before, and heard when no more threads close.
+        let late: Vec<Raw> = (0..4).map(|_| Raw::connect(&victim).unwrap()).collect();
+        while descriptors() < before + 2 * late.len() {
+            assert!(innocents.exchange().is_empty());
+        }
         let raws: Vec<Raw> = (0..20).map(|_| Raw::connect(&victim).unwrap()).collect();
-        let other_ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, b"hello")).collect();
+        let mut other_ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, b"hello")).collect();
         while closers() < 16 {
+            assert!(innocents.exchange().is_empty());
+        }
+        other_ends.extend(late.iter().map(|raw| send_lingering(raw, b"hello")));
+        while !late.iter().all(Raw::is_hung_up) {
             assert!(innocents.exchange().is_empty());
         }
         let mut newcomer = shm(ShmConfig::default());
@@ -197,7 +207,16 @@ fn nobody_is_accepted_while_too_many_closings_are_blocked() {
         wait_for(&mut [&mut newcomer, &mut innocents.victim], "the peer", |index, event| {
             (index == 0).then(|| assert!(matches!(event, Owned::Up(up, _) if up == peer)))
         });
+        drop((newcomer, late, raws));
+        while descriptors() > before {
+            innocents.exchange();
+        }
     });
+}
+
+/// How many descriptors this process has open.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 #[test]

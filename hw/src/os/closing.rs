@@ -7,36 +7,55 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::process::Pid;
 use super::socket;
 
-/// Threads that close at a time. Each ends when its descriptors are closed.
+/// Threads that close at a time. Each ends when nothing waits to be closed.
 const CLOSERS_MAX: usize = 16;
 
-static CLOSERS: AtomicUsize = AtomicUsize::new(0);
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { waiting: Vec::new(), closers: 0 });
+
+struct Closing {
+    /// Descriptors that no thread closes yet. Those that one peer sent together stay together: while one of
+    /// them blocks a thread, the others block no other thread.
+    waiting: Vec<Vec<OwnedFd>>,
+    closers: usize,
+}
+
+fn closing() -> MutexGuard<'static, Closing> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether so many closings are blocked that another one would not be begun: then no connection is
 /// accepted.
 pub(crate) fn is_busy() -> bool {
-    CLOSERS.load(Relaxed) >= CLOSERS_MAX
+    closing().closers >= CLOSERS_MAX
 }
 
-/// Closes descriptors on another thread. If that can't be had, they stay open: nothing is accepted then
-/// that could bring more, so they are few.
+/// Closes descriptors on another thread. If that can't be had, they wait for a thread that closes others;
+/// nothing is accepted meanwhile that could bring more, so they are few.
 fn close_elsewhere(descriptors: Vec<OwnedFd>) {
-    // The closure must not close them on this thread if the other one can't be spawned.
-    let descriptors = ManuallyDrop::new(descriptors);
-    let is_free = CLOSERS.fetch_add(1, Relaxed) < CLOSERS_MAX;
-    let work = move || {
-        drop(ManuallyDrop::into_inner(descriptors));
-        CLOSERS.fetch_sub(1, Relaxed);
-    };
-    let spawn = || thread::Builder::new().name("tagmatch-close".into()).spawn(work);
-    if !is_free || spawn().is_err() {
-        CLOSERS.fetch_sub(1, Relaxed);
+    let mut closing = closing();
+    closing.waiting.push(descriptors);
+    let spawn = || thread::Builder::new().name("tagmatch-close".into()).spawn(close_all);
+    if closing.closers < CLOSERS_MAX && spawn().is_ok() {
+        closing.closers += 1;
+    }
+}
+
+fn close_all() {
+    loop {
+        let mut closing = closing();
+        let Some(descriptors) = closing.waiting.pop() else {
+            closing.closers -= 1;
+            return;
+        };
+        // Before the descriptors are closed, which may block.
+        drop(closing);
+        drop(descriptors);
     }
 }
 

@@ -42,6 +42,9 @@
 //! of another process of the same user only if the kernel can't tell them apart (different pid
 //! namespaces). One process can bring a bounded number of peers ([`ShmConfig::process_peers_max`]).
 //!
+//! A process of any user can connect and send descriptors that block the threads which close them. While 16 threads
+//! are blocked, this worker accepts no connection; connections that stand, and those that it begins, go on.
+//!
 //! With direct reads, a peer can block this process: the kernel reads the peer's memory in a call of this
 //! thread, in the handshake and for each large message, and waits for a page that the peer withholds
 //! (userfaultfd(2), a mapped file of FUSE). Only a signal that kills ends that wait. With
