@@ -123,4 +123,23 @@ mod tests {
         worker.interrupter().interrupt();
         assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "never woken");
     }
+
+    #[test]
+    fn a_message_is_found_though_another_thread_is_at_the_worker() {
+        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+        worker.inject(worker.oneself(), 1, &[7; 8]).unwrap();
+        let (tell, told) = mpsc::channel();
+        let other = worker.clone();
+        let holder = thread::spawn(move || {
+            other.access.with(|_| {
+                tell.send(()).unwrap();
+                thread::sleep(Duration::from_millis(100));
+            });
+        });
+        told.recv().unwrap();
+        let found = worker.probe_timeout(Match::tag(1), Duration::ZERO).unwrap();
+        assert!(found.is_some(), "no look at the worker");
+        holder.join().unwrap();
+    }
 }

@@ -110,7 +110,8 @@ pub(crate) fn wait_within<A: Access, R>(
         }
         // Asked after the reset: an interrupt that comes later rings the nudge again.
         if is_over() {
-            return None;
+            // Of the looks before, each may have found another thread at the worker.
+            return access.with(&mut look).1;
         }
         if let Some(nudge) = &nudge {
             if let (Some(request), true) = (request, A::SHARED) {
