@@ -13,7 +13,7 @@ use tagmatch_soft::TagLayout;
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
 /// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
-/// thread per core. Where more threads wait than there are cores, set `spin` to 0. `u32::MAX` polls have no end.
+/// thread per core. Where more threads wait than there are cores, set `spin` to 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
     /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine has one

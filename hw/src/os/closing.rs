@@ -29,8 +29,7 @@ fn closing() -> MutexGuard<'static, Closing> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether so many closings are blocked that another one would not be begun: then no connection is
-/// accepted.
+/// Whether as many threads close as may: one more descriptor would have to wait. No connection is accepted then.
 pub(crate) fn is_busy() -> bool {
     closing().closers >= CLOSERS_MAX
 }

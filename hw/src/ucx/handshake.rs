@@ -23,7 +23,7 @@ impl Ucx {
         if connection.flush() {
             let _ = self.doors.epoll.watch_room(connection.socket(), id.into(), false);
         }
-        // Ends: no connection has more than a greeting and a ready to give.
+        // This loop ends: a connection gives at most a greeting, a ready and a goodbye.
         let keeps = loop {
             match connection.hear() {
                 Heard::Nothing => break true,
