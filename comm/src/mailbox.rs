@@ -225,6 +225,14 @@ impl Opened {
         });
     }
 
+    /// Of a line: whether the other process has spoken. Until then nothing that was said has left.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.mailboxes.with(|state| {
+            let mailbox = state.open.get(&self.number);
+            matches!(mailbox, Some(Mailbox::Line(Line { other: Other::Line(_), .. })))
+        })
+    }
+
     /// Of a line: the next message of the other process; an error if there will be none.
     pub(crate) fn listen(&self) -> Option<Result<Vec<u8>, Closed>> {
         self.mailboxes.with(|state| match state.open.get_mut(&self.number) {

@@ -108,7 +108,10 @@ impl Rest {
 
     /// A communicator was revoked: nobody receives what waits in it.
     pub(super) fn revoke(&mut self, life: &Arc<Life>) {
-        self.revoked.push(Arc::downgrade(life));
+        let life = Arc::downgrade(life);
+        if !self.revoked.iter().any(|known| known.ptr_eq(&life)) {
+            self.revoked.push(life);
+        }
     }
 
     /// The transport has said of a process that it is down.

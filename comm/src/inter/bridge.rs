@@ -33,6 +33,14 @@ impl Bridge {
             Bridge::Line(line) => Some(line.with),
         }
     }
+
+    /// Whether the other leader may have heard what was said.
+    pub(super) fn is_answered(&self) -> bool {
+        match self {
+            Bridge::Peer { .. } => true,
+            Bridge::Line(line) => line.mailbox.is_answered(),
+        }
+    }
 }
 
 impl Line {

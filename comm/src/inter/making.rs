@@ -300,6 +300,14 @@ impl<N: Net> Machine<N> for Making {
                         self.stage = Stage::Accepting;
                         continue;
                     }
+                    if let Err(error) = &swapped
+                        && !bridge.is_answered()
+                    {
+                        // The call is given up with its line: nobody has heard of the id, nor will.
+                        self.plan.bridge = Err(error.clone());
+                        self.stage = self.greet(port);
+                        continue;
+                    }
                     // A group without a card makes nothing, whatever it has heard.
                     let is_refused = swapped.as_ref().is_ok_and(|head| card::is_refusal(head));
                     let card = self.check(swapped, port.net);

@@ -360,3 +360,47 @@ pub(crate) fn exhaustion(defect: Option<Planted>, seeds: u64) {
         run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
+
+/// A group calls at a closed port more often than there are ids. Its leader calls alone at an open one, too, and
+/// gives up. Nobody hears of the ids that they have made for themselves.
+pub(crate) fn calls_in_vain(defect: Option<Planted>, seeds: u64) {
+    let program = |runtime: Sims| async move {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            let [closed, open] = [(); 2].map(|()| runtime.open_port().unwrap());
+            for port in [&closed, &open] {
+                world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
+            }
+            drop(closed);
+            world.recv(1, 2, vec![]).await.unwrap();
+            return;
+        }
+        let mut names = Vec::new();
+        while world.rank() == 1 && names.len() < 2 {
+            let name = world.recv(0, 1, vec![0; 40]).await.unwrap();
+            names.push(str::from_utf8(name.data()).unwrap().parse().unwrap());
+        }
+        let callers = world.group().include(&[1, 2]).unwrap();
+        let part = world.icreate_group(&callers, 1).unwrap().await.unwrap();
+        for _ in 0..IDS {
+            let closed = part.iconnect(Uniformity::None, 0, names.first().copied());
+            assert_eq!(closed.await.err(), Some(Error::Port));
+            if let Some(open) = names.get(1) {
+                let alone = runtime.oneself().idup().await.unwrap();
+                let given_up = alone.iconnect(Uniformity::None, 0, Some(*open));
+                for _ in 0..9 {
+                    runtime.progress();
+                    turn().await;
+                }
+                alone.revoke();
+                assert_eq!(given_up.await.err(), Some(Error::Revoked));
+            }
+        }
+        if world.rank() == 1 {
+            world.send(0, 2, vec![]).await.unwrap();
+        }
+    };
+    for seed in 0..seeds {
+        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+    }
+}

@@ -39,3 +39,8 @@ fn nothing_waits_that_nobody_will_receive() {
 fn freed_ids_are_found_however_few_there_are() {
     resting::exhaustion(None, 12);
 }
+
+#[test]
+fn calls_in_vain_use_up_no_ids() {
+    resting::calls_in_vain(None, 6);
+}
