@@ -133,7 +133,8 @@ impl State {
                 own.uses.retain(|used| *used != prefix);
                 let used_in = (0..self.ranks.len()).map(|of| (of != rank).then_some(0)).collect();
                 own.rests.push(Rests { prefix, freed_in: own.sweep, used_in });
-                claims.resting.add(None);
+                claims.resting.add(Freed { prefix: 0, senders: Vec::new() });
+                claims.resting.take();
             });
         }
         if self.ranks[rank].resting.is_wanted() {

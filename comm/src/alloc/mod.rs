@@ -219,13 +219,14 @@ impl Drop for OwnedId {
         };
         claims.resting.leave(*birth);
         let prefix = claims.mask.layout().prefix(self.id);
-        let senders = std::mem::take(&mut self.senders);
         if claims.planted.is(Defect::NoRest) {
             let freed = claims.mask.free(self.id);
             debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
             return;
         }
         let is_traced = self.is_traced || claims.planted.is(Defect::ForgetRemote);
-        claims.resting.add(is_traced.then_some(Freed { prefix, senders }));
+        let senders = std::mem::take(&mut self.senders);
+        let senders = if is_traced { senders } else { Vec::new() };
+        claims.resting.add(Freed { prefix, senders });
     }
 }

@@ -17,6 +17,7 @@ pub(crate) struct Senders {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Freed {
     pub(crate) prefix: u32,
+    /// None: it is not known who, and the id stays out of use for good.
     pub(crate) senders: Vec<Senders>,
 }
 
@@ -53,10 +54,10 @@ impl Resting {
         self.wanted
     }
 
-    /// Lets an id rest. Without senders it stays out of use for good.
-    pub(crate) fn add(&mut self, freed: Option<Freed>) {
+    /// Lets an id rest.
+    pub(crate) fn add(&mut self, freed: Freed) {
         self.count += 1;
-        self.freed.extend(freed);
+        self.freed.push(freed);
     }
 
     pub(crate) fn take(&mut self) -> Vec<Freed> {

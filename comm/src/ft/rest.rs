@@ -46,6 +46,8 @@ struct Resting {
     senders: BTreeMap<(ProcessId, u64), Sender>,
     /// Something under way here still receives in it.
     is_in_use: bool,
+    /// It is not known who may send in it: it rests for good.
+    is_lost: bool,
 }
 
 /// A process that may send in an id.
@@ -126,11 +128,13 @@ impl Rest {
             self.allocator.resting(|resting| (resting.take(), resting.is_wanted()));
         self.fresh += freed.len();
         for Freed { prefix, senders } in freed {
+            let is_lost = senders.is_empty();
             let all = senders.iter().flat_map(|Senders { birth, group }| {
                 group.processes().iter().map(|process| ((*process, *birth), Sender::default()))
             });
             let (freed_in, senders) = (self.sweep, all.collect());
-            self.resting.insert(prefix, Resting { freed_in, senders, is_in_use: true });
+            let resting = Resting { freed_in, senders, is_in_use: true, is_lost };
+            self.resting.insert(prefix, resting);
         }
         if is_wanted || self.fresh >= SWEEP_AT {
             self.sweep = self.allocator.resting(alloc::Resting::sweep);
@@ -190,7 +194,8 @@ impl Rest {
             let answered = resting.senders.values().map(|sender| sender.answered).min();
             answered.unwrap_or(0).max(resting.freed_in)
         };
-        let settled = self.resting.values().map(known_in).min().unwrap_or(self.sweep);
+        let asked_about = self.resting.values().filter(|resting| !resting.is_lost);
+        let settled = asked_about.map(known_in).min().unwrap_or(self.sweep);
         self.allocator.resting(|resting| resting.settle(settled.min(self.sweep)));
     }
 
@@ -209,7 +214,9 @@ impl Rest {
 
     /// Discards what nobody receives, and frees ids with which everybody is done.
     fn discard<N: Net>(&mut self, net: &mut N, planted: Planted) {
-        let is_done = |resting: &Resting| resting.senders.is_empty() && !resting.is_in_use;
+        let is_done = |resting: &Resting| {
+            resting.senders.is_empty() && !(resting.is_in_use || resting.is_lost)
+        };
         let done = self.resting.iter().filter(|(_, resting)| is_done(resting));
         for prefix in done.map(|(prefix, _)| *prefix).take(SWEEP_AT).collect::<Vec<_>>() {
             if self.family(prefix).is_none_or(|pattern| discard(net, pattern, planted)) {

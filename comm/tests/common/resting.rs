@@ -10,6 +10,7 @@ use tagmatch_comm::{
     Comm, Config, Error, ErrorClass, InterComm, Runtime, Source, TagChoice, Uniformity,
 };
 
+use super::inter::{Groups, Member, kill_each};
 use super::{Deaths, Planted, Sims, linger, turn};
 
 /// Ids that there are with [`config`].
@@ -403,4 +404,33 @@ pub(crate) fn calls_in_vain(defect: Option<Planted>, seeds: u64) {
     for seed in 0..seeds {
         run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
+}
+
+/// The leader of a group dies while an intercommunicator is made: the other group may have it, and sends in an id of
+/// whose use the first group knows nothing. None of these messages waits.
+pub(crate) fn lost(defect: Option<Planted>) {
+    let program = |member: Rc<Member>| async move {
+        let made = member.create(Uniformity::None).await.ok().filter(|_| !member.is_first);
+        if let Some(inter) = &made {
+            for _ in 0..50 {
+                drop(inter.send(0, 1, vec![1; 8]));
+            }
+        }
+        for _ in 0..60 {
+            // Looks for what has come, at each turn.
+            member.runtime.world().failed();
+            turn().await;
+        }
+        drop(made);
+    };
+    kill_each(3, 2, |seed, kills| {
+        let mut groups = Groups::new([2, 1], seed, defect);
+        if kills.iter().any(|kill| kill.rank != 1) {
+            return 0;
+        }
+        let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+        // Beside these there may be what the dead one has sent.
+        assert!(groups.sim.unexpected() < 10, "{kills:?}: {}", groups.sim.unexpected());
+        ran.steps.min(80)
+    });
 }

@@ -44,3 +44,8 @@ fn freed_ids_are_found_however_few_there_are() {
 fn calls_in_vain_use_up_no_ids() {
     resting::calls_in_vain(None, 6);
 }
+
+#[test]
+fn nothing_waits_in_an_id_that_is_never_given_out_again() {
+    resting::lost(None);
+}
