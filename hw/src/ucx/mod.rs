@@ -40,6 +40,8 @@
 //! What remains is UCX's:
 //! - A peer that has proved itself can end this process by a worker address, or a message, that UCX can't read.
 //! - Messages over TCP are neither encrypted nor signed: whoever is on their way can read and change them.
+//! - The transport `tcp` of UCX 1.13 ends the process now and then when a peer goes while both connect
+//!   (an assertion in `tcp_ep.c`).
 //! - The transport `tcp` listens on ports of its own, on each interface, and takes whoever reaches one, loopback and
 //!   so every user of this machine included; a few wrong bytes end the process (seen with UCX 1.13). Where there are
 //!   strangers, leave `tcp` out of [`UcxConfig::transports`], or keep them from it by `UCX_NET_DEVICES` and a
