@@ -1,0 +1,9 @@
+//! What the tests of several crates share. Nothing here is shipped: crates use it as a
+//! dev-dependency, without a version, and the simulator as a dependency.
+//!
+//! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
+//! - [`random`] is the random number generator: the same seed gives the same numbers.
+#![forbid(unsafe_code)]
+
+pub mod oracle;
+pub mod random;
