@@ -1,6 +1,13 @@
 //! Rules of the tree that no compiler checks: how long files are, where `unsafe` may stand and what it
 //! says for itself, that what is public is documented, that what is depended on is used.
 
+#[path = "tidy/circles.rs"]
+mod circles;
+#[path = "tidy/modules.rs"]
+mod modules;
+#[path = "tidy/tokens.rs"]
+mod tokens;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

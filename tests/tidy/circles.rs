@@ -1,0 +1,199 @@
+//! Files form no circles. A circle is a set of files of one crate where each file imports the others,
+//! directly or through other files of the circle: none can be understood, tested or moved alone.
+//!
+//! `use` declarations and paths in the code count as imports; both are followed through re-exports to
+//! the file that defines the name. Tests don't count, nor do faces: files that only declare modules and
+//! re-export names.
+
+use super::modules::{Import, Modules};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// One circle a line: its files, a colon, and why they are not one file, nor further apart.
+const ALLOWED: &str = "tests/circles.txt";
+/// No reason is good enough for more files than this.
+const FILES_MAX: usize = 3;
+
+struct Circle {
+    files: BTreeSet<String>,
+    imports: Vec<Import>,
+}
+
+/// The circles of every crate: its root is a `lib.rs` or `main.rs` in a folder `src`.
+fn circles(files: &BTreeMap<String, String>) -> Vec<Circle> {
+    let is_root = |path: &str| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    let roots = files.keys().filter(|path| is_root(path));
+    roots.flat_map(|root| circles_of(Modules::of(root, files).imports())).collect()
+}
+
+fn circles_of(imports: BTreeSet<Import>) -> Vec<Circle> {
+    let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for import in &imports {
+        next.entry(&import.from).or_default().insert(&import.to);
+        next.entry(&import.to).or_default();
+    }
+    let reach: BTreeMap<&str, BTreeSet<&str>> =
+        next.keys().map(|file| (*file, reached(file, &next))).collect();
+    let mut left: BTreeSet<&str> = next.keys().copied().collect();
+    let mut found = Vec::new();
+    while let Some(first) = left.pop_first() {
+        let both = |other: &&str| reach[first].contains(*other) && reach[*other].contains(first);
+        let files: BTreeSet<String> =
+            left.iter().copied().filter(both).chain([first]).map(Into::into).collect();
+        left.retain(|file| !files.contains(*file));
+        if files.len() > 1 {
+            let is_inside = |i: &&Import| files.contains(&i.from) && files.contains(&i.to);
+            let imports = imports.iter().filter(is_inside).cloned().collect();
+            found.push(Circle { files, imports });
+        }
+    }
+    found
+}
+
+/// All files that `file` imports, and those that these import, and so on.
+fn reached<'a>(file: &str, next: &BTreeMap<&str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut ahead: Vec<&str> = next[file].iter().copied().collect();
+    while let Some(other) = ahead.pop() {
+        if found.insert(other) {
+            ahead.extend(&next[other]);
+        }
+    }
+    found
+}
+
+impl Circle {
+    fn name(&self) -> String {
+        self.files.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The files, and below them, per pair of files, the names by which the first needs the second.
+    fn describe(&self, what: &str) -> String {
+        let mut ties: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for import in &self.imports {
+            ties.entry((&import.from, &import.to)).or_default().push(&import.name);
+        }
+        let ties = ties
+            .iter()
+            .map(|((from, to), names)| format!("    {from} -> {to}: {}", names.join(", ")));
+        let count = self.files.len();
+        format!("{}: {what} of {count} files\n{}", self.name(), ties.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// Circles that are not allowed, and lines of the list that allow none.
+fn violations(files: &BTreeMap<String, String>, allowed: &str) -> Vec<String> {
+    let circles = circles(files);
+    let mut found = Vec::new();
+    for circle in &circles {
+        let name = circle.name();
+        // Rooms that are being redrawn: a line with a folder stands for all circles in it.
+        let is_redrawn = allowed.lines().any(|line| {
+            let (folder, reason) = line.split_once(": ").unwrap_or_default();
+            reason == "being redrawn" && circle.files.iter().all(|file| file.starts_with(folder))
+        });
+        if is_redrawn {
+            println!("{}", circle.describe("a circle, being redrawn,"));
+            continue;
+        }
+        let reason = allowed.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(": "));
+        match reason {
+            _ if circle.files.len() > FILES_MAX => found.push(circle.describe("a circle")),
+            None => found.push(circle.describe(&format!("a circle without a line in {ALLOWED}"))),
+            Some(reason) if reason.trim().len() < 20 => {
+                found.push(format!("{name}: the reason in {ALLOWED} is none"));
+            }
+            Some(_) => {}
+        }
+    }
+    for line in allowed.lines() {
+        let (named, reason) = line.split_once(": ").unwrap_or((line, ""));
+        let allows = |circle: &Circle| match reason {
+            "being redrawn" => circle.files.iter().all(|file| file.starts_with(named)),
+            _ => circle.name() == named,
+        };
+        if !circles.iter().any(allows) {
+            found.push(format!("{ALLOWED}: no circle any more, take the line out: {named}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn files_form_no_circles() {
+    let files = super::files().into_iter().filter(|(path, _)| super::is_rust(path)).collect();
+    let allowed = fs::read_to_string(super::root().join(ALLOWED)).unwrap();
+    super::assert_none(&violations(&files, &allowed));
+}
+
+/// A crate of these files, each a path below `src` and a text.
+fn tree(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|(path, text)| (format!("a/src/{path}"), (*text).to_owned())).collect()
+}
+
+const FOUR: [(&str, &str); 5] = [
+    ("lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\npub use a::A;\n"),
+    ("a.rs", "use crate::b::B;\npub struct A(B);\n"),
+    ("b.rs", "pub struct B;\nimpl B { fn f() -> crate::c::C { todo() } }\n"),
+    ("c.rs", "use super::d as e;\npub struct C(e::D);\n"),
+    ("d.rs", "pub struct D(Vec<super::a::A>);\n"),
+];
+
+#[test]
+fn a_circle_of_four_is_found_and_never_allowed() {
+    let files = tree(&FOUR);
+    let name = "a/src/a.rs, a/src/b.rs, a/src/c.rs, a/src/d.rs";
+    let found = violations(&files, &format!("{name}: they are four parts of one idea\n"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with(name), "{found:?}");
+    for tie in ["a.rs -> a/src/b.rs: B", "c.rs -> a/src/d.rs: D", "d.rs -> a/src/a.rs: A"] {
+        assert!(found[0].contains(tie), "{found:?}");
+    }
+}
+
+#[test]
+fn a_circle_is_followed_through_reexports_and_globs() {
+    // By the crate's face, by a face that renames, and by a glob.
+    for import in ["crate::A", "crate::x::Renamed", "crate::x::*"] {
+        let mut files = FOUR;
+        let text = format!("use {import};\npub struct D([A; 3], Renamed);\n");
+        files[4].1 = &text;
+        let mut files = tree(&files);
+        let face = files.get_mut("a/src/lib.rs").unwrap();
+        face.push_str("mod x;\n");
+        let x = "pub use super::A as Renamed;\npub use crate::a::*;\n";
+        files.insert("a/src/x/mod.rs".into(), x.into());
+        let found = violations(&files, "");
+        assert_eq!(found.len(), 1, "{import}: {found:?}");
+        assert!(!found[0].contains("x/mod.rs"), "a face is no part of a circle: {found:?}");
+    }
+}
+
+#[test]
+fn a_module_with_definitions_is_a_file_of_its_own() {
+    let files = tree(&[
+        ("lib.rs", "mod a;\n"),
+        ("a/mod.rs", "mod b;\nuse b::B;\npub struct A(B);\n"),
+        ("a/b.rs", "use super::A;\npub struct B(Box<A>);\n"),
+    ]);
+    let name = "a/src/a/b.rs, a/src/a/mod.rs";
+    let found = violations(&files, "");
+    assert!(found.len() == 1 && found[0].starts_with(name), "{found:?}");
+    assert_eq!(violations(&files, &format!("{name}: short\n")).len(), 1);
+    assert!(violations(&files, &format!("{name}: a tree of values needs its leaves\n")).is_empty());
+    let gone = "a/src/a.rs, a/src/b.rs: a circle that was mended long ago\n";
+    assert_eq!(violations(&tree(&FOUR[..2]), gone).len(), 1);
+}
+
+#[test]
+fn what_is_no_import_makes_no_circle() {
+    // Comments, text, tests, fields of the same name, names that are only handed on, other crates.
+    let tests = "#[cfg(test)]\nmod tests { use super::*; use crate::a::A; }\n";
+    let files = tree(&[
+        ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::A;\npub fn f() {}\n"),
+        ("a.rs", "use crate::b::B;\nuse std::f;\npub struct A(B);\n"),
+        ("b.rs", &format!("// use crate::a::A;\n/// [`crate::a::A`]\npub struct B;\n{tests}")),
+        ("c.rs", "fn g() { \"crate::a::A\"; h('\"'); self.A; r#\"crate::f\"#; ::crate_a::A }\n"),
+    ]);
+    assert_eq!(violations(&files, ""), Vec::<String>::new());
+}
