@@ -1,4 +1,4 @@
-/* Asserts that what launch/src/pmix.rs declares is what the installed pmix_common.h and pmix.h say; see
+/* Asserts that what launch/src/pmix/layout.rs declares is what the installed pmix_common.h and pmix.h say; see
  * ci/parts/headers. facts.inc is printed by its example pmix_layout: one line a fact. */
 #include <pmix.h>
 #include <stddef.h>

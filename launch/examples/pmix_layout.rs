@@ -1,5 +1,5 @@
-//! Prints what this crate says of `pmix_common.h`, one fact a line, for a C compiler to check against the installed
-//! header (`ci/probes/pmix.c`).
+//! Prints the sizes, offsets and constants of `pmix_common.h` that this crate declares, one per
+//! line. A C compiler compares them with the installed header (`ci/probes/pmix.c`).
 
 fn main() {
     print!("{}", tagmatch_launch::pmix::facts());

@@ -1,4 +1,4 @@
-//! Descriptors that a process inherits by number.
+//! File descriptors that a process inherits from its launcher by number.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -11,39 +11,41 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A descriptor of our own for what is open under this number. Neither is inherited by processes that are
-/// started from now on.
+/// Duplicates the descriptor with this number. Processes that are started from now on inherit
+/// neither of the two.
 ///
 /// # Errors
-/// Nothing is open under it.
+/// No descriptor with this number is open.
 pub(crate) fn take(number: RawFd) -> io::Result<File> {
-    // SAFETY: makes a new descriptor, whatever the number is; who owns the old one keeps it.
+    // SAFETY: fcntl makes a new descriptor or fails, whatever the number is. The owner of the old
+    // one keeps it.
     let own = checked(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) })?;
-    // SAFETY: just made, and known to nobody else.
+    // SAFETY: the descriptor was just made, so nothing else owns it.
     let own = unsafe { OwnedFd::from_raw_fd(own) };
-    // SAFETY: changes only who inherits it.
+    // SAFETY: this changes only whether children inherit the descriptor.
     checked(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
     Ok(File::from(own))
 }
 
-/// Lets the process that `command` starts inherit `descriptor` under its number here, and end when the thread
-/// that starts it does, also by SIGKILL. The descriptor has to stay open until then.
+/// Lets the process that `command` starts inherit `descriptor` under its current number. The
+/// process is also killed when the thread that starts it ends, even by SIGKILL. The descriptor has
+/// to stay open until the process has started.
 pub(crate) fn give(command: &mut Command, descriptor: &OwnedFd) {
     let number = descriptor.as_raw_fd();
     let parent = std::process::id();
     let prepare = move || {
-        // SAFETY: system calls on numbers.
+        // SAFETY: system calls whose arguments are plain numbers.
         unsafe {
             checked(libc::fcntl(number, libc::F_SETFD, 0))?;
             checked(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-            // It may have gone before we asked to be told.
+            // The parent may have ended before the prctl call.
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls alone, and allocates nothing.
+    // SAFETY: between fork and exec the closure only makes system calls, and allocates nothing.
     unsafe { command.pre_exec(prepare) };
 }
 
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_inherited_and_nothing_else() {
+    fn only_a_given_descriptor_is_inherited() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let theirs = OwnedFd::from(theirs);
         let say = |given: bool| {

@@ -1,4 +1,4 @@
-//! A process's part in a job, whoever has launched it.
+//! The connection of a process to its job, under any launcher.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use crate::pmix::{Pmix, PmixError};
 use crate::spawn::{self, Spawn, SpawnError};
 use crate::wire::{from_hex, to_hex};
 
-/// Bytes that a process may hand to the others at a time.
+/// The most bytes that a process may contribute to one exchange.
 pub const BYTES_MAX: usize = 64 << 10;
-/// Hexadecimal digits before the first piece: how many bytes there are.
+/// Hexadecimal digits at the beginning of the first piece: the number of bytes that follow.
 const LENGTH_DIGITS: usize = 8;
 
-/// Why a process can't take part in its job.
+/// Errors of a [`Job`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// PMI-1 failed.
@@ -22,42 +22,42 @@ pub enum Error {
     /// PMIx failed.
     #[error(transparent)]
     Pmix(#[from] PmixError),
-    /// Processes can't be asked for.
+    /// A job can't be spawned.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// A launcher is joined once in a process.
-    #[error("this process has joined its job before")]
+    /// A process can join its job only once.
+    #[error("this process has already joined its job")]
     JoinedBefore,
-    /// There is more to hand over than can be.
-    #[error("{length} bytes are more than a process may hand over: {BYTES_MAX}")]
+    /// The contribution to an exchange is too long.
+    #[error("{length} bytes are more than a process may exchange ({BYTES_MAX})")]
     TooLong {
-        /// How many bytes.
+        /// The length in bytes.
         length: usize,
     },
-    /// A process has died before it handed anything over.
+    /// A process died before it contributed to the exchange.
     #[error("process {rank} of the job has died")]
     Dead {
-        /// Its rank.
+        /// The rank of the process.
         rank: u32,
     },
-    /// What a process has handed over isn't there or is garbled.
-    #[error("what process {rank} of the job has handed over {what}")]
+    /// The contribution of a process to an exchange is missing or invalid.
+    #[error("the data that process {rank} has exchanged {what}")]
     Garbled {
-        /// Its rank.
+        /// The rank of the process.
         rank: u32,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
 }
 
-/// Who has launched a job.
+/// The kind of launcher that has started a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Launcher {
-    /// Nobody: a job of one process.
+    /// No launcher: the job is this process alone.
     Nobody,
-    /// One that speaks PMI-1.
+    /// A launcher that speaks PMI-1.
     Pmi1,
-    /// One that speaks PMIx.
+    /// A launcher that speaks PMIx.
     Pmix,
 }
 
@@ -72,34 +72,36 @@ impl Display for Launcher {
 }
 
 #[derive(Debug)]
-enum Via {
-    Nobody,
+enum Connection {
+    None,
     Pmi1(Pmi1),
     Pmix(Box<Pmix>),
 }
 
-/// A process's part in a job.
+/// The connection of a process to its job.
 ///
 /// Dropping it without [`leave`](Self::leave) tells the launcher that the process has failed.
 #[derive(Debug)]
 pub struct Job {
-    via: Via,
-    /// Exchanges so far: each has its own keys.
+    connection: Connection,
+    /// The number of exchanges so far. Each exchange has keys of its own.
     exchanges: u32,
     parent: Option<String>,
 }
 
 impl Job {
-    /// Joins the job that this process was launched for: by PMI-1 or PMIx, whichever the environment names, or
-    /// alone if it names neither. Talks with the launcher, and doesn't wait for other processes.
+    /// Joins the job that this process was launched for: by PMI-1 or PMIx, whichever the
+    /// environment names. If the environment names neither, the job is this process alone. Talks to
+    /// the launcher, and doesn't wait for other processes.
     ///
-    /// With PMI-1, MPICH's `mpiexec -disable-auto-cleanup` sends SIGUSR1 to those that are left when a process
-    /// fails: who wants to survive that must handle it. When a process is killed by a signal it ends all others, in
-    /// any case; a shell that starts the process and exits with 0 keeps that from it.
+    /// With PMI-1, MPICH's `mpiexec -disable-auto-cleanup` sends SIGUSR1 to the remaining processes
+    /// when one fails. A process that wants to survive this must handle the signal. If a process is
+    /// killed by a signal, `mpiexec` ends all others in any case. To hide the signal from
+    /// `mpiexec`, start the process from a shell that exits with 0.
     ///
     /// # Errors
-    /// The environment names a launcher that isn't there or can't be understood, or this process has joined
-    /// before.
+    /// The launcher named by the environment can't be reached or understood, or this process has
+    /// already joined.
     pub fn join() -> Result<Self, Error> {
         static JOINED: AtomicBool = AtomicBool::new(false);
         if !Self::is_launched() {
@@ -111,10 +113,10 @@ impl Job {
         let mut job = Self::alone();
         if let Some(mut pmi) = Pmi1::from_env()? {
             job.parent = pmi.parent()?;
-            job.via = Via::Pmi1(pmi);
+            job.connection = Connection::Pmi1(pmi);
         } else if let Some(pmix) = Pmix::from_env()? {
             job.parent = pmix.parent();
-            job.via = Via::Pmix(Box::new(pmix));
+            job.connection = Connection::Pmix(Box::new(pmix));
         }
         if let Some(parent) = &job.parent {
             spawn::check_word(parent)?;
@@ -122,58 +124,61 @@ impl Job {
         Ok(job)
     }
 
-    /// Whether the environment names a launcher: [`join`](Self::join) would talk to it.
+    /// Whether the environment names a launcher, which [`join`](Self::join) would talk to.
     pub fn is_launched() -> bool {
         ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].iter().any(|v| std::env::var_os(v).is_some())
     }
 
     /// A job of this process alone, whatever the environment says.
     pub fn alone() -> Self {
-        Job { via: Via::Nobody, exchanges: 0, parent: None }
+        Job { connection: Connection::None, exchanges: 0, parent: None }
     }
 
     /// This process's rank, below [`size`](Self::size).
     pub fn rank(&self) -> u32 {
-        match &self.via {
-            Via::Nobody => 0,
-            Via::Pmi1(pmi) => pmi.rank(),
-            Via::Pmix(pmix) => pmix.rank(),
+        match &self.connection {
+            Connection::None => 0,
+            Connection::Pmi1(pmi) => pmi.rank(),
+            Connection::Pmix(pmix) => pmix.rank(),
         }
     }
 
-    /// How many processes the job has, 1 at least.
+    /// The number of processes in the job, at least 1.
     pub fn size(&self) -> u32 {
-        match &self.via {
-            Via::Nobody => 1,
-            Via::Pmi1(pmi) => pmi.size(),
-            Via::Pmix(pmix) => pmix.size(),
+        match &self.connection {
+            Connection::None => 1,
+            Connection::Pmi1(pmi) => pmi.size(),
+            Connection::Pmix(pmix) => pmix.size(),
         }
     }
 
-    /// Who has launched the job.
+    /// The kind of launcher that has started the job.
     pub fn launcher(&self) -> Launcher {
-        match &self.via {
-            Via::Nobody => Launcher::Nobody,
-            Via::Pmi1(_) => Launcher::Pmi1,
-            Via::Pmix(_) => Launcher::Pmix,
+        match &self.connection {
+            Connection::None => Launcher::Nobody,
+            Connection::Pmi1(_) => Launcher::Pmi1,
+            Connection::Pmix(_) => Launcher::Pmix,
         }
     }
 
-    /// The word that [`spawn`](Self::spawn) was given, in a process that it has started; `None` in others.
+    /// In a process started by [`spawn`](Self::spawn), the string that `spawn` was given; `None` in
+    /// other processes.
     pub fn parent(&self) -> Option<&str> {
         self.parent.as_deref()
     }
 
-    /// Asks the launcher to start processes: a job of their own, with ranks from 0 on, that exchanges and meets in
-    /// barriers apart from this one. They run in the launcher's directory and environment. Each finds `word` as its
-    /// [`parent`](Self::parent): 1 to [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without
-    /// spaces. The environment also says `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
+    /// Asks the launcher to start a new job. The job has ranks from 0 on, and exchanges and
+    /// barriers of its own. Its processes run in the launcher's directory and environment. Each of
+    /// them gets `word` from [`parent`](Self::parent): 1 to
+    /// [`WORD_BYTES_MAX`](spawn::WORD_BYTES_MAX) printable ASCII characters without spaces. The
+    /// environment also has `PMI_SPAWNED=1` (PMI-1) or `TAGMATCH_PARENT` (PMIx).
     ///
-    /// Waits for the launcher's answer. `tagperf run` and Open MPI's `mpirun` give it when all of them run; MPICH's
-    /// `mpiexec` only says that it will start them. A command that can't be started is an error under `tagperf run`, is
-    /// reported by `mpiexec`, and ends all jobs under `mpirun` ([more](crate::pmix#spawning)). One of the processes that
-    /// fails ends all jobs where the launcher wasn't told to keep going; `mpiexec` overlooks it if it just exits. Flux
-    /// starts none, and says so.
+    /// Waits for the launcher's answer. `tagperf run` and Open MPI's `mpirun` answer when all
+    /// processes run. MPICH's `mpiexec` answers before it starts them. If the command can't be
+    /// started, `tagperf run` answers with an error, `mpiexec` reports it on its own output, and
+    /// `mpirun` ends all jobs ([more](crate::pmix#spawning)). If a spawned process fails, all jobs
+    /// end unless the launcher was told to keep going. `mpiexec` ignores the failure if the process
+    /// just exits. Flux refuses to spawn.
     ///
     /// ```no_run
     /// use tagmatch_launch::{Job, Spawn};
@@ -190,25 +195,27 @@ impl Job {
     /// ```
     ///
     /// # Errors
-    /// There is no launcher, it refuses, can't start them or has gone; the word is none; the command can't be handed
-    /// to the launcher: with PMI-1 its words are UTF-8 without newlines, and
-    /// [`BYTES_MAX`](spawn::BYTES_MAX) bytes in all.
+    /// There is no launcher, it refuses, it can't start the processes, or the connection to it has
+    /// ended. `word` is invalid. The command can't be passed to the launcher: with PMI-1 its words
+    /// must be UTF-8 without newlines, and the request at most [`BYTES_MAX`](spawn::BYTES_MAX)
+    /// bytes.
     pub fn spawn(&mut self, spawn: &Spawn, word: &str) -> Result<(), Error> {
         spawn.check()?;
         spawn::check_word(word)?;
-        match &mut self.via {
-            Via::Nobody => return Err(SpawnError::NoLauncher.into()),
-            Via::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
-            Via::Pmix(pmix) => pmix.spawn(spawn, word)?,
+        match &mut self.connection {
+            Connection::None => return Err(SpawnError::NoLauncher.into()),
+            Connection::Pmi1(pmi) => pmi.spawn(&spawn.to_lines(word)?)?,
+            Connection::Pmix(pmix) => pmix.spawn(spawn, word)?,
         }
         Ok(())
     }
 
-    /// Hands these bytes to all processes, and gives those of all in the order of their ranks. Every process
-    /// calls it, as often as the others; it waits for them.
+    /// Sends these bytes to all processes of the job, and returns the bytes of each process in the
+    /// order of ranks. Every process must call this equally often. Waits for all processes.
     ///
     /// # Errors
-    /// There are more than [`BYTES_MAX`], the launcher has gone, or a process has died before.
+    /// There are more than [`BYTES_MAX`] bytes, the connection to the launcher has ended, or a
+    /// process died before it called this.
     pub fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         if own.len() > BYTES_MAX {
             return Err(Error::TooLong { length: own.len() });
@@ -217,75 +224,77 @@ impl Job {
         self.exchanges += 1;
         let (rank, size) = (self.rank(), self.size());
         let text = format!("{:0LENGTH_DIGITS$x}{}", own.len(), to_hex(own));
-        let by = |rank| move |piece| format!("tagmatch-{exchange}-{rank}-{piece}");
-        match &mut self.via {
-            Via::Nobody => Ok(vec![own.to_vec()]),
-            Via::Pmi1(pmi) => {
-                put_pieces(pmi, by(rank), &text)?;
+        let keys = |rank| move |piece| format!("tagmatch-{exchange}-{rank}-{piece}");
+        match &mut self.connection {
+            Connection::None => Ok(vec![own.to_vec()]),
+            Connection::Pmi1(pmi) => {
+                put_pieces(pmi, keys(rank), &text)?;
                 pmi.barrier()?;
-                (0..size).map(|rank| parse(rank, &get_pieces(pmi, rank, by(rank))?)).collect()
+                (0..size).map(|rank| parse(rank, &get_pieces(pmi, rank, keys(rank))?)).collect()
             }
-            Via::Pmix(pmix) => {
-                pmix.put(&by(rank)(0), &text)?;
+            Connection::Pmix(pmix) => {
+                pmix.put(&keys(rank)(0), &text)?;
                 pmix.fence()?;
-                (0..size).map(|rank| parse(rank, &pmix.get(rank, &by(rank)(0))?)).collect()
+                (0..size).map(|rank| parse(rank, &pmix.get(rank, &keys(rank)(0))?)).collect()
             }
         }
     }
 
-    /// Waits for all processes of the job, those excepted that the launcher knows to be dead.
+    /// Waits until all processes of the job have called this, except those that the launcher knows
+    /// to be dead.
     ///
     /// # Errors
-    /// The launcher has gone.
+    /// The connection to the launcher has ended.
     pub fn barrier(&mut self) -> Result<(), Error> {
-        match &mut self.via {
-            Via::Nobody => {}
-            Via::Pmi1(pmi) => pmi.barrier()?,
-            Via::Pmix(pmix) => pmix.fence()?,
+        match &mut self.connection {
+            Connection::None => {}
+            Connection::Pmi1(pmi) => pmi.barrier()?,
+            Connection::Pmix(pmix) => pmix.fence()?,
         }
         Ok(())
     }
 
-    /// Ranks of processes that have died, in ascending order: by the launcher's word. PMIx's servers don't tell
-    /// reliably; there it is by the kernel's, which knows of processes of this machine that have met this one in an
-    /// exchange or a barrier; those that have left the job and ended are then among them.
+    /// Ranks of processes that have died, in ascending order, as the launcher reports them. PMIx
+    /// servers don't report them reliably. With PMIx the kernel is asked instead: it knows the
+    /// processes of this machine that have taken part in an exchange or a barrier with this
+    /// process. The list then includes processes that have left the job and ended.
     ///
     /// # Errors
-    /// The launcher has gone.
+    /// The connection to the launcher has ended.
     pub fn dead(&mut self) -> Result<Vec<u32>, Error> {
-        match &mut self.via {
-            Via::Pmi1(pmi) => Ok(pmi.dead()?),
-            Via::Pmix(pmix) => Ok(pmix.dead()),
-            Via::Nobody => Ok(Vec::new()),
+        match &mut self.connection {
+            Connection::Pmi1(pmi) => Ok(pmi.dead()?),
+            Connection::Pmix(pmix) => Ok(pmix.dead()),
+            Connection::None => Ok(Vec::new()),
         }
     }
 
-    /// Leaves the launcher: from now on this process's end is no failure if its exit status is 0.
+    /// Leaves the job. From now on, the end of this process is no failure if its exit status is 0.
     ///
     /// # Errors
-    /// The launcher has gone.
+    /// The connection to the launcher has ended.
     pub fn leave(self) -> Result<(), Error> {
-        match self.via {
-            Via::Nobody => {}
-            Via::Pmi1(pmi) => pmi.finalize()?,
-            Via::Pmix(pmix) => pmix.finalize()?,
+        match self.connection {
+            Connection::None => {}
+            Connection::Pmi1(pmi) => pmi.finalize()?,
+            Connection::Pmix(pmix) => pmix.finalize()?,
         }
         Ok(())
     }
 
     /// Asks the launcher to end all processes of the job, and exits with this status.
     pub fn abort(self, status: u8) -> ! {
-        // Without a launcher to ask, this process's own end is all there is.
-        let _ = match self.via {
-            Via::Nobody => Ok(()),
-            Via::Pmi1(pmi) => pmi.abort(status).map_err(Error::from),
-            Via::Pmix(pmix) => pmix.abort(status).map_err(Error::from),
+        // If no launcher can be asked, only this process ends.
+        let _ = match self.connection {
+            Connection::None => Ok(()),
+            Connection::Pmi1(pmi) => pmi.abort(status).map_err(Error::from),
+            Connection::Pmix(pmix) => pmix.abort(status).map_err(Error::from),
         };
         std::process::exit(status.into())
     }
 }
 
-/// Puts a text in pieces that fit.
+/// Puts a text, divided into pieces that fit into a line.
 fn put_pieces(pmi: &mut Pmi1, key: impl Fn(usize) -> String, text: &str) -> Result<(), Error> {
     let mut rest = text;
     for piece in 0.. {
@@ -304,13 +313,13 @@ fn put_pieces(pmi: &mut Pmi1, key: impl Fn(usize) -> String, text: &str) -> Resu
     Ok(())
 }
 
-/// Gets the pieces that a process has put, and puts them together.
+/// Gets the pieces that a process has put, and joins them.
 fn get_pieces(pmi: &mut Pmi1, rank: u32, key: impl Fn(usize) -> String) -> Result<String, Error> {
     let mut text = String::new();
     for piece in 0.. {
         let Some(value) = pmi.get(&key(piece))? else {
             let is_dead = pmi.dead()?.contains(&rank);
-            let what = "isn't there";
+            let what = "is missing";
             return Err(if is_dead { Error::Dead { rank } } else { Error::Garbled { rank, what } });
         };
         text.push_str(&value);
@@ -321,19 +330,19 @@ fn get_pieces(pmi: &mut Pmi1, rank: u32, key: impl Fn(usize) -> String) -> Resul
     Ok(text)
 }
 
-/// How many digits a text has by its own word.
+/// The length of a whole text, in characters, according to the length at its beginning.
 fn digits(rank: u32, text: &str) -> Result<usize, Error> {
     let digits = text.get(..LENGTH_DIGITS).filter(|t| t.bytes().all(|b| b.is_ascii_hexdigit()));
     let length = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
     let length = length.filter(|length| *length <= BYTES_MAX);
-    let what = "has no good length";
+    let what = "has no valid length";
     Ok(LENGTH_DIGITS + 2 * length.ok_or(Error::Garbled { rank, what })?)
 }
 
-/// The bytes of a text.
+/// The bytes in a text of hexadecimal digits.
 fn parse(rank: u32, text: &str) -> Result<Vec<u8>, Error> {
     let bytes = (text.len() == digits(rank, text)?).then(|| from_hex(&text[LENGTH_DIGITS..]));
-    bytes.flatten().ok_or(Error::Garbled { rank, what: "is garbled" })
+    bytes.flatten().ok_or(Error::Garbled { rank, what: "is invalid" })
 }
 
 #[cfg(test)]
@@ -341,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alone_one_hears_oneself() {
+    fn a_process_alone_gets_its_own_bytes() {
         let mut job = Job::alone();
         assert_eq!((job.rank(), job.size(), job.launcher()), (0, 1, Launcher::Nobody));
         assert_eq!(job.exchange(&[1, 2]).unwrap(), [[1, 2]]);
@@ -354,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hand_over_is_checked() {
+    fn exchanged_data_is_checked() {
         assert_eq!(parse(0, "0000000200ff").unwrap(), [0, 0xff]);
         assert_eq!(parse(0, "00000000").unwrap(), []);
         for garbled in ["", "0000000", "0000000200f", "00000002", "0000000200fg", "00000001aabb"] {

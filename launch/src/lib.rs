@@ -1,36 +1,37 @@
 //! How the processes of a job find each other.
 //!
-//! A launcher (`mpiexec` of MPICH, `mpirun`, `srun`, `flux run`, `tagperf run`) starts a command many times and
-//! tells each process its rank. [`Job::join`] takes part in that, whichever launcher it was, and exchanges what
-//! the processes need to reach each other:
+//! A launcher (`mpiexec` of MPICH, `mpirun`, `srun`, `flux run`, `tagperf run`) starts a command
+//! many times and tells each process its rank. [`Job::join`] joins the job under any of these
+//! launchers, and lets the processes exchange the data that they need to reach each other:
 //!
 //! ```
 //! use tagmatch_launch::Job;
 //!
-//! // Started by no launcher: a job of one.
+//! // This process was not started by a launcher: it is a job of one process.
 //! let mut job = Job::join()?;
-//! let all = job.exchange(b"where I can be reached")?;
+//! let all = job.exchange(b"my address")?;
 //! assert_eq!((job.rank(), job.size()), (0, 1));
-//! assert_eq!(all, [b"where I can be reached"]);
+//! assert_eq!(all, [b"my address"]);
 //! job.leave()?;
 //! # Ok::<(), tagmatch_launch::Error>(())
 //! ```
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`job`] | the one call, whoever the launcher is |
+//! | [`job`] | [`Job`]: one interface for all launchers |
 //! | [`pmi1`] | the client of PMI-1, the protocol of MPICH's `mpiexec`, of `srun --mpi=pmi2` and of Flux |
-//! | [`server`] | the other side of PMI-1, as a pure state machine |
-//! | [`launcher`] | starts processes of this machine and serves them |
-//! | [`pmix`] | PMIx, the protocol of `mpirun` and of `srun --mpi=pmix`: its library is loaded at run time |
-//! | [`spawn`] | processes that a running job starts, and how PMI-1 asks for them |
+//! | [`server`] | the server side of PMI-1, as a pure state machine |
+//! | [`launcher`] | starts processes on this machine and serves them PMI-1 |
+//! | [`pmix`] | PMIx, the protocol of `mpirun` and of `srun --mpi=pmix`; its library is loaded at run time |
+//! | [`spawn`] | jobs that a running job starts, and how PMI-1 asks for them |
 //! | [`wire`] | lines of PMI-1, and bytes as hexadecimal digits |
 //!
-//! What comes from the environment, from a launcher and from a process is checked; none of it panics.
+//! Everything that comes from the environment, from a launcher or from a process is checked. No
+//! input panics.
 
 #![deny(unsafe_code)]
 
-mod alive;
+mod identity;
 mod inherit;
 pub mod job;
 pub mod launcher;

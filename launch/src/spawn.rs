@@ -1,94 +1,100 @@
-//! Processes that a running job starts: what is asked for, and how PMI-1 writes it.
+//! Jobs that a running job starts: what is started, and how PMI-1 asks for it.
 //!
-//! PMI-1 has one command of several lines, from `mcmd=spawn` to `endcmd`. Each is `key=value`, and the value goes on
-//! to the end of its line: it may have spaces and any character but those that end it.
+//! The spawn request is the one command of PMI-1 that has several lines, from `mcmd=spawn` to
+//! `endcmd`. Each line is `key=value`. A value extends to the end of its line: it may have spaces,
+//! and any other character except a newline and a zero byte.
 
-pub mod order;
+pub mod request;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
-use crate::pmi1::SIZE_MAX;
-
-/// Bytes of the word that [`Job::spawn`](crate::Job::spawn) gives to each process.
+/// The most processes of a job; higher ranks are refused.
+pub const SIZE_MAX: u32 = 1 << 24;
+/// The longest string, in bytes, that [`Job::spawn`](crate::Job::spawn) passes to the processes
+/// that it starts.
 pub const WORD_BYTES_MAX: usize = 512;
-/// Words of a command. MPICH's mpiexec dies of 1000 lines.
+/// The most words of a command, its name included. MPICH's mpiexec crashes at 1000 lines.
 pub const COMMAND_WORDS_MAX: usize = 900;
-/// Bytes of all lines that ask for it in PMI-1. MPICH's mpiexec dies of 64 KiB.
+/// The longest spawn request of PMI-1, in bytes. MPICH's mpiexec crashes at 64 KiB.
 pub const BYTES_MAX: usize = 32 << 10;
 
-/// The key under which a spawned process's word stands. It isn't MPICH's `PARENT_ROOT_PORT_NAME`: MPICH's `MPI_Init`
-/// would connect to what it finds there, and what MPICH has put there is no word of ours.
-pub(crate) const PARENT: &str = "TAGMATCH_PARENT";
+/// The key of the string that a parent passes to a spawned process. It isn't MPICH's
+/// `PARENT_ROOT_PORT_NAME`: MPICH's `MPI_Init` would connect to the value of that key, and a value
+/// that MPICH has put there would be taken for ours.
+pub(crate) const PARENT_KEY: &str = "TAGMATCH_PARENT";
+/// The last line of a spawn request.
 const END: &str = "endcmd";
 
-/// A job that is to be started.
+/// A job to start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spawn {
-    /// The command and its arguments: 1 to [`COMMAND_WORDS_MAX`] words. One without `/` is looked for in `PATH`.
+    /// The command and its arguments: 1 to [`COMMAND_WORDS_MAX`] words. A command without `/` is
+    /// searched in `PATH`.
     pub command: Vec<OsString>,
-    /// How many processes: 1 to [`SIZE_MAX`].
+    /// The number of processes: 1 to [`SIZE_MAX`].
     pub size: u32,
 }
 
-/// Why processes can't be asked for.
+/// Why a job can't be spawned.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No launcher has started this process.
+    /// This process was not started by a launcher.
     #[error(
-        "there is no launcher to start processes: `mpiexec`, `mpirun` or `tagperf run` would be"
+        "no launcher has started this process; start it by `mpiexec`, `mpirun` or `tagperf run`"
     )]
     NoLauncher,
-    /// There is nothing to start, or too much of it.
+    /// The size or the length of the command is out of range.
     #[error(
-        "{size} processes of a command of {words} words: 1 to {SIZE_MAX} of 1 to {COMMAND_WORDS_MAX} would be right"
+        "can't spawn {size} processes of a command of {words} words: there may be 1 to {SIZE_MAX} processes and 1 to {COMMAND_WORDS_MAX} words"
     )]
-    Nothing {
-        /// How many processes.
+    OutOfRange {
+        /// The number of processes.
         size: u32,
-        /// Words of the command.
+        /// The number of words of the command.
         words: usize,
     },
-    /// The word for the processes isn't one.
+    /// The string for the spawned processes is invalid.
     #[error(
-        "`{word}` is no word for spawned processes: 1 to {WORD_BYTES_MAX} printable ASCII characters without spaces are"
+        "`{word}` can't be passed to spawned processes: it must be 1 to {WORD_BYTES_MAX} printable ASCII characters without spaces"
     )]
     Word {
-        /// Its beginning.
+        /// The beginning of the string.
         word: String,
     },
-    /// A word of the command can't be handed to the launcher.
-    #[error("`{argument}` of a command can't be handed to the launcher: {why}")]
+    /// A word of the command can't be passed to the launcher.
+    #[error("`{argument}` in a command can't be passed to the launcher: {why}")]
     Argument {
-        /// Its beginning.
+        /// The beginning of the word.
         argument: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The command is too long.
-    #[error("a command of {length} bytes is more than a launcher takes: {BYTES_MAX}")]
+    #[error("the spawn request has {length} bytes; launchers take {BYTES_MAX}")]
     TooLong {
-        /// Its bytes, those of PMI-1's lines included.
+        /// The length of the PMI-1 request, in bytes.
         length: usize,
     },
 }
 
 impl Spawn {
-    /// Whether there is something to start.
+    /// Checks the size and the length of the command.
     pub(crate) fn check(&self) -> Result<(), SpawnError> {
         let (size, words) = (self.size, self.command.len());
-        let is_right = (1..=SIZE_MAX).contains(&size) && (1..=COMMAND_WORDS_MAX).contains(&words);
-        if !is_right {
-            return Err(SpawnError::Nothing { size, words });
+        if !(1..=SIZE_MAX).contains(&size) || !(1..=COMMAND_WORDS_MAX).contains(&words) {
+            return Err(SpawnError::OutOfRange { size, words });
         }
         if self.command[0].is_empty() {
-            let why = "a command has a name";
+            let why = "the name of a command is not empty";
             return Err(SpawnError::Argument { argument: String::new(), why });
         }
         Ok(())
     }
 
-    /// The lines of PMI-1 that ask for it.
+    /// The PMI-1 request for this job.
     pub(crate) fn to_lines(&self, word: &str) -> Result<String, SpawnError> {
         self.check()?;
         let values: Result<Vec<_>, _> = self.command.iter().map(|word| value(word)).collect();
@@ -100,13 +106,15 @@ impl Spawn {
             let _ = writeln!(lines, "arg{number}={value}");
         }
         let _ = writeln!(lines, "argcnt={}\npreput_num=1", values.len() - 1);
-        let _ = writeln!(lines, "preput_key_0={PARENT}\npreput_val_0={word}\ninfo_num=0\n{END}");
+        let _ =
+            writeln!(lines, "preput_key_0={PARENT_KEY}\npreput_val_0={word}\ninfo_num=0\n{END}");
         let length = lines.len();
         if length > BYTES_MAX { Err(SpawnError::TooLong { length }) } else { Ok(lines) }
     }
 }
 
-/// A word for spawned processes, wherever it comes from.
+/// Checks the string for spawned processes: the one that a parent passes, and the one that a
+/// process receives.
 pub(crate) fn check_word(word: &str) -> Result<(), SpawnError> {
     let is_right = (1..=WORD_BYTES_MAX).contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_graphic())
@@ -121,14 +129,14 @@ fn value(word: &OsStr) -> Result<&str, SpawnError> {
     if text.contains(['\n', '\0']) {
         return Err(no("it has a newline or a zero byte"));
     }
-    // MPICH's mpiexec takes it for the end of the command, wherever in a line it stands.
+    // MPICH's mpiexec takes a line that ends so for the end of the request.
     if text.ends_with(END) {
-        return Err(no("it ends as PMI-1's command does"));
+        return Err(no("it ends in `endcmd`, as a spawn request of PMI-1 does"));
     }
     Ok(text)
 }
 
-/// As much of a text as fits a line of a report.
+/// The first 60 characters of a text, for an error message.
 fn beginning(text: &str) -> String {
     text.escape_debug().take(60).collect()
 }

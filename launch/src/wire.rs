@@ -3,37 +3,38 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead};
 
-/// Bytes of a line that is written, its end included: what every implementation of PMI-1 reads (MPICH's
-/// `PMIU_MAXLINE`).
+/// The longest line that is written, in bytes, with its newline: every implementation of PMI-1
+/// reads this much (MPICH's `PMIU_MAXLINE`).
 pub const WRITTEN_BYTES_MAX: usize = 1023;
-/// Bytes of a line that is read, its end included. A launcher may allow values that fill a line of its own.
+/// The longest line that is read, in bytes, with its newline. It is more than is written: a
+/// launcher may allow values that fill a longer line of its own.
 pub const READ_BYTES_MAX: usize = 4096;
 
-/// What can't be taken for, or made, a line of PMI-1.
+/// Why a line of PMI-1 can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The other side has closed the connection.
-    #[error("the other side of PMI has closed the connection")]
+    #[error("the peer has closed the PMI connection")]
     Closed,
     /// Reading or writing failed.
-    #[error("the other side of PMI can't be reached any more: {0}")]
+    #[error("the PMI connection is broken: {0}")]
     Broken(#[from] io::Error),
-    /// The line is longer than any of PMI-1.
-    #[error("a line of PMI has more than {max} bytes")]
+    /// The line is too long.
+    #[error("a PMI line has more than {max} bytes")]
     TooLong {
-        /// How many it may have.
+        /// The longest line, in bytes.
         max: usize,
     },
-    /// The line isn't made of printable ASCII characters, `cmd=NAME` first and `key=value` after it.
-    #[error("`{line}` is no line of PMI-1")]
+    /// The line is not `cmd=NAME`, followed by `key=value` pairs, in printable ASCII characters.
+    #[error("`{line}` is not a PMI-1 line")]
     Garbage {
-        /// Its beginning, without control characters.
+        /// The beginning of the line, with control characters escaped.
         line: String,
     },
-    /// A command of several lines lacks one, or has it garbled.
-    #[error("`mcmd=spawn` has no good `{field}`")]
+    /// A field of a spawn command is missing or invalid.
+    #[error("`mcmd=spawn` has no valid `{field}`")]
     Field {
-        /// Its key.
+        /// The field's key.
         field: String,
     },
 }
@@ -45,18 +46,18 @@ impl WireError {
     }
 }
 
-/// One line, taken apart.
+/// A parsed line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct PmiLine {
     command: String,
     fields: Vec<(String, String)>,
 }
 
-impl Line {
-    /// Takes a line, without its end, apart.
+impl PmiLine {
+    /// Parses a line without its newline.
     ///
     /// # Errors
-    /// It isn't one of PMI-1.
+    /// [`WireError::Garbage`]: this is not a line of PMI-1.
     pub fn parse(line: &[u8]) -> Result<Self, WireError> {
         let garbage = || WireError::garbage(line);
         let is_text = line.iter().all(|byte| (b' '..=b'~').contains(byte));
@@ -66,34 +67,35 @@ impl Line {
             words.next().and_then(|word| word.strip_prefix("cmd=")).ok_or_else(garbage)?;
         let split = |word: &str| word.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         let fields: Option<Vec<_>> = words.map(split).collect();
-        Ok(Line { command: command.to_owned(), fields: fields.ok_or_else(garbage)? })
+        Ok(PmiLine { command: command.to_owned(), fields: fields.ok_or_else(garbage)? })
     }
 
-    /// Reads a line. Blocks.
+    /// Reads and parses a line. Blocks.
     ///
     /// # Errors
-    /// The connection has ended, or what came is no line.
+    /// The connection has ended, or the input is not a line of PMI-1.
     pub fn read(from: &mut impl BufRead) -> Result<Self, WireError> {
         Self::parse(&read_line(from, READ_BYTES_MAX)?)
     }
 
-    /// What it asks for or answers to: the value of `cmd`.
+    /// The value of `cmd`: the name of the request or answer.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// The value of a field: of the first, if there are several of this name.
+    /// The value of the first field with this name.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| &**value)
     }
 
-    /// The value of a field that is a number.
+    /// The value of a field as a number.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.field(name)?.parse().ok()
     }
 }
 
-/// Reads up to the end of a line, which is not in it. Blocks. `max`: its bytes, its end included.
+/// Reads a line, and returns it without its newline. Blocks. `max`: the most bytes, with the
+/// newline.
 pub(crate) fn read_line(from: &mut impl BufRead, max: usize) -> Result<Vec<u8>, WireError> {
     let mut line = Vec::new();
     loop {
@@ -102,7 +104,7 @@ pub(crate) fn read_line(from: &mut impl BufRead, max: usize) -> Result<Vec<u8>, 
             there => there?,
         };
         if there.is_empty() {
-            // An end in the midst of a line is an end.
+            // A connection that ends in the middle of a line counts as closed.
             return Err(WireError::Closed);
         }
         let end = there.iter().position(|&byte| byte == b'\n');
@@ -118,10 +120,11 @@ pub(crate) fn read_line(from: &mut impl BufRead, max: usize) -> Result<Vec<u8>, 
     }
 }
 
-/// A line of these words, its end included.
+/// Builds a line, with its newline.
 ///
 /// # Errors
-/// It would be longer than [`WRITTEN_BYTES_MAX`], or a word has a character that would end it.
+/// The line would be longer than [`WRITTEN_BYTES_MAX`], or a value has a space or another character
+/// that can't be in a value.
 pub fn line(command: &str, fields: &[(&str, &str)]) -> Result<String, WireError> {
     let mut line = format!("cmd={command}");
     for (key, value) in fields {
@@ -138,7 +141,7 @@ pub fn line(command: &str, fields: &[(&str, &str)]) -> Result<String, WireError>
     Ok(line)
 }
 
-/// Bytes as lower-case hexadecimal digits, two each.
+/// Bytes as lower-case hexadecimal digits, two per byte.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -146,7 +149,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of pairs of hexadecimal digits; `None` if the text is anything else.
+/// Decodes pairs of hexadecimal digits; `None` if the text is anything else.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -161,12 +164,12 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn read(mut bytes: &[u8]) -> Result<Line, WireError> {
-        Line::read(&mut bytes)
+    fn read(mut bytes: &[u8]) -> Result<PmiLine, WireError> {
+        PmiLine::read(&mut bytes)
     }
 
     #[test]
-    fn lines_there_and_back() {
+    fn a_line_is_parsed_as_it_was_built() {
         let text = line("put", &[("key", "a"), ("value", "b=c"), ("empty", "")]).unwrap();
         assert_eq!(text, "cmd=put key=a value=b=c empty=\n");
         let line = read(text.as_bytes()).unwrap();
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_an_error() {
+    fn a_malformed_line_is_an_error() {
         for bytes in [&b"\n"[..], b"x\n", b"cmd\n", b"mcmd=spawn\n", b"cmd=a b\n", b"cmd=a\0\n"] {
             assert!(matches!(read(bytes), Err(WireError::Garbage { .. })), "{bytes:?}");
         }
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_there_and_back() {
+    fn hexadecimal_digits_decode_to_the_same_bytes() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&to_hex(&all)).unwrap(), all);
         assert_eq!(to_hex(&[0, 0xaf]), "00af");

@@ -1,4 +1,5 @@
-//! Jobs of real processes: this very program, started again for every rank with a role in its environment.
+//! Jobs of real processes. Each process is this test program, started with a role in its
+//! environment.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use tagmatch_launch::launcher::{self, Failure, Launch, LaunchError};
 use tagmatch_launch::{Error, Job, Launcher};
 
 const ROLE: &str = "TAGMATCH_LAUNCH_TEST_ROLE";
-/// The environment is the process's: one job at a time.
+/// Runs one job at a time: the environment belongs to the whole process.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Vec<u32>) {
@@ -24,7 +25,7 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
     (first.map(|(member, failure)| (member.rank, failure)), told)
 }
 
-/// Plays a role, if there is one.
+/// Plays the role that the environment names, if it names one.
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -60,19 +61,19 @@ fn exchange(job: &mut Job) {
     assert_eq!(job.dead().unwrap(), []);
 }
 
-fn kill_oneself() {
+fn kill_this_process() {
     let pid = process::id().to_string();
     process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
     thread::sleep(Duration::from_secs(600));
 }
 
-/// Rank 1 is killed; the others look until they know.
+/// Rank 1 is killed. The others ask until they know of it.
 fn find_the_dead(mut job: Job) {
     assert_eq!(job.launcher(), Launcher::Pmix);
     assert_eq!(job.dead().unwrap(), []);
     job.exchange(b"x").unwrap();
     if job.rank() == 1 {
-        kill_oneself();
+        kill_this_process();
     }
     while job.dead().unwrap() != [1] {
         thread::sleep(Duration::from_millis(1));
@@ -81,11 +82,11 @@ fn find_the_dead(mut job: Job) {
     job.leave().unwrap();
 }
 
-/// Rank 1 is killed, rank 2 exits; the others go on and find out.
+/// Rank 1 is killed, rank 2 exits. The others go on, and find out.
 fn survive(job: &mut Job) {
     job.barrier().unwrap();
     match job.rank() {
-        1 => kill_oneself(),
+        1 => kill_this_process(),
         2 => process::exit(5),
         _ => {}
     }
@@ -99,13 +100,13 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 }
 
 #[test]
-fn processes_exchange_what_fits_no_line() {
+fn processes_exchange_data_longer_than_a_line() {
     let _one = alone();
     assert_eq!(start("exchange", 4, false), (None, vec![]));
 }
 
 #[test]
-fn one_that_fails_ends_the_job() {
+fn a_process_that_fails_ends_the_job() {
     let _one = alone();
     assert_eq!(start("exit", 3, false), (Some((1, Failure::Exited(3))), vec![1]));
     assert_eq!(start("leave early", 3, false), (Some((1, Failure::LeftEarly)), vec![1]));
@@ -138,18 +139,18 @@ fn the_dead_are_found_under_pmix_too() {
 }
 
 #[test]
-fn one_that_talks_no_pmi_is_killed() {
+fn a_process_that_does_not_speak_pmi_is_killed() {
     let _one = alone();
     let words = ["sh", "-c", "echo GET / >&$PMI_FD; sleep 600"];
     let command = words.map(OsString::from).into();
     let launch = Launch { command, size: 1, label: false, keep_going: true };
     let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
     assert!(member.rank == 0 && failure.status() == 1, "{failure}");
-    assert!(failure.to_string().contains("`GET /` is no line of PMI-1"), "{failure}");
+    assert!(failure.to_string().contains("`GET /` is not a PMI-1 line"), "{failure}");
 }
 
 #[test]
-fn what_cannot_be_started_is_said() {
+fn a_command_that_cannot_be_started_is_an_error() {
     let _one = alone();
     let run = |command: &[&str], size| {
         let command = command.iter().map(OsString::from).collect();
@@ -158,12 +159,12 @@ fn what_cannot_be_started_is_said() {
     let missing = run(&["/nonexistent/app"], 2).unwrap_err();
     assert!(matches!(&missing, LaunchError::Start { .. }), "{missing}");
     assert!(missing.to_string().starts_with("cannot start /nonexistent/app: "), "{missing}");
-    assert!(matches!(run(&[], 2), Err(LaunchError::Nothing { .. })));
-    assert!(matches!(run(&["true"], 0), Err(LaunchError::Nothing { .. })));
+    assert!(matches!(run(&[], 2), Err(LaunchError::OutOfRange { .. })));
+    assert!(matches!(run(&["true"], 0), Err(LaunchError::OutOfRange { .. })));
 }
 
 #[test]
-fn what_a_process_leaves_in_its_group_ends_with_it() {
+fn the_process_group_of_a_process_ends_with_it() {
     let _one = alone();
     let path: PathBuf = env::temp_dir().join(format!("tagmatch-launch-{}", process::id()));
     let script = format!("sleep 600 & echo $! > {}", path.display());

@@ -1,4 +1,5 @@
-//! Jobs whose processes start further jobs: this very program, started again with a role among its arguments.
+//! Jobs whose processes spawn other jobs. Each process is this test program, started with a role
+//! among its arguments.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,14 +15,16 @@ use tagmatch_launch::pmi1::Pmi1Error;
 use tagmatch_launch::spawn::SpawnError;
 use tagmatch_launch::{Error, Job, Spawn};
 
-/// Before the role, which is the last argument: the test harness takes it for one more name to look for.
+/// The prefix of the role, which is the last argument. The test harness takes it for one more name
+/// of a test.
 const ROLE: &str = "role=";
-/// Arguments with what lines and shells take for something else; more names to the test harness.
+/// Arguments with characters that have a meaning in PMI-1 lines or in shells. The test harness
+/// takes them for names of tests.
 const ARGUMENTS: [&str; 5] = [" a b ", "", "c=é", "'$HOME\"\t%s", "mcmd=spawn"];
-/// The environment is the process's: one run at a time.
+/// Runs one job at a time: the environment belongs to the whole process.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// This program in a role.
+/// The command that starts this program in a role.
 fn command(role: &str) -> Vec<OsString> {
     let program = env::current_exe().unwrap().into_os_string();
     let role = format!("{ROLE}{role}").into();
@@ -38,19 +41,19 @@ fn run(role: &str, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
     launcher::run(&launch, |_, _| {}).unwrap()
 }
 
-/// The word of who listens here: as long as what MPI's ports are named.
+/// The listener's address as a string for spawned processes, as long as the name of an MPI port.
 fn word(listener: &TcpListener) -> String {
     format!("{:#<200}", listener.local_addr().unwrap().to_string())
 }
 
-/// Tells the parent, where the word says that it listens, who this is.
+/// Connects to the parent, whose string is its address, and sends this process's rank.
 fn call_parent(job: &Job) {
     let place = job.parent().unwrap().trim_end_matches('#');
     let mut stream = TcpStream::connect(place).unwrap();
     write!(stream, "{} of {}", job.rank(), job.size()).unwrap();
 }
 
-/// What so many processes say that call.
+/// Accepts `count` connections, and returns the texts that they send, sorted.
 fn calls(listener: &TcpListener, count: usize) -> Vec<String> {
     let call = |_| io::read_to_string(listener.accept().unwrap().0).unwrap();
     let mut calls: Vec<_> = (0..count).map(call).collect();
@@ -58,7 +61,7 @@ fn calls(listener: &TcpListener, count: usize) -> Vec<String> {
     calls
 }
 
-/// Plays a role, if there is one.
+/// Plays the role that the arguments name, if they name one.
 #[test]
 fn role() {
     let last = env::args().next_back().unwrap();
@@ -102,7 +105,7 @@ fn role() {
         "parent that outlives" => {
             job.spawn(&spawn("failure among survivors", 2), "x").unwrap();
             job.barrier().unwrap();
-            assert_eq!(job.dead().unwrap(), [], "the dead are of another job");
+            assert_eq!(job.dead().unwrap(), [], "rank 1 of the other job has died");
         }
         "failure among survivors" => {
             if job.rank() == 1 {
@@ -137,7 +140,7 @@ fn exchange(job: &mut Job) {
     }
 }
 
-/// What can't be started is said, and the job goes on.
+/// A job that can't be started is an error, and the asking job goes on.
 fn refused(job: &mut Job) {
     let missing = Spawn { command: vec!["/nonexistent/app".into()], size: 3 };
     let error = job.spawn(&missing, "x").unwrap_err();
@@ -145,7 +148,7 @@ fn refused(job: &mut Job) {
     assert!(matches!(error, Error::Pmi1(Pmi1Error::Refused { .. })), "{said}");
     assert!(said.contains("cannot_start_/nonexistent/app:_No_such_file"), "{said}");
     let error = job.spawn(&Spawn { command: vec![], size: 1 }, "x").unwrap_err();
-    assert!(matches!(error, Error::Spawn(SpawnError::Nothing { words: 0, .. })));
+    assert!(matches!(error, Error::Spawn(SpawnError::OutOfRange { words: 0, .. })));
     let error = job.spawn(&spawn("children", 1), "two words").unwrap_err();
     assert!(matches!(error, Error::Spawn(SpawnError::Word { .. })));
     let lines = Spawn { command: vec!["echo".into(), "a\nb".into()], size: 1 };
@@ -155,7 +158,7 @@ fn refused(job: &mut Job) {
 }
 
 #[test]
-fn two_jobs_are_spawned_and_exchange_apart() {
+fn two_spawned_jobs_exchange_separately() {
     assert_eq!(run("parents of two", 3, false), None);
 }
 
@@ -174,13 +177,13 @@ fn a_spawned_process_that_fails_ends_all_jobs() {
 }
 
 #[test]
-fn a_spawned_process_that_fails_is_outlived() {
+fn other_jobs_outlive_a_spawned_process_that_fails() {
     let (member, failure) = run("parent that outlives", 1, true).unwrap();
     assert_eq!((member, failure), (Member { job: 1, rank: 1 }, Failure::Exited(5)));
 }
 
 #[test]
-fn what_cannot_be_spawned_is_refused() {
+fn a_job_that_cannot_be_started_is_refused() {
     assert_eq!(run("refused", 1, false), None);
 }
 
@@ -189,7 +192,7 @@ fn arguments_arrive_as_they_were() {
     assert_eq!(run("arguments", 1, false), None);
 }
 
-/// Runs a shell that says this to the launcher, and gives how that failed.
+/// Runs a shell that sends these lines to the launcher, and returns its failure as text.
 fn shell_says(lines: &str) -> String {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let script = format!("printf '{lines}' >&$PMI_FD; sleep 600");
@@ -201,12 +204,12 @@ fn shell_says(lines: &str) -> String {
 }
 
 #[test]
-fn one_that_garbles_what_it_asks_for_is_killed() {
+fn a_process_that_sends_a_malformed_request_is_killed() {
     let init = r"cmd=init pmi_version=1 pmi_subversion=1\n";
     for (asked, why) in [
-        (r"mcmd=spawn\nnprocs\nendcmd\n", "`nprocs` is no line of PMI-1"),
-        (r"mcmd=spawn\nnprocs=1\nendcmd\n", "has no good `argcnt`"),
-        (r"mcmd=spawn\nargcnt=4294967295\nendcmd\n", "has no good `argcnt`"),
+        (r"mcmd=spawn\nnprocs\nendcmd\n", "`nprocs` is not a PMI-1 line"),
+        (r"mcmd=spawn\nnprocs=1\nendcmd\n", "has no valid `argcnt`"),
+        (r"mcmd=spawn\nargcnt=4294967295\nendcmd\n", "has no valid `argcnt`"),
         (r"mcmd=spawn\n%40000s\n", "more than 32768 bytes"),
     ] {
         let said = shell_says(&format!("{init}{asked}"));
@@ -214,11 +217,11 @@ fn one_that_garbles_what_it_asks_for_is_killed() {
     }
     let early = r"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\nendcmd\n";
     let said = shell_says(early);
-    assert!(said.contains("`cmd=spawn` comes out of turn"), "{said}");
+    assert!(said.contains("`cmd=spawn` is not allowed at this point"), "{said}");
 }
 
 #[test]
-fn nobody_spawns_without_a_launcher() {
+fn spawning_needs_a_launcher() {
     let mut job = Job::alone();
     assert_eq!(job.parent(), None);
     let error = job.spawn(&spawn("children", 1), "x").unwrap_err();

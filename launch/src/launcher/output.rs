@@ -1,4 +1,5 @@
-//! Output of processes, a whole line at a time, with whose it is before it.
+//! Copies the output of processes, a whole line at a time, with the process's name at the
+//! beginning.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -6,13 +7,14 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use std::thread;
 
+use super::event::LauncherEvent;
+use super::failure::Member;
 use super::process::Process;
-use super::{Event, Member};
 
-/// Longer lines are broken.
+/// The longest line, in bytes. A longer line is divided.
 const LINE_BYTES_MAX: u16 = 32 << 10;
 
-/// How many outputs have begun and not ended.
+/// Counts the outputs that have not ended.
 #[derive(Default)]
 pub(super) struct Outputs(usize);
 
@@ -21,7 +23,7 @@ impl Outputs {
         &mut self,
         member: Member,
         process: &mut Process,
-        events: &SyncSender<Event>,
+        events: &SyncSender<LauncherEvent>,
     ) -> io::Result<()> {
         let (output, error) = process.outputs();
         let label = format!("[{member}] ");
@@ -39,13 +41,14 @@ impl Outputs {
         from: OwnedFd,
         label: String,
         to: impl Write + Send + 'static,
-        events: &SyncSender<Event>,
+        events: &SyncSender<LauncherEvent>,
     ) -> io::Result<()> {
         let events = events.clone();
         let copy = move || {
-            // Where nobody reads any more, nobody needs to write: the pipe is closed, as it would be without us.
+            // If our own output is closed, copying ends, and closes the process's pipe: the process
+            // gets the same error as without the launcher.
             let _ = copy_lines(File::from(from), &label, to);
-            let _ = events.send(Event::OutputEnded);
+            let _ = events.send(LauncherEvent::OutputEnded);
         };
         thread::Builder::new().name("output".into()).spawn(copy)?;
         self.0 += 1;
@@ -73,7 +76,7 @@ fn copy_lines(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()
         if line.last() != Some(&b'\n') {
             line.push(b'\n');
         }
-        // In one piece, so that lines of several ranks don't mix.
+        // The line is written in one call, so that lines of several ranks don't mix.
         to.write_all(&line)?;
         to.flush()?;
     }

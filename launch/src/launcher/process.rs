@@ -6,7 +6,7 @@ use std::io::{BufReader, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -14,59 +14,71 @@ use std::{io, thread};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::{Event, LaunchError, Member};
+use super::event::LauncherEvent;
+use super::failure::Member;
+use super::launch::LaunchError;
 use crate::inherit;
-use crate::spawn::order::Request;
+use crate::spawn::request::PmiRequest;
 
-/// A process that doesn't read its answers for so long gets no more of them.
+/// How long a write to a process may block. A process that doesn't read its answers for this long
+/// gets no more answers.
 const WRITE_TIME: Duration = Duration::from_secs(1);
-/// What another launcher may have left for this process is not for those that it starts.
+/// Prefixes of the variables by which another launcher may have started this process. They are not
+/// passed on.
 const FOREIGN_VARIABLES: [&str; 2] = ["PMI_", "PMIX_"];
 
-/// Where in a run a process is.
+/// How to start a process.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ProcessSettings {
     pub(super) member: Member,
-    /// Of its job.
+    /// The number of processes in the job.
     pub(super) size: u32,
-    /// Whether its output is piped.
+    /// Whether the output is piped, to be labelled.
     pub(super) label: bool,
 }
 
-/// Dropping it kills its process group, and waits for it.
+/// A process of a job. Dropping it kills its process group, and waits for the process.
 pub(super) struct Process {
     child: Child,
     group: Pid,
     socket: UnixStream,
-    running: bool,
-    /// All that it said has been heard.
-    silent: bool,
+    is_running: bool,
+    /// Whether all requests of the process have been handled, up to the end of its connection.
+    is_disconnected: bool,
     status: Option<ExitStatus>,
 }
 
 impl Process {
-    pub(super) fn start(words: &[OsString], place: Place) -> Result<Self, LaunchError> {
+    pub(super) fn start(
+        words: &[OsString],
+        settings: ProcessSettings,
+    ) -> Result<Self, LaunchError> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_write_timeout(Some(WRITE_TIME))?;
         let theirs = OwnedFd::from(theirs);
-        let mut command = command(words, place, &theirs);
-        let started = command.spawn().map_err(|error| {
+        let mut command = command(words, settings, &theirs);
+        let child = command.spawn().map_err(|error| {
             let command = words[0].to_string_lossy().into_owned();
             LaunchError::Start { command, error }
         })?;
-        let group = Pid::from_child(&started);
-        Ok(Process { child: started, group, socket, running: true, silent: false, status: None })
+        let group = Pid::from_child(&child);
+        let (is_running, is_disconnected) = (true, false);
+        Ok(Process { child, group, socket, is_running, is_disconnected, status: None })
     }
 
-    /// Makes events of its lines.
-    pub(super) fn listen(&self, member: Member, events: &SyncSender<Event>) -> io::Result<()> {
+    /// Starts a thread that sends the requests of the process as events.
+    pub(super) fn listen(
+        &self,
+        member: Member,
+        events: &SyncSender<LauncherEvent>,
+    ) -> io::Result<()> {
         let mut reader = BufReader::new(self.socket.try_clone()?);
         let events = events.clone();
         let read = move || {
             loop {
-                let request = Request::read(&mut reader);
-                let last = request.is_err();
-                if events.send(Event::Request(member, request)).is_err() || last {
+                let request = PmiRequest::read(&mut reader);
+                let is_last = request.is_err();
+                if events.send(LauncherEvent::Request(member, request)).is_err() || is_last {
                     return;
                 }
             }
@@ -74,50 +86,55 @@ impl Process {
         thread::Builder::new().name(format!("rank {member}")).spawn(read).map(drop)
     }
 
-    /// Its standard output and error, if they are piped; once.
+    /// Takes the pipes of standard output and standard error, if there are any.
     pub(super) fn outputs(&mut self) -> (Option<OwnedFd>, Option<OwnedFd>) {
         (self.child.stdout.take().map(Into::into), self.child.stderr.take().map(Into::into))
     }
 
-    /// Whether it has ended, and all that it said before has been heard.
+    /// Whether the process has ended, and all its requests have been handled.
     pub(super) fn is_over(&self) -> bool {
-        !self.running && self.silent
+        !self.is_running && self.is_disconnected
     }
 
-    /// Its last line has been taken.
-    pub(super) fn silenced(&mut self) {
-        self.silent = true;
+    /// Notes that the connection has ended, and that all requests before have been handled.
+    pub(super) fn set_disconnected(&mut self) {
+        self.is_disconnected = true;
     }
 
-    pub(super) fn say(&mut self, line: &str) {
-        if self.running && self.socket.write_all(line.as_bytes()).is_err() {
-            // Half of an answer would garble the next.
+    /// Sends a line. A process that doesn't read its answers gets no more of them.
+    pub(super) fn send(&mut self, line: &str) {
+        if self.is_running && self.socket.write_all(line.as_bytes()).is_err() {
+            // The line may be incomplete, and the next one would be appended to it.
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Signals it, and what it has started in its group.
+    /// Signals the process group.
     pub(super) fn signal(&self, signal: Signal) {
-        if self.running {
-            // It may have ended; until it is waited for, its number is nobody else's.
+        if self.is_running {
+            // The process may have ended. But until it is waited for, no other process gets its
+            // number.
             let _ = kill_process_group(self.group, signal);
         }
     }
 
-    /// How it has ended, once it is over: said once. What it said last, such as an abort, comes before.
+    /// Returns the exit status once, when the process is over. Its last requests, such as an abort,
+    /// are handled before.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if self.running && waitid(WaitId::Pid(self.group), options).ok().flatten().is_some() {
+        if self.is_running && waitid(WaitId::Pid(self.group), options).ok().flatten().is_some() {
             self.status = self.reap().ok();
         }
-        if self.silent { self.status.take() } else { None }
+        if self.is_disconnected { self.status.take() } else { None }
     }
 
-    /// Kills what is left of its group while the number is still its own, and waits for it.
+    /// Kills the rest of the process group while no other group can have its number, and waits for
+    /// the process.
     fn reap(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
-        self.running = false;
-        // Others may have the socket still; nobody is to wait for what they say. What is in it is still heard.
+        self.is_running = false;
+        // Other processes may still hold the socket. The shutdown ends the connection for them,
+        // too. Requests that are already in the socket are still read.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.child.wait()
     }
@@ -125,13 +142,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.running {
+        if self.is_running {
             let _ = self.reap();
         }
     }
 }
 
-fn command(words: &[OsString], place: Place, socket: &OwnedFd) -> Command {
+fn command(words: &[OsString], settings: ProcessSettings, socket: &OwnedFd) -> Command {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).process_group(0);
     for (name, _) in env::vars_os() {
@@ -139,26 +156,22 @@ fn command(words: &[OsString], place: Place, socket: &OwnedFd) -> Command {
             command.env_remove(name);
         }
     }
-    let Member { job, rank } = place.member;
-    let size = place.size.to_string();
+    let Member { job, rank } = settings.member;
+    let size = settings.size.to_string();
     command.env("PMI_FD", socket.as_raw_fd().to_string());
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", &size);
     command.env("MPI_LOCALRANKID", rank.to_string()).env("MPI_LOCALNRANKS", &size);
     if job > 0 {
         command.env("PMI_SPAWNED", "1");
     }
-    // A terminal stops whoever reads from another group than the launcher's.
+    // A terminal stops processes that read from it and aren't in the launcher's process group. Only
+    // rank 0 of job 0 reads the launcher's input, and only if that is no terminal.
     if job > 0 || rank > 0 || io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }
-    if place.label {
+    if settings.label {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     inherit::give(&mut command, socket);
     command
-}
-
-/// The signal that has killed a process.
-pub(super) fn signal_of(status: ExitStatus) -> Option<i32> {
-    status.signal()
 }

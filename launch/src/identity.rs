@@ -1,35 +1,39 @@
-//! Whether a process of this machine still runs: by what it has said of itself, and by the kernel's word.
+//! Whether a process of this machine still runs: a process publishes its identity, and others ask
+//! the kernel about it.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::io::{self, ErrorKind};
 
-/// What tells a process from all others, on whatever machine, before and after it.
+/// Identifies one process among all processes of all machines, including those that ended earlier
+/// or start later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
-    /// Its machine's, since that was started.
+    /// The boot id of the process's machine: a new one at each boot.
     boot: String,
-    /// In which its number is its own.
+    /// The namespace in which `pid` is valid.
     pid_namespace: String,
     pid: u32,
-    /// When it was started, in the kernel's ticks: numbers are given out again.
+    /// When the process was started, in clock ticks since boot. It tells the process from a later
+    /// one with the same pid.
     started: u64,
 }
 
 impl Identity {
-    /// Of this process.
+    /// The identity of this process.
     pub(crate) fn own() -> io::Result<Self> {
         let pid = std::process::id();
-        let wrong = || io::Error::new(ErrorKind::InvalidData, "/proc has no start of this process");
+        let wrong =
+            || io::Error::new(ErrorKind::InvalidData, "/proc has no start time of this process");
         Ok(Identity {
             boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
             pid_namespace: fs::read_link("/proc/self/ns/pid")?.display().to_string(),
             pid,
-            started: look(pid)?.ok_or_else(wrong)?,
+            started: start_time(pid)?.ok_or_else(wrong)?,
         })
     }
 
-    /// What another process has said of itself.
+    /// The identity that another process has published.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| !word.is_empty());
@@ -38,10 +42,11 @@ impl Identity {
         next().is_none().then_some(Identity { boot, pid_namespace, pid, started })
     }
 
-    /// Whether the process is gone, as far as `own`, the process that asks, can see: of other machines it can't.
+    /// Whether the process is known to have ended. `own` is the process that asks: it can't see
+    /// processes of other machines or pid namespaces, so for these the answer is `false`.
     pub(crate) fn is_gone(&self, own: &Identity) -> bool {
-        let is_near = self.boot == own.boot && self.pid_namespace == own.pid_namespace;
-        is_near && look(self.pid).is_ok_and(|started| started != Some(self.started))
+        let is_visible = self.boot == own.boot && self.pid_namespace == own.pid_namespace;
+        is_visible && start_time(self.pid).is_ok_and(|started| started != Some(self.started))
     }
 }
 
@@ -51,16 +56,18 @@ impl Display for Identity {
     }
 }
 
-/// When the process of this number was started; `None` if there is none, or it has ended and nobody has waited for it.
-fn look(pid: u32) -> io::Result<Option<u64>> {
+/// When the process with this pid was started; `None` if there is no such process, or it has ended
+/// and is a zombie.
+fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
-        // ESRCH: it has ended since the file was opened.
+        // ESRCH: the process has ended since the file was opened.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The name, in brackets, may hold anything. State is the third field, the start the 22nd (proc_pid_stat(5)).
+    // The process's name is in parentheses, and may hold any character. The state is the third
+    // field, the start time the 22nd (proc_pid_stat(5)).
     let fields: Vec<_> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let is_over = matches!(fields.first(), Some(&("Z" | "X")));
     let started = fields.get(19).and_then(|started| started.parse().ok());
@@ -75,12 +82,12 @@ mod tests {
     fn child() -> (Child, Identity) {
         let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let (pid, own) = (child.id(), Identity::own().unwrap());
-        let started = look(pid).unwrap().unwrap();
+        let started = start_time(pid).unwrap().unwrap();
         (child, Identity { pid, started, ..own })
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn a_printed_identity_parses() {
         let own = Identity::own().unwrap();
         assert_eq!(Identity::parse(&own.to_string()), Some(own));
         for garbled in ["", "a b 1", "a b x 2", "a b 1 2 3", "a  1 2", "a b -1 2"] {
@@ -95,7 +102,7 @@ mod tests {
         let (mut child, identity) = child();
         assert!(!identity.is_gone(&own));
         child.kill().unwrap();
-        // Until it is waited for it is a zombie, which is no less gone.
+        // A zombie counts as gone.
         while !identity.is_gone(&own) {
             std::thread::yield_now();
         }
@@ -104,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn another_of_its_number_is_another() {
+    fn a_later_process_with_the_same_pid_is_another_process() {
         let own = Identity::own().unwrap();
         assert!(Identity { started: own.started + 1, ..own.clone() }.is_gone(&own));
-        // Where it can't be seen nothing is known.
+        // Processes of other machines and pid namespaces can't be seen.
         assert!(!Identity { started: 0, boot: "elsewhere".into(), ..own.clone() }.is_gone(&own));
         let elsewhere = "pid:[1]".to_owned();
         assert!(!Identity { started: 0, pid_namespace: elsewhere, ..own.clone() }.is_gone(&own));

@@ -1,21 +1,24 @@
-//! The processes of one job of a run, and what they have said.
+//! The processes of one job of a run, and the job's PMI-1 server.
 
 use std::sync::mpsc::SyncSender;
 
+use super::event::LauncherEvent;
+use super::failure::Member;
+use super::launch::LaunchError;
 use super::output::Outputs;
-use super::process::{Place, Process};
-use super::{Event, LaunchError, Member};
+use super::process::{Process, ProcessSettings};
 use crate::server::{Reply, Server};
 use crate::spawn::Spawn;
 
-pub(super) struct Group {
+pub(super) struct RunningJob {
     pub(super) server: Server,
-    /// By rank.
+    /// The processes by rank.
     pub(super) processes: Vec<Process>,
 }
 
-impl Group {
-    /// Starts all processes, or none. `values` are those of their keys that are there before they are.
+impl RunningJob {
+    /// Starts all processes, or none. `values` are in the server's key-value space before the
+    /// processes start.
     pub(super) fn start(
         job: u32,
         spawn: &Spawn,
@@ -24,21 +27,22 @@ impl Group {
     ) -> Result<Self, LaunchError> {
         let kvsname = format!("kvs_{}_{job}", std::process::id());
         let server = Server::new(spawn.size, &kvsname, values);
-        let mut group = Group { server, processes: Vec::new() };
+        let mut running = RunningJob { server, processes: Vec::new() };
         for rank in 0..spawn.size {
-            let place = Place { member: Member { job, rank }, size: spawn.size, label };
-            // What was started is killed as it is dropped.
-            group.processes.push(Process::start(&spawn.command, place)?);
+            let settings =
+                ProcessSettings { member: Member { job, rank }, size: spawn.size, label };
+            // On an error, dropping `running` kills the processes that were started.
+            running.processes.push(Process::start(&spawn.command, settings)?);
         }
-        Ok(group)
+        Ok(running)
     }
 
-    /// Makes events of what they say and write.
+    /// Starts to send the processes' requests, and the ends of their outputs, as events.
     pub(super) fn listen(
         &mut self,
         job: u32,
         outputs: &mut Outputs,
-        events: &SyncSender<Event>,
+        events: &SyncSender<LauncherEvent>,
     ) -> Result<(), LaunchError> {
         for (rank, process) in (0..).zip(&mut self.processes) {
             let member = Member { job, rank };
@@ -50,8 +54,7 @@ impl Group {
 
     pub(super) fn send(&mut self, replies: Vec<Reply>) {
         for Reply { to, line } in replies {
-            // One that doesn't read its answers doesn't get them.
-            self.processes[to as usize].say(&line);
+            self.processes[to as usize].send(&line);
         }
     }
 

@@ -1,0 +1,46 @@
+//! What to launch, and why a launch can fail.
+
+use std::ffi::OsString;
+use std::io;
+
+use crate::spawn::SIZE_MAX;
+
+/// A job to launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// The number of processes.
+    pub size: u32,
+    /// Whether each line of the processes' output begins with the [`Member`](super::Member) in
+    /// brackets. Otherwise the processes write to the launcher's output directly.
+    pub label: bool,
+    /// Whether the other processes go on when a process fails.
+    pub keep_going: bool,
+}
+
+/// Why a job can't be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The size is out of range, or the command is empty.
+    #[error(
+        "can't launch {size} processes of a command of {words} words: there may be 1 to {SIZE_MAX} processes, of at least one word"
+    )]
+    OutOfRange {
+        /// The number of processes.
+        size: u32,
+        /// The number of words of the command.
+        words: usize,
+    },
+    /// The command can't be started.
+    #[error("cannot start {command}: {error}")]
+    Start {
+        /// The name of the command.
+        command: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A system call of the launcher has failed, for instance because a resource has run out.
+    #[error("cannot launch: {0}")]
+    System(#[from] io::Error),
+}
