@@ -232,21 +232,21 @@ impl WorkerEngine {
 
     #[inline]
     pub(crate) fn take(&mut self, request: RequestId) -> Option<Completion> {
-        on!(self, engine => engine.take(request))
+        on!(self, engine => engine.requests_mut().take(request))
     }
 
     #[inline(always)]
     pub(crate) fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
-        on!(self, engine => engine.ended(request))
+        on!(self, engine => engine.requests_mut().ended(request))
     }
 
     #[inline(always)]
     pub(crate) fn is_done(&self, request: RequestId) -> bool {
-        on!(self, engine => engine.is_done(request))
+        on!(self, engine => engine.requests().is_over(request))
     }
 
     pub(crate) fn exists(&self, request: RequestId) -> bool {
-        on!(self, engine => engine.exists(request))
+        on!(self, engine => engine.requests().exists(request))
     }
 
     pub(crate) fn cancel(&mut self, request: RequestId) {
@@ -258,16 +258,16 @@ impl WorkerEngine {
     }
 
     pub(crate) fn watch(&mut self, request: RequestId) -> bool {
-        on!(self, engine => engine.watch(request))
+        on!(self, engine => engine.requests_mut().watch(request))
     }
 
     pub(crate) fn take_woken(&mut self) -> Vec<RequestId> {
-        on!(self, engine => engine.take_woken())
+        on!(self, engine => engine.requests_mut().take_woken())
     }
 
     #[inline(always)]
     pub(crate) fn has_woken(&self) -> bool {
-        on!(self, engine => engine.has_woken())
+        on!(self, engine => engine.requests().has_woken())
     }
 
     pub(crate) fn arm(&mut self) -> bool {

@@ -10,12 +10,13 @@ use crate::counters::Counters;
 use crate::credit::{Amount, Pool};
 use crate::defect::{Defect, Planted};
 use crate::error::{Fault, PeerFault};
+use crate::line::Owner;
 use crate::message::{Body, Message};
 use crate::nic::{Nic, Payload};
 use crate::peer::{Peer, PeerState};
 use crate::request::{Posted, Refused, RequestId, Status};
-use crate::requests::{Owner, REQUESTS_MAX, Requests};
-use crate::slab::{Key, Slab};
+use crate::requests::{REQUESTS_MAX, Requests};
+use crate::slab::Slab;
 use crate::store::{Store, Stored};
 use crate::wire::{self, AppCtx, Control, Kind, Opcode, TMH_BYTES, Tmh, WireError};
 
@@ -28,7 +29,7 @@ pub(crate) enum Todo {
     /// Send 16 bytes: a FIN, a credit, an abort.
     Control(PeerId, [u8; 16]),
     /// Read a matched message out of its sender's memory.
-    Read { request: Key, peer: PeerId, span: RemoteSpan, buffer: Buffer },
+    Read { request: RequestId, peer: PeerId, span: RemoteSpan, buffer: Buffer },
     /// A send has ended: take its buffer back and complete it.
     Finish(Operation, Result<(), Fault>),
     /// Something that a peer's sends waited for is there.
@@ -42,7 +43,7 @@ pub(crate) enum Todo {
 /// A send that ends with a FIN or an abort.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    pub(crate) request: Key,
+    pub(crate) request: RequestId,
     pub(crate) status: Status,
     pub(crate) memory: SendMemory,
 }
@@ -70,7 +71,6 @@ pub(crate) struct Core {
     /// Peers that are down and left messages that hold credit, in the order of their ends. Each is here once.
     pub(crate) dead: VecDeque<PeerId>,
     pub(crate) todo: Vec<Todo>,
-    pub(crate) woken: Vec<RequestId>,
     pub(crate) counters: Counters,
     /// If the device has a list of receives.
     pub(crate) nic: Option<Box<Nic>>,
@@ -91,7 +91,6 @@ impl Core {
             pool: Pool::new(config.credit),
             dead: VecDeque::new(),
             todo: Vec::new(),
-            woken: Vec::new(),
             counters: Counters::default(),
             nic: None,
             is_closing: false,
@@ -194,7 +193,7 @@ impl Core {
             self.counters.posted += 1;
             self.counters.truncated += u64::from(truncated);
             if request.owner != Owner::Asks {
-                self.tell_owner(key);
+                self.requests.tell_owner(key);
             }
         }
         if tmh.app_ctx.ack_wanted() {
@@ -313,7 +312,7 @@ impl Core {
             nic.shadow.post(index, &asked, buffer.len() as u64, true);
             self.nic_due();
         }
-        Ok(RequestId::new(self.requests.post(handle, buffer)))
+        Ok(self.requests.post(handle, buffer))
     }
 
     #[inline(never)]
@@ -337,11 +336,11 @@ impl Core {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         self.fill(key, message, buffer);
-        Ok(RequestId::new(key))
+        Ok(key)
     }
 
     /// Puts a message that is here or with its sender into the buffer of its receive.
-    pub(crate) fn fill(&mut self, key: Key, message: Message, mut buffer: Buffer) {
+    pub(crate) fn fill(&mut self, key: RequestId, message: Message, mut buffer: Buffer) {
         let operation = message.operation();
         let mut status = message.status();
         let peer = status.source;
@@ -354,7 +353,7 @@ impl Core {
                 self.drop_stored(&status, stored);
                 self.acknowledge(peer, operation);
                 self.truncate(&mut status, &buffer);
-                self.complete(key, Ok(status), buffer);
+                self.requests.complete(key, Ok(status), buffer);
             }
             Body::Remote { address, key: remote } => {
                 self.freed(peer, Amount::RENDEZVOUS);
@@ -368,7 +367,7 @@ impl Core {
     /// Reads what fits of a matched message out of its sender's memory.
     pub(crate) fn pull(
         &mut self,
-        key: Key,
+        key: RequestId,
         status: Status,
         span: RemoteSpan,
         operation: AppCtx,
@@ -390,7 +389,7 @@ impl Core {
 
     /// A read has ended.
     pub(crate) fn read_done(&mut self, token: u64, buffer: Buffer, result: Result<(), ReadError>) {
-        let key = key_of_token(token);
+        let key = RequestId::from_token(token);
         let Some((status, operation)) =
             self.requests.get(key).and_then(|request| request.reading())
         else {
@@ -405,54 +404,27 @@ impl Core {
             }
             Err(ReadError::PeerDown) => {
                 let fault = self.down(peer);
-                self.complete(key, Err(fault), buffer);
+                self.requests.complete(key, Err(fault), buffer);
             }
             Err(error) => {
                 let errno = if let ReadError::Failed { errno } = error { errno } else { 0 };
                 self.abort(peer, operation, errno);
-                self.complete(key, Err(Fault::ReadFailed { peer, errno }), buffer);
+                self.requests.complete(key, Err(Fault::ReadFailed { peer, errno }), buffer);
             }
         }
     }
 
     /// A receive has its bytes.
     #[inline]
-    pub(crate) fn received(&mut self, request: Key, mut status: Status, buffer: Buffer) {
+    pub(crate) fn received(&mut self, request: RequestId, mut status: Status, buffer: Buffer) {
         self.truncate(&mut status, &buffer);
-        self.complete(request, Ok(status), buffer);
+        self.requests.complete(request, Ok(status), buffer);
     }
 
     #[inline]
     pub(crate) fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
         status.truncated = status.length > buffer.len() as u64;
         self.counters.truncated += u64::from(status.truncated);
-    }
-
-    /// Ends a request: once, whatever its owner does.
-    #[inline(always)]
-    pub(crate) fn complete(&mut self, key: Key, result: Result<Status, Fault>, buffer: Buffer) {
-        match result {
-            Ok(status) => {
-                let Some(request) = self.requests.get_mut(key) else {
-                    return;
-                };
-                request.buffer = buffer;
-                request.finish(&status);
-            }
-            Err(fault) => self.requests.fail(key, fault, buffer),
-        }
-        self.tell_owner(key);
-    }
-
-    /// A request is over: wakes its owner, or frees it if nobody will ask.
-    #[cold]
-    #[inline(never)]
-    fn tell_owner(&mut self, key: Key) {
-        match self.requests.get(key).map(|request| request.owner) {
-            Some(Owner::Sleeps) => self.woken.push(RequestId::new(key)),
-            Some(Owner::Gone) => self.requests.remove(key),
-            Some(Owner::Asks) | None => {}
-        }
     }
 
     /// Frees what a stored message took.
@@ -548,14 +520,4 @@ impl Core {
 #[inline(never)]
 pub(crate) fn failed(fault: Fault, buffer: Buffer) -> Posted {
     Err(Box::new(Refused { fault, buffer }))
-}
-
-/// A request as the token of a read. Indexes stay below 2^30: the top bit is the device's.
-pub(crate) fn token_of_key(key: Key) -> u64 {
-    (u64::from(key.index) << 32) | u64::from(key.generation)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
-pub(crate) fn key_of_token(token: u64) -> Key {
-    Key { index: (token >> 32) as u32, generation: token as u32 }
 }

@@ -1,7 +1,7 @@
 //! The engine over a device that matches by itself.
 //!
-//! The same calls as [`Engine`](crate::Engine), with the same meaning. What is left to do here: requests and who
-//! asks for them, faults in this room's terms, counters.
+//! It has the calls of [`Engine`](crate::Engine), with the same meaning. The device matches and moves
+//! messages; this engine keeps the table of requests, turns the device's errors into [`Fault`]s, and counts.
 
 use tagmatch_hw::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
@@ -10,12 +10,13 @@ use tagmatch_hw::matching::{
 use tagmatch_hw::{Address, Buffer, DeviceError, DownReason, PeerId};
 use tagmatch_soft::{Pattern, Tag};
 
-use crate::core::{failed, key_of_token, token_of_key};
+use crate::core::failed;
 use crate::counters::Counters;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
-use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started, Status};
-use crate::requests::{Ended, Owner, Phase, REQUESTS_MAX, Requests};
+use crate::line::Phase;
+use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::requests::{REQUESTS_MAX, Requests};
 use crate::slab::Key;
 
 /// As [`IDLE_POLLS_MAX`], of a device that says it has work: it bounds that by the clock, in seconds, which
@@ -30,12 +31,10 @@ const BUSY_POLLS_MAX: u32 = 1 << 26;
 pub struct Delegated<D: MatchingDevice> {
     device: D,
     requests: Requests,
-    /// Watched requests that are over.
-    woken: Vec<RequestId>,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
     /// Operations that a peer's end has ended. They are over once the device has said why it ended.
-    without_reason: Vec<(PeerId, Key, Buffer)>,
+    without_reason: Vec<(PeerId, RequestId, Buffer)>,
     counters: Counters,
     /// Requests that are not over.
     under_way: usize,
@@ -48,7 +47,6 @@ impl<D: MatchingDevice> Delegated<D> {
         Delegated {
             device,
             requests: Requests::new(),
-            woken: Vec::new(),
             down: Vec::new(),
             without_reason: Vec::new(),
             counters: Counters::default(),
@@ -94,11 +92,12 @@ impl<D: MatchingDevice> Delegated<D> {
                 break;
             }
         }
-        for (peer, key, buffer) in std::mem::take(&mut self.without_reason) {
-            self.fail(key, Fault::PeerDown { peer, fault: PeerFault::Gone }, buffer);
+        for (peer, request, buffer) in std::mem::take(&mut self.without_reason) {
+            let fault = Fault::PeerDown { peer, fault: PeerFault::Gone };
+            self.complete(request, Err(fault), buffer);
         }
-        for key in self.requests.under_way() {
-            self.fail(key, Fault::Closed, Buffer::default());
+        for request in self.requests.under_way() {
+            self.complete(request, Err(Fault::Closed), Buffer::default());
         }
     }
 
@@ -113,9 +112,14 @@ impl<D: MatchingDevice> Delegated<D> {
         Counters { unexpected_now, ..self.counters }
     }
 
-    /// Requests that the engine knows, results not yet taken included.
-    pub fn requests(&self) -> usize {
-        self.requests.len()
+    /// The requests of this engine.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The requests of this engine, to have results taken.
+    pub fn requests_mut(&mut self) -> &mut Requests {
+        &mut self.requests
     }
 
     /// Sends a message. Messages to one peer are matched in the order of these calls.
@@ -127,7 +131,7 @@ impl<D: MatchingDevice> Delegated<D> {
         buffer: Buffer,
         mode: SendMode,
     ) -> Started {
-        let Some(key) = self.requests.vacant() else {
+        let Some(request) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
         };
         let complete_when = match mode {
@@ -135,14 +139,14 @@ impl<D: MatchingDevice> Delegated<D> {
             SendMode::Synchronous => CompleteWhen::Matched,
             SendMode::Delivered => CompleteWhen::Delivered,
         };
-        let (length, token) = (buffer.len() as u64, token_of_key(key));
+        let (length, token) = (buffer.len() as u64, request.token());
         let send = TagSend { peer, tag: tag.0, immediate, buffer, complete_when, token };
         let started = match self.device.send(send) {
             Ok(Some(buffer)) => Started::Sent(buffer),
             Ok(None) => {
                 let status = Status { source: peer, tag, length, truncated: false, immediate };
                 self.requests.begin_send(&status);
-                Started::Pending(self.pending(key))
+                Started::Pending(self.pending(request))
             }
             Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer).into(),
         };
@@ -151,9 +155,9 @@ impl<D: MatchingDevice> Delegated<D> {
     }
 
     #[inline]
-    fn pending(&mut self, key: Key) -> RequestId {
+    fn pending(&mut self, request: RequestId) -> RequestId {
         self.under_way += 1;
-        RequestId::new(key)
+        request
     }
 
     /// Sends a copy of `payload`, whose owner may use it again at once.
@@ -176,15 +180,15 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that
     /// comes. The buffer's length is the most that is received.
     pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
-        let Some(key) = self.requests.vacant() else {
+        let Some(request) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let pattern = of_device(pattern);
-        match self.device.receive(pattern, buffer, token_of_key(key)) {
+        match self.device.receive(pattern, buffer, request.token()) {
             Ok(()) => {
                 self.requests.begin_receive(false);
                 self.counters.posted_now += 1;
-                Ok(self.pending(key))
+                Ok(self.pending(request))
             }
             Err((buffer, unfit)) => failed(self.fault(unfit, pattern.source), buffer),
         }
@@ -213,21 +217,21 @@ impl<D: MatchingDevice> Delegated<D> {
         let found = self.device.matched_probe(pattern);
         let found = found.map_err(|unfit| self.fault(unfit, pattern.source))?;
         Ok(found.map(|(HeldId(id), envelope)| {
-            (MessageId(key_of_token(id)), status(&envelope, u64::MAX))
+            (MessageId(Key::from_bits(id)), status(&envelope, u64::MAX))
         }))
     }
 
     /// Receives a message that [`Delegated::matched_probe`] took.
     pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
-        let Some(key) = self.requests.vacant() else {
+        let Some(request) = self.requests.vacant() else {
             return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
-        let held = HeldId(token_of_key(message.0));
-        match self.device.receive_held(held, buffer, token_of_key(key)) {
+        let held = HeldId(message.0.to_bits());
+        match self.device.receive_held(held, buffer, request.token()) {
             Ok(()) => {
                 self.requests.begin_receive(true);
                 self.counters.unexpected += 1;
-                Ok(self.pending(key))
+                Ok(self.pending(request))
             }
             Err((buffer, unfit)) => failed(self.fault(unfit, None), buffer),
         }
@@ -236,7 +240,7 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Drops a message that [`Delegated::matched_probe`] took; its sender completes. `false` if there
     /// is no such message.
     pub fn discard_message(&mut self, message: MessageId) -> bool {
-        let found = self.device.discard_held(HeldId(token_of_key(message.0)));
+        let found = self.device.discard_held(HeldId(message.0.to_bits()));
         self.counters.discarded += u64::from(found);
         found
     }
@@ -254,10 +258,10 @@ impl<D: MatchingDevice> Delegated<D> {
     /// events that were, and whether the request is over.
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        let mut is_over = self.is_done(request);
+        let mut is_over = self.requests.is_over(request);
         while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
-            is_over = self.is_done(request);
+            is_over = self.requests.is_over(request);
         }
         (events, is_over)
     }
@@ -267,10 +271,10 @@ impl<D: MatchingDevice> Delegated<D> {
     fn take_event(&mut self) -> bool {
         match self.device.poll() {
             Some(MatchingEvent::Received { token, buffer, result }) => {
-                self.received(key_of_token(token), buffer, result);
+                self.received(RequestId::from_token(token), buffer, result);
             }
             Some(MatchingEvent::Sent { token, buffer, result }) => {
-                self.sent(key_of_token(token), buffer, result);
+                self.sent(RequestId::from_token(token), buffer, result);
             }
             Some(MatchingEvent::PeerUp { .. }) => {}
             Some(MatchingEvent::PeerDown { peer, reason }) => self.peer_down(peer, reason),
@@ -279,38 +283,40 @@ impl<D: MatchingDevice> Delegated<D> {
         true
     }
 
-    fn received(&mut self, key: Key, buffer: Buffer, result: Result<Envelope, OperationError>) {
-        let Some(request) = self.requests.get_mut(key) else { return };
-        let was_posted = request.phase() == Phase::Posted;
+    fn received(
+        &mut self,
+        request: RequestId,
+        buffer: Buffer,
+        result: Result<Envelope, OperationError>,
+    ) {
+        let Some(line) = self.requests.get(request) else { return };
+        let was_posted = line.phase == Phase::Posted;
         self.counters.posted_now -= u64::from(was_posted);
         match result {
             Ok(envelope) => {
                 let status = status(&envelope, buffer.len() as u64);
                 self.counters.by_device += u64::from(was_posted);
                 self.counters.truncated += u64::from(status.truncated);
-                request.buffer = buffer;
-                request.finish(&status);
-                self.tell_owner(key);
+                self.complete(request, Ok(status), buffer);
             }
-            Err(error) => self.end(key, buffer, error),
+            Err(error) => self.end(request, buffer, error),
         }
     }
 
-    fn sent(&mut self, key: Key, buffer: Buffer, result: Result<(), OperationError>) {
-        let Some(request) = self.requests.get_mut(key) else { return };
+    fn sent(&mut self, request: RequestId, buffer: Buffer, result: Result<(), OperationError>) {
+        let Some(line) = self.requests.get(request) else { return };
         match result {
             Ok(()) => {
-                request.buffer = buffer;
-                request.finish_sent();
-                self.tell_owner(key);
+                let status = line.status();
+                self.complete(request, Ok(status), buffer);
             }
-            Err(error) => self.end(key, buffer, error),
+            Err(error) => self.end(request, buffer, error),
         }
     }
 
     /// Ends an operation without success.
     #[cold]
-    fn end(&mut self, key: Key, buffer: Buffer, error: OperationError) {
+    fn end(&mut self, request: RequestId, buffer: Buffer, error: OperationError) {
         let fault = match error {
             OperationError::Cancelled if self.is_closing => Fault::Closed,
             OperationError::Cancelled => {
@@ -320,26 +326,16 @@ impl<D: MatchingDevice> Delegated<D> {
             OperationError::Failed { status } => Fault::DeviceFailed { status },
             OperationError::PeerDown(peer) => match self.peer_fault(peer) {
                 Some(fault) => Fault::PeerDown { peer, fault },
-                None => return self.without_reason.push((peer, key, buffer)),
+                None => return self.without_reason.push((peer, request, buffer)),
             },
         };
-        self.fail(key, fault, buffer);
+        self.complete(request, Err(fault), buffer);
     }
 
-    fn fail(&mut self, key: Key, fault: Fault, buffer: Buffer) {
-        self.requests.fail(key, fault, buffer);
-        self.tell_owner(key);
-    }
-
-    /// A request is over: wakes its owner, or frees it if nobody will ask.
     #[inline]
-    fn tell_owner(&mut self, key: Key) {
+    fn complete(&mut self, request: RequestId, result: Result<Status, Fault>, buffer: Buffer) {
         self.under_way -= 1;
-        match self.requests.get(key).map(|request| request.owner) {
-            Some(Owner::Sleeps) => self.woken.push(RequestId::new(key)),
-            Some(Owner::Gone) => self.requests.remove(key),
-            Some(Owner::Asks) | None => {}
-        }
+        self.requests.complete(request, result, buffer);
     }
 
     #[cold]
@@ -347,8 +343,8 @@ impl<D: MatchingDevice> Delegated<D> {
         self.set_down(peer, reason.into());
         let Some(fault) = self.peer_fault(peer) else { return };
         let ended = self.without_reason.extract_if(.., |(of, ..)| *of == peer);
-        for (_, key, buffer) in ended.collect::<Vec<_>>() {
-            self.fail(key, Fault::PeerDown { peer, fault }, buffer);
+        for (_, request, buffer) in ended.collect::<Vec<_>>() {
+            self.complete(request, Err(Fault::PeerDown { peer, fault }), buffer);
         }
     }
 
@@ -381,35 +377,12 @@ impl<D: MatchingDevice> Delegated<D> {
         }
     }
 
-    /// The result of a request that is over; the request is gone then. `None` while it is under
-    /// way, and for a stale name.
-    pub fn take(&mut self, request: RequestId) -> Option<Completion> {
-        self.requests.take(request.key())
-    }
-
-    /// A request that is over with success, to have its result taken. `None` for all others.
-    #[inline]
-    pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
-        self.requests.ended(request.key())
-    }
-
-    /// Whether a request is over and its result still here.
-    #[inline]
-    pub fn is_done(&self, request: RequestId) -> bool {
-        self.requests.is_over(request.key())
-    }
-
-    /// Whether the request is under way, or over with its result still here.
-    pub fn exists(&self, request: RequestId) -> bool {
-        self.requests.get(request.key()).is_some()
-    }
-
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.get(request.key()) else { return };
-        let is_posted = entry.phase() == Phase::Posted;
-        if !is_posted || !self.device.cancel(token_of_key(request.key())) {
+        let Some(line) = self.requests.get(request) else { return };
+        let is_posted = line.phase == Phase::Posted;
+        if !is_posted || !self.device.cancel(request.token()) {
             self.counters.cancelled_late += 1;
         }
     }
@@ -417,36 +390,9 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.get_mut(request.key()) else { return };
-        entry.owner = Owner::Gone;
-        match entry.phase() {
-            Phase::Done | Phase::Failed => self.requests.remove(request.key()),
-            Phase::Posted => self.cancel(request),
-            _ => {}
+        if self.requests.detach(request) {
+            self.cancel(request);
         }
-    }
-
-    /// Asks that the request be named by [`Delegated::take_woken`] when it is over. `false` if it is
-    /// over already.
-    pub fn watch(&mut self, request: RequestId) -> bool {
-        match self.requests.get_mut(request.key()) {
-            Some(request) if !request.is_over() => {
-                request.owner = Owner::Sleeps;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Watched requests that are over since the last call.
-    pub fn take_woken(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.woken)
-    }
-
-    /// Whether [`Delegated::take_woken`] has anything to say.
-    #[inline]
-    pub fn has_woken(&self) -> bool {
-        !self.woken.is_empty()
     }
 
     /// Makes the device's descriptor readable at the next event. `false`: there is something to do

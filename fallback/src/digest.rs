@@ -16,13 +16,10 @@ impl<D: Device> Engine<D> {
     /// makes of a NIC's handle what stays the same when it is used again.
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let core = &self.core;
-        core.requests.hash_free(state);
-        for index in 0..core.requests.lines() {
-            let Some(request) = core.requests.at(index) else { continue };
-            (index, request.phase() as u8, request.owner as u8).hash(state);
-            let posted = request.posted().and_then(|handle| core.posted.get(handle));
+        core.requests.hash_state(state, |handle, state| {
+            let posted = core.posted.get(handle);
             posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(state);
-        }
+        });
         self.hash_unexpected(state);
         let Some(nic) = &core.nic else { return };
         nic.shadow.hash_state(state, name);

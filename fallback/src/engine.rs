@@ -6,14 +6,14 @@ use tagmatch_hw::{
 use tagmatch_shadow::Cancel;
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
-use crate::core::{Core, Operation, SendMemory, Todo, token_of_key};
+use crate::core::{Core, Operation, SendMemory, Todo};
 use crate::counters::Counters;
 use crate::credit::{CreditConfig, CreditNow};
 use crate::error::{Fault, PeerFault};
 use crate::nic::Nic;
 use crate::peer::{Peer, PeerState};
-use crate::request::{Completion, MessageId, Posted, RequestId, SendMode, Started, Status};
-use crate::requests::{Ended, Owner, Phase};
+use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::requests::Requests;
 use crate::wire::AppCtx;
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
@@ -192,9 +192,16 @@ impl<D: Device> Engine<D> {
         self.core.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
-    /// Requests that the engine knows, results not yet taken included.
-    pub fn requests(&self) -> usize {
-        self.core.requests.len()
+    /// The requests of this engine.
+    #[inline(always)]
+    pub fn requests(&self) -> &Requests {
+        &self.core.requests
+    }
+
+    /// The requests of this engine, to have results taken.
+    #[inline(always)]
+    pub fn requests_mut(&mut self) -> &mut Requests {
+        &mut self.core.requests
     }
 
     /// Sends that wait for their FIN.
@@ -298,15 +305,15 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        let mut is_over = self.is_done(request);
+        let mut is_over = self.core.requests.is_over(request);
         while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
-            is_over = self.is_done(request);
+            is_over = self.core.requests.is_over(request);
         }
         // Also when the request is over: one that always is must not keep others from going out.
         if !self.waiting_for_room.is_empty() {
             self.retry();
-            is_over = self.is_done(request);
+            is_over = self.core.requests.is_over(request);
         }
         (events, is_over)
     }
@@ -344,45 +351,21 @@ impl<D: Device> Engine<D> {
         self.settle();
     }
 
-    /// The result of a request that is over; the request is gone then. `None` while it is under
-    /// way, and for a stale name.
-    #[inline]
-    pub fn take(&mut self, request: RequestId) -> Option<Completion> {
-        self.core.requests.take(request.key())
-    }
-
-    /// A request that is over with success, to have its result taken. `None` for all others.
-    #[inline(always)]
-    pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
-        self.core.requests.ended(request.key())
-    }
-
-    /// Whether a request is over and its result still here.
-    #[inline(always)]
-    pub fn is_done(&self, request: RequestId) -> bool {
-        self.core.requests.is_over(request.key())
-    }
-
-    /// Whether the request is under way, or over with its result still here.
-    pub fn exists(&self, request: RequestId) -> bool {
-        self.core.requests.get(request.key()).is_some()
-    }
-
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get(request.key()) else {
+        let Some(entry) = self.core.requests.get(request) else {
             return;
         };
         let Some(handle) = entry.posted() else {
             self.core.counters.cancelled_late += 1;
             return;
         };
-        match self.core.cancel_in_shadow(request.key().index) {
+        match self.core.cancel_in_shadow(request.index()) {
             Cancel::Software => {
                 if self.core.posted.cancel(handle).is_ok() {
                     self.core.counters.cancelled += 1;
-                    self.core.fail_now(request.key(), Fault::Cancelled);
+                    self.core.requests.fail(request, Fault::Cancelled);
                 }
             }
             Cancel::Asked => self.settle(),
@@ -393,38 +376,9 @@ impl<D: Device> Engine<D> {
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get_mut(request.key()) else {
-            return;
-        };
-        entry.owner = Owner::Gone;
-        match entry.phase() {
-            Phase::Done | Phase::Failed => self.core.requests.remove(request.key()),
-            Phase::Posted => self.cancel(request),
-            _ => {}
+        if self.core.requests.detach(request) {
+            self.cancel(request);
         }
-    }
-
-    /// Asks that the request be named by [`Engine::take_woken`] when it is over. `false` if it is
-    /// over already.
-    pub fn watch(&mut self, request: RequestId) -> bool {
-        match self.core.requests.get_mut(request.key()) {
-            Some(request) if !request.is_over() => {
-                request.owner = Owner::Sleeps;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Watched requests that are over since the last call.
-    pub fn take_woken(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.core.woken)
-    }
-
-    /// Whether [`Engine::take_woken`] has anything to say.
-    #[inline(always)]
-    pub fn has_woken(&self) -> bool {
-        !self.core.woken.is_empty()
     }
 
     /// Makes the device's descriptor readable at the next event. `false`: there is something to do
@@ -452,7 +406,7 @@ impl<D: Device> Engine<D> {
             match todo {
                 Todo::Control(peer, bytes) => self.control(peer, bytes),
                 Todo::Read { request, peer, span, buffer } => {
-                    let token = token_of_key(request);
+                    let token = request.token();
                     let read = ReadRequest { peer, remote: span, into: buffer, token };
                     if let Err((buffer, error)) = self.device.read(read) {
                         self.core.read_done(token, buffer, Err(error));
@@ -487,7 +441,7 @@ impl<D: Device> Engine<D> {
             SendMemory::Exposed(id) => self.take_back(id),
             SendMemory::Sent(buffer) => buffer,
         };
-        self.core.complete(request, result.map(|()| status), buffer);
+        self.core.requests.complete(request, result.map(|()| status), buffer);
         for peer in std::mem::take(&mut self.waiting_for_place) {
             self.core.todo.push(Todo::Flush(peer));
         }

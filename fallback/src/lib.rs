@@ -49,6 +49,7 @@ mod delegated;
 mod digest;
 mod engine;
 mod error;
+mod line;
 mod message;
 mod nic;
 mod peer;
@@ -67,7 +68,7 @@ pub use delegated::Delegated;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Posted, Refused, RequestId, SendMode, Started, Status};
-pub use requests::Ended;
+pub use requests::{Ended, Requests};
 pub use store::cost_bytes;
 /// Planted bugs of the shadow.
 #[cfg(feature = "defects")]

@@ -15,7 +15,7 @@ use crate::core::{Core, Todo};
 use crate::credit::{Allowance, Amount, Grant};
 use crate::error::{Fault, PeerFault};
 use crate::message::Body;
-use crate::request::SendMode;
+use crate::request::{RequestId, SendMode};
 use crate::slab::Key;
 use crate::wire::{AppCtx, TMH_BYTES};
 
@@ -31,7 +31,7 @@ pub(crate) enum PeerState {
 /// A send that waits its turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
-    pub(crate) request: Key,
+    pub(crate) request: RequestId,
     pub(crate) mode: SendMode,
     pub(crate) tag: Tag,
     pub(crate) immediate: Option<u32>,
@@ -99,7 +99,7 @@ impl Core {
         let backlog = std::mem::take(&mut peer.backlog);
         let down = self.down(id);
         for send in backlog {
-            self.complete(send.request, Err(down), send.buffer);
+            self.requests.complete(send.request, Err(down), send.buffer);
         }
         for key in self.operations.keys_where(|op| op.status.source == id) {
             if let Some(operation) = self.operations.remove(key) {
@@ -150,13 +150,6 @@ impl Core {
         }
     }
 
-    fn fail_posted(&mut self, index: u32, fault: Fault) {
-        if let Some((key, request)) = self.requests.matched(index) {
-            let buffer = std::mem::take(&mut request.buffer);
-            self.complete(key, Err(fault), buffer);
-        }
-    }
-
     /// Ends all receives that are posted.
     pub(crate) fn close_posted(&mut self) {
         self.is_closing = true;
@@ -173,7 +166,8 @@ impl Core {
             if self.cancel_in_shadow(index) == Cancel::Software
                 && let Ok(index) = self.posted.cancel(handle)
             {
-                self.fail_posted(index, fault);
+                let request = self.requests.matched(index).map(|(request, _)| request);
+                request.into_iter().for_each(|request| self.requests.fail(request, fault));
             }
         }
     }

@@ -8,36 +8,49 @@ use tagmatch_soft::Tag;
 use crate::error::Fault;
 use crate::slab::Key;
 
-/// Names a request of one engine. A stale one names nothing.
-// One word, which is stored and loaded as one.
+/// Names a request of one engine. Once the request is gone, its name names nothing.
+///
+/// A line of the table of requests, and a generation, which changes each time the line is freed. In one
+/// word, since it is stored and loaded as one; the index is in the upper half, and below 2^30.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
 impl RequestId {
     /// Names no request, ever.
-    pub const NONE: RequestId = RequestId::new(Key { index: u32::MAX, generation: 0 });
+    pub const NONE: RequestId = RequestId::new(u32::MAX, 0);
 
     #[inline(always)]
-    pub(crate) const fn new(key: Key) -> Self {
-        RequestId((key.index as u64) << 32 | key.generation as u64)
+    pub(crate) const fn new(index: u32, generation: u32) -> Self {
+        RequestId(Key { index, generation }.to_bits())
+    }
+
+    /// The request that a device was given this token for.
+    #[inline(always)]
+    pub(crate) const fn from_token(token: u64) -> Self {
+        RequestId(token)
+    }
+
+    /// The name as a token for a device. Its top bit is clear: devices keep that for themselves.
+    #[inline(always)]
+    pub(crate) const fn token(self) -> u64 {
+        self.0
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
-    pub(crate) const fn key(self) -> Key {
-        Key { index: (self.0 >> 32) as u32, generation: self.0 as u32 }
+    pub(crate) const fn generation(self) -> u32 {
+        Key::from_bits(self.0).generation
     }
 
-    /// Its place in the engine's table, which is used again when the request is gone.
-    pub fn index(&self) -> u32 {
-        self.key().index
+    /// The line of the engine's table, which another request uses once this one is gone.
+    #[inline(always)]
+    pub const fn index(self) -> u32 {
+        Key::from_bits(self.0).index
     }
 }
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { index, generation } = self.key();
-        write!(f, "RequestId({index}.{generation})")
+        write!(f, "RequestId({}.{})", self.index(), self.generation())
     }
 }
 

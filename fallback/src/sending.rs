@@ -17,7 +17,7 @@ use crate::credit::Amount;
 use crate::engine::Engine;
 use crate::error::Fault;
 use crate::peer::{PeerState, Queued};
-use crate::request::{RequestId, SendMode, Started, Status};
+use crate::request::{SendMode, Started, Status};
 use crate::requests::REQUESTS_MAX;
 use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
 
@@ -103,7 +103,7 @@ impl<D: Device> Engine<D> {
         if !self.core.todo.is_empty() {
             self.settle();
         }
-        Started::Pending(RequestId::new(request))
+        Started::Pending(request)
     }
 
     /// The same, of a copy of `payload`, whose owner may use it again at once.
@@ -220,7 +220,7 @@ impl<D: Device> Engine<D> {
         self.core.counters.eager_sent += 1;
         match operation.and_then(|key| self.core.operations.get_mut(key)) {
             Some(operation) => operation.memory = SendMemory::Sent(buffer),
-            None => self.core.complete(request, Ok(status), buffer),
+            None => self.core.requests.complete(request, Ok(status), buffer),
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl<D: Device> Engine<D> {
                 return Err((Queued { request, mode, tag, immediate, buffer }, Blocked::Place));
             }
             Err((buffer, _)) => {
-                self.core.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
+                self.core.requests.complete(request, Err(Fault::NotExposed { peer: id }), buffer);
                 return Ok(());
             }
         };

@@ -23,6 +23,20 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
+impl Key {
+    /// The key as one word, as tokens and names of requests have it.
+    #[inline(always)]
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.index as u64) << 32 | self.generation as u64
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Key { index: (bits >> 32) as u32, generation: bits as u32 }
+    }
+}
+
 impl<T> Default for Slot<T> {
     fn default() -> Self {
         Slot { generation: 0, entry: None }

@@ -46,7 +46,7 @@ fn a_death_gives_back_all_but_what_messages_hold_that_are_complete() {
     // The three rendezvous can't be answered any more, also the one that a probe has taken.
     assert_eq!(held(&n[0]), Amount { messages: 1, bytes: 128 });
     let receive = n[0].receive(&exact(1), Buffer::zeroed(100)).unwrap();
-    assert!(n[0].is_done(receive));
+    assert!(n[0].requests().is_over(receive));
     assert_eq!(held(&n[0]), NOTHING);
     assert!(n[0].credit().granted.messages < granted.messages);
     assert!(n[0].receive_message(probed, Buffer::zeroed(9)).is_err());
@@ -123,7 +123,7 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
     assert!(matches!(named.unwrap_err().fault, Fault::PeerDown { .. }));
     // What a probe has taken is its owner's.
     let receive = n[0].receive_message(probed, Buffer::zeroed(64)).unwrap();
-    assert!(n[0].take(receive).unwrap().result.is_ok());
+    assert!(n[0].requests_mut().take(receive).unwrap().result.is_ok());
     // Others find credit: what they send is eager.
     let to = meet(&mut n, 40, 0);
     settle(&mut n);
@@ -147,14 +147,14 @@ fn while_the_pool_is_not_short_all_messages_of_the_dead_are_received() {
         let receive = n[0].receive(&exact(9), Buffer::zeroed(64)).unwrap();
         send(&mut n[0], PeerId::ONESELF, 9, 64);
         settle(&mut n[..1]);
-        assert!(n[0].take(receive).unwrap().result.is_ok());
+        assert!(n[0].requests_mut().take(receive).unwrap().result.is_ok());
     }
     assert!(n[0].counters().credits_sent > granted);
     assert_eq!((n[0].counters().lost_messages, n[0].counters().unexpected_now), (0, 40));
     for at in 1..6u64 {
         for number in 0..8 {
             let receive = n[0].receive(&exact(at * 100 + number), Buffer::zeroed(64)).unwrap();
-            assert!(n[0].take(receive).unwrap().result.is_ok());
+            assert!(n[0].requests_mut().take(receive).unwrap().result.is_ok());
         }
     }
     let CreditNow { free, held, .. } = n[0].credit();

@@ -50,7 +50,7 @@ fn receive(length: usize, room: usize, mode: SendMode) -> Completion {
     settle(&mut n);
     assert_eq!(n[1].counters().hardware, 1, "{length} bytes into {room}");
     assert_eq!(n[0].operations(), 0, "the sender waits on");
-    n[1].take(request).expect("not over")
+    n[1].requests_mut().take(request).expect("not over")
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_cancelled_receive_comes_back_from_the_nic() {
     n[1].cancel(request);
     n[1].cancel(request);
     settle(&mut n);
-    let done = n[1].take(request).expect("not over");
+    let done = n[1].requests_mut().take(request).expect("not over");
     assert_eq!((done.result, done.buffer.len()), (Err(Fault::Cancelled), 100));
     send(&mut n[0], to, 5, bytes(10), SendMode::Standard);
     settle(&mut n);
@@ -98,7 +98,8 @@ fn a_message_to_oneself_waits_for_the_nic_and_gets_the_receive() {
         send(&mut n[1], PeerId::ONESELF, tag, bytes(10), SendMode::Standard);
     }
     settle(&mut n);
-    let tag = |n: &mut Engine<Nic>, request| n.take(request).unwrap().result.unwrap().tag;
+    let tag =
+        |n: &mut Engine<Nic>, request| n.requests_mut().take(request).unwrap().result.unwrap().tag;
     assert_eq!((tag(&mut n[1], first), tag(&mut n[1], second)), (Tag(5), Tag(6)));
     let counters = n[1].counters();
     assert_eq!((counters.hardware, counters.posted, counters.not_offloaded.source), (0, 2, 2));
@@ -121,7 +122,7 @@ fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
     }
     settle(&mut n);
     for request in [small, behind].into_iter().chain(rest) {
-        n[1].take(request).expect("not over").result.unwrap();
+        n[1].requests_mut().take(request).expect("not over").result.unwrap();
     }
     let counters = n[1].counters();
     let why = counters.not_offloaded;
@@ -155,7 +156,8 @@ fn a_rendezvous_beyond_4_gib_ends_with_all_facts_whoever_matches_it() {
             }
             settle(&mut n);
             for request in requests {
-                let Completion { result, buffer } = n[1].take(request).expect("not over");
+                let Completion { result, buffer } =
+                    n[1].requests_mut().take(request).expect("not over");
                 let status = result.unwrap();
                 assert_eq!((status.length, status.immediate), (LENGTH, Some(9)));
                 assert!(status.truncated);
@@ -206,7 +208,7 @@ fn is_offloaded(n: &mut [Node<Nic>]) -> bool {
     settle(n);
     send(&mut n[1], to, 1000, bytes(100), SendMode::Standard);
     settle(n);
-    n[2].take(request).expect("not over").result.unwrap();
+    n[2].requests_mut().take(request).expect("not over").result.unwrap();
     n[2].counters().hardware == before + 1
 }
 
@@ -252,10 +254,10 @@ fn requests_of_the_dead_that_wait_for_the_nic_leave_it_in_use() {
     while n[2].counters().peer_faults == 0 {
         n[2].progress();
     }
-    assert!(!n[2].is_done(request), "the answer came too early for this test");
+    assert!(!n[2].requests().is_over(request), "the answer came too early for this test");
     assert_eq!(n[2].counters().lost_rendezvous, 1);
     settle(&mut n[1..]);
-    assert_eq!(n[2].take(request).expect("not over").result, Err(Fault::Cancelled));
+    assert_eq!(n[2].requests_mut().take(request).expect("not over").result, Err(Fault::Cancelled));
     assert!(is_offloaded(&mut n));
 }
 
@@ -266,7 +268,7 @@ fn closing_brings_every_buffer_back() {
     settle(&mut n);
     n[1].close();
     for request in requests {
-        let done = n[1].take(request).expect("not over");
+        let done = n[1].requests_mut().take(request).expect("not over");
         assert_eq!((done.result, done.buffer.len()), (Err(Fault::Closed), 100));
     }
 }

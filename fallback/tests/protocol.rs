@@ -33,7 +33,7 @@ fn pending(started: impl Into<Started>) -> RequestId {
 
 fn finished(node: &mut Node, started: impl Into<Started>) -> Completion {
     match started.into() {
-        Started::Pending(request) => node.take(request).expect("still under way"),
+        Started::Pending(request) => node.requests_mut().take(request).expect("still under way"),
         Started::Refused(refused) => {
             let Refused { fault, buffer } = *refused;
             Completion { result: Err(fault), buffer }
@@ -82,7 +82,10 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                             let seen = n[at].probe(&anything()).unwrap();
                             assert_eq!((seen.length, seen.tag), (size as u64, Tag(5)));
                             if let (Started::Pending(send), SendMode::Synchronous) = (&send, mode) {
-                                assert!(!n[0].is_done(*send), "complete before the match");
+                                assert!(
+                                    !n[0].requests().is_over(*send),
+                                    "complete before the match"
+                                );
                             }
                             n[at].receive(&exact(5), Buffer::zeroed(size))
                         }
@@ -94,7 +97,7 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                     assert_eq!((status.truncated, status.immediate), (false, Some(size as u32)));
                     let (_, sent) = ok(&mut n[0], send);
                     assert_eq!(sent, payload(size).into_vec());
-                    assert_eq!((n[0].requests(), n[1].requests()), (0, 0));
+                    assert_eq!((n[0].requests().len(), n[1].requests().len()), (0, 0));
                     let counters = n[at].counters();
                     assert_eq!(counters.posted + counters.unexpected, 1);
                     assert_eq!(counters.posted, u64::from(expected));
@@ -161,13 +164,13 @@ fn a_matched_message_is_found_by_nobody_else() {
     assert_eq!(ok(&mut n[1], other).0.length, 20);
     settle(&mut n);
     let Started::Pending(first) = first else { panic!("synchronous and over at once") };
-    assert!(!n[0].is_done(first), "a matched probe is no receive");
+    assert!(!n[0].requests().is_over(first), "a matched probe is no receive");
     let receive = n[1].receive_message(message, Buffer::zeroed(4));
     settle(&mut n);
     let (status, bytes) = ok(&mut n[1], receive);
     assert_eq!((status.length, status.truncated), (10, true));
     assert_eq!(bytes, payload(10)[..4]);
-    assert!(n[0].is_done(first));
+    assert!(n[0].requests().is_over(first));
     let again = n[1].receive_message(message, Buffer::zeroed(4));
     assert_eq!(fault(&mut n[1], again), Fault::NoSuchMessage);
 }
@@ -200,13 +203,13 @@ fn cancel_reports_its_outcome() {
     let cancelled = pending(n[1].receive(&exact(1), vec![7; 9].into()));
     let late = pending(n[1].receive(&exact(2), Buffer::zeroed(9)));
     n[1].cancel(cancelled);
-    let Completion { result, buffer } = n[1].take(cancelled).unwrap();
+    let Completion { result, buffer } = n[1].requests_mut().take(cancelled).unwrap();
     assert_eq!((result, buffer.into_vec()), (Err(Fault::Cancelled), vec![7; 9]));
     n[0].send(to, Tag(2), None, payload(9), SendMode::Standard);
     n[0].send(to, Tag(1), None, payload(9), SendMode::Standard);
     settle(&mut n);
     n[1].cancel(late);
-    assert_eq!(n[1].take(late).unwrap().result.unwrap().tag, Tag(2));
+    assert_eq!(n[1].requests_mut().take(late).unwrap().result.unwrap().tag, Tag(2));
     n[1].cancel(late);
     assert_eq!(n[1].probe(&anything()).unwrap().tag, Tag(1));
     assert_eq!((n[1].counters().cancelled, n[1].counters().cancelled_late), (1, 1));
@@ -225,7 +228,7 @@ fn detached_requests_end_by_themselves() {
     let reading = n[1].receive(&exact(1), Buffer::zeroed(5000));
     n[1].detach(pending(reading));
     settle(&mut n);
-    assert_eq!((n[0].requests(), n[1].requests()), (0, 0));
+    assert_eq!((n[0].requests().len(), n[1].requests().len()), (0, 0));
 }
 
 #[test]
@@ -253,11 +256,11 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
         n[0].inject(me, Tag(1 << 40), None, &[2; 8]).unwrap();
         while !n[0].progress_until(receive).1 {}
         assert!(n[0].progress_until(receive).1, "over and not said to be, in round {round}");
-        n[0].take(receive).unwrap().result.unwrap();
+        n[0].requests_mut().take(receive).unwrap().result.unwrap();
     }
     assert_eq!(received, sent);
     settle(&mut n);
-    assert_eq!(n[0].requests(), 0, "what was injected and had to wait is nobody's");
+    assert_eq!(n[0].requests().len(), 0, "what was injected and had to wait is nobody's");
 }
 
 #[test]
@@ -488,11 +491,11 @@ fn a_fin_of_another_peer_ends_nothing() {
     let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx::new(0, 0), tag: Tag(0) }.emit();
     forge(&net, 2, 0, &fin);
     settle(&mut n);
-    assert!(!n[0].is_done(send));
+    assert!(!n[0].requests().is_over(send));
     let receive = n[1].receive(&exact(1), Buffer::zeroed(9000));
     settle(&mut n);
     ok(&mut n[1], receive);
-    assert!(n[0].is_done(send));
+    assert!(n[0].requests().is_over(send));
 }
 
 #[test]
@@ -517,7 +520,7 @@ fn a_fin_of_an_operation_that_has_ended_ends_no_other() {
     settle(&mut n);
     let fault = WireError::NoSuchOperation { kind: Kind::Fin, operation: old };
     assert_eq!(n[0].peer_fault(to), Some(PeerFault::Protocol(fault)));
-    let Completion { result, .. } = n[0].take(send).unwrap();
+    let Completion { result, .. } = n[0].requests_mut().take(send).unwrap();
     assert_eq!(result, Err(Fault::PeerDown { peer: to, fault: PeerFault::Protocol(fault) }));
 }
 
@@ -567,7 +570,8 @@ fn who_takes_no_answers_is_granted_no_more() {
         let asks = Tmh { opcode: Opcode::Eager, app_ctx: operation, tag: Tag(1) }.emit();
         forge(&net, 1, 0, &asks);
         n[0].progress();
-        matched += u64::from(n[0].take(receive).is_some_and(|over| over.result.is_ok()));
+        matched +=
+            u64::from(n[0].requests_mut().take(receive).is_some_and(|over| over.result.is_ok()));
     }
     let fault = n[0].peer_fault(peer);
     assert!(

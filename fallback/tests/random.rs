@@ -135,12 +135,12 @@ impl World {
         for at in 0..NODES {
             for _ in 0..self.receives[at].len() {
                 let request = self.receives[at].pop_front().unwrap();
-                match n[at].take(request) {
+                match n[at].requests_mut().take(request) {
                     Some(completion) => self.received(at, completion),
                     None => self.receives[at].push_back(request),
                 }
             }
-            self.sends[at].retain(|&send| match n[at].take(send) {
+            self.sends[at].retain(|&send| match n[at].requests_mut().take(send) {
                 Some(Completion { result: Err(Fault::NotRead { peer, errno: 0 }), .. }) => {
                     *self.told.entry((at, self.met[at][&peer])).or_default() += 1;
                     false
@@ -198,7 +198,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 let is_sole = is_sole && from.is_some();
                 let request =
                     n[at].receive_with(&pattern, vec![0xee; room].into(), is_sole).unwrap();
-                match n[at].take(request) {
+                match n[at].requests_mut().take(request) {
                     Some(done) => world.received(at, done),
                     None => world.receives[at].push_back(request),
                 }
@@ -228,7 +228,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                             let request =
                                 n[at].receive_message(message, vec![0xee; room].into()).unwrap();
                             settle(&mut n);
-                            let done = n[at].take(request).unwrap();
+                            let done = n[at].requests_mut().take(request).unwrap();
                             let status = done.result.unwrap();
                             world.check_bytes(
                                 from,
@@ -252,7 +252,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
     for at in 0..NODES {
         for request in std::mem::take(&mut world.receives[at]) {
             n[at].cancel(request);
-            match n[at].take(request) {
+            match n[at].requests_mut().take(request) {
                 Some(done) => world.received(at, done),
                 None => world.receives[at].push_back(request),
             }
@@ -268,7 +268,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
         while n[at].probe(&pattern(None)).is_some() {
             let receive = n[at].receive(&pattern(None), vec![0xee; LENGTH_MAX].into());
             settle(&mut n);
-            let done = n[at].take(receive.unwrap()).unwrap();
+            let done = n[at].requests_mut().take(receive.unwrap()).unwrap();
             let status = done.result.unwrap();
             let number = status.immediate.unwrap();
             let previous = last.insert((status.source, at), number);
@@ -287,7 +287,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
     assert!(world.lost.values().all(|lost| *lost == 0), "lost messages that were received");
     assert!(world.sends.iter().all(Vec::is_empty), "sends that never end");
     for node in &n {
-        assert_eq!((node.requests(), node.operations()), (0, 0));
+        assert_eq!((node.requests().len(), node.operations()), (0, 0));
         let counters = node.counters();
         assert_eq!((counters.unexpected_bytes_now, counters.list_faults), (0, 0));
         assert_eq!(counters.not_offloaded.total(), counters.posted);

@@ -66,7 +66,7 @@ impl World {
 
     /// The sender of the message that a receive got, or why it got none.
     fn end(&mut self, receive: RequestId) -> Result<PeerId, Fault> {
-        let done = self.n[AT].take(receive).expect("not over");
+        let done = self.n[AT].requests_mut().take(receive).expect("not over");
         let length = done.result?.length;
         let sender = u8::from(done.result?.source == self.from[LIAR]);
         let fits = done.buffer.len().min(usize::try_from(length).unwrap());
@@ -119,11 +119,13 @@ fn a_receive_that_the_nic_gave_another_senders_message_fails() {
             let lie = w.send(LIAR, 7, length, mode);
             w.settle();
             assert_eq!(w.end(first), Err(w.wrong_sender()), "{mode:?} {length} into {room}");
-            assert!(!w.n[AT].is_done(second));
+            assert!(!w.n[AT].requests().is_over(second));
             // A liar that waits is told; not so if the NIC has read the message by itself and sent the FIN.
             let is_rendezvous = length > 1024 || mode == SendMode::Synchronous && length > 0;
             let is_read = is_rendezvous && length <= room.max(BOUNCE);
-            if let Some(end) = lie.map(|lie| w.n[LIAR].take(lie).expect("waits for ever").result) {
+            if let Some(end) =
+                lie.map(|lie| w.n[LIAR].requests_mut().take(lie).expect("waits for ever").result)
+            {
                 let refused = Err(Fault::NotRead { peer: w.to[LIAR], errno: 0 });
                 let expected = if is_read { Ok(()) } else { refused };
                 assert_eq!(end.map(drop), expected, "{mode:?} {length} into {room}");
@@ -161,9 +163,12 @@ fn another_senders_messages_give_their_credit_back() {
             w.settle();
             let lie = w.send(LIAR, 7, length, SendMode::Standard);
             w.settle();
-            assert!(w.n[AT].is_done(receive), "lie {round} of {length} bytes never came");
+            assert!(
+                w.n[AT].requests().is_over(receive),
+                "lie {round} of {length} bytes never came"
+            );
             assert_eq!(w.end(receive), Err(w.wrong_sender()));
-            lie.map(|lie| w.n[LIAR].take(lie).expect("not over"));
+            lie.map(|lie| w.n[LIAR].requests_mut().take(lie).expect("not over"));
         }
     }
 }
@@ -186,7 +191,7 @@ fn a_receive_in_the_nic_ends_with_the_peer_that_it_names() {
     w.settle();
     let counters = w.n[AT].counters();
     assert_eq!((counters.unexpected_now, counters.cancelled, counters.list_faults), (5, 0, 0));
-    assert_eq!(w.n[AT].requests(), 0);
+    assert_eq!(w.n[AT].requests().len(), 0);
 }
 
 #[test]
@@ -241,7 +246,7 @@ fn a_match_stands_whose_sender_dies_or_whose_receive_is_cancelled_meanwhile() {
             other => panic!("{other:?}"),
         }
         let counters = w.n[AT].counters();
-        assert_eq!((counters.list_faults, w.n[AT].requests()), (0, 0));
+        assert_eq!((counters.list_faults, w.n[AT].requests().len()), (0, 0));
     }
     assert!(stood > 20 && ended > 20, "{stood} matches stood, {ended} receives ended");
 }

@@ -48,13 +48,13 @@ fuzz_target!(|data: &[u8]| {
     kill(&net, 1);
     settle(&mut n);
     for request in requests {
-        assert!(n[0].take(request).is_some() || n[0].peer_fault(hostile).is_none());
+        assert!(n[0].requests_mut().take(request).is_some() || n[0].peer_fault(hostile).is_none());
     }
     let receive = n[2].receive(&Pattern::new(Tag(9), TagMask::EXACT), Buffer::zeroed(5000));
     begin_ok(n[0].send(good, Tag(9), None, Buffer::zeroed(5000), SendMode::Standard));
     settle(&mut n);
     if let Ok(receive) = receive {
-        assert!(n[2].take(receive).is_some_and(|done| done.result.is_ok()));
+        assert!(n[2].requests_mut().take(receive).is_some_and(|done| done.result.is_ok()));
     }
 });
 

@@ -10,7 +10,7 @@ use crate::core::{Core, MESSAGES_MAX};
 use crate::credit::Amount;
 use crate::defect::Defect;
 use crate::message::{Body, Message};
-use crate::request::Status;
+use crate::request::{RequestId, Status};
 use crate::slab::Key;
 use crate::wire::AppCtx;
 
@@ -19,7 +19,7 @@ enum Place {
     /// Nobody asked for it yet.
     Nobody,
     /// This receive, now.
-    Receive(Key),
+    Receive(RequestId),
     /// This receive, once its buffer is reclaimed.
     Reclaim { index: u32, slot: u32, handle: u32, why: Why },
     /// The receive with this index, if the NIC did not match it.
@@ -156,7 +156,7 @@ impl Core {
     /// Puts a message that has just come up into a receive's buffer.
     pub(super) fn deliver_here(
         &mut self,
-        key: Key,
+        key: RequestId,
         mut status: Status,
         ack: AppCtx,
         payload: Payload<'_>,
@@ -169,7 +169,7 @@ impl Core {
             Payload::Here(bytes) => {
                 bytes.copy_to(TMH_BYTES, buffer.as_mut_slice().unwrap_or_default());
                 self.truncate(&mut status, &buffer);
-                self.complete(key, Ok(status), buffer);
+                self.requests.complete(key, Ok(status), buffer);
                 self.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
                 self.freed(peer, Amount::of_eager(status.length));
             }
@@ -185,10 +185,10 @@ impl Core {
     }
 
     /// Puts a message that has waited into a receive's buffer.
-    pub(super) fn deliver_kept(&mut self, key: Key, message: Key) {
+    pub(super) fn deliver_kept(&mut self, key: RequestId, message: Key) {
         let Some(message) = self.messages.remove(message) else { return };
         if matches!(message.body, Body::Lost) {
-            return self.fail_now(key, self.down(message.source));
+            return self.requests.fail(key, self.down(message.source));
         }
         let Some(request) = self.requests.get_mut(key) else { return };
         let buffer = std::mem::take(&mut request.buffer);

@@ -43,7 +43,7 @@ use crate::EngineConfig;
 use crate::core::{Core, Todo};
 use crate::defect::Defect;
 use crate::error::Fault;
-use crate::request::Status;
+use crate::request::{RequestId, Status};
 use crate::slab::{Key, Slab};
 use crate::wire::AppCtx;
 
@@ -72,7 +72,7 @@ pub(crate) struct Nic {
 /// A receive in the NIC.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    request: Key,
+    request: RequestId,
     /// The NIC has a bounce buffer; the request keeps its own.
     is_bounced: bool,
     landing: Option<Key>,
@@ -83,7 +83,7 @@ struct Entry {
 /// A receive that the NIC has matched, until everything about it is known.
 #[derive(Clone, Debug)]
 struct Landing {
-    request: Key,
+    request: RequestId,
     /// As the entry's.
     named: Option<PeerId>,
     status: Status,
@@ -181,7 +181,7 @@ impl Nic {
     /// See [`Engine::hash_state`](crate::Engine::hash_state).
     pub(crate) fn hash_state<H: Hasher>(&self, state: &mut H, message: impl Fn(Key, &mut H)) {
         for entry in &self.entries {
-            entry.map(|entry| (entry.request.index, entry.is_bounced, entry.named)).hash(state);
+            entry.map(|entry| (entry.request.index(), entry.is_bounced, entry.named)).hash(state);
             let landing = entry.and_then(|entry| self.landings.get(entry.landing?));
             let facts = |landing: &Landing| {
                 let Landing { status, app_ctx, lacks_companion, .. } = *landing;
@@ -238,7 +238,12 @@ impl Core {
 
     /// Gives a buffer that the NIC had back to its receive, or to the spare ones, with the first
     /// `length` bytes of a message in it. The entry is forgotten.
-    pub(crate) fn nic_gives_back(&mut self, slot: u32, buffer: Buffer, length: u64) -> Option<Key> {
+    pub(crate) fn nic_gives_back(
+        &mut self,
+        slot: u32,
+        buffer: Buffer,
+        length: u64,
+    ) -> Option<RequestId> {
         let nic = self.nic.as_mut()?;
         let entry = nic.entries.get_mut(slot as usize)?.take()?;
         let request = self.requests.get_mut(entry.request)?;

@@ -11,7 +11,7 @@ use crate::credit::Amount;
 use crate::defect::Defect;
 use crate::error::Fault;
 use crate::peer::PeerState;
-use crate::request::Status;
+use crate::request::{RequestId, Status};
 use crate::slab::Key;
 use crate::wire::{AppCtx, WireError};
 
@@ -80,7 +80,7 @@ impl Core {
         if self.planted.is(Defect::DoneAtMatch)
             && let Some(entry) = self.nic.as_ref().and_then(|nic| nic.entries[slot as usize])
         {
-            self.complete(entry.request, Ok(status), Buffer::default());
+            self.requests.complete(entry.request, Ok(status), Buffer::default());
         }
         self.search_on(index);
         Some(())
@@ -178,7 +178,7 @@ impl Core {
         if waits {
             self.abort(status.source, app_ctx.operation(), 0);
         }
-        self.fail_now(request, fault);
+        self.requests.fail(request, fault);
     }
 
     fn nic_failed(&mut self, slot: u32, buffer: Buffer) -> Option<()> {
@@ -194,14 +194,7 @@ impl Core {
     pub(super) fn fail_landing(&mut self, key: Key) {
         if let Some(landing) = self.nic.as_mut().and_then(|nic| nic.landings.remove(key)) {
             let down = self.down(landing.status.source);
-            self.fail_now(landing.request, landing.wrong_sender().unwrap_or(down));
-        }
-    }
-
-    pub(crate) fn fail_now(&mut self, key: Key, fault: Fault) {
-        if let Some(line) = self.requests.get_mut(key) {
-            let buffer = std::mem::take(&mut line.buffer);
-            self.complete(key, Err(fault), buffer);
+            self.requests.fail(landing.request, landing.wrong_sender().unwrap_or(down));
         }
     }
 
@@ -219,7 +212,7 @@ impl Core {
             (Deleted::Cancelled { id }, Some(key)) => {
                 let fault = self.fault_of_deleted(named);
                 self.counters.cancelled += u64::from(fault == Fault::Cancelled);
-                self.fail_now(key, fault);
+                self.requests.fail(key, fault);
                 if !self.planted.is(Defect::ForgetWaiters) {
                     self.search_on(id);
                 }
@@ -246,7 +239,7 @@ impl Core {
         }
     }
 
-    fn deliver_first_waiting(&mut self, index: u32, key: Key) {
+    fn deliver_first_waiting(&mut self, index: u32, key: RequestId) {
         let waiting = self.nic.as_mut().and_then(|nic| nic.waiting.get_mut(&index));
         let first = waiting.and_then(|waiting| waiting.pop_front());
         if let Some(first) = first {

@@ -262,8 +262,11 @@ impl World {
 
     fn take_ends(&mut self) -> Verdict {
         for index in 0..self.requests.len() {
-            let done = self.requests[index].filter(|request| self.engine.is_done(*request));
-            if let Some(completion) = done.and_then(|request| self.engine.take(request)) {
+            let done =
+                self.requests[index].filter(|request| self.engine.requests().is_over(*request));
+            if let Some(completion) =
+                done.and_then(|request| self.engine.requests_mut().take(request))
+            {
                 self.requests[index] = None;
                 let end = end_of(&completion)?;
                 if !self.spec.ended(index, end) {

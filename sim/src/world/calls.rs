@@ -93,14 +93,14 @@ impl<A: Adapter> World<'_, A> {
         let is_new = worker.requests.insert(request, what);
         ensure!(is_new, Twice, "n{}: two requests of one name, {what:?}", worker.node);
         let Some(engine) = &mut worker.engine else { return Ok(()) };
-        if engine.is_done(request) {
+        if engine.requests().is_over(request) {
             if self.rng.per_mille(40) {
                 worker.late.push(request);
                 return Ok(());
             }
             return self.take(at, &[request]);
         }
-        if self.rng.per_mille(100) || !engine.watch(request) {
+        if self.rng.per_mille(100) || !engine.requests_mut().watch(request) {
             worker.unwatched.push(request);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl<A: Adapter> World<'_, A> {
         let Some(request) = worker.requests.pick(which) else { return };
         let Some(engine) = &mut worker.engine else { return };
         let what = worker.requests.what(request);
-        if engine.is_done(request) && matches!(what, Some(What::Receive(_))) {
+        if engine.requests().is_over(request) && matches!(what, Some(What::Receive(_))) {
             return;
         }
         self.counts.calls += 1;

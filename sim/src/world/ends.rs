@@ -53,8 +53,12 @@ impl<A: Adapter> World<'_, A> {
         let lost =
             || Violation::new(Rule::Lost, format!("n{node}: {what:?} is over, has no result"));
         let engine = worker.engine.as_mut().ok_or_else(lost)?;
-        let completion = engine.take(request).ok_or_else(lost)?;
-        ensure!(!engine.exists(request), Twice, "n{node}: {what:?} is there after its end");
+        let completion = engine.requests_mut().take(request).ok_or_else(lost)?;
+        ensure!(
+            !engine.requests().exists(request),
+            Twice,
+            "n{node}: {what:?} is there after its end"
+        );
         self.counts.calls += 1;
         self.counts.completions += 1;
         Ok((what, completion))

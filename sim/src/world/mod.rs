@@ -267,15 +267,15 @@ impl<'a, A: Adapter> World<'a, A> {
         }
         if !worker.unwatched.is_empty() {
             worker.unwatched.retain(|&request| {
-                let is_over = engine.is_done(request);
+                let is_over = engine.requests().is_over(request);
                 if is_over {
                     over.push(request);
                 }
                 !is_over
             });
         }
-        if engine.has_woken() {
-            for request in engine.take_woken() {
+        if engine.requests().has_woken() {
+            for request in engine.requests_mut().take_woken() {
                 if !all && self.rng.per_mille(40) {
                     worker.late.push(request);
                 } else {

@@ -52,7 +52,7 @@ impl<A: Adapter> World<'_, A> {
         let Some(engine) = &worker.engine else { return Ok(()) };
         let (node, left) = (worker.node, worker.requests.len());
         ensure!(left == 0, Lost, "n{node}: {left} requests never ended");
-        let (requests, operations) = (engine.requests(), engine.operations());
+        let (requests, operations) = (engine.requests().len(), engine.operations());
         let is_empty = (requests, operations) == (0, 0);
         ensure!(
             is_empty,

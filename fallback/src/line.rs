@@ -1,0 +1,134 @@
+//! One request: a cache line of the table of requests.
+
+use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_soft::{PostedHandle, Tag};
+
+use crate::request::Status;
+use crate::wire::AppCtx;
+
+/// What a request is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing: the line is free.
+    Free,
+    /// A receive on the posted list.
+    Posted,
+    /// A receive that has its message, whose bytes are being read out of the sender's memory.
+    Reading,
+    /// A send that waits for room, for credit or for its FIN; or that a matching device has.
+    Sending,
+    /// Over with success; its owner has not taken the result yet.
+    Done,
+    /// Over without success; the table keeps the fault beside the lines.
+    Failed,
+}
+
+/// What the owner of a request does until the request is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It asks now and then.
+    Asks,
+    /// It wants to be woken when the request is over.
+    Sleeps,
+    /// It has let go: nobody will ask for the result.
+    Gone,
+}
+
+/// A line of the table.
+///
+/// Tag and length are not neighbours. They are stored one by one, and a load of both at once would have
+/// to wait until both stores have reached the cache.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    pub(crate) buffer: Buffer,
+    tag: Tag,
+    /// In a free line the next free one, of a posted receive its handle on the posted list, during a read
+    /// the operation to acknowledge.
+    pub(crate) word: u64,
+    length: u64,
+    source: PeerId,
+    immediate: u32,
+    pub(crate) generation: u32,
+    pub(crate) phase: Phase,
+    pub(crate) owner: Owner,
+    truncated: bool,
+    has_immediate: bool,
+}
+
+const _: () = assert!(size_of::<Line>() == 64, "a request is a cache line");
+
+/// The number of no line.
+pub(crate) const NO_LINE: u32 = u32::MAX;
+
+impl Default for Line {
+    /// A free line, the last of the free ones.
+    fn default() -> Self {
+        Line {
+            generation: 0,
+            phase: Phase::Free,
+            owner: Owner::Asks,
+            truncated: false,
+            has_immediate: false,
+            buffer: Buffer::default(),
+            source: PeerId::ONESELF,
+            immediate: 0,
+            tag: Tag(0),
+            length: 0,
+            word: NO_LINE.into(),
+        }
+    }
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Done | Phase::Failed)
+    }
+
+    /// The receive's handle on the posted list, if it is there.
+    pub(crate) fn posted(&self) -> Option<PostedHandle> {
+        (self.phase == Phase::Posted).then(|| PostedHandle::from_bits(self.word))
+    }
+
+    /// Of a receive whose bytes are being read: its envelope, and the operation to acknowledge.
+    #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
+    pub(crate) fn reading(&self) -> Option<(Status, AppCtx)> {
+        (self.phase == Phase::Reading).then(|| (self.status(), AppCtx(self.word as u32)))
+    }
+
+    /// The receive has its message, whose bytes are to be read.
+    pub(crate) fn read(&mut self, status: &Status, operation: AppCtx) {
+        self.set_status(status);
+        self.phase = Phase::Reading;
+        self.word = operation.0.into();
+    }
+
+    /// The request is over with success. The table tells its owner, who may sleep or be gone.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, status: &Status) {
+        self.set_status(status);
+        self.phase = Phase::Done;
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_status(&mut self, status: &Status) {
+        self.source = status.source;
+        self.tag = status.tag;
+        self.length = status.length;
+        self.truncated = status.truncated;
+        self.has_immediate = status.immediate.is_some();
+        self.immediate = status.immediate.unwrap_or(0);
+    }
+
+    #[inline(always)]
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            source: self.source,
+            tag: self.tag,
+            length: self.length,
+            truncated: self.truncated,
+            immediate: self.has_immediate.then_some(self.immediate),
+        }
+    }
+}
