@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::Duration;
 
+use tagmatch_device::Address;
 use tagmatch_fallback::{Completion, RequestId};
-use tagmatch_hw::Address;
 
 use crate::config::WaitPolicy;
 use crate::engine::WorkerEngine;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use tagmatch_device::DeviceError;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
-use tagmatch_hw::DeviceError;
-use tagmatch_hw::model::ModelConfig;
-use tagmatch_hw::shm::ShmConfig;
-use tagmatch_hw::ucx::UcxConfig;
-use tagmatch_hw::verbs::VerbsConfig;
+use tagmatch_model::ModelConfig;
+use tagmatch_shm::ShmConfig;
 use tagmatch_soft::TagLayout;
+use tagmatch_ucx::UcxConfig;
+use tagmatch_verbs::VerbsConfig;
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///

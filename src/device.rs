@@ -2,13 +2,14 @@
 
 use std::os::fd::BorrowedFd;
 
-use tagmatch_hw::model::Model;
-use tagmatch_hw::shm::ShmConfig;
-use tagmatch_hw::verbs::{TagMatching, VerbsConfig};
-use tagmatch_hw::{
-    Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Limits, Outgoing, PeerId,
-    ReadError, ReadMode, ReadRequest, Refused, TagList, Verbs,
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
+    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
+use tagmatch_model::Model;
+use tagmatch_shm::ShmConfig;
+use tagmatch_verbs::Verbs;
+use tagmatch_verbs::{TagMatching, VerbsConfig};
 
 use crate::config::HwTags;
 use crate::sync::Shm;
@@ -158,10 +159,6 @@ impl Device for WorkerDevice {
         on!(self, device => device.close());
     }
 
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        on!(self, device => device.event_descriptor())
-    }
-
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
         on!(self, device => device.arm(waiting_to_send))
     }
@@ -173,5 +170,11 @@ impl Device for WorkerDevice {
 
     fn disarm(&mut self) {
         on!(self, device => device.disarm());
+    }
+}
+
+impl EventDescriptor for WorkerDevice {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        on!(self, device => device.event_descriptor())
     }
 }

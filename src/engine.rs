@@ -3,14 +3,15 @@
 
 use std::os::fd::BorrowedFd;
 
+use tagmatch_device::matching::MatchingDevice;
+use tagmatch_device::{Address, Buffer, Device, DeviceError, EventDescriptor, PeerId, ReadMode};
 use tagmatch_fallback::{
     Completion, Counters, Delegated, Ended, Engine, Fault, MessageId, PeerFault, Posted, RequestId,
     SendMode, Started, Status,
 };
-use tagmatch_hw::matching::MatchingDevice;
-use tagmatch_hw::verbs::TagMatching;
-use tagmatch_hw::{Address, Buffer, Device, DeviceError, PeerId, ReadMode, Ucx, UcxConfig};
 use tagmatch_soft::{Pattern, Tag};
+use tagmatch_ucx::{Ucx, UcxConfig};
+use tagmatch_verbs::TagMatching;
 
 use crate::config::{Config, DeviceConfig, HwTags};
 use crate::device::WorkerDevice;
@@ -286,7 +287,7 @@ impl WorkerEngine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use tagmatch_hw::model::ModelConfig;
+    use tagmatch_model::ModelConfig;
 
     use super::*;
 

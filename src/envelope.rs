@@ -1,7 +1,7 @@
 //! Peers, envelopes and patterns in the terms of the public API.
 
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback as fallback;
-use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 /// A peer, as one worker knows it. Numbers count from 0, which is the worker itself, in the order of

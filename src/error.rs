@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use tagmatch_device::{Address, Buffer, DeviceError};
 use tagmatch_fallback::{Fault, PeerFault};
-use tagmatch_hw::{Address, Buffer, DeviceError};
 
 use crate::Peer;
 

@@ -60,10 +60,14 @@ pub use message::Message;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
+pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, ReadMode};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
-pub use tagmatch_hw::{Address, Buffer, DeviceError, Finding, ReadMode, model, shm, ucx, verbs};
+pub use tagmatch_model as model;
+pub use tagmatch_shm as shm;
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
+pub use tagmatch_ucx as ucx;
+pub use tagmatch_verbs as verbs;
 pub use wait::Sleeper;
 pub use worker::{SharedWorker, Worker, WorkerOf};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use tagmatch_device::Buffer;
 use tagmatch_fallback::MessageId;
-use tagmatch_hw::Buffer;
 
 use crate::access::{Access, Local};
 use crate::envelope::{Received, Status};

@@ -161,7 +161,7 @@ mod tests {
         let worker = sleeper();
         let _receive = watched(&worker, 1, || panic!("as planned"));
         worker.access.with(|state| {
-            let me = tagmatch_hw::PeerId::ONESELF;
+            let me = tagmatch_device::PeerId::ONESELF;
             state.engine.inject_queued(me, 1.into(), None, &[7; 8]).unwrap();
         });
         let nudge = Nudge::new().unwrap();

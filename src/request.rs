@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use tagmatch_device::Buffer;
 use tagmatch_fallback::{Completion, Posted, Refused, RequestId, Started};
-use tagmatch_hw::Buffer;
 
 use crate::access::{Access, Local, State};
 use crate::envelope::{Received, Sent, Status};

@@ -17,7 +17,6 @@ pub(crate) use std::{
     thread, thread_local,
 };
 #[cfg(not(all(loom, test)))]
-pub(crate) use tagmatch_hw::{
-    shm::Shm,
-    sleep::{Nudge, sleep_until_readable},
-};
+pub(crate) use tagmatch_os::sleep::{Nudge, sleep_until_readable};
+#[cfg(not(all(loom, test)))]
+pub(crate) use tagmatch_shm::Shm;

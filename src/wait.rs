@@ -329,7 +329,7 @@ mod tests {
             thread::sleep(Duration::from_millis(2 * (round % 3)));
             // Sent and taken in by this thread: the device has nothing to tell the sleeper.
             worker.access.with(|state| {
-                let me = tagmatch_hw::PeerId::ONESELF;
+                let me = tagmatch_device::PeerId::ONESELF;
                 state.engine.inject_queued(me, round.into(), None, &[7; 8]).unwrap();
                 while state.engine.progress() > 0 {}
             });

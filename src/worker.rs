@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tagmatch_device::{Address, Buffer, PeerId, ReadMode};
 use tagmatch_fallback::{Counters, Fault, PeerFault, SendMode};
-use tagmatch_hw::{Address, Buffer, PeerId, ReadMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};

@@ -706,7 +706,7 @@ fn the_descriptor_tells_when_there_is_something_to_do() {
     let p = pair();
     let readable = |worker: &Worker, time| {
         let events = [worker.event_descriptor()];
-        tagmatch_hw::sleep::sleep_until_readable(&events, Duration::from_millis(time)).unwrap()
+        tagmatch_os::sleep::sleep_until_readable(&events, Duration::from_millis(time)).unwrap()
     };
     while !p.b.arm() {
         p.b.progress();

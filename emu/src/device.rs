@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::mem::offset_of;
 use std::sync::{PoisonError, RwLock};
 
-use tagmatch_hw::Outgoing;
+use tagmatch_device::Outgoing;
 use tagmatch_rdma_core_sys::{
     self as sys, Verbs, ibv_context, verbs_context, verbs_get_ctx_reaching,
 };

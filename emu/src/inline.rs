@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use libc::{EINVAL, ENOMEM, EOPNOTSUPP};
-use tagmatch_hw::model::{Handle, Operation, OperationKind};
+use tagmatch_model::{Handle, Operation, OperationKind};
 use tagmatch_rdma_core_sys::{self as sys, ibv_context};
 
 use crate::completions::{Completions, FLAGS};

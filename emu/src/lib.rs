@@ -1,7 +1,7 @@
 //! A tag-matching shared receive queue for any verbs device.
 //!
 //! Very few devices match tags, and none that everybody has. This crate puts the model NIC of
-//! [`tagmatch_hw::model`] on a device that can't, soft-RoCE for one: queues of the type `IBV_SRQT_TM` can
+//! [`tagmatch_model`] on a device that can't, soft-RoCE for one: queues of the type `IBV_SRQT_TM` can
 //! be made, take `ibv_post_srq_ops`, scatter what is matched into tagged buffers, READ what is announced
 //! by a rendezvous, and send the FIN, as hardware does and as strictly. Programs need no change.
 //!
@@ -75,7 +75,7 @@ mod tag_queue;
 
 use std::sync::{Arc, OnceLock};
 
-use tagmatch_hw::model::Fault;
+use tagmatch_model::Fault;
 use tagmatch_rdma_core_sys::{LoadError, Verbs, ibv_context, ibv_srq};
 
 use device::Device;

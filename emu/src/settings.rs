@@ -1,6 +1,6 @@
 //! What can be set.
 
-use tagmatch_hw::model::{Knobs, ModelConfig};
+use tagmatch_model::{Knobs, ModelConfig};
 
 /// The environment variable for [`Settings::message_max`].
 pub const MESSAGE_MAX_VARIABLE: &str = "TAGMATCH_EMU_MESSAGE_MAX";

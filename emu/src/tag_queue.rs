@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP};
-use tagmatch_hw::model::{Fault, Nic};
+use tagmatch_model::{Fault, Nic};
 use tagmatch_rdma_core_sys as sys;
 
 use crate::bell::Bell;

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Found, Path, Receiver, Sender, Shape, eager, no_tag};
 use tagmatch_emu::Settings;
-use tagmatch_hw::model::{Fault, Handle, Knobs};
+use tagmatch_model::{Fault, Handle, Knobs};
 use tagmatch_rdma_core_sys as sys;
 
 const MATCH: u32 = sys::IBV_WC_TM_MATCH;

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 use common::{Path, Receiver, SOURCE, Sender, Shape, eager, no_tag, rendezvous};
 use tagmatch_emu::{EnableError, Settings};
-use tagmatch_hw::model::{Chance, Delay, Knobs};
+use tagmatch_model::{Chance, Delay, Knobs};
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 const MATCH: u32 = sys::IBV_WC_TM_MATCH;

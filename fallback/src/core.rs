@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_hw::{Buffer, Bytes, Event, ExposureId, Incoming, PeerId, ReadError, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, Event, ExposureId, Incoming, PeerId, ReadError, RemoteSpan};
 use tagmatch_soft::{Pattern, PostedList, SourceId, UnexpectedList};
 
 use crate::EngineConfig;

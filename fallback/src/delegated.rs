@@ -3,11 +3,11 @@
 //! It has the calls of [`Engine`](crate::Engine), with the same meaning. The device matches and moves
 //! messages; this engine keeps the table of requests, turns the device's errors into [`Fault`]s, and counts.
 
-use tagmatch_hw::matching::{
+use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
-use tagmatch_hw::{Address, Buffer, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId};
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::core::failed;

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use tagmatch_hw::Device;
+use tagmatch_device::Device;
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::engine::Engine;

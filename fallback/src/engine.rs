@@ -1,6 +1,6 @@
 //! The engine: the protocol's state machine and a device, joined.
 
-use tagmatch_hw::{
+use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_shadow::Cancel;

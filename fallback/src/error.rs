@@ -1,6 +1,6 @@
 //! What can end an operation other than success, split by who is at fault.
 
-use tagmatch_hw::{DownReason, PeerId};
+use tagmatch_device::{DownReason, PeerId};
 
 use crate::wire::WireError;
 

@@ -1,7 +1,7 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
 //! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a NIC match by
-//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_hw::Device`], and knows nothing about either's insides. It never blocks, never
+//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_device::Device`], and knows nothing about either's insides. It never blocks, never
 //! reads a clock, never spawns, and takes its randomness (the seed of the hashes) from outside: with a
 //! simulated device the very code that ships is deterministic.
 //!

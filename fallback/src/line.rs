@@ -1,6 +1,6 @@
 //! One request: a cache line of the table of requests.
 
-use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::{PostedHandle, Tag};
 
 use crate::request::Status;

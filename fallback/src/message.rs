@@ -1,6 +1,6 @@
 //! Unexpected messages: probed, matched by a probe, received, discarded.
 
-use tagmatch_hw::PeerId;
+use tagmatch_device::PeerId;
 use tagmatch_soft::{Pattern, Tag};
 
 use crate::core::{Core, failed};
@@ -79,7 +79,11 @@ impl Core {
     }
 
     /// Receives a message that a matched probe took.
-    pub(crate) fn receive_message(&mut self, id: MessageId, buffer: tagmatch_hw::Buffer) -> Posted {
+    pub(crate) fn receive_message(
+        &mut self,
+        id: MessageId,
+        buffer: tagmatch_device::Buffer,
+    ) -> Posted {
         if !buffer.is_writable() {
             return failed(Fault::ReadOnlyBuffer, buffer);
         }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_shadow::Cancel;
 use tagmatch_soft::{SourceId, Tag};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
 use crate::error::Fault;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use tagmatch_hw::Buffer;
+use tagmatch_device::Buffer;
 use tagmatch_soft::PostedHandle;
 
 use crate::chunks::Chunks;
@@ -342,7 +342,7 @@ impl Ended<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tagmatch_hw::PeerId;
+    use tagmatch_device::PeerId;
     use tagmatch_soft::Tag;
 
     use super::*;

@@ -9,7 +9,7 @@
 //!               +---- no room: at the next progress; no credit: when a credit message comes
 //! ```
 
-use tagmatch_hw::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
+use tagmatch_device::{Buffer, Device, DeviceError, ExposureId, Outgoing, PeerId, Refused};
 use tagmatch_soft::Tag;
 
 use crate::core::{Operation, SendMemory, failed};

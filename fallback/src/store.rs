@@ -5,7 +5,7 @@
 //! their class, up to [`SPARE_BYTES_MAX`] a class; the rest goes back to the allocator. What is taken
 //! is bounded by the credits that were granted (`credit`), which count in these blocks.
 
-use tagmatch_hw::Bytes;
+use tagmatch_device::Bytes;
 
 /// Bytes in the smallest block.
 pub(crate) const SMALLEST_BYTES: usize = 16;

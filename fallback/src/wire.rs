@@ -13,9 +13,9 @@
 
 use std::fmt;
 
-use tagmatch_hw::tm::{self, be32, be64};
-pub use tagmatch_hw::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
-use tagmatch_hw::{Bytes, RemoteSpan};
+use tagmatch_device::tm::{self, be32, be64};
+pub use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
+use tagmatch_device::{Bytes, RemoteSpan};
 use tagmatch_soft::Tag;
 
 /// Bytes in a [`Particulars`].

@@ -2,8 +2,8 @@
 
 mod wire;
 
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{Amount, CreditConfig, CreditNow, EngineConfig, Fault, SendMode};
-use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, kill, meet, nodes, settle};
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use memory::{Memory, TOO_WIDE, World};
 use proptest::prelude::*;
+use tagmatch_device::matching::MatchingDevice;
+use tagmatch_device::{Address, Buffer, PeerId};
 use tagmatch_fallback::{Delegated, Fault, PeerFault, RequestId, SendMode, Started, Status};
-use tagmatch_hw::matching::MatchingDevice;
-use tagmatch_hw::{Address, Buffer, PeerId};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 type Engine = Delegated<Memory>;

@@ -2,12 +2,12 @@
 
 mod wire;
 
+use tagmatch_device::{Device, PeerId, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, Kind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,
 };
-use tagmatch_hw::model::{Chance, Delay, Knobs, Model, ModelConfig};
-use tagmatch_hw::{Device, PeerId, RemoteSpan};
+use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 use wire::{Node, Wire, config, forge, kill, meet, nodes, nodes_on, settle};
 

@@ -4,11 +4,11 @@
 
 mod wire;
 
+use tagmatch_device::{Buffer, PeerId, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, Control, Kind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, EngineConfig, Fault, PeerFault, Refused, RequestId, SendMode, Started, Status,
 };
-use tagmatch_hw::{Buffer, PeerId, RemoteSpan};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, forge, kill, meet, nodes, settle};
 

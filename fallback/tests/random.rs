@@ -7,9 +7,9 @@ mod wire;
 use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
+use tagmatch_device::{Buffer, Device, PeerId};
 use tagmatch_fallback::{Completion, Fault, MessageId, RequestId, SendMode, Started};
-use tagmatch_hw::model::{Knobs, Model, ModelConfig};
-use tagmatch_hw::{Buffer, Device, PeerId};
+use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Node, config, meet, nodes, nodes_on, settle};
 

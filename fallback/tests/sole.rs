@@ -6,9 +6,9 @@ mod wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use tagmatch_device::PeerId;
 use tagmatch_fallback::{Fault, PeerFault, RequestId, SendMode, Started};
-use tagmatch_hw::PeerId;
-use tagmatch_hw::model::{Knobs, Model, ModelConfig};
+use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{Net, Node, Wire, config, kill, meet, nodes_on, settle};
 

@@ -6,7 +6,7 @@ mod wire;
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_fallback::{SendMode, Started};
-use tagmatch_hw::Buffer;
+use tagmatch_device::Buffer;
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use wire::{config, forge, kill, meet, nodes, settle};
 

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tagmatch_hw::Address;
-use tagmatch_hw::shm::fuzzing::{
+use tagmatch_device::Address;
+use tagmatch_shm::fuzzing::{
     BellBit, Bounds, Geometry, Greeting, Internal, Meta, Progress, ShmName, check_progress,
     parse_internal, parse_slot,
 };

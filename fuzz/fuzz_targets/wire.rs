@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_fallback::wire::{Control, Message, Tmh};
-use tagmatch_hw::{Address, Bytes};
+use tagmatch_device::{Address, Bytes};
 
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::from_slice(data);

@@ -1,7 +1,7 @@
 //! What stands between a wire and an engine.
 
-use tagmatch_hw::model::{Chance, Delay, Knobs, Model, ModelConfig};
-use tagmatch_hw::{Device, DeviceError, PeerId};
+use tagmatch_device::{Device, DeviceError, PeerId};
+use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 
 use crate::rng::Rng;
 use crate::wire::Wire;

@@ -1,6 +1,6 @@
 //! The bytes of messages: a function of the message's number, cheap to write and to check.
 
-use tagmatch_hw::Buffer;
+use tagmatch_device::Buffer;
 
 use crate::rng::mix;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use tagmatch_device::{Device, PeerId};
 use tagmatch_fallback::{Engine, MessageId, RequestId};
-use tagmatch_hw::{Device, PeerId};
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

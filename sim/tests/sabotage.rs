@@ -1,7 +1,7 @@
 //! Wires that break their promises are found, by the rules of order alone as well, and what is left of the
 //! program is small.
 
-use tagmatch_hw::DeviceError;
+use tagmatch_device::DeviceError;
 use tagmatch_sim::{Adapter, Bare, Plan, Profile, Rule, Sabotage, Wire, shrink};
 
 /// As if a NIC decided: nothing is predicted.

@@ -15,11 +15,11 @@ use loom::sync::Notify;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::SeqCst;
 
-use tagmatch_hw::shm::ShmConfig;
-use tagmatch_hw::{
-    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+use tagmatch_device::{
+    Address, Buffer, Bytes, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId,
+    Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
+use tagmatch_shm::ShmConfig;
 
 const LIMITS: Limits = Limits { message_max: 4096 };
 
@@ -82,7 +82,7 @@ fn inode(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(File::from(fd.try_clone_to_owned()?).metadata()?.ino())
 }
 
-/// As [`tagmatch_hw::sleep::sleep_until_readable`], but for ever: what nothing wakes is a deadlock.
+/// As [`tagmatch_os::sleep::sleep_until_readable`], but for ever: what nothing wakes is a deadlock.
 pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::Result<bool> {
     let inodes = fds.iter().map(|fd| inode(*fd)).collect::<io::Result<Vec<_>>>()?;
     let signals: Vec<_> = SIGNALS
@@ -100,7 +100,7 @@ pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::R
     Ok(true)
 }
 
-/// As [`tagmatch_hw::sleep::Nudge`].
+/// As [`tagmatch_os::sleep::Nudge`].
 pub(crate) struct Nudge(Descriptor);
 
 impl Nudge {
@@ -257,10 +257,6 @@ impl Device for Shm {
 
     fn close(&mut self) {}
 
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.events.pipe.as_fd()
-    }
-
     fn arm(&mut self, _: &[PeerId]) -> bool {
         self.events.signal.clear();
         let mut way = self.way();
@@ -271,5 +267,11 @@ impl Device for Shm {
     fn disarm(&mut self) {
         self.way().is_armed = false;
         self.events.signal.clear();
+    }
+}
+
+impl EventDescriptor for Shm {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.events.pipe.as_fd()
     }
 }

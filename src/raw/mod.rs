@@ -9,7 +9,7 @@ mod scope;
 
 use std::ptr::NonNull;
 
-use tagmatch_hw::Buffer;
+use tagmatch_device::Buffer;
 
 pub use scope::{Scope, ScopedRequest};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use tagmatch_device::Buffer;
 use tagmatch_fallback::RequestId;
-use tagmatch_hw::Buffer;
 use tagmatch_soft::Tag;
 
 use super::{borrowed, borrowed_shared};

@@ -19,11 +19,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tagmatch_hw::model::{
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_model::{
     Arrival, Completion, Fault, HEADERS_BYTES, Handle, Nic, Operation, OperationKind, QueuePair,
     Verdict, Work,
 };
-use tagmatch_hw::tm::TMH_BYTES;
 
 use pairs::Pair;
 pub(crate) use pairs::PairChange;

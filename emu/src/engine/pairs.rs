@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_hw::model::QueuePair;
+use tagmatch_model::QueuePair;
 use tagmatch_rdma_core_sys::{
     IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, ibv_qp_state,
 };

@@ -1,6 +1,6 @@
 //! What the NIC reports, as the program polls it.
 
-use tagmatch_hw::model::{Completion, WcFlags};
+use tagmatch_model::{Completion, WcFlags};
 use tagmatch_rdma_core_sys::{IBV_WC_WITH_IMM, ibv_wc, ibv_wc_status, ibv_wc_tm_info};
 
 /// An entry of an extended completion queue.

@@ -1,7 +1,7 @@
 //! READs and FINs: what waits for its turn, and what is under way.
 
-use tagmatch_hw::model::{HEADERS_BYTES, Handle, QueuePair};
-use tagmatch_hw::tm::Rvh;
+use tagmatch_device::tm::Rvh;
+use tagmatch_model::{HEADERS_BYTES, Handle, QueuePair};
 
 use super::{Engine, Segment, Wire};
 

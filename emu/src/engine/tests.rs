@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use tagmatch_hw::model::{Knobs, ModelConfig};
-use tagmatch_hw::tm::{Opcode, Rvh, Tmh};
+use tagmatch_device::tm::{Opcode, Rvh, Tmh};
+use tagmatch_model::{Knobs, ModelConfig};
 use tagmatch_rdma_core_sys::{
     IBV_QPS_ERR, IBV_QPS_RTS, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS, IBV_WC_TM_RECV,
     IBV_WC_WR_FLUSH_ERR,

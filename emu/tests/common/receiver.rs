@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use tagmatch_emu::Settings;
-use tagmatch_hw::model::Fault;
+use tagmatch_model::Fault;
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 use super::memory::Memory;

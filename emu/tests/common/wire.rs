@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use tagmatch_hw::tm::{Opcode, Rvh, Tmh};
+use tagmatch_device::tm::{Opcode, Rvh, Tmh};
 use tagmatch_rdma_core_sys::{self as sys, Verbs};
 
 /// Opens the device without emulation.

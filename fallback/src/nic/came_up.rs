@@ -1,7 +1,7 @@
 //! Messages that came up: searched for in software, with a say of the shadow.
 
-use tagmatch_hw::tm::TMH_BYTES;
-use tagmatch_hw::{Buffer, PeerId};
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_shadow::{Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag};
 

@@ -1,6 +1,6 @@
 //! Companions: what a NIC drops of a rendezvous request, in a message behind it.
 
-use tagmatch_hw::PeerId;
+use tagmatch_device::PeerId;
 
 use super::{Data, Landing};
 use crate::core::{Core, Todo};

@@ -34,8 +34,8 @@ mod tending;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use tagmatch_hw::tm::TMH_BYTES;
-use tagmatch_hw::{Buffer, Bytes, Limits, PeerId, RemoteSpan, TagCaps};
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_device::{Buffer, Bytes, Limits, PeerId, RemoteSpan, TagCaps};
 use tagmatch_shadow::{Shadow, ShadowConfig, Why};
 use tagmatch_soft::Pattern;
 

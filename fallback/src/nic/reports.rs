@@ -1,7 +1,7 @@
 //! What the NIC reports of its list.
 
-use tagmatch_hw::tm::{RVH_BYTES, Rvh, TMH_BYTES};
-use tagmatch_hw::{Buffer, PeerId, RemoteSpan, TagEvent};
+use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
+use tagmatch_device::{Buffer, PeerId, RemoteSpan, TagEvent};
 use tagmatch_shadow::{Deleted, Removal, Shadow, ShadowError, Why};
 use tagmatch_soft::Tag;
 

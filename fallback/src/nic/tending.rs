@@ -1,7 +1,7 @@
 //! Tending the NIC's list: what the shadow decided is handed to the device, what the device reports to
 //! the protocol.
 
-use tagmatch_hw::{Device, TagAdd, TagHandle, TagList, TagRefused};
+use tagmatch_device::{Device, TagAdd, TagHandle, TagList, TagRefused};
 use tagmatch_shadow::{Cancel, Op, Refusal};
 
 use crate::core::Core;
@@ -55,7 +55,7 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// Takes in what [`tagmatch_hw::Event::Tags`] announced.
+    /// Takes in what [`tagmatch_device::Event::Tags`] announced.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_list_event(&mut self) {

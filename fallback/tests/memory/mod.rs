@@ -2,14 +2,13 @@
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use tagmatch_hw::matching::{
+use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingDevice, MatchingEvent, OperationError, TagPattern,
     TagSend, Unfit,
 };
-use tagmatch_hw::{Address, Buffer, DeviceError, DownReason, PeerId};
+use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId};
 use tagmatch_soft::{Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedList};
 
 /// What the device says of what it doesn't carry.
@@ -53,7 +52,6 @@ pub(crate) struct World(RefCell<Vec<Node>>);
 pub(crate) struct Memory {
     world: Rc<World>,
     me: usize,
-    nothing: Rc<std::io::PipeReader>,
 }
 
 impl Node {
@@ -127,8 +125,7 @@ impl World {
             events: VecDeque::new(),
             slow_polls: 0,
         });
-        let (nothing, _) = std::io::pipe().unwrap();
-        Memory { world: self.clone(), me, nothing: Rc::new(nothing) }
+        Memory { world: self.clone(), me }
     }
 }
 
@@ -373,10 +370,6 @@ impl MatchingDevice for Memory {
             node.posted.cancel(handle).unwrap();
             node.end_receive(name, OperationError::Cancelled);
         }
-    }
-
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.nothing.as_fd()
     }
 
     fn arm(&mut self) -> bool {

@@ -4,17 +4,15 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use tagmatch_soft::TagLayout;
 
-use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
-use tagmatch_hw::{
+use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, Exposure, ExposureId, Incoming,
     Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
+use tagmatch_fallback::{Amount, CreditConfig, Engine, EngineConfig};
 
 /// Bytes and immediate data of a message under way.
 type Frame = (Vec<u8>, Option<u32>);
@@ -54,8 +52,6 @@ pub struct Wire {
     turn: usize,
     /// Nodes that went down: they are never met again.
     gone: Vec<usize>,
-    /// Nothing sleeps in these tests.
-    never: File,
 }
 
 pub type Node<D = Wire> = Engine<D>;
@@ -100,7 +96,6 @@ pub fn nodes_on<D: Device>(
         current: Vec::new(),
         turn: 0,
         gone: Vec::new(),
-        never: File::open("/dev/null").unwrap(),
     };
     let nodes = (0..n).map(|me| Engine::new(device(me as u64, wire(me)), config)).collect();
     (net, nodes)
@@ -297,10 +292,6 @@ impl Device for Wire {
     }
 
     fn close(&mut self) {}
-
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.never.as_fd()
-    }
 
     fn arm(&mut self, _: &[PeerId]) -> bool {
         true

@@ -1,4 +1,4 @@
-//! A NIC that keeps the contract of `tagmatch_hw::TagList`, as a list and three queues.
+//! A NIC that keeps the contract of `tagmatch_device::TagList`, as a list and three queues.
 
 use std::collections::VecDeque;
 

@@ -1,13 +1,13 @@
 //! Small scopes, completely: every interleaving of a few receives, messages and cancels.
 //!
 //! The code under test is what ships: the engine, its shadow, and the model NIC, which is
-//! [driven by hand](tagmatch_hw::model::Nic::by_hand). What is chosen, in every order:
+//! [driven by hand](tagmatch_model::Nic::by_hand). What is chosen, in every order:
 //!
 //! - which receive is posted (exact, any source, any tag), which message is sent by whom, what is
 //!   cancelled, and when;
 //! - when the NIC takes up each operation, and whether an agreeing count wakes inactive entries;
 //! - when each completion is shown: answers, matches with unexpected messages, and data, each in the
-//!   order that the [contract](tagmatch_hw::TagList) gives them. Software takes each when it is shown: one
+//!   order that the [contract](tagmatch_device::TagList) gives them. Software takes each when it is shown: one
 //!   that lies there unseen is one that was not shown;
 //! - in another scope, messages of one sender that come past the list.
 //!

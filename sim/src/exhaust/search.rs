@@ -1,7 +1,6 @@
 //! The search: depth first, each state once, several threads on one set of states.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,8 +81,7 @@ impl<'a> Search<'a> {
 
     fn begin(&mut self) -> Result<(), Violation> {
         let fault = |error: &dyn ToString| Violation::new(Rule::Fault, error.to_string());
-        let never = File::open("/dev/null").map_err(|error| fault(&error))?;
-        let mut world = World::new(&self.scope, never).map_err(|error| fault(&error))?;
+        let mut world = World::new(&self.scope).map_err(|error| fault(&error))?;
         self.visit(&mut world)
     }
 

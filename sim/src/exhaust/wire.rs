@@ -1,11 +1,8 @@
 //! A wire without a network: what arrives is put there by hand, what is sent is dropped.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 
-use tagmatch_hw::{
+use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
@@ -24,19 +21,16 @@ pub(super) struct HandWire {
     up: VecDeque<PeerId>,
     arriving: VecDeque<Frame>,
     current: Vec<u8>,
-    /// Nobody sleeps here.
-    never: Rc<File>,
 }
 
 impl HandWire {
     /// A wire to so many peers, numbered from 1, that are about to be up.
-    pub(super) fn new(peers: u32, message_max: usize, never: File) -> Self {
+    pub(super) fn new(peers: u32, message_max: usize) -> Self {
         HandWire {
             limits: Limits { message_max },
             up: (1..=peers).map(PeerId).collect(),
             arriving: VecDeque::new(),
             current: Vec::new(),
-            never: Rc::new(never),
         }
     }
 
@@ -95,10 +89,6 @@ impl Device for HandWire {
     fn disconnect(&mut self, _: PeerId) {}
 
     fn close(&mut self) {}
-
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.never.as_fd()
-    }
 
     fn arm(&mut self, _: &[PeerId]) -> bool {
         true

@@ -1,14 +1,13 @@
 //! The engine on a NIC that is driven by hand: what can be done next, and doing it.
 
 use std::fmt;
-use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
+use tagmatch_device::tm::{Opcode, Tmh};
+use tagmatch_device::{Buffer, DeviceError, PeerId};
 use tagmatch_fallback::{Amount, Completion, CreditConfig, Engine, EngineConfig, Fault, RequestId};
-use tagmatch_hw::model::{Handle, Knobs, Model, ModelConfig, NicStep};
-use tagmatch_hw::tm::{Opcode, Tmh};
-use tagmatch_hw::{Buffer, DeviceError, PeerId};
+use tagmatch_model::{Handle, Knobs, Model, ModelConfig, NicStep};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::Scope;
@@ -69,8 +68,8 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(scope: &Scope, never: File) -> Result<Self, DeviceError> {
-        let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES, never);
+    pub(super) fn new(scope: &Scope) -> Result<Self, DeviceError> {
+        let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES);
         let knobs = Knobs {
             floor: 1,
             packet_bytes: 64,

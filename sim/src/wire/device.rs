@@ -1,12 +1,10 @@
 //! One worker's end of the network.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
-use tagmatch_hw::tm::Opcode;
-use tagmatch_hw::{
+use tagmatch_device::tm::Opcode;
+use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Incoming, Limits,
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
@@ -19,8 +17,6 @@ pub struct Wire {
     net: Rc<RefCell<Net>>,
     me: u32,
     current: Vec<u8>,
-    /// Nobody sleeps in a simulation.
-    never: Rc<File>,
 }
 
 /// The address of a worker.
@@ -30,9 +26,9 @@ pub(crate) fn address(node: u32) -> Address {
 
 impl Wire {
     /// The device of a new worker, and the worker's number in the network.
-    pub(crate) fn new(net: &Rc<RefCell<Net>>, never: &Rc<File>) -> (Self, u32) {
+    pub(crate) fn new(net: &Rc<RefCell<Net>>) -> (Self, u32) {
         let me = net.borrow_mut().add_node();
-        let wire = Wire { net: Rc::clone(net), me, current: Vec::new(), never: Rc::clone(never) };
+        let wire = Wire { net: Rc::clone(net), me, current: Vec::new() };
         (wire, me)
     }
 }
@@ -151,10 +147,6 @@ impl Device for Wire {
 
     fn close(&mut self) {
         self.net.borrow_mut().close(self.me);
-    }
-
-    fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.never.as_fd()
     }
 
     fn arm(&mut self, _: &[PeerId]) -> bool {

@@ -1,6 +1,6 @@
 //! What a worker is told next.
 
-use tagmatch_hw::DownReason;
+use tagmatch_device::DownReason;
 
 use super::net::{Frame, Link, Net, Note, Reading, Ready, UNTAGGED, number};
 

@@ -2,10 +2,10 @@
 //!
 //! Kept from the bytes that pass, so it knows nothing of what either side believes.
 
+use tagmatch_device::Bytes;
+use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_fallback::wire::{Control, Message};
 use tagmatch_fallback::{Amount, CreditConfig, FLOOR_MESSAGES};
-use tagmatch_hw::Bytes;
-use tagmatch_hw::tm::TMH_BYTES;
 
 use crate::violation::{Verdict, ensure};
 

@@ -1,6 +1,6 @@
 //! Simulated wires: a [`Device`] whose every delay, refusal and failure comes from a seed.
 //!
-//! [`Device`]: tagmatch_hw::Device
+//! [`Device`]: tagmatch_device::Device
 
 mod device;
 mod events;

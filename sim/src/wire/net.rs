@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_hw::{Buffer, DownReason, ReadError, ReadRequest};
+use tagmatch_device::{Buffer, DownReason, ReadError, ReadRequest};
 
 use super::Sabotage;
 use super::ledger::Account;

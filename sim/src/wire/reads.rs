@@ -1,6 +1,6 @@
 //! Exposed buffers, and READs of them.
 
-use tagmatch_hw::{Buffer, ReadError, ReadRequest};
+use tagmatch_device::{Buffer, ReadError, ReadRequest};
 
 use super::net::{Exposed, Link, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
 use super::sabotage::Sabotage;

@@ -1,7 +1,7 @@
 //! The calls that a program makes.
 
+use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{Fault, MessageId, RequestId, SendMode, Started, Status};
-use tagmatch_hw::{Buffer, PeerId};
 use tagmatch_soft::{Tag, TagLayout};
 
 use super::World;

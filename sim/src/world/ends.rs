@@ -1,7 +1,7 @@
 //! What requests end with.
 
+use tagmatch_device::Buffer;
 use tagmatch_fallback::{Completion, Fault, RequestId, Status};
-use tagmatch_hw::Buffer;
 
 use super::World;
 use crate::adapter::Adapter;

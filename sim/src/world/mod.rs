@@ -5,11 +5,10 @@ mod ends;
 mod rest;
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::rc::Rc;
 
+use tagmatch_device::PeerId;
 use tagmatch_fallback::{Engine, PeerFault, RequestId};
-use tagmatch_hw::PeerId;
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use crate::adapter::Adapter;
@@ -64,7 +63,6 @@ pub(crate) struct World<'a, A: Adapter> {
     adapter: &'a A,
     seed: u64,
     net: Rc<RefCell<Net>>,
-    never: Rc<File>,
     workers: Vec<Worker<A::Device>>,
     oracle: Oracle,
     pub(crate) history: History,
@@ -87,14 +85,11 @@ impl<'a, A: Adapter> World<'a, A> {
         sabotage: Option<Sabotage>,
         keeps_lines: bool,
     ) -> Result<Self, Violation> {
-        let never = File::open("/dev/null")
-            .map_err(|error| Violation::new(Rule::Fault, format!("/dev/null: {error}")))?;
         let mut world = World {
             setup,
             adapter,
             seed,
             net: Rc::new(RefCell::new(Net::new(setup.wire.clone(), sabotage))),
-            never: Rc::new(never),
             workers: vec![],
             oracle: Oracle::new(adapter.software_decides()),
             history: History::new(keeps_lines),
@@ -118,7 +113,7 @@ impl<'a, A: Adapter> World<'a, A> {
     }
 
     fn new_worker(&mut self) -> Result<Worker<A::Device>, Violation> {
-        let (wire, node) = Wire::new(&self.net, &self.never);
+        let (wire, node) = Wire::new(&self.net);
         let seed = mix(self.seed ^ u64::from(node));
         let device = self
             .adapter

@@ -1,0 +1,119 @@
+//! The model's list as the engine sees it: operations in, events out, buffers held in between.
+
+use super::completion::{Completion, WcFlags, WcOpcode, WcStatus};
+use super::device::{Held, Model};
+use super::operation::{Operation, OperationKind, PostError};
+use super::slots::Handle;
+use tagmatch_device::{
+    Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
+};
+
+/// The shortest buffer that an entry may have: the longest rendezvous request.
+const BUFFER_MIN: usize = 64;
+
+impl<D: Device> Model<D> {
+    fn post(&mut self, signalled: bool, count: u16, kind: OperationKind) -> Posted {
+        let unexpected_count = Some(count);
+        // Events are told by handle, so that the operation needs no name.
+        let operation = Operation { wr_id: 0, signalled, unexpected_count, kind };
+        self.nic.post(operation).map_err(|error| match error {
+            PostError::QueueFull => TagRefused::QueueFull,
+            PostError::ListFull => TagRefused::ListFull,
+            PostError::Invalid => TagRefused::NoSuchEntry,
+        })
+    }
+
+    /// What a completion about an entry says; a match with everything in one says two things.
+    fn event_of(&mut self, completion: &Completion, handle: Handle, is_second: bool) -> TagEvent {
+        let held = &mut self.entries[handle.slot()];
+        let entry = held.entry;
+        match completion.opcode {
+            WcOpcode::TmAdd => return TagEvent::Added { entry },
+            WcOpcode::TmDel if completion.status == WcStatus::Success => {
+                return TagEvent::Deleted { entry, buffer: held.buffer.take() };
+            }
+            WcOpcode::TmDel => return TagEvent::DeleteLost { entry },
+            _ => {}
+        }
+        if completion.flags.contains(WcFlags::MATCH) && !is_second {
+            let peer = PeerId(completion.queue_pair.map_or(0, |queue_pair| queue_pair.0));
+            let info = completion.tm_info;
+            return TagEvent::Matched { entry, peer, tag: info.tag, app_ctx: info.app_ctx };
+        }
+        // Nothing is there if it was reclaimed, which is a fault that was recorded.
+        let buffer = held.buffer.take().unwrap_or_default();
+        match completion.status {
+            WcStatus::Success => {
+                let Completion { length, immediate, .. } = *completion;
+                TagEvent::Landed { entry, length, immediate, buffer }
+            }
+            WcStatus::RendezvousIncomplete => TagEvent::Incomplete { entry, buffer },
+            _ => TagEvent::Failed { entry, buffer },
+        }
+    }
+}
+
+/// The handle of an entry that was added.
+type Posted = Result<Option<Handle>, TagRefused>;
+
+impl<D: Device> TagList for Model<D> {
+    fn caps(&self) -> TagCaps {
+        self.caps
+    }
+
+    fn add(&mut self, add: TagAdd) -> Result<TagHandle, (Buffer, TagRefused)> {
+        let TagAdd { entry, tag, mask, buffer, count } = add;
+        let length = buffer.len() as u64;
+        let is_long_enough = buffer.len() >= self.payload_max().max(BUFFER_MIN);
+        if !buffer.is_writable() || !is_long_enough || length > self.caps.read_max {
+            return Err((buffer, TagRefused::Buffer));
+        }
+        let recv_wr_id = entry.into();
+        let kind = OperationKind::Add { recv_wr_id, tag, mask, elements: 1, length };
+        match self.post(true, count, kind) {
+            Ok(Some(handle)) => {
+                let (handle_of, buffer) = (Some(handle), Some(buffer));
+                let held = Held { handle: handle_of, entry, buffer, reads_from: None };
+                self.entries[handle.slot()] = held;
+                Ok(TagHandle(handle.0))
+            }
+            Ok(None) => Err((buffer, TagRefused::Broken)),
+            Err(refused) => Err((buffer, refused)),
+        }
+    }
+
+    fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused> {
+        let kind = OperationKind::Delete { handle: Handle(handle.0) };
+        self.post(answer, count, kind).map(drop)
+    }
+
+    fn sync(&mut self, count: u16) -> Result<(), TagRefused> {
+        self.post(true, count, OperationKind::Sync).map(drop)
+    }
+
+    fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
+        let handle = Handle(handle.0);
+        if self.nic.is_matched(handle) {
+            return None;
+        }
+        let held = self.entries.get_mut(handle.slot())?;
+        held.buffer.take_if(|_| held.handle == Some(handle))
+    }
+
+    fn next_event(&mut self) -> Option<TagEvent> {
+        let completion = *self.nic.peek()?;
+        let Some(handle) = completion.handle else {
+            self.nic.poll();
+            return Some(TagEvent::Synced);
+        };
+        let whole = WcFlags::MATCH | WcFlags::DATA_VALID;
+        let is_second = std::mem::take(&mut self.is_halfway);
+        // The entry hasn't ended before its last event was taken.
+        if completion.flags.contains(whole) && !is_second {
+            self.is_halfway = true;
+        } else {
+            self.nic.poll();
+        }
+        Some(self.event_of(&completion, handle, is_second))
+    }
+}

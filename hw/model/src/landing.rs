@@ -1,0 +1,72 @@
+//! Where the bytes of a message go: the NIC says, this copies.
+
+use super::arrive::{Arrival, Verdict};
+use super::completion::QueuePair;
+use super::device::Held;
+use super::fault::Fault;
+use super::nic::Nic;
+use super::slots::Handle;
+use super::transfers::HEADERS_BYTES;
+use tagmatch_device::tm::TMH_BYTES;
+use tagmatch_device::{Bytes, PeerId};
+
+/// What of the model a message touches.
+pub(super) struct Landing<'a> {
+    pub(super) nic: &'a mut Nic,
+    pub(super) entries: &'a mut [Held],
+    pub(super) buffers: &'a mut [Vec<u8>],
+}
+
+impl Landing<'_> {
+    /// Takes a message; the NIC is ready for it.
+    pub(super) fn take(
+        &mut self,
+        peer: PeerId,
+        immediate: Option<u32>,
+        bytes: &Bytes<'_>,
+        message_max: usize,
+    ) {
+        let queue_pair = QueuePair(peer.0);
+        if bytes.len() > message_max {
+            return self.nic.fail(queue_pair, "a message longer than was announced");
+        }
+        let mut head = [0; HEADERS_BYTES];
+        bytes.copy_to(0, &mut head);
+        let length = bytes.len() as u64;
+        match self.nic.arrive(&Arrival { queue_pair, length, head, immediate }) {
+            Verdict::Ordinary { wr_id } => self.copy_ordinary(wr_id, bytes),
+            Verdict::Payload { handle, .. } => {
+                let length = bytes.len() - TMH_BYTES;
+                self.copy_matched(handle, length, |room| {
+                    bytes.copy_to(TMH_BYTES, room);
+                });
+            }
+            Verdict::Headers { handle, .. } => {
+                self.copy_matched(handle, HEADERS_BYTES, |room| room.copy_from_slice(&head));
+            }
+            Verdict::Rendezvous | Verdict::Dropped => {}
+            Verdict::NotReady => {
+                debug_assert!(false, "a message was taken that the NIC can't take")
+            }
+        }
+    }
+
+    fn copy_ordinary(&mut self, wr_id: u64, bytes: &Bytes<'_>) {
+        let at = usize::try_from(wr_id).ok();
+        let Some(buffer) = at.and_then(|at| self.buffers.get_mut(at)) else { return };
+        if buffer.len() < bytes.len() {
+            buffer.resize(bytes.len(), 0);
+        }
+        bytes.copy_to(0, &mut buffer[..bytes.len()]);
+    }
+
+    /// Copies so many bytes into a matched entry's buffer.
+    fn copy_matched(&mut self, handle: Handle, length: usize, copy: impl FnOnce(&mut [u8])) {
+        let held = &mut self.entries[handle.slot()];
+        let buffer = held.buffer.as_mut().filter(|_| held.handle == Some(handle));
+        match buffer.and_then(|buffer| buffer.as_mut_slice()?.get_mut(..length)) {
+            Some(room) => copy(room),
+            None => self.nic.record(Fault::BufferGone(handle)),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Memory that two processes share: a memfd, sealed so that neither can shrink it.
+//!
+//! Reading a page of a file beyond its end raises SIGBUS. The seals are what keeps a peer from
+//! doing that to us, so they are verified before anything is mapped.
+
+#![cfg_attr(all(loom, test), allow(dead_code, reason = "the model brings its own memory"))]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+
+use super::check;
+use super::closing::Unchecked;
+
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A file in memory, of fixed size, that can be handed to another process.
+pub struct SealedMemory {
+    fd: OwnedFd,
+    length: usize,
+}
+
+impl SealedMemory {
+    /// `length` zero bytes. The name shows in /proc/PID/maps and is no name in any file system.
+    pub fn new(name: &CStr, length: usize) -> io::Result<Self> {
+        let create = |flags| {
+            // SAFETY: `name` ends in a zero byte.
+            check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
+        };
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // Where `vm.memfd_noexec` is 2 there is no memory without that flag; before Linux 6.3 there
+        // is no such flag.
+        let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
+            other => other?,
+        };
+        // SAFETY: the kernel has just given us this descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let size = i64::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: no pointers.
+        check(unsafe { libc::ftruncate(fd.as_raw_fd(), size) })?;
+        // SAFETY: no pointers.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Ok(SealedMemory { fd, length })
+    }
+
+    /// Takes the descriptors that a peer has sent, if they are memories of these lengths that stay so.
+    pub fn from_peer<const N: usize>(
+        fds: Unchecked,
+        lengths: [usize; N],
+    ) -> Result<[Self; N], &'static str> {
+        for (fd, length) in fds.0.iter().zip(lengths) {
+            check_sealed(fd, length)?;
+        }
+        if fds.0.len() != N {
+            return Err("a packet without its descriptors, or with too many");
+        }
+        // All of them are memory: closing it blocks nobody.
+        let fds = <[OwnedFd; N]>::try_from(fds.into_checked()).map_err(|_| "too many")?;
+        let mut lengths = lengths.into_iter();
+        Ok(fds.map(|fd| SealedMemory { fd, length: lengths.next().unwrap_or(0) }))
+    }
+
+    /// Maps all of it, for reading and writing.
+    pub fn map(&self) -> io::Result<Mapping> {
+        let raw = MmapOptions::new().len(self.length).map_raw(&self.fd)?;
+        Ok(Mapping { raw })
+    }
+}
+
+/// Checks that a descriptor is memory of `length` bytes that stays so.
+fn check_sealed(fd: &OwnedFd, length: usize) -> Result<(), &'static str> {
+    // SAFETY: no pointers. Files without seals answer EINVAL.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 || seals & SEALS != SEALS {
+        return Err("a descriptor is not a sealed memfd");
+    }
+    // Huge pages have seals as well, but touching one may raise SIGBUS when none is left.
+    // SAFETY: all zeros is a valid `statfs`, which lives through the call.
+    let (answer, file_system) = unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(fd.as_raw_fd(), &raw mut about), about.f_type)
+    };
+    if answer != 0 || file_system != libc::TMPFS_MAGIC {
+        return Err("a memfd is not made of ordinary pages");
+    }
+    // SAFETY: all zeros is a valid `stat`, which lives through the call.
+    let (answer, size) = unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd.as_raw_fd(), &raw mut about), about.st_size)
+    };
+    if answer != 0 || usize::try_from(size) != Ok(length) {
+        return Err("a memfd does not have the announced size");
+    }
+    Ok(())
+}
+
+impl AsFd for SealedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Mapped memory, page-aligned, zero at first, that others may write at any time.
+pub struct Mapping {
+    raw: MmapRaw,
+}
+
+impl Mapping {
+    /// Memory of this process alone.
+    pub fn private(length: usize) -> io::Result<Self> {
+        let raw = MmapRaw::from(MmapMut::map_anon(length)?);
+        Ok(Mapping { raw })
+    }
+
+    /// Where it starts; it stays there, readable and writable, for as long as `self` lives.
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.raw.as_mut_ptr()
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn length(&self) -> usize {
+        self.raw.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_sealed_memory_of_the_right_size_only() {
+        let own = |length| SealedMemory::new(c"tagmatch-test", length).unwrap().fd;
+        let take = |fds, lengths: [usize; 2]| SealedMemory::from_peer(Unchecked(fds), lengths);
+        let both = take(vec![own(8192), own(4096)], [8192, 4096]).unwrap();
+        assert!(both.map(|memory| memory.map().unwrap().length()) == [8192, 4096]);
+        assert!(take(vec![own(8192), own(4096)], [4096, 4096]).is_err());
+        assert!(take(vec![own(8192), own(4096)], [8192, 8192]).is_err());
+        assert!(take(vec![own(4096)], [4096, 4096]).is_err());
+        assert!(take(vec![own(4096), own(4096), own(4096)], [4096, 4096]).is_err());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(take(vec![own(4096), file.into()], [4096, 4096]).is_err());
+    }
+
+    #[test]
+    fn a_memfd_without_seals_is_refused() {
+        // SAFETY: the name ends in a zero byte; the descriptor is new.
+        let fd = unsafe {
+            OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING))
+        };
+        std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
+        assert!(SealedMemory::from_peer(Unchecked(vec![fd]), [4096]).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! Other processes: whether they live, and reading their memory. Also the barrier that reaches
+//! them.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{check, check_count};
+
+/// Number of a process, as this process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pid(pub i32);
+
+impl Pid {
+    /// The number of this process.
+    pub fn own() -> Self {
+        // SAFETY: no pointers, can't fail.
+        Pid(unsafe { libc::getpid() })
+    }
+}
+
+/// The effective user of this process, which is the one that peers see on a socket.
+pub fn own_uid() -> u32 {
+    // SAFETY: no pointers, can't fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether the kernel's word on a peer's user means the user of this process.
+///
+/// In a user namespace, users that have no number there all appear as one, the overflow user. If this
+/// process runs as that one too, another user can't be told from its own.
+pub fn is_own_user(uid: u32) -> bool {
+    uid == own_uid() && (uid != overflow_uid() || has_all_users())
+}
+
+/// The number of users that have none in this namespace, see user_namespaces(7).
+fn overflow_uid() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
+}
+
+/// Whether every user has a number in this process' user namespace.
+fn has_all_users() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all_users(&map))
+}
+
+/// Whether a uid_map names all of the 2^32 - 1 users.
+fn maps_all_users(map: &str) -> bool {
+    let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    counts.sum::<u64>() >= u64::from(u32::MAX)
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub fn open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers. The descriptor is close-on-exec from the start, see pidfd_open(2).
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
+    let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    let fd = check(fd)?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Since Linux 6.9, a number that no other process has until a reboot. Before, the same for all.
+pub fn inode(pidfd: BorrowedFd<'_>) -> u64 {
+    // SAFETY: all zeros is a valid `stat`, which lives through the call.
+    let (answer, inode) = unsafe {
+        let mut about: libc::stat = std::mem::zeroed();
+        (libc::fstat(pidfd.as_raw_fd(), &raw mut about), about.st_ino)
+    };
+    if answer == 0 { inode } else { 0 }
+}
+
+/// Whether the process behind a pidfd has ended.
+pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    super::event::is_readable(pidfd)
+}
+
+/// Reads another process' memory into `into`; returns how many bytes came, which may be fewer.
+///
+/// The caller finds out afterwards whether `pid` was still the process that it meant.
+pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let Ok(remote) = usize::try_from(address) else {
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    };
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: into.len() };
+    // SAFETY: the local part is a slice that is ours alone; the remote part is checked by the
+    // kernel against the other process' memory.
+    check_count(unsafe {
+        libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0)
+    })
+}
+
+/// Lets any process of this user read our memory, where Yama would allow only our ancestors.
+pub fn allow_readers() -> io::Result<()> {
+    // SAFETY: prctl(2) with PR_SET_PTRACER takes a number. `PR_SET_PTRACER_ANY` is -1 as a long.
+    check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) }).map(drop)
+}
+
+/// Whether the kernel lets others of this user look into this process at all, see prctl(2).
+pub fn is_dumpable() -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: no pointers.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    check(i32::try_from(answer).map_err(|_| io::ErrorKind::InvalidData)?)
+}
+
+/// Enters this process among those that [`barrier_everywhere`] reaches.
+pub fn register_for_barriers() -> io::Result<()> {
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED).map(drop)
+}
+
+/// A full memory barrier on every thread of every registered process, as membarrier(2) promises.
+pub fn barrier_everywhere() -> io::Result<()> {
+    membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).map(drop)
+}
+
+/// Bytes of memory that this process may lock; `None` for no limit.
+pub fn locked_memory_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` lives through the call, which fills it.
+    let answer = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_lacks_users_is_told_from_one_that_has_all() {
+        assert!(maps_all_users("         0          0 4294967295\n"));
+        assert!(maps_all_users("0 0 1000\n1000 1000 4294966295\n"));
+        assert!(!maps_all_users("0 1000 1\n"));
+        assert!(!maps_all_users(""));
+        assert!(is_own_user(own_uid()) && !is_own_user(own_uid() ^ 1));
+    }
+}

@@ -1,0 +1,132 @@
+//! Settings of the device, checked once.
+
+use std::time::Duration;
+
+use super::bell;
+use super::ring::Geometry;
+use tagmatch_device::DeviceError;
+
+/// How reads of a peer's memory are to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReadPolicy {
+    /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct read waits
+    /// inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE): peers are trusted not to.
+    #[default]
+    Auto,
+    /// As `Auto`, but a peer that can't be read directly is refused.
+    Direct,
+    /// By copying through shared memory, always: no peer can make this process wait.
+    Copied,
+}
+
+/// Settings of a [`Shm`](super::Shm). The defaults suit a node full of processes.
+///
+/// ```
+/// # mod tagmatch { pub use tagmatch_shm as shm; }
+/// use tagmatch::shm::{Shm, ShmConfig};
+/// let shm = Shm::new(ShmConfig { ring_slots: 1024, ..ShmConfig::default() });
+/// assert!(shm.is_ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct ShmConfig {
+    /// Messages that a peer can have under way to us: a power of two, 8 to 65,536. 64 bytes each.
+    /// Default: 256.
+    pub ring_slots: u32,
+    /// Bytes for what does not fit into slots, per peer: a power of two, 4 KiB to 256 MiB. Only
+    /// what is used takes memory. Default: 256 KiB.
+    pub ring_bytes: u32,
+    /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`. Default:
+    /// 16 KiB + 64.
+    pub message_max: u32,
+    /// How reads are done. Default: [`ReadPolicy::Auto`].
+    pub read: ReadPolicy,
+    /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
+    /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
+    /// Yama's scope 1, reads are done by copying. Default: `true`.
+    pub allow_readers: bool,
+    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger may
+    /// take over its greeting. A peer that is there and doesn't look is waited for. Above zero, up
+    /// to one hour. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
+    pub peers_max: u32,
+    /// Most peers connected at a time that one other process has brought: from 1, by default 1,024. So it takes
+    /// several processes to use up all places. Peers that this worker has connected to don't count. Over the
+    /// whole life of the worker, one process can bring 65,536.
+    pub process_peers_max: u32,
+    /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
+    /// Default: `true`.
+    pub membarrier: bool,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        ShmConfig {
+            ring_slots: 256,
+            ring_bytes: 256 << 10,
+            message_max: (16 << 10) + 64,
+            read: ReadPolicy::Auto,
+            allow_readers: true,
+            connect_timeout: Duration::from_secs(10),
+            peers_max: 4095,
+            process_peers_max: 1024,
+            membarrier: true,
+        }
+    }
+}
+
+impl ShmConfig {
+    /// Checks all ranges; gives the size of our rings.
+    pub(crate) fn check(&self) -> Result<Geometry, DeviceError> {
+        let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
+        if !self.ring_slots.is_power_of_two() || !Geometry::SLOTS.contains(&self.ring_slots) {
+            let range = "a power of two from 8 to 65536";
+            return Err(bad("ring_slots", self.ring_slots.into(), range));
+        }
+        let Some(geometry) = Geometry::new(self.ring_slots, self.ring_bytes) else {
+            let range = "a power of two from 4096 to 268435456";
+            return Err(bad("ring_bytes", self.ring_bytes.into(), range));
+        };
+        if !geometry.allows_messages_of(self.message_max) {
+            let range = "from 64 to half of ring_bytes";
+            return Err(bad("message_max", self.message_max.into(), range));
+        }
+        // One bit of the bell is for messages to oneself.
+        if self.peers_max == 0 || self.peers_max as usize >= bell::BITS {
+            return Err(bad("peers_max", self.peers_max.into(), "from 1 to 4095"));
+        }
+        if self.process_peers_max == 0 {
+            return Err(bad("process_peers_max", 0, "1 or more"));
+        }
+        let longest = Duration::from_secs(3600);
+        if self.connect_timeout.is_zero() || self.connect_timeout > longest {
+            let ms = u64::try_from(self.connect_timeout.as_millis()).unwrap_or(u64::MAX);
+            return Err(bad("connect_timeout_ms", ms, "above 0, up to one hour"));
+        }
+        Ok(geometry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_setting_that_is_wrong() {
+        let wrong = |config: ShmConfig| match config.check() {
+            Err(DeviceError::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        let good = ShmConfig::default;
+        assert!(good().check().is_ok());
+        assert_eq!(wrong(ShmConfig { ring_slots: 100, ..good() }), "ring_slots");
+        assert_eq!(wrong(ShmConfig { ring_bytes: 0, ..good() }), "ring_bytes");
+        assert_eq!(wrong(ShmConfig { message_max: 63, ..good() }), "message_max");
+        let too_long = ShmConfig { message_max: (128 << 10) + 1, ..good() };
+        assert_eq!(wrong(too_long), "message_max");
+        assert_eq!(wrong(ShmConfig { peers_max: 4096, ..good() }), "peers_max");
+        assert_eq!(wrong(ShmConfig { process_peers_max: 0, ..good() }), "process_peers_max");
+        let never = ShmConfig { connect_timeout: Duration::ZERO, ..good() };
+        assert_eq!(wrong(never), "connect_timeout_ms");
+    }
+}

@@ -1,0 +1,218 @@
+//! The greeting: the one packet that each side sends before a connection stands.
+
+use super::bell::BellBit;
+use super::name::{VERSION, u32_at, u64_at};
+use super::ring::Geometry;
+use tagmatch_device::Address;
+
+/// Random bytes at a known place of the sender's memory: whoever can read them can read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonce(pub [u8; 16]);
+
+/// What one side tells the other. Two descriptors travel with it: the memory of the ring that the
+/// sender reads from, and its bell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who speaks.
+    pub address: Address,
+    /// Longest message that the sender receives.
+    pub message_max: u32,
+    /// Size of the ring that it receives through.
+    pub geometry: Geometry,
+    /// The bit of its bell that is for this ring.
+    pub bell_bit: BellBit,
+    /// membarrier(2) of others reaches it.
+    pub hears_barriers: bool,
+    /// It can put a barrier on others by membarrier(2).
+    pub makes_barriers: bool,
+    /// Where its nonce is in its memory.
+    pub nonce_address: u64,
+    /// The nonce.
+    pub nonce: Nonce,
+}
+
+/// Why a connection was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Both sides connected at once, and the other connection is the one that counts.
+    Crossed,
+    /// Too much to do; try again.
+    Busy,
+    /// This address is connected already, or was and went down.
+    Known,
+    /// No room for another peer.
+    Full,
+    /// The greeting broke a rule.
+    Invalid,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 5] =
+        [Refusal::Crossed, Refusal::Busy, Refusal::Known, Refusal::Full, Refusal::Invalid];
+}
+
+/// A packet of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// Let us connect.
+    Hello(Hello),
+    /// No.
+    Refusal(Refusal),
+}
+
+const MAGIC_HELLO: [u8; 8] = *b"TMshHELO";
+const MAGIC_REFUSAL: [u8; 8] = *b"TMshNOPE";
+const HELLO_LENGTH: usize = 128;
+const REFUSAL_LENGTH: usize = 16;
+const HEARS_BARRIERS: u32 = 1;
+const MAKES_BARRIERS: u32 = 2;
+
+/// A buffer of this length sees every valid packet in whole.
+pub(crate) const PACKET_MAX: usize = HELLO_LENGTH + 1;
+
+impl Hello {
+    /// The packet.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HELLO_LENGTH);
+        let hears = if self.hears_barriers { HEARS_BARRIERS } else { 0 };
+        let makes = if self.makes_barriers { MAKES_BARRIERS } else { 0 };
+        let address = self.address.as_bytes();
+        out.extend_from_slice(&MAGIC_HELLO);
+        for word in [
+            VERSION,
+            hears | makes,
+            self.message_max,
+            self.geometry.slots(),
+            self.geometry.spill_bytes(),
+            u32::try_from(self.bell_bit.index()).unwrap_or(u32::MAX),
+        ] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&self.nonce_address.to_le_bytes());
+        out.extend_from_slice(&self.nonce.0);
+        out.extend_from_slice(&(address.len() as u64).to_le_bytes());
+        out.extend_from_slice(address);
+        out.resize(HELLO_LENGTH, 0);
+        out
+    }
+
+    fn parse(bytes: &[u8; HELLO_LENGTH]) -> Result<Self, &'static str> {
+        if u32_at(bytes, 8) != VERSION {
+            return Err("a greeting of another version");
+        }
+        let flags = u32_at(bytes, 12);
+        if flags & !(HEARS_BARRIERS | MAKES_BARRIERS) != 0 {
+            return Err("a greeting with unknown flags");
+        }
+        let geometry = Geometry::new(u32_at(bytes, 20), u32_at(bytes, 24))
+            .ok_or("a greeting with an impossible ring")?;
+        let message_max = u32_at(bytes, 16);
+        if !geometry.allows_messages_of(message_max) {
+            return Err("a greeting with an impossible message length");
+        }
+        let bell_bit = BellBit::new(u32_at(bytes, 28)).ok_or("a greeting with no such bell")?;
+        let mut nonce = [0; 16];
+        nonce.copy_from_slice(&bytes[40..56]);
+        let address = usize::try_from(u64_at(bytes, 56))
+            .ok()
+            .filter(|length| *length <= Address::MAX)
+            .and_then(|length| Address::from_bytes(&bytes[64..64 + length]).ok())
+            .ok_or("a greeting without an address")?;
+        Ok(Hello {
+            address,
+            message_max,
+            geometry,
+            bell_bit,
+            hears_barriers: flags & HEARS_BARRIERS != 0,
+            makes_barriers: flags & MAKES_BARRIERS != 0,
+            nonce_address: u64_at(bytes, 32),
+            nonce: Nonce(nonce),
+        })
+    }
+}
+
+impl Refusal {
+    /// The packet.
+    pub fn emit(self) -> Vec<u8> {
+        let code = Self::ALL.iter().position(|other| *other == self).unwrap_or(0);
+        let mut out = MAGIC_REFUSAL.to_vec();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(code).unwrap_or(0).to_le_bytes());
+        out
+    }
+}
+
+impl Greeting {
+    /// Reads a packet from a stranger.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        if let Ok(hello) = <&[u8; HELLO_LENGTH]>::try_from(bytes)
+            && hello.starts_with(&MAGIC_HELLO)
+        {
+            return Hello::parse(hello).map(Greeting::Hello);
+        }
+        if bytes.len() == REFUSAL_LENGTH && bytes.starts_with(&MAGIC_REFUSAL) {
+            // Whatever the version: the reasons of version 1 keep their numbers.
+            let code = u32_at(bytes, 12) as usize;
+            let refusal = Refusal::ALL.get(code).copied().unwrap_or(Refusal::Invalid);
+            return Ok(Greeting::Refusal(refusal));
+        }
+        Err("not a greeting")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello {
+            address: Address::from_bytes(&[7; 48]).unwrap(),
+            message_max: 16448,
+            geometry: Geometry::new(256, 1 << 18).unwrap(),
+            bell_bit: BellBit::new(17).unwrap(),
+            hears_barriers: true,
+            makes_barriers: false,
+            nonce_address: 0x1234_5678_9abc,
+            nonce: Nonce([9; 16]),
+        }
+    }
+
+    #[test]
+    fn round_trips() {
+        assert_eq!(Greeting::parse(&hello().emit()), Ok(Greeting::Hello(hello())));
+        for refusal in Refusal::ALL {
+            assert_eq!(Greeting::parse(&refusal.emit()), Ok(Greeting::Refusal(refusal)));
+        }
+    }
+
+    #[test]
+    fn refuses_other_lengths() {
+        let packet = hello().emit();
+        assert!(packet.len() < PACKET_MAX);
+        assert!(Greeting::parse(&packet[..packet.len() - 1]).is_err());
+        assert!(Greeting::parse(&[&packet[..], &[0]].concat()).is_err());
+        assert!(Greeting::parse(&[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_is_taken_or_refused(at in 0usize..HELLO_LENGTH, value: u8) {
+            let mut packet = hello().emit();
+            packet[at] = value;
+            if let Ok(Greeting::Hello(hello)) = Greeting::parse(&packet) {
+                prop_assert!(hello.message_max <= hello.geometry.message_max());
+                // What is believed can be said again.
+                prop_assert_eq!(Greeting::parse(&hello.emit()), Ok(Greeting::Hello(hello)));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Greeting::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The receiving ends of all connections, and which of them to look at.
+//!
+//! A few rings are *hot*: each poll looks at them. The others ask their senders to ring the bell,
+//! and are looked at when it rang. A ring becomes hot when its bell rings and there is room, and
+//! cold again when it stays empty while others are busy. Cold rings are also looked at in turn, one
+//! now and then, so that a peer who clears the bits of others delays them but can't stop them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::bell::{Announced, Bell, BellBit, Pending};
+use super::ring::Consumer;
+use super::ring::consumer::{Taken, Watch};
+use super::ring::slot::{Meta, Shape};
+use super::sync::fence;
+use tagmatch_device::PeerId;
+use tagmatch_os::process;
+
+/// Most rings that each poll looks at.
+const HOT_MAX: usize = 8;
+/// So many messages from hot rings, then the next ring and the cold ones get their turn.
+const BURST: u32 = 32;
+/// A ring that was empty for so many ticks becomes cold, if another is busy.
+const COLD_TICKS: u32 = 64;
+/// Each so many ticks, one cold ring is looked at without its bell.
+const SWEEP_TICKS: u32 = 16;
+
+/// The receiving end of one connection.
+pub(crate) struct Inbox {
+    pub(crate) consumer: Consumer,
+    pub(crate) peer: PeerId,
+    is_hot: bool,
+}
+
+struct Hot {
+    watch: Watch,
+    bit: BellBit,
+    idle_ticks: u32,
+    /// Whether a message was found since the last tick.
+    was_busy: bool,
+}
+
+/// A ring in which there is a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) bit: BellBit,
+    pub(crate) meta: Meta,
+}
+
+/// All receiving ends, by the bit of the bell that is theirs.
+pub(crate) struct Inboxes {
+    inboxes: Vec<Option<Inbox>>,
+    free: Vec<BellBit>,
+    hot: Vec<Hot>,
+    /// The hot ring to look at first.
+    first: usize,
+    /// A ring was busy for which there was no room among the hot ones, since the last tick.
+    is_crowded: bool,
+    /// Messages found in hot rings since others got their turn.
+    burst: u32,
+    pending: Pending,
+    bell: Arc<Bell>,
+    ticks: u32,
+    next_swept: usize,
+    /// Writers to wake because there is room for them again.
+    pub(crate) wake: Vec<PeerId>,
+    /// Whether writers rely on our membarrier.
+    makes_barriers: bool,
+}
+
+impl Inboxes {
+    pub(crate) fn new(bell: Arc<Bell>, capacity: u32, makes_barriers: bool) -> Self {
+        Inboxes {
+            inboxes: Vec::new(),
+            free: (0..capacity).rev().filter_map(BellBit::new).collect(),
+            hot: Vec::with_capacity(HOT_MAX),
+            first: 0,
+            is_crowded: false,
+            burst: 0,
+            pending: Pending::new(),
+            bell,
+            ticks: 0,
+            next_swept: 0,
+            wake: Vec::new(),
+            makes_barriers,
+        }
+    }
+
+    /// Reserves a bit for a connection to come, if one is free.
+    pub(crate) fn reserve(&mut self) -> Option<BellBit> {
+        self.free.pop()
+    }
+
+    /// How many connections there is room for.
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Gives a reserved bit back.
+    pub(crate) fn release(&mut self, bit: BellBit) {
+        self.free.push(bit);
+    }
+
+    /// Begins to look at a ring. Its writer may have begun already, so it is looked at once.
+    pub(crate) fn insert(&mut self, bit: BellBit, consumer: Consumer, peer: PeerId) {
+        if self.inboxes.len() <= bit.index() {
+            self.inboxes.resize_with(bit.index() + 1, || None);
+        }
+        consumer.want_bell(true);
+        self.inboxes[bit.index()] = Some(Inbox { consumer, peer, is_hot: false });
+        // Whether or not the writer saw that the bell is wanted: this first look is for what it
+        // wrote before, and the barrier for what it writes meanwhile.
+        self.barrier();
+        self.pending.insert(bit);
+    }
+
+    /// Stops looking at a ring and frees its bit.
+    pub(crate) fn remove(&mut self, bit: BellBit) {
+        self.cool(bit);
+        self.pending.remove(bit);
+        if let Some(inbox) = self.inboxes.get_mut(bit.index())
+            && inbox.take().is_some()
+        {
+            self.free.push(bit);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn inbox(&self, bit: BellBit) -> Option<&Inbox> {
+        self.inboxes.get(bit.index())?.as_ref()
+    }
+
+    /// Has a ring looked at by the next polls.
+    pub(crate) fn look_at(&mut self, bit: BellBit) {
+        self.pending.insert(bit);
+    }
+
+    /// Whether there is nothing to see: what most polls find.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        let is_calm = self.pending.is_empty() & !self.bell.is_rung();
+        is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
+    }
+
+    /// Takes the next message if it is of the common kind at the common place: for the engine, in
+    /// the hot ring that had the last one. Everything else is left to [`Inboxes::find`].
+    ///
+    /// # Safety
+    /// The message's bytes are not looked at after the next call of a method of `self`.
+    #[inline(always)]
+    pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, Taken<'a>)> {
+        let hot = self.hot.get_mut(self.first)?;
+        if self.burst >= BURST || !hot.watch.is_there() {
+            return None;
+        }
+        let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
+        // SAFETY: nothing is published, and no ring removed, but by methods of `self`.
+        let taken = unsafe { inbox.consumer.take_common(&mut hot.watch) }?;
+        self.burst += 1;
+        hot.was_busy = true;
+        Some((inbox.peer, taken))
+    }
+
+    /// Looks for a message.
+    #[inline]
+    pub(crate) fn find(&mut self) -> Option<Found> {
+        self.burst += 1;
+        if self.burst > BURST {
+            self.burst = 0;
+            self.first += 1;
+            if let Some(found) = self.find_cold() {
+                return Some(found);
+            }
+        }
+        let count = self.hot.len();
+        let mut at = self.first;
+        for _ in 0..count {
+            if at >= count {
+                at = 0;
+            }
+            let hot = &mut self.hot[at];
+            if hot.watch.is_there() {
+                let bit = hot.bit;
+                hot.was_busy = true;
+                self.first = at;
+                let meta = self.inbox(bit)?.consumer.peek()?;
+                return Some(Found { bit, meta });
+            }
+            at += 1;
+        }
+        self.find_cold()
+    }
+
+    /// Looks at the rings whose bell rang.
+    #[cold]
+    fn find_cold(&mut self) -> Option<Found> {
+        if self.bell.is_rung() {
+            self.bell.collect(&mut self.pending);
+        }
+        while let Some(bit) = self.pending.next() {
+            // The bit was cleared before this look: a message stored after it sets the bit again.
+            let Some(meta) = self.inbox(bit).and_then(|inbox| inbox.consumer.peek()) else {
+                self.pending.remove(bit);
+                self.publish(bit);
+                continue;
+            };
+            self.heat(bit);
+            return Some(Found { bit, meta });
+        }
+        None
+    }
+
+    /// Makes a ring hot, if there is room.
+    fn heat(&mut self, bit: BellBit) {
+        if self.hot.len() >= HOT_MAX {
+            self.is_crowded = true;
+            return;
+        }
+        let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) else {
+            return;
+        };
+        self.pending.remove(bit);
+        if !inbox.is_hot {
+            inbox.is_hot = true;
+            // That the writer sees this late only means that it rings in vain.
+            inbox.consumer.want_bell(false);
+            self.hot.push(Hot {
+                watch: inbox.consumer.watch(),
+                bit,
+                idle_ticks: 0,
+                was_busy: true,
+            });
+        }
+    }
+
+    /// Makes a ring cold. The caller has seen to the barrier, or doesn't need the ring any more.
+    fn cool(&mut self, bit: BellBit) {
+        self.hot.retain(|hot| hot.bit != bit);
+        if let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) {
+            inbox.is_hot = false;
+        }
+    }
+
+    /// Takes the message that was found, if it is well-formed.
+    #[inline]
+    pub(crate) fn parse(
+        &mut self,
+        found: Found,
+    ) -> Result<(PeerId, Shape), (PeerId, &'static str)> {
+        let Some(Some(inbox)) = self.inboxes.get_mut(found.bit.index()) else {
+            return Err((PeerId::ONESELF, "a message from nobody"));
+        };
+        let peer = inbox.peer;
+        // What earlier polls gave out is not borrowed any more.
+        if inbox.consumer.is_publish_due() && inbox.consumer.publish() {
+            self.wake.push(peer);
+        }
+        match inbox.consumer.parse(found.meta) {
+            Ok(shape) => Ok((peer, shape)),
+            Err(what) => Err((peer, what)),
+        }
+    }
+
+    /// Takes the message that was found and parsed.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, bit: BellBit, shape: Shape) -> Option<Taken<'_>> {
+        let inbox = self.inboxes.get_mut(bit.index())?.as_mut()?;
+        if inbox.is_hot
+            && let Some(hot) = self.hot.iter_mut().find(|hot| hot.bit == bit)
+        {
+            hot.watch.advance(&inbox.consumer);
+        }
+        Some(inbox.consumer.take(shape))
+    }
+
+    fn publish(&mut self, bit: BellBit) {
+        if let Some(Some(inbox)) = self.inboxes.get_mut(bit.index())
+            && inbox.consumer.publish()
+        {
+            self.wake.push(inbox.peer);
+        }
+    }
+
+    /// Gives back to all writers what was taken from them.
+    #[cold]
+    pub(crate) fn publish_hot(&mut self) {
+        for at in 0..self.hot.len() {
+            self.publish(self.hot[at].bit);
+        }
+    }
+
+    /// What is done now and then: rings become cold, one is looked at without its bell.
+    #[cold]
+    pub(crate) fn tick(&mut self) {
+        self.ticks = self.ticks.wrapping_add(1);
+        let mut is_other_busy = std::mem::take(&mut self.is_crowded);
+        let mut idlest: Option<(u32, BellBit)> = None;
+        for hot in &mut self.hot {
+            hot.idle_ticks = if hot.was_busy { 0 } else { hot.idle_ticks + 1 };
+            is_other_busy |= hot.was_busy;
+            hot.was_busy = false;
+            if hot.idle_ticks >= COLD_TICKS && idlest.is_none_or(|(most, _)| hot.idle_ticks > most)
+            {
+                idlest = Some((hot.idle_ticks, hot.bit));
+            }
+        }
+        self.publish_hot();
+        if let Some((_, bit)) = idlest
+            && is_other_busy
+        {
+            self.retire(bit);
+        }
+        if self.ticks.is_multiple_of(SWEEP_TICKS) {
+            self.sweep_one();
+        }
+    }
+
+    /// Makes an idle ring cold.
+    pub(super) fn retire(&mut self, bit: BellBit) {
+        if let Some(inbox) = self.inbox(bit) {
+            inbox.consumer.want_bell(true);
+        }
+        self.barrier();
+        self.cool(bit);
+        // The look after the barrier: for what was written before the writer saw the wish.
+        self.pending.insert(bit);
+    }
+
+    fn sweep_one(&mut self) {
+        let Some(at) = (self.next_swept < self.inboxes.len()).then_some(self.next_swept) else {
+            self.next_swept = 0;
+            return;
+        };
+        self.next_swept += 1;
+        if let Some(inbox) = &self.inboxes[at]
+            && !inbox.is_hot
+            && inbox.consumer.peek().is_some()
+            && let Some(bit) = BellBit::new(u32::try_from(at).unwrap_or(u32::MAX))
+        {
+            self.pending.insert(bit);
+        }
+    }
+
+    /// Has every ring looked at once, bell or no bell.
+    pub(crate) fn sweep_all(&mut self) {
+        self.next_swept = 0;
+        for _ in 0..self.inboxes.len() {
+            self.sweep_one();
+        }
+    }
+
+    /// Says that we sleep. Followed by [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`].
+    pub(crate) fn announce_sleep(&self) -> Announced {
+        self.bell.announce_sleep()
+    }
+
+    /// Makes every ring cold, after we have said that we sleep. Returns whether there is nothing to
+    /// do; if there is something, we don't sleep.
+    pub(crate) fn fall_asleep(&mut self, _: &Announced) -> bool {
+        self.publish_hot();
+        if !self.pending.is_empty() {
+            self.wake_up();
+            return false;
+        }
+        if !self.hot.is_empty() {
+            for hot in &self.hot {
+                if let Some(inbox) = self.inbox(hot.bit) {
+                    inbox.consumer.want_bell(true);
+                }
+            }
+            self.barrier();
+        }
+        while let Some(hot) = self.hot.pop() {
+            if let Some(Some(inbox)) = self.inboxes.get_mut(hot.bit.index()) {
+                inbox.is_hot = false;
+                if inbox.consumer.peek().is_some() {
+                    self.pending.insert(hot.bit);
+                }
+            }
+        }
+        let is_quiet = self.pending.is_empty() && !self.bell.is_rung_before_sleep();
+        if !is_quiet {
+            self.wake_up();
+        }
+        is_quiet
+    }
+
+    /// Ends what [`Inboxes::announce_sleep`] began.
+    pub(crate) fn wake_up(&mut self) {
+        self.bell.end_sleep();
+    }
+
+    /// A barrier on us, and on every writer that relies on ours.
+    fn barrier(&self) {
+        fence(SeqCst);
+        if self.makes_barriers {
+            // Was tried at the start. If it fails nevertheless, a message is found by the sweep.
+            let _ = process::barrier_everywhere();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::bell;
+    use super::super::ring::{Geometry, Producer, PushError, Ring};
+    use super::*;
+    use tagmatch_os::memory::Mapping;
+
+    fn number(at: usize) -> u32 {
+        u32::try_from(at).unwrap()
+    }
+
+    /// Takes the next message; gives the number of its ring.
+    fn take(inboxes: &mut Inboxes) -> Option<PeerId> {
+        let found = inboxes.find()?;
+        let (peer, shape) = inboxes.parse(found).unwrap();
+        inboxes.take(found.bit, shape).map(|_| peer)
+    }
+
+    #[test]
+    fn a_ring_that_others_keep_cold_gives_all_its_room_back_when_it_is_empty() {
+        let bell = Arc::new(Bell::new(Mapping::private(bell::LENGTH_BYTES).unwrap()).unwrap());
+        let mut inboxes = Inboxes::new(bell.clone(), number(bell::BITS), false);
+        let geometry = Geometry::new(64, 4096).unwrap();
+        let mut writers: Vec<Producer> = (0..=HOT_MAX)
+            .map(|at| {
+                let mapping = Mapping::private(geometry.length_bytes()).unwrap();
+                let ring = Arc::new(Ring::new(mapping, geometry).unwrap());
+                let bit = BellBit::new(number(at)).unwrap();
+                inboxes.insert(bit, Consumer::new(ring.clone(), 2048), PeerId(number(at)));
+                Producer::new(ring)
+            })
+            .collect();
+        let mut last = writers.pop().unwrap();
+        for writer in &mut writers {
+            writer.push(&[1; 8], &[], None, false).unwrap();
+        }
+        while take(&mut inboxes).is_some() {}
+        assert_eq!(inboxes.hot.len(), HOT_MAX);
+        // Half of the bytes beside the slots each.
+        let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, false);
+        assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
+        assert_eq!(push(&mut last), Err(PushError::Full));
+        bell.ring(BellBit::new(number(HOT_MAX)).unwrap());
+        let heard: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
+        assert_eq!(heard, [PeerId(number(HOT_MAX)); 2]);
+        assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
+    }
+}

@@ -1,0 +1,284 @@
+//! The model checker's programs: two or three threads on rings and bells, in all interleavings.
+//!
+//! Run by `ci/test loom`. A thread that is never woken ends a run as a deadlock; bytes that are read
+//! while they may be written end it as a race.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::bell::{self, Bell, BellBit};
+use super::copied::Copied;
+use super::inboxes::Inboxes;
+use super::lane::Link;
+use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
+use super::sync::set_barriers;
+use tagmatch_device::{PeerId, ReadMode};
+use tagmatch_os::memory::Mapping;
+
+const SLOTS: u32 = 8;
+const MESSAGE_MAX: u32 = 2048;
+const WRITER: PeerId = PeerId(1);
+
+/// Every interleaving with at most so many switches from a thread that could have gone on. Bugs of
+/// two and three threads show with two; the third costs seconds.
+fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    check_with(true, preemptions, program);
+}
+
+/// As `check`, where a ring's reader can put a barrier on its writer, or can't.
+fn check_with(has_barriers: bool, preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+    set_barriers(has_barriers);
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 10_000;
+    model.check(program);
+}
+
+fn page() -> Mapping {
+    Mapping::private(4096).unwrap()
+}
+
+fn ring() -> Arc<Ring> {
+    Arc::new(Ring::new(page(), Geometry::new(SLOTS, 4096).unwrap()).unwrap())
+}
+
+fn bell() -> Arc<Bell> {
+    Arc::new(Bell::new(page()).unwrap())
+}
+
+fn bit(number: u32) -> BellBit {
+    BellBit::new(number).unwrap()
+}
+
+/// The sending half of a connection, whose reader has this bell.
+fn link(ring: &Arc<Ring>, bell: &Arc<Bell>, bit: BellBit) -> Link {
+    Link {
+        producer: Producer::new(ring.clone()),
+        message_max: MESSAGE_MAX,
+        is_fenced: false,
+        bell: bell.clone(),
+        bell_bit: bit,
+        inbox: bit,
+        socket: None,
+        nudge: None,
+        process: None,
+        guest: None,
+        read_mode: ReadMode::Copied,
+        copied: Copied::default(),
+    }
+}
+
+/// The receiving half, as a device has it.
+struct Reader {
+    inboxes: Inboxes,
+    bell: Arc<Bell>,
+}
+
+impl Reader {
+    fn new(bell: &Arc<Bell>) -> Self {
+        let inboxes = Inboxes::new(bell.clone(), bell::BITS as u32, false);
+        Reader { inboxes, bell: bell.clone() }
+    }
+
+    fn insert(&mut self, bit: BellBit, ring: &Arc<Ring>) {
+        let consumer = Consumer::new(ring.clone(), MESSAGE_MAX);
+        self.inboxes.insert(bit, consumer, PeerId(u32::try_from(bit.index()).unwrap()));
+    }
+
+    /// The next message, if there is one: what a poll does.
+    fn poll(&mut self) -> Option<(PeerId, Vec<u8>)> {
+        let found = self.inboxes.find()?;
+        let (peer, shape) = self.inboxes.parse(found).unwrap();
+        let bytes = self.inboxes.take(found.bit, shape).unwrap().bytes.to_vec(0);
+        Some((peer, bytes))
+    }
+
+    /// The next message; sleeps until there is one.
+    fn wait(&mut self) -> (PeerId, Vec<u8>) {
+        loop {
+            if let Some(message) = self.poll() {
+                return message;
+            }
+            let announced = self.inboxes.announce_sleep();
+            if self.inboxes.fall_asleep(&announced) {
+                self.bell.wakes.wait();
+                self.inboxes.wake_up();
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order() {
+    check(3, || {
+        let ring = ring();
+        let mut producer = Producer::new(ring.clone());
+        let writer = thread::spawn(move || {
+            producer.push(&[1; 16], &[2; 8], Some(7), false).unwrap();
+            producer.push(&[3; 16], &[4; 200], None, false).unwrap();
+        });
+        let mut consumer = Consumer::new(ring, MESSAGE_MAX);
+        let mut next = || loop {
+            if let Some(meta) = consumer.peek() {
+                let shape = consumer.parse(meta).unwrap();
+                let taken = consumer.take(shape);
+                return (taken.immediate, taken.bytes.to_vec(0));
+            }
+            thread::yield_now();
+        };
+        assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 8]].concat()));
+        assert_eq!(next(), (None, [vec![3; 16], vec![4; 200]].concat()));
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_place_is_written_again_only_after_it_was_read() {
+    for length in [8, 450] {
+        check(3, move || {
+            let ring = ring();
+            let mut producer = Producer::new(ring.clone());
+            let mut consumer = Consumer::new(ring, MESSAGE_MAX);
+            let mut sent = 0u8;
+            while producer.push(&[sent; 8], &vec![sent; length], None, false).is_ok() {
+                sent += 1;
+            }
+            let writer = thread::spawn(move || {
+                while producer.push(&[sent; 8], &vec![sent; length], None, false).is_err() {
+                    thread::yield_now();
+                }
+            });
+            for expected in 0..=sent {
+                let meta = loop {
+                    match consumer.peek() {
+                        Some(meta) => break meta,
+                        None => thread::yield_now(),
+                    }
+                };
+                if consumer.is_publish_due() {
+                    consumer.publish();
+                }
+                let shape = consumer.parse(meta).unwrap();
+                assert_eq!(consumer.take(shape).bytes.to_vec(0), vec![expected; length + 8]);
+                // The rest is read when the writer has gone: what it does then is of no interest.
+                if expected == 1 {
+                    consumer.publish();
+                }
+            }
+            writer.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn no_message_is_slept_through() {
+    no_message_is_slept_through_if(true);
+}
+
+#[test]
+fn no_message_is_slept_through_where_membarrier_is_forbidden() {
+    no_message_is_slept_through_if(false);
+}
+
+fn no_message_is_slept_through_if(has_barriers: bool) {
+    check_with(has_barriers, 3, move || {
+        let (ring, bell) = (ring(), bell());
+        let mut reader = Reader::new(&bell);
+        reader.insert(bit(1), &ring);
+        let mut link = link(&ring, &bell, bit(1));
+        link.is_fenced = !has_barriers;
+        let writer = thread::spawn(move || {
+            link.send(&[1; 16], &[], None).unwrap();
+            link.send(&[2; 16], &[], None).unwrap();
+        });
+        assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
+        assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn one_bell_wakes_for_two_writers() {
+    // In one word of the page, and in two.
+    for bits in [[1, 2], [1, 65]] {
+        check(2, move || {
+            let bell = bell();
+            let mut reader = Reader::new(&bell);
+            let writers = bits.map(|number| {
+                let ring = ring();
+                reader.insert(bit(number), &ring);
+                let mut link = link(&ring, &bell, bit(number));
+                thread::spawn(move || link.send(&[1; 16], &[], None).unwrap())
+            });
+            let mut from = [reader.wait().0.0, reader.wait().0.0];
+            from.sort_unstable();
+            assert_eq!(from, bits);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_written_while_a_ring_is_taken_in_is_found() {
+    check(3, || {
+        let (ring, bell) = (ring(), bell());
+        let mut link = link(&ring, &bell, bit(1));
+        let writer = thread::spawn(move || link.send(&[1; 16], &[], None).unwrap());
+        let mut reader = Reader::new(&bell);
+        reader.insert(bit(1), &ring);
+        assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_written_while_a_ring_becomes_cold_is_found() {
+    check(3, || {
+        let (ring, bell) = (ring(), bell());
+        let mut reader = Reader::new(&bell);
+        reader.insert(bit(1), &ring);
+        let mut link = link(&ring, &bell, bit(1));
+        link.send(&[1; 16], &[], None).unwrap();
+        assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
+        let writer = thread::spawn(move || link.send(&[2; 16], &[], None).unwrap());
+        reader.inboxes.retire(bit(1));
+        assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_writer_that_sleeps_until_there_is_room_is_woken() {
+    check(3, || {
+        let (ring, readers_bell, writers_bell) = (ring(), bell(), bell());
+        let mut reader = Reader::new(&readers_bell);
+        reader.insert(bit(1), &ring);
+        let mut there = link(&ring, &readers_bell, bit(1));
+        let mut sent = 0;
+        while there.send(&[sent; 16], &[], None).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(u32::from(sent), SLOTS);
+        let back = link(&ring, &writers_bell, bit(1));
+        let writer = thread::spawn(move || {
+            let mut own = Reader::new(&writers_bell);
+            while there.producer.push(&[sent; 16], &[], None, false) == Err(PushError::Full) {
+                let announced = own.inboxes.announce_sleep();
+                let has_room = there.producer.want_space(&announced).unwrap();
+                if !has_room && own.inboxes.fall_asleep(&announced) {
+                    own.bell.wakes.wait();
+                }
+                own.inboxes.wake_up();
+            }
+        });
+        assert_eq!(reader.poll(), Some((WRITER, vec![0; 16])));
+        reader.inboxes.publish_hot();
+        for _ in reader.inboxes.wake.drain(..) {
+            back.wake();
+        }
+        writer.join().unwrap();
+    });
+}

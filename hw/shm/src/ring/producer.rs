@@ -1,0 +1,240 @@
+//! The writing end of a ring.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use super::geometry::{Geometry, Progress};
+use super::memory::Ring;
+use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
+use crate::bell::Announced;
+use crate::sync::{fence, light_fence};
+use tagmatch_device::Outgoing;
+use tagmatch_device::copy::copy_small;
+
+/// Why a message was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PushError {
+    /// No room now.
+    Full,
+    /// The reader has told of progress that can't be.
+    Broken(&'static str),
+}
+
+/// The writing end of a ring: one per ring.
+pub(crate) struct Producer {
+    ring: Arc<Ring>,
+    /// What has been written.
+    produced: Progress,
+    /// What the reader has told us, as far as we have looked and found it right.
+    consumed: Progress,
+    /// What `consumed` was when a message of the engine was refused last.
+    refused_at: Progress,
+}
+
+impl Producer {
+    /// For a ring that nothing was written to.
+    pub(crate) fn new(ring: Arc<Ring>) -> Self {
+        Self::starting_at(ring, Progress::default())
+    }
+
+    /// For a ring that has come so far; both ends must start at the same place.
+    pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
+        Producer { ring, produced: start, consumed: start, refused_at: start }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.ring.geometry()
+    }
+
+    /// Writes one message of `first` and `second` in one run. The caller has checked that it is no
+    /// longer than the geometry's `message_max`.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
+    pub(crate) fn push(
+        &mut self,
+        first: &[u8],
+        second: &[u8],
+        immediate: Option<u32>,
+        internal: bool,
+    ) -> Result<(), PushError> {
+        let length = first.len() + second.len();
+        let room = match immediate {
+            None => INLINE_BYTES,
+            Some(_) => INLINE_BYTES - IMMEDIATE_BYTES,
+        };
+        let unread = self.produced.messages.wrapping_sub(self.consumed.messages);
+        if unread >= self.ring.geometry().slots() {
+            self.refresh(internal)?;
+        }
+        if length > room {
+            // Of a copy, so that nobody asks for the address of a header that was made in registers.
+            let mut header = [0; Outgoing::HEADER_MAX];
+            let copy = &mut header[..first.len()];
+            copy.copy_from_slice(first);
+            return self.push_spilled(copy, second, immediate, internal, room);
+        }
+        let slot = self.ring.slot(self.produced.messages);
+        let body = body(slot);
+        // SAFETY: the slot is free (`refresh`), so a well-behaved reader does not look at its body;
+        // `length` <= `room` <= INLINE_BYTES. A reader that does look has only itself to blame.
+        unsafe {
+            copy_small(first, body);
+            copy_small(second, body.add(first.len()));
+        }
+        // No message is longer than INLINE_BYTES here.
+        self.publish(length as u32, immediate, internal);
+        Ok(())
+    }
+
+    /// Stores what completes a slot; the body has been written.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
+    fn publish(&mut self, length: u32, immediate: Option<u32>, internal: bool) {
+        let slot = self.ring.slot(self.produced.messages);
+        if let Some(value) = immediate {
+            let at = INLINE_BYTES - IMMEDIATE_BYTES;
+            // SAFETY: the last bytes of a free slot's body; the message's own bytes end before
+            // them.
+            unsafe { body(slot).add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
+        }
+        self.produced.messages = self.produced.messages.wrapping_add(1);
+        let meta = Meta::new(length, immediate.is_some(), internal);
+        slot.word.store(meta.word(self.produced.messages), Release);
+    }
+
+    #[inline(never)]
+    #[allow(clippy::cast_possible_truncation, reason = "at most the geometry's message_max")]
+    fn push_spilled(
+        &mut self,
+        first: &[u8],
+        second: &[u8],
+        immediate: Option<u32>,
+        internal: bool,
+        room: usize,
+    ) -> Result<(), PushError> {
+        let length = first.len() + second.len();
+        let geometry = self.ring.geometry();
+        debug_assert!(length <= geometry.message_max() as usize + INLINE_BYTES);
+        let spilled = (length - room) as u32;
+        let (offset, after) = geometry.place(self.produced.spill_bytes, spilled);
+        let fits =
+            |consumed: Progress| after.wrapping_sub(consumed.spill_bytes) <= geometry.spill_bytes();
+        if !fits(self.consumed) {
+            self.load_consumed()?;
+            if !fits(self.consumed) {
+                self.note_refused(internal);
+                return Err(PushError::Full);
+            }
+        }
+        let body = body(self.ring.slot(self.produced.messages));
+        let spill = self.ring.writable_spill(offset, spilled);
+        // SAFETY: slot and run are free, by the checks against `consumed`; the first `room` bytes
+        // go to the body, which has as many, and the other `spilled` to the run.
+        unsafe {
+            if first.len() >= room {
+                ptr::copy_nonoverlapping(first.as_ptr(), body, room);
+                let rest = &first[room..];
+                ptr::copy_nonoverlapping(rest.as_ptr(), spill, rest.len());
+                ptr::copy_nonoverlapping(second.as_ptr(), spill.add(rest.len()), second.len());
+            } else {
+                let (inline, rest) = second.split_at(room - first.len());
+                ptr::copy_nonoverlapping(first.as_ptr(), body, first.len());
+                ptr::copy_nonoverlapping(inline.as_ptr(), body.add(first.len()), inline.len());
+                ptr::copy_nonoverlapping(rest.as_ptr(), spill, rest.len());
+            }
+        }
+        self.produced.spill_bytes = after;
+        self.publish(length as u32, immediate, internal);
+        Ok(())
+    }
+
+    /// Looks whether slots have become free.
+    #[cold]
+    fn refresh(&mut self, internal: bool) -> Result<(), PushError> {
+        self.load_consumed()?;
+        let unread = self.produced.since(self.consumed).messages;
+        if unread >= self.ring.geometry().slots() {
+            self.note_refused(internal);
+            return Err(PushError::Full);
+        }
+        Ok(())
+    }
+
+    /// The engine retries what was refused when there is more room than now; the device's own
+    /// messages wait in their own way, and must not hide that room.
+    fn note_refused(&mut self, internal: bool) {
+        if !internal {
+            self.refused_at = self.consumed;
+        }
+    }
+
+    /// Takes over the reader's progress, if it can be true.
+    fn load_consumed(&mut self) -> Result<(), PushError> {
+        let told = Progress::unpack(self.ring.header().consumed.0.load(Acquire));
+        self.consumed =
+            check_progress(self.consumed, told, self.produced).map_err(PushError::Broken)?;
+        Ok(())
+    }
+
+    /// Whether less than half of the ring is in use: what the device sends for itself leaves the
+    /// other half to the engine.
+    pub(crate) fn has_half_free(&mut self) -> Result<bool, PushError> {
+        let geometry = self.ring.geometry();
+        let half_free = |unread: Progress| {
+            unread.messages < geometry.slots() / 2
+                && unread.spill_bytes < geometry.spill_bytes() / 2
+        };
+        if half_free(self.produced.since(self.consumed)) {
+            return Ok(true);
+        }
+        self.load_consumed()?;
+        Ok(half_free(self.produced.since(self.consumed)))
+    }
+
+    /// Whether the reader wants the bell for what was just written. `fenced` if it can't put a
+    /// barrier on us.
+    #[inline(always)]
+    pub(crate) fn is_bell_wanted(&self, fenced: bool) -> bool {
+        if fenced {
+            fence(SeqCst);
+        } else {
+            // The processor may still let the load overtake the store; the reader's barrier takes
+            // care of that. The compiler must not, since the barrier can't reach into it.
+            light_fence();
+        }
+        self.ring.header().bell_wanted.0.load(Relaxed) != 0
+    }
+
+    /// Asks the reader to wake us when it gives room back. Returns whether it has done so since a
+    /// message was refused: then there is no need to wait.
+    ///
+    /// We have said that we sleep before: the reader wakes only sleepers, and asks once.
+    pub(crate) fn want_space(&mut self, _: &Announced) -> Result<bool, PushError> {
+        self.ring.header().space_wanted.0.store(1, Relaxed);
+        fence(SeqCst);
+        self.load_consumed()?;
+        Ok(self.consumed != self.refused_at)
+    }
+}
+
+/// Checks what a reader says it has consumed: between what it said before and what was produced.
+///
+/// # Errors
+/// The rule that the reader broke.
+pub fn check_progress(
+    before: Progress,
+    told: Progress,
+    produced: Progress,
+) -> Result<Progress, &'static str> {
+    let possible = produced.since(before);
+    let claimed = told.since(before);
+    if claimed.messages > possible.messages || claimed.spill_bytes > possible.spill_bytes {
+        return Err("more was consumed than produced");
+    }
+    Ok(told)
+}
+
+fn body(slot: &Slot) -> *mut u8 {
+    slot.body.writable()
+}

@@ -1,0 +1,159 @@
+//! The atomics of memory that two workers share: those of the standard library, or, in this crate's
+//! tests built with `--cfg loom`, those of a model checker that goes through all the ways in which
+//! threads can interleave and all the values that the memory model lets a load return. So what is
+//! checked is the code that ships.
+
+#[cfg(all(loom, test))]
+pub(crate) use model::{AtomicU32, AtomicU64, Body, Wakes, fence, light_fence, set_barriers};
+#[cfg(not(all(loom, test)))]
+pub(crate) use real::{AtomicU32, AtomicU64, Body, fence, light_fence};
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+    use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+
+    use crate::ring::slot::INLINE_BYTES;
+
+    /// Our half of a fence whose other half the peer does for both (membarrier): the processor may
+    /// reorder, the compiler must not.
+    #[inline]
+    pub(crate) fn light_fence() {
+        compiler_fence(SeqCst);
+    }
+
+    /// The bytes of a slot.
+    #[repr(transparent)]
+    pub(crate) struct Body(pub(crate) [AtomicU64; INLINE_BYTES / 8]);
+
+    impl Body {
+        /// To write them, by the one whose turn it is.
+        #[inline]
+        pub(crate) fn writable(&self) -> *mut u8 {
+            self.0.as_ptr().cast_mut().cast()
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod model {
+    use std::cell::Cell;
+    use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::Notify;
+    use loom::sync::atomic;
+    pub(crate) use loom::sync::atomic::fence;
+
+    use crate::ring::slot::INLINE_BYTES;
+
+    thread_local! {
+        /// Whether the reader of a ring can put a barrier on its writer. All threads of a model run on one
+        /// thread of the system.
+        static HAS_BARRIERS: Cell<bool> = const { Cell::new(true) };
+    }
+
+    /// From here on, in the model that this thread runs.
+    pub(crate) fn set_barriers(has: bool) {
+        HAS_BARRIERS.set(has);
+    }
+
+    /// A light fence and the other side's barrier order as two full fences do, and the model knows those.
+    /// Without that barrier a light fence orders nothing.
+    pub(crate) fn light_fence() {
+        if HAS_BARRIERS.get() {
+            fence(SeqCst);
+        }
+    }
+
+    /// loom takes a `SeqCst` access for `AcqRel`, and only fences for more. Here each is what an
+    /// x86-64 processor makes of it: a store or an exchange is followed by a full fence. And loom
+    /// doesn't know that a store can't come between what an exchange reads and what it writes; so
+    /// where one side stores and the other exchanges, the words of 32 bits, all are exchanges.
+    macro_rules! atomic {
+        ($name:ident, $of:ty) => {
+            pub(crate) struct $name(atomic::$name);
+
+            impl $name {
+                pub(crate) fn new(value: $of) -> Self {
+                    $name(atomic::$name::new(value))
+                }
+
+                pub(crate) fn load(&self, order: Ordering) -> $of {
+                    self.0.load(if order == SeqCst { Acquire } else { order })
+                }
+
+                pub(crate) fn store(&self, value: $of, order: Ordering) {
+                    let weaker = if order == SeqCst { Release } else { order };
+                    if <$of>::BITS == 32 {
+                        self.0.swap(value, weaker);
+                    } else {
+                        self.0.store(value, weaker);
+                    }
+                    after(order);
+                }
+
+                pub(crate) fn swap(&self, value: $of, order: Ordering) -> $of {
+                    let before = self.0.swap(value, if order == SeqCst { AcqRel } else { order });
+                    after(order);
+                    before
+                }
+
+                #[allow(dead_code, reason = "not of both sizes")]
+                pub(crate) fn fetch_or(&self, value: $of, order: Ordering) -> $of {
+                    let before =
+                        self.0.fetch_or(value, if order == SeqCst { AcqRel } else { order });
+                    after(order);
+                    before
+                }
+            }
+        };
+    }
+
+    fn after(order: Ordering) {
+        if order == SeqCst {
+            fence(SeqCst);
+        }
+    }
+
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+
+    /// The bytes of a slot. A read that a write may meet is an error of the model.
+    pub(crate) struct Body(UnsafeCell<[u8; INLINE_BYTES]>);
+
+    impl Body {
+        pub(crate) fn new() -> Self {
+            Body(UnsafeCell::new([0; INLINE_BYTES]))
+        }
+
+        pub(crate) fn read(&self) -> [u8; INLINE_BYTES] {
+            // SAFETY: loom runs one thread at a time, and panics if another may be writing.
+            self.0.with(|bytes| unsafe { *bytes })
+        }
+
+        /// The write that follows is taken to happen here: there is nothing between.
+        pub(crate) fn writable(&self) -> *mut u8 {
+            self.0.with_mut(|bytes| bytes.cast())
+        }
+    }
+
+    /// Stands for the byte on a socket that wakes the owner of a bell.
+    pub(crate) struct Wakes(Notify);
+
+    impl Wakes {
+        pub(crate) fn new() -> Self {
+            Wakes(Notify::new())
+        }
+
+        pub(crate) fn send(&self) {
+            self.0.notify();
+        }
+
+        /// Blocks until there is one. If there never is one, the model ends in a deadlock, which is
+        /// what it is to find.
+        pub(crate) fn wait(&self) {
+            self.0.wait();
+        }
+    }
+}

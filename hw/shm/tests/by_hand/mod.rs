@@ -1,0 +1,312 @@
+//! A peer made by hand, which can write whatever it likes; and innocents who must not suffer.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    unreachable_pub,
+    reason = "a part of one test, whose numbers are small"
+)]
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use tagmatch_device::{Address, Device, DownReason, Outgoing, PeerId};
+use tagmatch_shm::fuzzing::{BellBit, Geometry, Greeting, Hello, Nonce};
+use tagmatch_shm::{Shm, ShmConfig};
+
+use crate::common::{Owned, connect, pattern, shm, wait_for};
+
+pub const BELL_BYTES: usize = 4096;
+
+/// A socket that says what it wants.
+pub struct Raw(pub OwnedFd);
+
+pub fn name_of(address: &Address) -> String {
+    let random = &address.as_bytes()[8..24];
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\0tagmatch-{digits}")
+}
+
+impl Raw {
+    pub fn socket() -> OwnedFd {
+        // SAFETY: no pointers; the descriptor is new.
+        unsafe {
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        }
+    }
+
+    pub fn sockaddr(name: &str) -> (libc::sockaddr_un, u32) {
+        // SAFETY: all zeros is valid.
+        let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as u16;
+        for (to, from) in address.sun_path.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        (address, (2 + name.len()) as u32)
+    }
+
+    pub fn connect(victim: &Address) -> io::Result<Raw> {
+        let socket = Self::socket();
+        let (address, length) = Self::sockaddr(&name_of(victim));
+        // SAFETY: `address` lives through the call.
+        let answer =
+            unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(Raw(socket)) }
+    }
+
+    pub fn listen(own: &Address) -> Raw {
+        let socket = Self::socket();
+        let (address, length) = Self::sockaddr(&name_of(own));
+        // SAFETY: `address` lives through the calls.
+        unsafe {
+            assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length), 0);
+            assert_eq!(libc::listen(socket.as_raw_fd(), 5), 0);
+        }
+        Raw(socket)
+    }
+
+    pub fn accept(&self) -> Raw {
+        let none = std::ptr::null_mut();
+        // SAFETY: no address is asked for; the descriptor is new.
+        unsafe {
+            let fd = libc::accept4(self.0.as_raw_fd(), none, std::ptr::null_mut(), 0);
+            assert!(fd >= 0);
+            Raw(OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    /// Whether the kernel has taken the packet.
+    pub fn send(&self, bytes: &[u8], fds: &[i32]) -> bool {
+        // A header, and up to 253 descriptors, the most that the kernel takes.
+        let mut control = [0u64; 2 + 127];
+        assert!(fds.len() <= 253);
+        let mut part =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: everything points to locals that are large enough.
+        unsafe {
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            if !fds.is_empty() {
+                header.msg_control = control.as_mut_ptr().cast();
+                header.msg_controllen = libc::CMSG_SPACE((fds.len() * 4) as u32) as usize;
+                let rights = libc::CMSG_FIRSTHDR(&raw const header);
+                (*rights).cmsg_level = libc::SOL_SOCKET;
+                (*rights).cmsg_type = libc::SCM_RIGHTS;
+                (*rights).cmsg_len = libc::CMSG_LEN((fds.len() * 4) as u32) as usize;
+                std::ptr::copy_nonoverlapping(
+                    fds.as_ptr(),
+                    libc::CMSG_DATA(rights).cast(),
+                    fds.len(),
+                );
+            }
+            libc::sendmsg(self.0.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) >= 0
+        }
+    }
+
+    /// Whether the other end was closed.
+    pub fn is_hung_up(&self) -> bool {
+        let mut entry = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry that lives through the call.
+        unsafe { libc::poll(&raw mut entry, 1, 0) > 0 && entry.revents & libc::POLLHUP != 0 }
+    }
+
+    /// The next packet and its descriptors; `None` at the end or after a second.
+    pub fn receive(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+        let mut bytes = [0u8; 512];
+        let mut control = [0u64; 32];
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut fds = Vec::new();
+        // SAFETY: everything points to locals that are large enough; the descriptors are new.
+        let length = unsafe {
+            let mut entry =
+                libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            if libc::poll(&raw mut entry, 1, 1000) <= 0 {
+                return None;
+            }
+            let mut header: libc::msghdr = mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = 256;
+            let length = libc::recvmsg(self.0.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
+            let rights = libc::CMSG_FIRSTHDR(&raw const header);
+            if length > 0 && !rights.is_null() {
+                let data = libc::CMSG_DATA(rights).cast::<i32>();
+                for at in 0..((*rights).cmsg_len - libc::CMSG_LEN(0) as usize) / 4 {
+                    fds.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
+                }
+            }
+            length
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length > 0)?;
+        Some((bytes[..length].to_vec(), fds))
+    }
+}
+
+pub fn memfd(length: usize, seals: i32) -> OwnedFd {
+    let name: &std::ffi::CStr = c"hostile";
+    // SAFETY: the name ends in a zero byte; the descriptor is new.
+    unsafe {
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        assert_eq!(libc::ftruncate(fd, length as i64), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+pub fn ring_bytes(geometry: Geometry) -> usize {
+    4096 + 64 * geometry.slots() as usize + geometry.spill_bytes() as usize
+}
+
+/// An address that could be of this process, made from another one.
+pub fn invented(like: &Address, seed: u8) -> Address {
+    let mut bytes = like.as_bytes().to_vec();
+    for (at, byte) in bytes[8..24].iter_mut().enumerate() {
+        *byte = byte.wrapping_add(seed).wrapping_mul(5).wrapping_add(at as u8);
+    }
+    Address::from_bytes(&bytes).unwrap()
+}
+
+pub fn hello(address: Address) -> Hello {
+    Hello {
+        address,
+        message_max: 1024,
+        geometry: Geometry::new(256, 1 << 18).unwrap(),
+        bell_bit: BellBit::new(0).unwrap(),
+        hears_barriers: true,
+        makes_barriers: true,
+        nonce_address: 0,
+        nonce: Nonce([0; 16]),
+    }
+}
+
+/// A pair of workers that must not suffer, with a way to find out.
+pub struct Innocents {
+    pub victim: Shm,
+    pub friend: Shm,
+    pub to_friend: PeerId,
+    pub to_victim: PeerId,
+    pub round: u32,
+}
+
+impl Innocents {
+    pub fn new(config: ShmConfig) -> Self {
+        let (mut victim, mut friend) = (shm(config.clone()), shm(config));
+        let (to_friend, to_victim) = connect(&mut victim, &mut friend);
+        Innocents { victim, friend, to_friend, to_victim, round: 0 }
+    }
+
+    /// An exchange; events of others are collected.
+    pub fn exchange(&mut self) -> Vec<Owned> {
+        self.round += 1;
+        let round = self.round;
+        let bytes = pattern(round as usize, round as usize * 37 % 5000);
+        let outgoing = Outgoing { header: &[], payload: &bytes, immediate: Some(round) };
+        self.victim.send(self.to_friend, outgoing).unwrap();
+        self.friend.send(self.to_victim, outgoing).unwrap();
+        let mut others = Vec::new();
+        let mut heard = [false; 2];
+        let peers = [self.to_friend, self.to_victim];
+        wait_for(&mut [&mut self.victim, &mut self.friend], "an exchange", |index, event| {
+            match event {
+                Owned::Message(peer, immediate, got) if peer == peers[index] => {
+                    assert!(immediate == Some(round) && got == bytes && !heard[index]);
+                    heard[index] = true;
+                }
+                other if index == 0 => others.push(other),
+                other => panic!("the friend saw {other:?}"),
+            }
+            (heard == [true; 2]).then_some(())
+        });
+        others
+    }
+
+    /// Waits until the victim reports that a peer went down.
+    pub fn wait_down(&mut self) -> DownReason {
+        wait_for(&mut [&mut self.victim], "the end of a peer", |_, event| match event {
+            Owned::Down(_, reason) => Some(reason),
+            _ => None,
+        })
+    }
+}
+
+/// A connection made by hand: everything in it can be written.
+pub struct Accomplice {
+    pub socket: Raw,
+    /// The ring that the victim reads from.
+    pub outgoing: MmapRaw,
+    /// The ring that the victim writes to.
+    pub incoming: MmapRaw,
+    /// The victim's bell.
+    pub bell: MmapRaw,
+    pub bit: usize,
+    pub sent: u32,
+}
+
+impl Accomplice {
+    pub fn connect(innocents: &mut Innocents, seed: u8) -> Accomplice {
+        Self::connect_to(&mut innocents.victim, seed)
+    }
+
+    pub fn connect_to(device: &mut Shm, seed: u8) -> Accomplice {
+        Self::greet(device, &hello(invented(&device.address(), seed)))
+    }
+
+    pub fn greet(device: &mut Shm, hello: &Hello) -> Accomplice {
+        let victim = device.address();
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
+        let socket = Raw::connect(&victim).unwrap();
+        socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+        wait_for(&mut [device], "the stranger", |_, event| {
+            matches!(event, Owned::Up(..)).then_some(())
+        });
+        let (answer, fds) = socket.receive().unwrap();
+        let Ok(Greeting::Hello(theirs)) = Greeting::parse(&answer) else { panic!("{answer:?}") };
+        let map = |fd: &OwnedFd, length| MmapOptions::new().len(length).map_raw(fd).unwrap();
+        Accomplice {
+            socket,
+            outgoing: map(&fds[0], ring_bytes(theirs.geometry)),
+            incoming: map(&ring, ring_bytes(hello.geometry)),
+            bell: map(&fds[1], BELL_BYTES),
+            bit: theirs.bell_bit.index(),
+            sent: 0,
+        }
+    }
+
+    pub fn word(map: &MmapRaw, at_bytes: usize) -> &AtomicU64 {
+        assert!(at_bytes.is_multiple_of(8) && at_bytes + 8 <= map.len());
+        // SAFETY: inside the mapping and aligned, by the check; any bits are a valid word.
+        unsafe { &*map.as_mut_ptr().add(at_bytes).cast::<AtomicU64>() }
+    }
+
+    /// Writes a slot whose sequence number is right, and rings.
+    pub fn write_slot(&mut self, meta: u32, body: &[u8]) {
+        self.write_quietly(meta, body);
+        Self::word(&self.bell, 256 + self.bit / 64 * 8)
+            .fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
+        Self::word(&self.bell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
+    }
+
+    /// The same without ringing: as if another had cleared the bit at once.
+    pub fn write_quietly(&mut self, meta: u32, body: &[u8]) {
+        let slot = 4096 + 64 * (self.sent as usize % 256);
+        self.sent += 1;
+        for (at, chunk) in body.chunks(8).take(7).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_le_bytes(bytes);
+            Self::word(&self.outgoing, slot + 8 + at * 8).store(word, Ordering::Relaxed);
+        }
+        let word = u64::from(self.sent) | u64::from(meta) << 32;
+        Self::word(&self.outgoing, slot).store(word, Ordering::Release);
+    }
+}

@@ -1,0 +1,325 @@
+//! Peers that are killed, at every stage.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
+use tagmatch_device::{
+    Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest, RemoteSpan,
+};
+use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+/// How soon a death must be noticed.
+const SOON: Duration = Duration::from_secs(1);
+const EXPOSED: usize = 64 << 20;
+
+fn config(role: &str) -> ShmConfig {
+    let read = if role.contains("copied") { ReadPolicy::Copied } else { ReadPolicy::Auto };
+    ShmConfig { read, ..ShmConfig::default() }
+}
+
+/// What the other process does, until it is killed.
+fn play(role: &str) -> ! {
+    let mut shm = shm(config(role));
+    let exposure = shm.expose(Buffer::zeroed(EXPOSED)).unwrap();
+    say(shm.address());
+    say(exposure.span.address);
+    say(exposure.span.key);
+    if role == "mute" {
+        common::hear_line();
+        std::process::exit(0);
+    }
+    if role == "fork" {
+        // SAFETY: the child does nothing but wait.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: no memory is touched.
+                unsafe { libc::pause() };
+            }
+        }
+        say(child);
+    }
+    let mut flooded = None;
+    let mut number = 0usize;
+    loop {
+        match poll(&mut shm) {
+            Some(Owned::Message(peer, _, _)) if role == "flood" => flooded = Some(peer),
+            Some(Owned::Message(peer, _, _)) if role == "burst" => {
+                for number in 0..200 {
+                    shm.send(peer, message(&pattern(number, number * 5))).unwrap();
+                }
+                say("done");
+                common::hear_line();
+            }
+            Some(Owned::Message(peer, _, _)) if role == "close" => {
+                for number in 0..200 {
+                    shm.send(peer, message(&pattern(number, number * 5))).unwrap();
+                }
+                drop(shm);
+                say("done");
+                common::hear_line();
+                std::process::exit(0);
+            }
+            _ => {}
+        }
+        if let Some(peer) = flooded
+            && shm.send(peer, message(&pattern(number, number * 7 % 3000))).is_ok()
+        {
+            number += 1;
+        }
+    }
+}
+
+struct Served {
+    other: Other,
+    shm: Shm,
+    peer: PeerId,
+    span: RemoteSpan,
+}
+
+/// Starts the other process and connects to it.
+fn serve(test: &str, part: &str) -> Served {
+    let mut other = Other::spawn(test, part);
+    let mut shm = shm(config(part));
+    let address = other.hear_address();
+    let span = RemoteSpan {
+        address: other.hear().parse().unwrap(),
+        key: other.hear().parse().unwrap(),
+        length: EXPOSED as u64,
+    };
+    let peer = shm.connect(&address).unwrap();
+    if part != "mute" {
+        wait_for(&mut [&mut shm], "the peer", |_, event| match event {
+            Owned::Up(up, _) if up == peer => Some(()),
+            other => panic!("{other:?}"),
+        });
+    }
+    Served { other, shm, peer, span }
+}
+
+fn expect_down(shm: &mut Shm, peer: PeerId, why: DownReason) {
+    let start = Instant::now();
+    wait_for(&mut [shm], "its death", |_, event| match event {
+        Owned::Down(down, reason) if (down, reason) == (peer, why) => Some(()),
+        other => panic!("{other:?}"),
+    });
+    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
+}
+
+#[test]
+fn before_the_handshake_is_done() {
+    if role().is_some() {
+        play("mute");
+    }
+    let Served { mut other, mut shm, peer, .. } = serve("before_the_handshake_is_done", "mute");
+    for _ in 0..10_000 {
+        assert!(shm.poll().is_none());
+    }
+    other.kill();
+    let start = Instant::now();
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Down(down, DownReason::Unreachable { errno: libc::ECONNREFUSED })
+            if down == peer =>
+        {
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn in_the_middle_of_a_stream() {
+    if role().is_some() {
+        play("flood");
+    }
+    let Served { mut other, mut shm, peer, .. } = serve("in_the_middle_of_a_stream", "flood");
+    shm.send(peer, message(b"go")).unwrap();
+    let mut next = 0;
+    let mut killed = None;
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Message(_, _, bytes) => {
+            assert!(bytes == pattern(next, next * 7 % 3000));
+            next += 1;
+            if next == 20_000 {
+                other.kill();
+                killed = Some(Instant::now());
+            }
+            None
+        }
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!(down, peer);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert!(killed.unwrap().elapsed() < SOON);
+}
+
+#[test]
+fn complete_messages_are_delivered_after_the_death() {
+    if role().is_some() {
+        play("burst");
+    }
+    let test = "complete_messages_are_delivered_after_the_death";
+    let Served { mut other, mut shm, peer, .. } = serve(test, "burst");
+    shm.send(peer, message(b"go")).unwrap();
+    assert_eq!(other.hear(), "done");
+    other.kill();
+    let mut next = 0;
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Message(_, _, bytes) => {
+            assert!(bytes == pattern(next, next * 5));
+            next += 1;
+            None
+        }
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!((down, next), (peer, 200));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn a_worker_is_dropped_and_its_process_lives() {
+    if role().is_some() {
+        play("close");
+    }
+    let test = "a_worker_is_dropped_and_its_process_lives";
+    let Served { mut other, mut shm, peer, span } = serve(test, "close");
+    shm.send(peer, message(b"go")).unwrap();
+    assert_eq!(other.hear(), "done");
+    let mut next = 0;
+    wait_for(&mut [&mut shm], "its end", |_, event| match event {
+        Owned::Message(_, _, bytes) => {
+            assert!(bytes == pattern(next, next * 5));
+            next += 1;
+            None
+        }
+        Owned::Down(down, DownReason::Left) => {
+            assert_eq!((down, next), (peer, 200));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    let into = Buffer::zeroed(EXPOSED);
+    assert!(shm.read(ReadRequest { peer, remote: span, into, token: 0 }).is_err());
+}
+
+fn in_the_middle_of_a_read(test: &str, part: &str) {
+    let Served { mut other, mut shm, peer, span } = serve(test, part);
+    for token in 0..4 {
+        let into = Buffer::zeroed(EXPOSED);
+        shm.read(ReadRequest { peer, remote: span, into, token }).unwrap();
+    }
+    for _ in 0..10 {
+        assert!(shm.poll().is_none());
+    }
+    other.kill();
+    let start = Instant::now();
+    let mut back = 0;
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::ReadDone(_, into, result) => {
+            assert!(result.is_err() && into.len() == EXPOSED);
+            back += 1;
+            None
+        }
+        Owned::Down(down, DownReason::Gone) => {
+            assert_eq!((down, back), (peer, 4));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn in_the_middle_of_a_direct_read() {
+    if role().is_some() {
+        play("read");
+    }
+    in_the_middle_of_a_read("in_the_middle_of_a_direct_read", "read");
+}
+
+#[test]
+fn in_the_middle_of_a_copied_read() {
+    if role().is_some() {
+        play("copied");
+    }
+    in_the_middle_of_a_read("in_the_middle_of_a_copied_read", "copied");
+}
+
+#[test]
+fn while_we_sleep() {
+    if role().is_some() {
+        play("any");
+    }
+    let Served { mut other, mut shm, peer, .. } = serve("while_we_sleep", "any");
+    while !shm.arm(&[]) {
+        assert!(shm.poll().is_none());
+    }
+    other.kill();
+    let fd = shm.event_descriptor().as_raw_fd();
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, as said.
+    let count = unsafe { libc::poll(&raw mut entry, 1, 1000) };
+    assert_eq!(count, 1, "not woken");
+    shm.disarm();
+    expect_down(&mut shm, peer, DownReason::Gone);
+}
+
+/// A forked child holds the sockets open: only the pidfd tells.
+#[test]
+fn with_a_forked_child_left() {
+    if role().is_some() {
+        play("fork");
+    }
+    let Served { mut other, mut shm, peer, .. } = serve_forked();
+    let child: i32 = other.hear().parse().unwrap();
+    // The child is told apart from the worker: it goes on living.
+    other.kill();
+    expect_down(&mut shm, peer, DownReason::Gone);
+    // SAFETY: no pointers; the child is ours and nobody has waited for it.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+}
+
+fn serve_forked() -> Served {
+    serve("with_a_forked_child_left", "fork")
+}
+
+#[test]
+fn a_device_that_a_forked_child_drops_stays_its_parents() {
+    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let mut devices = Some((a, b));
+    // SAFETY: the child drops its copies, with this thread alone, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        drop(devices.take());
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` lives through the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let (mut a, mut b) = devices.unwrap();
+    a.send(to_b, message(b"still there")).unwrap();
+    wait_for(&mut [&mut b], "a message", |_, event| match event {
+        Owned::Message(_, _, bytes) => {
+            assert_eq!(bytes, b"still there");
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    // Still reachable for others, and its end is still noticed.
+    let mut c = shm(ShmConfig::default());
+    connect(&mut c, &mut a);
+    drop(b);
+    expect_down(&mut a, to_b, DownReason::Left);
+}

@@ -1,0 +1,354 @@
+//! Sleeping on the event descriptor, and being woken.
+
+#[allow(dead_code, reason = "one test has a peer made by hand")]
+mod by_hand;
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use by_hand::{Accomplice, Innocents, Raw, invented};
+use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
+use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+/// Sleeps until the device has something to do; `false` if it had nothing for `limit`.
+fn sleep(shm: &Shm, limit: Duration) -> bool {
+    let fd = shm.event_descriptor().as_raw_fd();
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, as said.
+    unsafe { libc::poll(&raw mut poll, 1, i32::try_from(limit.as_millis()).unwrap()) > 0 }
+}
+
+/// The next event, asleep in between.
+fn next(shm: &mut Shm, waiting: &[PeerId]) -> Option<Owned> {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = poll(shm) {
+            return Some(event);
+        }
+        // Arming what is armed changes nothing.
+        if shm.arm(waiting) && shm.arm(waiting) {
+            let is_awake = sleep(shm, Duration::from_secs(5));
+            shm.disarm();
+            assert!(is_awake, "slept for five seconds");
+        }
+        if !waiting.is_empty() {
+            // There may be room now.
+            return poll(shm);
+        }
+        assert!(start.elapsed() < common::PATIENCE);
+    }
+}
+
+#[test]
+fn nothing_to_do_is_quiet() {
+    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    connect(&mut a, &mut b);
+    while !a.arm(&[]) {
+        poll(&mut a);
+    }
+    assert!(!sleep(&a, Duration::from_millis(50)));
+    a.disarm();
+    for _ in 0..10_000 {
+        assert!(a.poll().is_none());
+    }
+}
+
+#[test]
+fn what_is_sent_to_oneself_wakes_whoever_is_armed() {
+    let mut a = shm(ShmConfig::default());
+    let me = PeerId::ONESELF;
+    for round in 0..3 {
+        while !a.arm(&[]) {
+            poll(&mut a);
+        }
+        assert!(!sleep(&a, Duration::from_millis(20)), "round {round}: nothing was sent");
+        a.send(me, message(b"hello")).unwrap();
+        assert!(sleep(&a, common::PATIENCE), "round {round}: never woken");
+        a.disarm();
+        let heard = poll(&mut a);
+        assert!(
+            matches!(&heard, Some(Owned::Message(_, _, bytes)) if bytes == b"hello"),
+            "{heard:?}"
+        );
+    }
+}
+
+#[test]
+fn asleep_in_every_exchange() {
+    for membarrier in [true, false] {
+        for read in [ReadPolicy::Auto, ReadPolicy::Copied] {
+            let config = ShmConfig { membarrier, read, ..ShmConfig::default() };
+            let (mut a, mut b) = (shm(config.clone()), shm(config));
+            let (to_b, to_a) = connect(&mut a, &mut b);
+            let exposure = a.expose(Buffer::from(pattern(4, 1 << 20))).unwrap();
+            let rounds = 3000u32;
+            let other = std::thread::spawn(move || {
+                for round in 0..rounds {
+                    let Some(Owned::Message(peer, Some(number), _)) = next(&mut b, &[]) else {
+                        panic!("no message");
+                    };
+                    assert_eq!((peer, number), (to_a, round));
+                    let payload = pattern(0, round as usize % 100);
+                    let outgoing = tagmatch_device::Outgoing {
+                        header: &[],
+                        payload: &payload,
+                        immediate: Some(round),
+                    };
+                    b.send(peer, outgoing).unwrap();
+                    if round == rounds / 2 {
+                        let into = Buffer::zeroed(1 << 20);
+                        let remote = exposure.span;
+                        b.read(ReadRequest { peer, remote, into, token: 5 }).unwrap();
+                        let Some(Owned::ReadDone(5, into, Ok(()))) = next(&mut b, &[]) else {
+                            panic!("no read");
+                        };
+                        assert!(into[..] == pattern(4, 1 << 20)[..]);
+                        b.send(peer, outgoing).unwrap();
+                    }
+                }
+                b
+            });
+            for round in 0..rounds {
+                let immediate = Some(round);
+                let outgoing = tagmatch_device::Outgoing { header: b"h", payload: &[], immediate };
+                a.send(to_b, outgoing).unwrap();
+                let times = if round == rounds / 2 { 2 } else { 1 };
+                for _ in 0..times {
+                    match next(&mut a, &[]) {
+                        Some(Owned::Message(_, Some(number), _)) => assert_eq!(number, round),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            drop(other.join().unwrap());
+        }
+    }
+}
+
+#[test]
+fn woken_when_there_is_room() {
+    let config =
+        ShmConfig { ring_slots: 8, ring_bytes: 4096, message_max: 2048, ..ShmConfig::default() };
+    let (mut a, mut b) = (shm(config.clone()), shm(config));
+    let (to_b, _) = connect(&mut a, &mut b);
+    let rounds = 3000usize;
+    let other = std::thread::spawn(move || {
+        for round in 0..rounds {
+            let Some(Owned::Message(_, _, bytes)) = next(&mut b, &[]) else { panic!("no message") };
+            assert!(bytes == pattern(round, round * 13 % 2049));
+            if round % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        b
+    });
+    for round in 0..rounds {
+        let bytes = pattern(round, round * 13 % 2049);
+        while a.send(to_b, message(&bytes)).is_err() {
+            assert!(next(&mut a, &[to_b]).is_none());
+        }
+    }
+    drop(other.join().unwrap());
+}
+
+#[test]
+fn woken_by_everything_else() {
+    let mut a = shm(ShmConfig::default());
+    // A connection from outside.
+    let address = a.address();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        let mut b = shm(ShmConfig::default());
+        let peer = b.connect(&address).unwrap();
+        wait_for(&mut [&mut b], "a peer", |_, event| matches!(event, Owned::Up(..)).then_some(()));
+        std::thread::sleep(Duration::from_millis(20));
+        b.send(peer, message(b"hello")).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Up(..))));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(..))));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Down(_, DownReason::Left))));
+    other.join().unwrap();
+    // Messages to oneself, and events that were there already.
+    a.send(PeerId::ONESELF, message(b"me")).unwrap();
+    assert!(!a.arm(&[]));
+    assert!(matches!(next(&mut a, &[]), Some(Owned::Message(PeerId::ONESELF, ..))));
+}
+
+#[test]
+fn woken_when_time_is_up() {
+    let connect_timeout = Duration::from_millis(200);
+    let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
+    // It exists, and its queue is full of those who came before.
+    let address = invented(&a.address(), 1);
+    let listener = Raw::listen(&address);
+    let _before: Vec<Raw> = (0..6).map(|_| Raw::connect(&address).unwrap()).collect();
+    let peer = a.connect(&address).unwrap();
+    let start = Instant::now();
+    match next(&mut a, &[]) {
+        Some(Owned::Down(down, DownReason::Unreachable { errno: libc::EAGAIN })) => {
+            assert_eq!(down, peer);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(start.elapsed().as_millis() >= 150);
+    drop(listener);
+}
+
+#[test]
+fn a_peer_that_is_there_and_does_not_look_is_waited_for() {
+    let connect_timeout = Duration::from_millis(50);
+    let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
+    let mut busy = shm(ShmConfig::default());
+    let peer = a.connect(&busy.address()).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 4 * connect_timeout {
+        if a.arm(&[]) {
+            sleep(&a, Duration::from_millis(20));
+            a.disarm();
+        }
+        match poll(&mut a) {
+            None | Some(Owned::Up(PeerId::ONESELF, _)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // It looks at last.
+    wait_for(&mut [&mut a, &mut busy], "the connection", |_, event| match event {
+        Owned::Up(up, _) if up == peer => Some(()),
+        _ => None,
+    });
+}
+
+/// Rings go from hot to cold and back all the time here. A bell that was missed would show as a
+/// sleep that only the device's own sweep ends.
+#[test]
+fn many_senders_and_one_who_sleeps() {
+    const SENDERS: usize = 12;
+    const COUNT: u32 = 3000;
+    for membarrier in [true, false] {
+        let config = ShmConfig { membarrier, ..ShmConfig::default() };
+        let mut receiver = shm(config.clone());
+        let address = receiver.address();
+        let (done, ends) = std::sync::mpsc::channel::<()>();
+        let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|number| {
+                let (config, ends) = (config.clone(), ends.clone());
+                std::thread::spawn(move || {
+                    let mut sender = shm(config);
+                    let peer = sender.connect(&address).unwrap();
+                    wait_for(&mut [&mut sender], "the receiver", |_, event| {
+                        matches!(event, Owned::Up(..)).then_some(())
+                    });
+                    for at in 0..COUNT {
+                        let bytes =
+                            [&[u8::try_from(number).unwrap()][..], &at.to_le_bytes()].concat();
+                        while sender.send(peer, message(&bytes)).is_err() {
+                            assert!(poll(&mut sender).is_none());
+                            std::thread::yield_now();
+                        }
+                        // Bursts and silences of all lengths.
+                        for _ in 0..(at.wrapping_mul(2_654_435_761) >> 20) % 300 {
+                            std::hint::spin_loop();
+                        }
+                        if at % 512 == 511 {
+                            std::thread::sleep(Duration::from_micros(300));
+                        }
+                    }
+                    // Stays until all has been heard.
+                    let _ = ends.lock().unwrap().recv();
+                    drop(sender);
+                })
+            })
+            .collect();
+        let mut next_of = [0u32; SENDERS];
+        while next_of != [COUNT; SENDERS] {
+            match poll(&mut receiver) {
+                Some(Owned::Message(_, _, bytes)) => {
+                    let (number, at) = bytes.split_at(1);
+                    let expected = &mut next_of[usize::from(number[0])];
+                    assert_eq!(at, expected.to_le_bytes());
+                    *expected += 1;
+                }
+                Some(Owned::Up(..)) => {}
+                Some(other) => panic!("{other:?}"),
+                None => {
+                    if receiver.arm(&[]) {
+                        assert!(sleep(&receiver, Duration::from_millis(900)), "missed a bell");
+                        receiver.disarm();
+                    }
+                }
+            }
+        }
+        drop(done);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    }
+}
+
+fn fall_asleep(shm: &mut Shm) {
+    let start = Instant::now();
+    while !shm.arm(&[]) {
+        assert!(poll(shm).is_none() && start.elapsed() < common::PATIENCE);
+    }
+}
+
+/// The next event, of a device that has it already: long before its sweep would find it.
+fn at_once(shm: &mut Shm) -> Option<Owned> {
+    (0..16).find_map(|_| poll(shm))
+}
+
+#[test]
+fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 21);
+    let victim = &mut innocents.victim;
+    fall_asleep(victim);
+    accomplice.write_quietly(5, b"quiet");
+    assert!(sleep(victim, common::PATIENCE), "slept on");
+    victim.disarm();
+    let event = at_once(victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
+    assert!(innocents.exchange().is_empty());
+}
+
+#[test]
+fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
+    let mut victim = shm(ShmConfig::default());
+    let accomplice = Accomplice::connect_to(&mut victim, 23);
+    fall_asleep(&mut victim);
+    // The bell, of which the peer makes all words zero: also that the victim sleeps.
+    for at in (0..by_hand::BELL_BYTES).step_by(8) {
+        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    }
+    victim.send(PeerId::ONESELF, message(b"me")).unwrap();
+    for at in (0..by_hand::BELL_BYTES).step_by(8) {
+        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    }
+    assert!(sleep(&victim, common::PATIENCE), "slept on");
+    victim.disarm();
+    let event = at_once(&mut victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"me"), "{event:?}");
+}
+
+#[test]
+fn the_ring_of_a_peer_that_hung_up_is_looked_at_without_its_bell() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let mut accomplice = Accomplice::connect(&mut innocents, 22);
+    let victim = &mut innocents.victim;
+    fall_asleep(victim);
+    accomplice.write_quietly(4, b"last");
+    drop(accomplice);
+    assert!(sleep(victim, common::PATIENCE), "its end wakes nobody");
+    victim.disarm();
+    let event = at_once(victim);
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"last"), "{event:?}");
+    wait_for(&mut [victim], "its end", |_, event| {
+        matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
+    });
+    assert!(innocents.exchange().is_empty());
+}

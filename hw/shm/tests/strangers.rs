@@ -1,0 +1,362 @@
+//! Processes of other users, and descriptors that block whoever closes them.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
+
+#[allow(dead_code, reason = "a part of it")]
+mod by_hand;
+mod common;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc;
+
+use by_hand::{Accomplice, BELL_BYTES, Innocents, Raw, SEALS, hello, invented, memfd, ring_bytes};
+use common::{Other, Owned, poll, role, shm, wait_for};
+use tagmatch_device::{Address, Device, DownReason};
+use tagmatch_shm::ShmConfig;
+use tagmatch_shm::fuzzing::Refusal;
+
+/// Whoever closes the first descriptor waits for the second to be closed or read, or for an hour.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other_end, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 1 << 16]).is_ok() {}
+    let linger = libc::linger { l_onoff: 1, l_linger: 3600 };
+    // SAFETY: a `linger` that lives through the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as u32,
+        )
+    };
+    assert_eq!(answer, 0);
+    (socket.into(), other_end)
+}
+
+/// Sends a packet with a descriptor that this process does not have any more then.
+fn send_lingering(raw: &Raw, bytes: &[u8]) -> TcpStream {
+    let (socket, other_end) = lingering();
+    raw.send(bytes, &[socket.as_raw_fd()]);
+    // What the kernel has refused must not block us.
+    std::thread::spawn(move || drop(socket));
+    other_end
+}
+
+/// Runs `program` on another thread and fails if it hangs.
+fn ends<T: Send + 'static>(what: &str, program: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = mpsc::channel();
+    std::thread::spawn(move || done.send(program()));
+    ended.recv_timeout(common::PATIENCE).unwrap_or_else(|_| panic!("blocked: {what}"))
+}
+
+/// Becomes a user that has no rights here. All threads of the process change.
+fn become_another_user() {
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { libc::setuid(65534) }, 0);
+}
+
+fn can_become_another_user() -> bool {
+    // SAFETY: no pointers.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        println!("SKIPPED: needs root, to become another user");
+    }
+    is_root
+}
+
+#[test]
+fn another_user_is_hung_up_on_unheard() {
+    let test = "another_user_is_hung_up_on_unheard";
+    if role().is_some() {
+        become_another_user();
+        let victim: Address = common::hear_line().parse().unwrap();
+        let mut own = shm(ShmConfig::default());
+        assert!(own.connect(&victim).is_err());
+        let hello = hello(invented(&own.address(), 1));
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
+        let raw = Raw::connect(&victim).unwrap();
+        raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+        assert!(raw.receive().is_none());
+        let raws: Vec<Raw> = (0..3).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let _ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, &hello.emit())).collect();
+        assert!(raws.iter().all(|raw| raw.receive().is_none()));
+        common::say("refused");
+        common::hear_line();
+        return;
+    }
+    if !can_become_another_user() {
+        return;
+    }
+    ends("by what another user has sent", move || {
+        let mut innocents = Innocents::new(ShmConfig::default());
+        let mut other = Other::spawn(test, "stranger");
+        other.say(&innocents.victim.address().to_string());
+        let heard = std::thread::spawn(move || {
+            assert_eq!(other.hear(), "refused");
+            other
+        });
+        while !heard.is_finished() {
+            assert!(innocents.exchange().is_empty());
+        }
+        drop(innocents);
+        heard.join().unwrap()
+    });
+}
+
+#[test]
+fn a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent() {
+    let test = "a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent";
+    if role().is_some() {
+        become_another_user();
+        let raw = Raw::connect(&common::hear_line().parse().unwrap()).unwrap();
+        let _end = send_lingering(&raw, b"hello");
+        common::say("sent");
+        common::hear_line();
+        return;
+    }
+    if !can_become_another_user() {
+        return;
+    }
+    ends("by what nobody has received", move || {
+        let victim = shm(ShmConfig::default());
+        let mut other = Other::spawn(test, "stranger");
+        other.say(&victim.address().to_string());
+        assert_eq!(other.hear(), "sent");
+        drop(victim);
+        other
+    });
+}
+
+#[test]
+fn what_a_peer_has_sent_is_closed_without_waiting() {
+    ends("by what a peer has sent", || {
+        let mut innocents = Innocents::new(ShmConfig::default());
+        let victim = innocents.victim.address();
+        let mut other_ends = Vec::new();
+        // For a greeting, for a packet that is none, and behind either.
+        for (number, bytes) in
+            [hello(invented(&victim, 1)).emit(), b"hello".to_vec(), vec![]].into_iter().enumerate()
+        {
+            let raw = Raw::connect(&victim).unwrap();
+            if number > 0 {
+                raw.send(&Refusal::Busy.emit(), &[]);
+            }
+            other_ends.push(send_lingering(&raw, &bytes));
+            while !raw.is_hung_up() {
+                assert!(innocents.exchange().is_empty());
+            }
+        }
+        // On a connection that stands.
+        let accomplice = Accomplice::connect(&mut innocents, 7);
+        other_ends.push(send_lingering(&accomplice.socket, b"w"));
+        accomplice.socket.send(b"no wake", &[]);
+        assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
+        let accomplice = Accomplice::connect(&mut innocents, 8);
+        other_ends.push(send_lingering(&accomplice.socket, b"w"));
+        drop(innocents);
+        other_ends
+    });
+}
+
+/// Threads of this process that close what came from peers.
+fn closers() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.trim() == "tagmatch-close").count()
+}
+
+#[test]
+fn nobody_is_accepted_while_too_many_closings_are_blocked() {
+    let test = "nobody_is_accepted_while_too_many_closings_are_blocked";
+    if role().is_none() {
+        // In a process of its own, since that is what the threads belong to.
+        return Other::spawn(test, "alone").wait();
+    }
+    ends("by blocked closings", || {
+        let mut innocents = Innocents::new(ShmConfig::default());
+        let victim = innocents.victim.address();
+        let before = descriptors();
+        // Accepted before, and heard when no more threads close.
+        let late: Vec<Raw> = (0..4).map(|_| Raw::connect(&victim).unwrap()).collect();
+        while descriptors() < before + 2 * late.len() {
+            assert!(innocents.exchange().is_empty());
+        }
+        let raws: Vec<Raw> = (0..20).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let mut other_ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, b"hello")).collect();
+        while closers() < 16 {
+            assert!(innocents.exchange().is_empty());
+        }
+        other_ends.extend(late.iter().map(|raw| send_lingering(raw, b"hello")));
+        while !late.iter().all(Raw::is_hung_up) {
+            assert!(innocents.exchange().is_empty());
+        }
+        let mut newcomer = shm(ShmConfig::default());
+        let peer = newcomer.connect(&victim).unwrap();
+        for _ in 0..1000 {
+            assert!(innocents.exchange().is_empty() && newcomer.poll().is_none());
+        }
+        assert_eq!((closers(), raws.iter().filter(|raw| raw.is_hung_up()).count()), (16, 16));
+        // Blocked no more.
+        drop(other_ends);
+        wait_for(&mut [&mut newcomer, &mut innocents.victim], "the peer", |index, event| {
+            (index == 0).then(|| assert!(matches!(event, Owned::Up(up, _) if up == peer)))
+        });
+        drop((newcomer, late, raws));
+        while descriptors() > before {
+            innocents.exchange();
+        }
+    });
+}
+
+/// How many descriptors this process has open.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn descriptors_are_refused_by_the_kernel_on_a_connection_that_stands() {
+    let mut innocents = Innocents::new(ShmConfig::default());
+    let accomplice = Accomplice::connect(&mut innocents, 9);
+    let has_passed = accomplice.socket.send(b"w", &[0]);
+    if kernel() >= (6, 16) {
+        assert!(!has_passed);
+        assert!(accomplice.socket.send(b"w", &[]));
+        assert!(innocents.exchange().is_empty());
+    } else {
+        assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
+    }
+}
+
+fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_has_none() {
+    let test =
+        "a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_has_none";
+    if role().is_some() {
+        let mut victim = shm(ShmConfig::default());
+        common::say(victim.address());
+        let end = std::thread::spawn(common::hear_line);
+        while !end.is_finished() {
+            assert!(victim.poll().is_none());
+        }
+        return;
+    }
+    let Some(mut other) = Other::spawn_in_user_namespace(test, "victim") else {
+        println!("SKIPPED: needs unshare(1) and leave to make a user namespace");
+        return;
+    };
+    let victim = other.hear_address();
+    let mut bytes = victim.as_bytes().to_vec();
+    bytes[28..32].copy_from_slice(&std::process::id().to_le_bytes());
+    let hello = hello(invented(&Address::from_bytes(&bytes).unwrap(), 1));
+    let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
+    let raw = Raw::connect(&victim).unwrap();
+    raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
+    assert!(raw.receive().is_none(), "was let in");
+    assert!(raw.is_hung_up(), "not heard yet");
+    other.say("end");
+    other.wait();
+}
+
+#[test]
+fn one_process_cannot_take_the_places_of_all() {
+    let test = "one_process_cannot_take_the_places_of_all";
+    if role().is_some() {
+        let victim: Address = common::hear_line().parse().unwrap();
+        let connect = || {
+            let mut own = shm(ShmConfig::default());
+            let peer = own.connect(&victim).unwrap();
+            let is_up = wait_for(&mut [&mut own], "an answer", |_, event| match event {
+                Owned::Up(up, _) if up == peer => Some(true),
+                Owned::Down(_, DownReason::Unreachable { errno: libc::EUSERS }) => Some(false),
+                other => panic!("{other:?}"),
+            });
+            is_up.then_some(own)
+        };
+        let mut all: Vec<_> = (0..4).filter_map(|_| connect()).collect();
+        common::say(all.len());
+        all.pop();
+        assert_eq!(common::hear_line(), "left");
+        all.extend((0..2).filter_map(|_| connect()));
+        common::say(all.len());
+        common::hear_line();
+        return;
+    }
+    let mut victim = shm(ShmConfig { process_peers_max: 2, ..ShmConfig::default() });
+    let mut others = [0; 2].map(|_| Other::spawn(test, "guest"));
+    for other in &mut others {
+        other.say(&victim.address().to_string());
+        let heard = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| other.hear());
+            let mut downs = 0;
+            while !heard.is_finished() || downs == 0 {
+                downs += usize::from(matches!(poll(&mut victim), Some(Owned::Down(..))));
+            }
+            heard.join().unwrap()
+        });
+        assert_eq!(heard, "2");
+        other.say("left");
+        let heard = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| other.hear());
+            while !heard.is_finished() {
+                poll(&mut victim);
+            }
+            heard.join().unwrap()
+        });
+        assert_eq!(heard, "2");
+    }
+    // What this process makes itself is its own business.
+    let mut own = [0; 3].map(|_| shm(ShmConfig::default()));
+    for own in &mut own {
+        let peer = own.connect(&victim.address()).unwrap();
+        wait_for(&mut [own, &mut victim], "a peer", |index, event| match event {
+            Owned::Up(up, _) if index == 0 && up == peer => Some(()),
+            _ => None,
+        });
+    }
+}
+
+#[test]
+fn a_listener_of_another_user_is_sent_nothing() {
+    let test = "a_listener_of_another_user_is_sent_nothing";
+    if role().is_some() {
+        become_another_user();
+        // It holds the name of a worker that is gone.
+        let listener = Raw::listen(&common::hear_line().parse().unwrap());
+        common::say("listens");
+        let socket = listener.accept();
+        assert!(socket.receive().is_none(), "was told of the bell and the ring");
+        common::say("got nothing");
+        return;
+    }
+    if !can_become_another_user() {
+        return;
+    }
+    let mut victim = shm(ShmConfig::default());
+    let address = invented(&victim.address(), 1);
+    let mut other = Other::spawn(test, "listener");
+    other.say(&address.to_string());
+    assert_eq!(other.hear(), "listens");
+    let peer = victim.connect(&address).unwrap();
+    wait_for(&mut [&mut victim], "the end of the attempt", |_, event| match event {
+        Owned::Down(down, DownReason::Unreachable { errno: libc::EPERM }) => {
+            assert_eq!(down, peer);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(other.hear(), "got nothing");
+    other.wait();
+}

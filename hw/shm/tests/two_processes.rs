@@ -1,0 +1,205 @@
+//! Two processes: messages, reads, death.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Other, Owned, connect, message, pattern, poll, role, say, shm, wait_for};
+use tagmatch_device::{
+    Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
+};
+use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
+
+/// How soon a death must be noticed.
+const SOON: Duration = Duration::from_secs(1);
+
+fn config() -> ShmConfig {
+    let read = match std::env::var("TAGMATCH_TEST_READ").as_deref() {
+        Ok("copied") => ReadPolicy::Copied,
+        _ => ReadPolicy::Auto,
+    };
+    ShmConfig { read, ..ShmConfig::default() }
+}
+
+/// A process that says its address, exposes a buffer to whoever comes, echoes what it is sent, and
+/// goes on until it is killed.
+fn serve() -> ! {
+    let mut shm = shm(config());
+    let exposure = shm.expose(Buffer::from(pattern(5, 3 << 20))).unwrap();
+    say(shm.address());
+    say(exposure.span.address);
+    say(exposure.span.key);
+    loop {
+        if let Some(Owned::Message(peer, immediate, bytes)) = poll(&mut shm) {
+            let echo = tagmatch_device::Outgoing { header: &[], payload: &bytes, immediate };
+            // Events of other peers would be lost here; there are none in this test.
+            while shm.send(peer, echo).is_err() {
+                shm.poll();
+            }
+        }
+    }
+}
+
+fn hear_server(server: &mut Other) -> (tagmatch_device::Address, RemoteSpan) {
+    let address = server.hear_address();
+    let start = server.hear().parse().unwrap();
+    let key = server.hear().parse().unwrap();
+    (address, RemoteSpan { address: start, key, length: 3 << 20 })
+}
+
+fn wait_up(shm: &mut Shm, peer: PeerId) {
+    wait_for(&mut [shm], "the peer", |_, event| match event {
+        Owned::Up(up, _) if up == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn echo_read_and_death() {
+    if role().is_some() {
+        serve();
+    }
+    let mut server = Other::spawn("echo_read_and_death", "server");
+    let (address, span) = hear_server(&mut server);
+    let mut shm = shm(config());
+    let peer = shm.connect(&address).unwrap();
+    wait_up(&mut shm, peer);
+    assert_eq!(shm.peer_address(peer), Some(address));
+    for length in [0, 1, 8, 56, 57, 64, 100, 4096, 16448] {
+        let sent = pattern(length, length);
+        shm.send(peer, message(&sent)).unwrap();
+        wait_for(&mut [&mut shm], "an echo", |_, event| match event {
+            Owned::Message(from, None, bytes) => {
+                assert_eq!((from, bytes), (peer, sent.clone()));
+                Some(())
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_ne!(shm.read_mode(peer), ReadMode::Unknown);
+    let into = Buffer::zeroed(3 << 20);
+    shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
+    wait_for(&mut [&mut shm], "a read", |_, event| match event {
+        Owned::ReadDone(7, into, Ok(())) => {
+            assert!(into[..] == pattern(5, 3 << 20)[..]);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    server.kill();
+    let start = Instant::now();
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+    assert!(start.elapsed() < SOON, "noticed after {:?}", start.elapsed());
+    let into = Buffer::zeroed(8);
+    let remote = RemoteSpan { length: 8, ..span };
+    let late = shm.read(ReadRequest { peer, remote, into, token: 8 });
+    assert!(matches!(late, Err((_, ReadError::PeerDown))));
+}
+
+#[test]
+fn nobody_there() {
+    let gone = shm(ShmConfig::default()).address();
+    let mut shm = shm(ShmConfig::default());
+    let peer = shm.connect(&gone).unwrap();
+    wait_for(&mut [&mut shm], "the refusal", |_, event| match event {
+        Owned::Down(down, DownReason::Unreachable { .. }) if down == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn a_closed_worker_goes_down_after_its_messages() {
+    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let (to_b, to_a) = connect(&mut a, &mut b);
+    for number in 0..100u8 {
+        b.send(to_a, message(&[number])).unwrap();
+    }
+    drop(b);
+    let mut next = 0;
+    wait_for(&mut [&mut a], "its end", |_, event| match event {
+        Owned::Message(_, _, bytes) => {
+            assert_eq!(bytes, [next]);
+            next += 1;
+            None
+        }
+        Owned::Down(peer, DownReason::Left) => {
+            assert_eq!((peer, next), (to_b, 100));
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+}
+
+/// In a pid namespace of its own the server sees no number for us, and copies; we see it and read.
+#[test]
+fn across_pid_namespaces() {
+    let test = "across_pid_namespaces";
+    if role().is_some() {
+        serve();
+    }
+    let Some(mut server) = Other::spawn_in_pid_namespace(test, "server") else {
+        println!("SKIPPED: needs root and unshare(1), to make a pid namespace");
+        return;
+    };
+    let (address, span) = hear_server(&mut server);
+    let mut shm = shm(config());
+    let peer = shm.connect(&address).unwrap();
+    wait_up(&mut shm, peer);
+    let into = Buffer::zeroed(3 << 20);
+    shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
+    wait_for(&mut [&mut shm], "a read", |_, event| match event {
+        Owned::ReadDone(7, into, Ok(())) => {
+            assert!(into[..] == pattern(5, 3 << 20)[..]);
+            Some(())
+        }
+        other => panic!("{other:?}"),
+    });
+    shm.send(peer, message(b"echo")).unwrap();
+    wait_for(&mut [&mut shm], "an echo", |_, event| {
+        matches!(event, Owned::Message(..)).then_some(())
+    });
+    server.kill();
+    wait_for(&mut [&mut shm], "its death", |_, event| match event {
+        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// A server with hardly any descriptors left serves those whom it can, and others later.
+#[test]
+fn short_of_descriptors() {
+    if role().is_some() {
+        // The three of the process, those of the device, and a few for peers.
+        let limit = libc::rlimit { rlim_cur: 24, rlim_max: 24 };
+        // SAFETY: `limit` lives through the call.
+        let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(answer, 0);
+        serve();
+    }
+    let mut server = Other::spawn("short_of_descriptors", "server");
+    let (address, _) = hear_server(&mut server);
+    let connect_timeout = Duration::from_millis(300);
+    let new = || shm(ShmConfig { connect_timeout, ..config() });
+    let mut clients: Vec<Shm> = (0..30).map(|_| new()).collect();
+    for client in &mut clients {
+        client.connect(&address).unwrap();
+    }
+    let (mut ups, mut downs) = (0, 0);
+    let mut all: Vec<&mut Shm> = clients.iter_mut().collect();
+    wait_for(&mut all, "an answer to each", |_, event| {
+        match event {
+            Owned::Up(..) => ups += 1,
+            Owned::Down(_, DownReason::Unreachable { .. }) => downs += 1,
+            other => panic!("{other:?}"),
+        }
+        (ups + downs == 30).then_some(())
+    });
+    assert!(ups >= 2 && downs >= 2, "{ups} up, {downs} down");
+    drop(clients);
+    let mut late = shm(config());
+    let peer = late.connect(&address).unwrap();
+    wait_up(&mut late, peer);
+}

@@ -1,0 +1,157 @@
+//! What is in the address of a UCX device.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::proof::Secret;
+use tagmatch_device::{Address, DeviceError};
+
+/// Begins addresses and connections.
+pub(super) const MAGIC: [u8; 4] = *b"TMux";
+/// Version of addresses and of the handshake; goes up with every change to either.
+pub(super) const VERSION: u8 = 2;
+/// Magic, version, name, secret, port.
+const FIXED: usize = 4 + 1 + 8 + 16 + 2;
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// Where a device takes greetings.
+///
+/// | bytes | what |
+/// |---|---|
+/// | 0..4 | `TMux` |
+/// | 4 | version |
+/// | 5..13 | name: random, of the device's socket on its machine, where everybody can read it |
+/// | 13..29 | secret: random, apart from the name; callers prove that they know it |
+/// | 29..31 | port of TCP, little-endian |
+/// | 31.. | hosts: 4 or 6, and the 4 or 16 bytes of an address |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UcxAddress {
+    pub(super) name: [u8; 8],
+    pub(super) secret: Secret,
+    /// Of TCP.
+    pub(super) port: u16,
+    /// To be tried in this order.
+    pub(super) hosts: Vec<IpAddr>,
+}
+
+impl UcxAddress {
+    /// Reads an address.
+    pub(super) fn parse(address: &Address) -> Result<Self, DeviceError> {
+        let bad = |why| DeviceError::BadAddress { why };
+        let bytes = address.as_bytes();
+        if bytes.len() < FIXED || bytes[..4] != MAGIC {
+            return Err(bad("not the address of a UCX device"));
+        }
+        if bytes[4] != VERSION {
+            return Err(bad("the worker speaks another version"));
+        }
+        let (mut name, mut secret) = ([0; 8], [0; 16]);
+        name.copy_from_slice(&bytes[5..13]);
+        secret.copy_from_slice(&bytes[13..29]);
+        let port = u16::from_le_bytes([bytes[29], bytes[30]]);
+        let mut hosts = Vec::new();
+        let mut rest = &bytes[FIXED..];
+        while let Some((kind, after)) = rest.split_first() {
+            let host = match *kind {
+                V4 => after.first_chunk::<4>().map(|b| (IpAddr::from(Ipv4Addr::from(*b)), 4)),
+                V6 => after.first_chunk::<16>().map(|b| (IpAddr::from(Ipv6Addr::from(*b)), 16)),
+                _ => None,
+            };
+            let (host, length) = host.ok_or(bad("a host that is none"))?;
+            hosts.push(host);
+            rest = &after[length..];
+        }
+        Ok(UcxAddress { name, secret, port, hosts })
+    }
+
+    /// The address that says so, with as many hosts as fit.
+    pub(super) fn address(&self) -> Result<Address, DeviceError> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.name);
+        bytes.extend_from_slice(&self.secret);
+        bytes.extend_from_slice(&self.port.to_le_bytes());
+        for host in &self.hosts {
+            let mut entry = Vec::new();
+            match host {
+                IpAddr::V4(host) => {
+                    entry.push(V4);
+                    entry.extend_from_slice(&host.octets());
+                }
+                IpAddr::V6(host) => {
+                    entry.push(V6);
+                    entry.extend_from_slice(&host.octets());
+                }
+            }
+            if bytes.len() + entry.len() <= Address::MAX {
+                bytes.extend_from_slice(&entry);
+            }
+        }
+        Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why: "its length" })
+    }
+
+    /// Name of the device's socket in the abstract namespace, which `/proc/net/unix` shows to every user.
+    pub(super) fn socket_name(&self) -> String {
+        let mut name = String::from("tagmatch-ucx-");
+        for byte in self.name {
+            // Writing to a string can't fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(hosts: &[&str]) -> UcxAddress {
+        let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+        UcxAddress { name: *b"01234567", secret: *b"0123456789abcdef", port: 4711, hosts }
+    }
+
+    #[test]
+    fn round_trips() {
+        let some = sample(&["10.1.2.3", "2001:db8::1", "127.0.0.1"]);
+        let address = some.address().unwrap();
+        assert_eq!(UcxAddress::parse(&address).unwrap(), some);
+    }
+
+    #[test]
+    fn the_name_of_the_socket_tells_nothing_of_the_secret() {
+        let one = sample(&[]);
+        let other = UcxAddress { secret: [9; 16], ..one.clone() };
+        assert_eq!(one.socket_name(), other.socket_name());
+        assert_eq!(one.socket_name(), "tagmatch-ucx-3031323334353637");
+    }
+
+    #[test]
+    fn takes_as_many_hosts_as_fit() {
+        let many = sample(&["2001:db8::1", "2001:db8::2", "10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        let parsed = UcxAddress::parse(&many.address().unwrap()).unwrap();
+        assert_eq!(parsed.hosts, [&many.hosts[..1], &many.hosts[2..]].concat());
+    }
+
+    #[test]
+    fn a_host_that_is_cut_off_is_refused() {
+        let address = sample(&["10.1.2.3"]).address().unwrap();
+        let bytes = address.as_bytes();
+        for length in 1..bytes.len() {
+            let cut = Address::from_bytes(&bytes[..length]).unwrap();
+            assert_eq!(UcxAddress::parse(&cut).is_ok(), length == FIXED, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
+            let _ = UcxAddress::parse(&Address::from_bytes(&bytes).unwrap());
+            for (at, magic) in MAGIC.iter().chain(&[VERSION]).enumerate().take(bytes.len()) {
+                bytes[at] = *magic;
+            }
+            let _ = UcxAddress::parse(&Address::from_bytes(&bytes).unwrap());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Settings of the device, checked once.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::carrier::Carrier;
+use tagmatch_device::DeviceError;
+use tagmatch_device::TagMatching;
+
+/// Settings of a [`Ucx`](super::Ucx) device.
+///
+/// ```
+/// # mod tagmatch { pub use tagmatch_ucx as ucx; }
+/// use tagmatch::ucx::UcxConfig;
+/// // 16 bits for the source, above 15 bits of tag; 33 bits are left for immediate data.
+/// let config = UcxConfig { used: 0x7fff_ffff, source: 0x7fff_8000, ..UcxConfig::default() };
+/// assert!(config.own_source.is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct UcxConfig {
+    /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are left
+    /// above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch` sets
+    /// it by its own `Config::layout`.
+    pub used: u64,
+    /// The bits of the layout's source field: one run, wide enough to number all peers. Default: 24
+    /// bits from bit 24 on. A worker of `tagmatch` sets it by its own `Config::layout`.
+    pub source: u64,
+    /// What this worker's runtime puts into that field of all its tags. Without, the field is the
+    /// device's: tags leave it zero, and a receive names its peer beside the tag. A value that fits
+    /// the field. Default: none.
+    pub own_source: Option<u64>,
+    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). It does so only on
+    /// mlx5 NICs up to ConnectX-7, and only over endpoints without error handling; so where there is such
+    /// a NIC and this isn't `Off`, sends to a peer that dies don't end before the device does.
+    /// Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+    pub hw_tags: TagMatching,
+    /// Where to take greetings over TCP, and what to tell peers. Empty: everywhere, and the addresses of
+    /// this machine's interfaces. UCX's transport `tcp` has other ports, which this doesn't concern. Default: empty.
+    pub listen: Vec<IpAddr>,
+    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; wins over the environment. Without, what
+    /// the environment says, or all. `self` alone can't wake: sleeping then means looking every
+    /// millisecond. Default: none.
+    pub transports: Option<String>,
+    /// Other variables of UCX and their values, with or without `UCX_` before the name; they win over the
+    /// environment. Default: empty.
+    pub settings: Vec<(String, String)>,
+    /// How long to try to reach a peer, and how long a stranger may take over its greeting: 1 ms to one
+    /// hour. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// After so long without an answer, a peer on another machine is taken for lost: 1 s to one hour. That
+    /// of a process which ends is noticed at once. Default: 8 s.
+    pub keepalive: Duration,
+}
+
+impl Default for UcxConfig {
+    fn default() -> Self {
+        UcxConfig {
+            used: u64::MAX,
+            source: 0xff_ffff << 24,
+            own_source: None,
+            hw_tags: TagMatching::Off,
+            listen: Vec::new(),
+            transports: None,
+            settings: Vec::new(),
+            connect_timeout: Duration::from_secs(10),
+            keepalive: Duration::from_secs(8),
+        }
+    }
+}
+
+impl UcxConfig {
+    /// Checks all ranges; gives how tags are carried.
+    pub(super) fn check(&self) -> Result<Carrier, DeviceError> {
+        let longest = Duration::from_secs(3600);
+        for (setting, time, least, range) in [
+            ("connect_timeout_ms", self.connect_timeout, 1, "from 1 ms to one hour"),
+            ("keepalive_ms", self.keepalive, 1000, "from 1 s to one hour"),
+        ] {
+            if time < Duration::from_millis(least) || time > longest {
+                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                return Err(DeviceError::BadSetting { setting, value, range });
+            }
+        }
+        Carrier::new(self.used, self.source, self.own_source)
+    }
+
+    /// The variables to be set, by names without `UCX_`. `environment` tells what it sets one to.
+    pub(super) fn variables(
+        &self,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Vec<(String, String)> {
+        let named = |name: &str| name.strip_prefix("UCX_").unwrap_or(name).to_owned();
+        let asked = |name: &str| self.settings.iter().rev().find(|(other, _)| named(other) == name);
+        let tls = asked("TLS").map(|(_, value)| value.clone());
+        let tls = self.transports.clone().or(tls).or_else(|| environment("TLS"));
+        let mut variables: Vec<(String, String)> = Vec::new();
+        let mut set = |name: &str, value: &str| {
+            if asked(name).is_none() {
+                variables.push((name.into(), value.into()));
+            }
+        };
+        for (name, value, _) in OURS {
+            if environment(name).is_none() {
+                set(name, value);
+            }
+        }
+        // UCX warns of variables that nobody reads: so the rest is set only where somebody does.
+        if environment(SHARED_MEMORY.0).is_none() && tls.is_none_or(|tls| has_shared_memory(&tls)) {
+            set(SHARED_MEMORY.0, SHARED_MEMORY.1);
+        }
+        let is_on = self.hw_tags != TagMatching::Off;
+        if is_on || environment(OFFLOAD).is_some() {
+            set(OFFLOAD, if is_on { "y" } else { "n" });
+        }
+        let asked = self.settings.iter().map(|(name, value)| (named(name), value.clone()));
+        variables.extend(asked);
+        // Later ones win.
+        variables.extend(self.transports.clone().map(|tls| ("TLS".into(), tls)));
+        variables
+    }
+}
+
+/// Whether a list of transports has some of shared memory.
+fn has_shared_memory(tls: &str) -> bool {
+    const NAMES: [&str; 6] = ["all", "sm", "shm", "posix", "sysv", "xpmem"];
+    tls.starts_with('^') || tls.split(',').any(|name| NAMES.contains(&name))
+}
+
+/// UCX's variables that this device wants, and why.
+const OURS: [(&str, &str, &str); 2] = [
+    (
+        "RNDV_THRESH",
+        "8000",
+        "a message of several fragments is a rendezvous: a receive that has half of an eager one waits \
+         for ever if the sender dies (UCX issue 10873), one of a rendezvous ends with its endpoint; and \
+         the unexpected messages of a peer stay small",
+    ),
+    (
+        "RNDV_SCHEME",
+        "get_zcopy",
+        "the receiver reads, or both copy: no peer writes into a buffer that was given back",
+    ),
+];
+/// Without it, endpoints with error handling can't use shared memory. The name is that of the table
+/// which posix, sysv and xpmem inherit from.
+const SHARED_MEMORY: (&str, &str) = ("MM_ERROR_HANDLING", "y");
+/// `dc_mlx5` inherits it.
+const OFFLOAD: &str = "RC_TM_ENABLE";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_setting_that_is_wrong() {
+        let wrong = |config: UcxConfig| match config.check() {
+            Err(DeviceError::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        let good = UcxConfig::default;
+        assert!(good().check().is_ok());
+        assert_eq!(wrong(UcxConfig { source: 0, ..good() }), "source");
+        let never = UcxConfig { connect_timeout: Duration::ZERO, ..good() };
+        assert_eq!(wrong(never), "connect_timeout_ms");
+        let hasty = UcxConfig { keepalive: Duration::from_millis(1), ..good() };
+        assert_eq!(wrong(hasty), "keepalive_ms");
+    }
+
+    #[test]
+    fn the_environment_wins_over_ours_and_the_program_over_both() {
+        let value = |variables: &[(String, String)], name: &str| {
+            let mut found = variables.iter().filter(|(other, _)| other == name);
+            let value = found.next().map(|(_, value)| value.clone());
+            assert!(found.next().is_none());
+            value
+        };
+        let plain = UcxConfig::default();
+        let ours = plain.variables(|_| None);
+        assert_eq!(value(&ours, "RNDV_THRESH").as_deref(), Some("8000"));
+        assert_eq!(value(&ours, "MM_ERROR_HANDLING").as_deref(), Some("y"));
+        assert_eq!(value(&ours, "RC_TM_ENABLE"), None);
+        let environment = plain.variables(|name| match name {
+            "TLS" => Some("rc,tcp".into()),
+            "RNDV_THRESH" | "RC_TM_ENABLE" => Some("y".into()),
+            _ => None,
+        });
+        assert_eq!(value(&environment, "RNDV_THRESH"), None);
+        assert_eq!(value(&environment, "MM_ERROR_HANDLING"), None);
+        assert_eq!(value(&environment, "RC_TM_ENABLE").as_deref(), Some("n"));
+        let settings = vec![("UCX_RNDV_THRESH".into(), "1".into())];
+        let transports = Some("tcp".into());
+        let hw_tags = TagMatching::Auto;
+        let program = UcxConfig { settings, transports, hw_tags, ..plain }.variables(|_| None);
+        assert_eq!(value(&program, "RNDV_THRESH").as_deref(), Some("1"));
+        assert_eq!(value(&program, "TLS").as_deref(), Some("tcp"));
+        assert_eq!(value(&program, "MM_ERROR_HANDLING"), None);
+        assert_eq!(value(&program, "RC_TM_ENABLE").as_deref(), Some("y"));
+    }
+
+    #[test]
+    fn shared_memory_is_known_by_its_names() {
+        for tls in ["all", "tcp,posix", "^tcp", "sm,self"] {
+            assert!(has_shared_memory(tls), "{tls}");
+        }
+        for tls in ["tcp", "rc,ud,self", ""] {
+            assert!(!has_shared_memory(tls), "{tls}");
+        }
+    }
+}

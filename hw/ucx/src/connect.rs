@@ -1,0 +1,421 @@
+//! Where greetings come in, and how a peer is reached: by the name of its socket on this machine, else by
+//! its hosts in their order. Nothing here waits.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::Ucx;
+use super::address::UcxAddress;
+use super::config::UcxConfig;
+use super::connection::Connection;
+use super::hello::{Hello, Packet};
+use super::peers::{Attempt, Stage};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_os::closing::{self, Listener, PeerSocket};
+use tagmatch_os::event::Epoll;
+use tagmatch_os::{process, socket, stream};
+
+/// Greetings that wait in the kernel.
+const BACKLOG: i32 = 1024;
+/// How often a port is tried that is to be the same on several addresses.
+const PORT_TRIALS: usize = 16;
+/// Time until the next attempt, after one that may succeed later.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
+/// How long one host of several is tried.
+const HOST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Strangers who have connected and not said who they are. One more, and the first is sent away.
+const STRANGERS_MAX: usize = 64;
+/// How long listeners are left alone when they can't be served, for want of descriptors say.
+const MUTE_DELAY: Duration = Duration::from_millis(20);
+
+/// The sockets of the handshake.
+pub(super) struct Doors {
+    pub(super) epoll: Epoll,
+    listeners: Vec<Listener>,
+    muted_until: Option<Instant>,
+}
+
+/// What the set of descriptors calls a listener: its place, counted from the top; connections have
+/// their own small numbers.
+fn listener_number(place: usize) -> u64 {
+    u64::MAX - place as u64
+}
+
+impl Doors {
+    /// Listens under the name of `own`, and on TCP; enters port and hosts there.
+    pub(super) fn open(own: &mut UcxAddress, config: &UcxConfig) -> Result<Self, DeviceError> {
+        let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
+        let local = stream::listen_abstract(own.socket_name().as_bytes(), BACKLOG)
+            .map_err(DeviceError::system("listen on an abstract socket", ""))?;
+        let mut listeners = vec![local];
+        if config.listen.is_empty() {
+            // A machine without a network has its own name still.
+            if let Ok((port, listener)) = listen_everywhere() {
+                listeners.push(listener);
+                own.port = port;
+                own.hosts = stream::own_addresses().unwrap_or_default();
+            }
+        } else {
+            let (port, mut tcp) = listen_on(&config.listen)
+                .map_err(DeviceError::system("listen on TCP", "; see UcxConfig::listen"))?;
+            listeners.append(&mut tcp);
+            own.port = port;
+            own.hosts.clone_from(&config.listen);
+        }
+        let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
+        for (place, listener) in listeners.iter().enumerate() {
+            let watched = epoll.watch(listener.as_fd(), listener_number(place));
+            watched.map_err(DeviceError::system("epoll_ctl", ""))?;
+        }
+        Ok(Doors { epoll, listeners, muted_until: None })
+    }
+
+    fn mute(&mut self, muted_until: Option<Instant>) {
+        for (place, listener) in self.listeners.iter().enumerate() {
+            let number = listener_number(place);
+            let _ = self.epoll.mute(listener.as_fd(), number, muted_until.is_some());
+        }
+        self.muted_until = muted_until;
+    }
+
+    /// Resumes what was muted.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if self.muted_until.is_some_and(|until| until <= now) {
+            self.mute(None);
+        }
+    }
+
+    pub(super) fn muted_until(&self) -> Option<Instant> {
+        self.muted_until
+    }
+
+    /// Takes no more greetings.
+    pub(super) fn close(&mut self) {
+        for listener in self.listeners.drain(..) {
+            self.epoll.forget(listener.as_fd());
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// Listens on all addresses of this machine, of both families where it has both.
+fn listen_everywhere() -> io::Result<(u16, OwnedFd)> {
+    let any = |host: IpAddr| stream::listen_tcp(SocketAddr::new(host, 0), BACKLOG);
+    let listener =
+        any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+    Ok((stream::port_of(listener.as_fd())?, listener))
+}
+
+/// Listens on the same port of several addresses.
+fn listen_on(hosts: &[IpAddr]) -> io::Result<(u16, Vec<OwnedFd>)> {
+    let mut last = io::Error::from(io::ErrorKind::InvalidInput);
+    for _ in 0..PORT_TRIALS {
+        let mut port = 0;
+        let mut listeners = Vec::new();
+        for host in hosts {
+            match stream::listen_tcp(SocketAddr::new(*host, port), BACKLOG) {
+                Ok(listener) => {
+                    port = stream::port_of(listener.as_fd())?;
+                    listeners.push(listener);
+                }
+                Err(error) => last = error,
+            }
+        }
+        if listeners.len() == hosts.len() {
+            return Ok((port, listeners));
+        }
+        if last.raw_os_error() != Some(libc::EADDRINUSE) {
+            break;
+        }
+    }
+    Err(last)
+}
+
+impl Ucx {
+    /// See [`MatchingDevice::connect`](tagmatch_device::matching::MatchingDevice::connect).
+    pub(super) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        if let Some(peer) = self.peers.by_address.get(address) {
+            return Ok(*peer);
+        }
+        UcxAddress::parse(address)?;
+        if self.is_closed {
+            let why = "the device was closed";
+            return Err(DeviceError::Unsupported { what: "another connection", why });
+        }
+        let limit = self.peers.limit();
+        let peer = self.peers.add(*address).ok_or(DeviceError::Exhausted {
+            what: "peer, those that went down included (the source field numbers them)",
+            limit,
+        })?;
+        let now = Instant::now();
+        if let Some(entry) = self.peers.find_mut(peer) {
+            let deadline = now + self.config.connect_timeout;
+            entry.attempt =
+                Some(Attempt { deadline, next_at: now, way: 0, errno: 0, is_crossed: false });
+        }
+        self.peers.connecting.push(peer);
+        self.try_ways(peer, now);
+        Ok(peer)
+    }
+
+    /// Goes on with an attempt: from the way that is due to the first that can be begun.
+    fn try_ways(&mut self, peer: PeerId, now: Instant) {
+        let Some((address, mut attempt)) =
+            self.peers.find(peer).and_then(|entry| Some((entry.address, entry.attempt?)))
+        else {
+            return;
+        };
+        let Ok(parsed) = UcxAddress::parse(&address) else { return };
+        loop {
+            let socket = match attempt.way {
+                0 => connect_named(&parsed),
+                way => match parsed.hosts.get(way - 1) {
+                    Some(host) => stream::connect_tcp(SocketAddr::new(*host, parsed.port)),
+                    None => {
+                        let errno = attempt.errno;
+                        return self.break_with(peer, DownReason::Unreachable { errno });
+                    }
+                },
+            };
+            let deadline = now + self.config.connect_timeout;
+            let connection = socket.and_then(|socket| {
+                Connection::caller(socket, peer, attempt.way == 0, deadline, parsed.secret)
+            });
+            match connection {
+                Ok(connection) => {
+                    attempt.next_at = now + HOST_TIMEOUT;
+                    self.save_attempt(peer, attempt);
+                    return self.greet(peer, connection);
+                }
+                // Its queue is full, or there are no descriptors left: that may change.
+                Err(error) if is_passing(&error) => {
+                    attempt.next_at = now + RETRY_DELAY;
+                    return self.save_attempt(peer, attempt);
+                }
+                Err(error) => {
+                    attempt.errno = error.raw_os_error().unwrap_or(0);
+                    attempt.way += 1;
+                }
+            }
+        }
+    }
+
+    fn save_attempt(&mut self, peer: PeerId, attempt: Attempt) {
+        if let Some(entry) = self.peers.find_mut(peer) {
+            entry.attempt = Some(attempt);
+        }
+    }
+
+    /// Greets a peer over a connection that may not stand yet.
+    fn greet(&mut self, peer: PeerId, mut connection: Connection) {
+        connection.say(Packet::Hello(Box::new(self.hello(peer))));
+        let id = self.enter(connection);
+        if let Some(entry) = self.peers.find_mut(peer) {
+            entry.connection = id;
+        }
+    }
+
+    /// Our greeting for a peer.
+    pub(super) fn hello(&self, peer: PeerId) -> Hello {
+        Hello {
+            address: self.address,
+            used: self.carrier.used(),
+            source: self.carrier.source(),
+            own_source: self.carrier.own_source(),
+            number: if self.carrier.own_source().is_some() { 0 } else { peer.0.into() },
+            worker: self.worker.address().to_vec(),
+        }
+    }
+
+    /// Watches a connection; `None` if that can't be done.
+    fn enter(&mut self, mut connection: Connection) -> Option<u32> {
+        let id = self.connection_ids;
+        self.connection_ids = self.connection_ids.wrapping_add(1);
+        if !connection.is_local {
+            // Without it, only the peer's machine going silent isn't noticed.
+            let _ = stream::keep_alive(connection.socket(), self.config.keepalive);
+        }
+        self.doors.epoll.watch(connection.socket(), id.into()).ok()?;
+        if !connection.flush() {
+            self.doors.epoll.watch_room(connection.socket(), id.into(), true).ok()?;
+        }
+        self.connections.insert(id, connection);
+        Some(id)
+    }
+
+    /// Lets in those who wait at a listener.
+    fn accept(&mut self, place: usize, now: Instant) {
+        for _ in 0..STRANGERS_MAX {
+            let Some(listener) = self.doors.listeners.get(place) else { return };
+            if closing::is_busy() {
+                return self.doors.mute(Some(now + MUTE_DELAY));
+            }
+            let socket = match socket::accept(listener.as_fd()) {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
+                Err(_) => return self.doors.mute(Some(now + MUTE_DELAY)),
+            };
+            // Nothing is received from another user, nor said to it.
+            if place == 0 && !is_own_user(socket.as_fd()) {
+                drop(PeerSocket::new(socket));
+                continue;
+            }
+            let deadline = now + self.config.connect_timeout;
+            let own = self.own.secret;
+            let Ok(connection) = Connection::listener(socket, place == 0, deadline, own) else {
+                continue;
+            };
+            self.strangers += 1;
+            match self.enter(connection) {
+                Some(id) => self.hear(id, now),
+                None => self.strangers -= 1,
+            }
+            if self.strangers > STRANGERS_MAX {
+                self.send_first_stranger_away();
+            }
+        }
+    }
+
+    fn send_first_stranger_away(&mut self) {
+        let strangers = self.connections.iter().filter(|(_, other)| other.owner.is_none());
+        let first = strangers.min_by_key(|(_, other)| other.deadline).map(|(id, _)| *id);
+        if let Some(id) = first {
+            self.hang_up(id);
+        }
+    }
+
+    /// Ends a connection for all who have it open.
+    pub(super) fn hang_up(&mut self, id: u32) {
+        if let Some(connection) = self.connections.remove(&id) {
+            self.strangers -= usize::from(connection.owner.is_none());
+            self.doors.epoll.forget(connection.socket());
+            drop(connection);
+        }
+    }
+
+    /// Looks at the sockets of the handshake, and at what is due.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.doors.tend(now);
+        let mut numbers = [0; tagmatch_os::event::BATCH];
+        let count = self.doors.epoll.ready(&mut numbers);
+        for number in &numbers[..count] {
+            match u32::try_from(*number) {
+                Ok(id) => self.hear(id, now),
+                Err(_) => {
+                    self.accept(usize::try_from(u64::MAX - number).unwrap_or(usize::MAX), now);
+                }
+            }
+        }
+        for peer in self.peers.connecting.clone() {
+            self.tend_attempt(peer, now);
+        }
+        if self.strangers > 0 {
+            let overdue = self
+                .connections
+                .iter()
+                .filter(|(_, other)| other.owner.is_none() && other.deadline <= now);
+            for id in overdue.map(|(id, _)| *id).collect::<Vec<_>>() {
+                self.hang_up(id);
+            }
+        }
+    }
+
+    fn tend_attempt(&mut self, peer: PeerId, now: Instant) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let connection = entry.connection;
+        let Some(attempt) = &mut entry.attempt else { return };
+        if attempt.deadline <= now {
+            let errno = if attempt.errno == 0 { libc::ETIMEDOUT } else { attempt.errno };
+            return self.break_with(peer, DownReason::Unreachable { errno });
+        }
+        if attempt.next_at > now || attempt.is_crossed {
+            return;
+        }
+        if let Some(id) = connection {
+            // One on this machine is there and doesn't look; a host may not be there at all.
+            if attempt.way == 0 {
+                return;
+            }
+            attempt.way += 1;
+            attempt.errno = libc::ETIMEDOUT;
+            entry.connection = None;
+            self.hang_up(id);
+        }
+        self.try_ways(peer, now);
+    }
+
+    /// The connection of an attempt has ended before an answer came.
+    pub(super) fn attempt_failed(&mut self, peer: PeerId, errno: i32, now: Instant) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        entry.connection = None;
+        let Some(attempt) = &mut entry.attempt else { return };
+        attempt.errno = errno;
+        if errno == 0 {
+            // It hung up without a word: was closed, or isn't the one. The next attempt will tell.
+            attempt.next_at = now + RETRY_DELAY;
+        } else {
+            attempt.way += 1;
+            attempt.next_at = now;
+        }
+    }
+
+    /// The other's attempt counts.
+    pub(super) fn attempt_crossed(&mut self, peer: PeerId) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        entry.connection = None;
+        if let Some(attempt) = &mut entry.attempt {
+            attempt.is_crossed = true;
+        }
+    }
+
+    /// When the handshake wants to be looked at even if nothing comes.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let attempts = self.peers.connecting.iter().filter_map(|peer| {
+            let attempt = self.peers.find(*peer)?.attempt?;
+            Some(if attempt.is_crossed { attempt.deadline } else { attempt.next_at })
+        });
+        let strangers = self.connections.values().filter(|other| other.owner.is_none());
+        let strangers = strangers.map(|other| other.deadline);
+        attempts.chain(strangers).chain(self.doors.muted_until()).min()
+    }
+
+    /// Whether a handshake is under way.
+    pub(super) fn is_greeting(&self) -> bool {
+        !self.peers.connecting.is_empty() || self.peers.greeted > 0 || self.strangers > 0
+    }
+
+    /// Whether a peer has been answered, and nothing was told of it.
+    #[inline]
+    pub(super) fn is_up_unreported(&self, peer: PeerId) -> bool {
+        self.peers.greeted > 0
+            && self.peers.find(peer).is_some_and(|peer| peer.stage == Stage::Greeted)
+    }
+}
+
+/// Connects to the device of this machine that has the name, if one of this user has it.
+fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
+    let socket = stream::connect_abstract(to.socket_name().as_bytes())?;
+    // Whoever can read the name can take it once its device has gone.
+    if is_own_user(socket.as_fd()) {
+        Ok(socket)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EACCES))
+    }
+}
+
+/// Whether the process at the other end of a socket of this machine is of our user, by the kernel's word.
+fn is_own_user(socket: BorrowedFd<'_>) -> bool {
+    socket::credentials(socket).is_ok_and(|peer| process::is_own_user(peer.uid))
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let passing = [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+}

@@ -1,0 +1,362 @@
+//! A connection of the handshake: over a stream, first proofs, then packets.
+//!
+//! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its packets; the
+//! listener checks the proof, sends its own, and answers. A packet is its length in 4 bytes, so many hidden bytes,
+//! and their tag.
+//!
+//! Until the other end has proved itself, no more bytes are received than its next step has.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use super::address::{MAGIC, VERSION};
+use super::hello::{PACKET_MAX, Packet};
+use super::proof::{Challenge, Role, Secret, Session, Tag};
+use tagmatch_device::PeerId;
+use tagmatch_os::closing::PeerSocket;
+use tagmatch_os::{random, stream};
+
+/// Bytes taken at a time.
+const PIECE: usize = 4096;
+/// What both ends begin with: magic, version, challenge.
+const OPENING: usize = 5 + size_of::<Challenge>();
+const TAG: usize = size_of::<Tag>();
+/// What says how long a packet is.
+const LENGTH: usize = 4;
+
+pub(super) struct Connection {
+    socket: PeerSocket,
+    /// Whose it is; a stranger's until it has said who it is.
+    pub(super) owner: Option<PeerId>,
+    /// When a stranger is sent away.
+    pub(super) deadline: Instant,
+    /// Over a name on this machine, or over TCP.
+    pub(super) is_local: bool,
+    /// Its greeting was answered, and it hasn't said that it is ready.
+    pub(super) awaits_ready: bool,
+    role: Role,
+    trust: Trust,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// Why nothing can be sent any more.
+    errno: Option<i32>,
+}
+
+/// What is known of the other end.
+enum Trust {
+    /// Nothing: its challenge hasn't come. Packets wait until it has.
+    None { secret: Secret, challenge: Challenge, unsaid: Vec<Packet> },
+    /// Its challenge; and that it has the secret, once its proof has come.
+    Challenged { session: Session, is_proven: bool },
+}
+
+/// What came over a connection.
+pub(super) enum Heard {
+    Packet(Packet),
+    /// Nothing more for now.
+    Nothing,
+    /// It has ended; the error number, 0 for an orderly end.
+    End(i32),
+    /// It broke a rule.
+    Misbehaved(&'static str),
+}
+
+impl Connection {
+    /// A connection to the listener of a peer, whose address has the secret.
+    pub(super) fn caller(
+        socket: OwnedFd,
+        peer: PeerId,
+        is_local: bool,
+        deadline: Instant,
+        secret: Secret,
+    ) -> io::Result<Self> {
+        Self::new(socket, Some(peer), is_local, deadline, Role::Caller, secret)
+    }
+
+    /// A connection from a stranger, who must prove that it knows the secret of our own address.
+    pub(super) fn listener(
+        socket: OwnedFd,
+        is_local: bool,
+        deadline: Instant,
+        secret: Secret,
+    ) -> io::Result<Self> {
+        Self::new(socket, None, is_local, deadline, Role::Listener, secret)
+    }
+
+    fn new(
+        socket: OwnedFd,
+        owner: Option<PeerId>,
+        is_local: bool,
+        deadline: Instant,
+        role: Role,
+        secret: Secret,
+    ) -> io::Result<Self> {
+        let challenge: Challenge = random()?;
+        let outbox = [&MAGIC[..], &[VERSION], &challenge].concat();
+        let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
+        let inbox = Vec::new();
+        Ok(Connection {
+            socket: PeerSocket::new(socket),
+            owner,
+            deadline,
+            is_local,
+            awaits_ready: false,
+            role,
+            trust,
+            inbox,
+            outbox,
+            errno: None,
+        })
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether the other end has shown that it knows the secret.
+    pub(super) fn is_proven(&self) -> bool {
+        matches!(self.trust, Trust::Challenged { is_proven: true, .. })
+    }
+
+    /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before the listener has
+    /// proved itself: the packet is hidden from everybody who doesn't know the secret.
+    pub(super) fn say(&mut self, packet: Packet) {
+        match &mut self.trust {
+            Trust::None { unsaid, .. } => unsaid.push(packet),
+            Trust::Challenged { session, .. } => put(&mut self.outbox, session, &packet),
+        }
+    }
+
+    /// Whether all has been sent that was said. An error is told by [`Connection::hear`].
+    pub(super) fn flush(&mut self) -> bool {
+        while !self.outbox.is_empty() {
+            match stream::send(self.socket.as_fd(), &self.outbox) {
+                Ok(count) => drop(self.outbox.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // Not connected yet.
+                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return false,
+                Err(error) => {
+                    self.errno = error.raw_os_error();
+                    self.outbox.clear();
+                }
+            }
+        }
+        true
+    }
+
+    /// The next packet, or why there is none.
+    pub(super) fn hear(&mut self) -> Heard {
+        loop {
+            match self.take() {
+                Ok(Some(packet)) => return Heard::Packet(packet),
+                Ok(None) => {}
+                Err(what) => return Heard::Misbehaved(what),
+            }
+            let missing = self.step().map_or(1, |step| step - self.inbox.len());
+            let mut piece = [0; PIECE];
+            match stream::receive(self.socket.as_fd(), &mut piece[..missing.min(PIECE)]) {
+                // What a send has told isn't told again.
+                Ok(0) => return Heard::End(self.errno.unwrap_or(0)),
+                Ok(count) => self.inbox.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+                // Not connected yet, or never.
+                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                    return self.errno.map_or(Heard::Nothing, Heard::End);
+                }
+                Err(error) => return Heard::End(error.raw_os_error().unwrap_or(libc::EIO)),
+            }
+        }
+    }
+
+    /// Bytes of the other end's next step, as far as is known: of a packet at first those of its length.
+    fn step(&self) -> Result<usize, &'static str> {
+        match (&self.trust, self.inbox.first_chunk()) {
+            (Trust::None { .. }, _) => Ok(OPENING),
+            (Trust::Challenged { is_proven: false, .. }, _) => Ok(TAG),
+            (Trust::Challenged { .. }, None) => Ok(LENGTH),
+            (Trust::Challenged { .. }, Some(length)) => {
+                match u32::from_le_bytes(*length) as usize {
+                    length @ ..=PACKET_MAX => Ok(LENGTH + length + TAG),
+                    _ => Err("a greeting that is too long"),
+                }
+            }
+        }
+    }
+
+    /// Does the other end's next step if all of it has come. Gives a packet if the step is one.
+    fn take(&mut self) -> Result<Option<Packet>, &'static str> {
+        if self.inbox.len() < self.step()? {
+            return Ok(None);
+        }
+        let mut bytes = std::mem::take(&mut self.inbox);
+        match &mut self.trust {
+            Trust::None { secret, challenge, unsaid } => {
+                let mut session = Session::new(secret, self.role, challenge, &opening(&bytes)?);
+                if self.role == Role::Caller {
+                    self.outbox.extend_from_slice(&session.proof());
+                }
+                unsaid.iter().for_each(|packet| put(&mut self.outbox, &mut session, packet));
+                self.trust = Trust::Challenged { session, is_proven: false };
+            }
+            Trust::Challenged { session, is_proven: is_proven @ false } => {
+                if !session.is_proof(&bytes) {
+                    return Err("a wrong proof that it has the address");
+                }
+                if self.role == Role::Listener {
+                    self.outbox.extend_from_slice(&session.proof());
+                }
+                *is_proven = true;
+            }
+            Trust::Challenged { session, .. } => {
+                let end = bytes.len() - TAG;
+                let (packet, tag) = bytes[LENGTH..].split_at_mut(end - LENGTH);
+                if !session.open(packet, tag) {
+                    return Err("a greeting that was changed on its way");
+                }
+                return Packet::parse(packet).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Appends a packet as it goes over the stream.
+fn put(outbox: &mut Vec<u8>, session: &mut Session, packet: &Packet) {
+    let mut bytes = packet.emit();
+    let tag = session.seal(&mut bytes);
+    outbox.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    outbox.extend_from_slice(&bytes);
+    outbox.extend_from_slice(&tag);
+}
+
+/// The challenge of an opening.
+fn opening(bytes: &[u8]) -> Result<Challenge, &'static str> {
+    let rest = bytes.strip_prefix(&MAGIC).ok_or("a greeting of another kind")?;
+    let rest = rest.strip_prefix(&[VERSION]).ok_or("a greeting of another version")?;
+    rest.try_into().map_err(|_| "an opening of another length")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    const PEER: PeerId = PeerId(1);
+
+    /// Two sockets of one stream that don't block.
+    fn stream() -> (UnixStream, UnixStream) {
+        let (one, two) = UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        two.set_nonblocking(true).unwrap();
+        (one, two)
+    }
+
+    fn caller(socket: UnixStream, secret: Secret) -> Connection {
+        Connection::caller(socket.into(), PEER, true, Instant::now(), secret).unwrap()
+    }
+
+    fn listener(socket: UnixStream, secret: Secret) -> Connection {
+        Connection::listener(socket.into(), true, Instant::now(), secret).unwrap()
+    }
+
+    /// What a connection hears once it has sent what it has to say.
+    fn turn(connection: &mut Connection) -> Heard {
+        connection.flush();
+        let heard = connection.hear();
+        connection.flush();
+        heard
+    }
+
+    /// Bytes that wait in a socket for good.
+    fn rest(mut socket: UnixStream) -> Vec<u8> {
+        let mut rest = vec![0; 1 << 16];
+        let length = socket.read(&mut rest).unwrap_or(0);
+        rest.truncate(length);
+        rest
+    }
+
+    #[test]
+    fn ends_with_one_secret_hear_each_other() {
+        let (one, two) = stream();
+        let (mut a, mut b) = (caller(one, [7; 16]), listener(two, [7; 16]));
+        a.say(Packet::Ready);
+        a.say(Packet::Refusal(super::super::hello::Refusal::Full));
+        assert!(matches!(turn(&mut b), Heard::Nothing) && matches!(turn(&mut a), Heard::Nothing));
+        assert!(!a.is_proven() && !b.is_proven());
+        assert!(matches!(turn(&mut b), Heard::Packet(Packet::Ready)));
+        assert!(matches!(turn(&mut b), Heard::Packet(Packet::Refusal(_))));
+        b.say(Packet::Ready);
+        b.flush();
+        assert!(matches!(turn(&mut a), Heard::Packet(Packet::Ready)));
+        drop(b);
+        assert!(matches!(turn(&mut a), Heard::End(0)));
+    }
+
+    #[test]
+    fn of_a_caller_without_the_secret_nothing_is_taken_after_its_proof() {
+        let (mut stranger, two) = stream();
+        let taken = two.try_clone().unwrap();
+        let mut b = listener(two, [7; 16]);
+        stranger.write_all(b"TMux\x02challenge of 16!a wrong proof 16the rest").unwrap();
+        assert!(matches!(turn(&mut b), Heard::Misbehaved(_)));
+        assert_eq!(rest(taken), b"the rest");
+        // What it was told: the opening, and no proof.
+        assert_eq!(rest(stranger).len(), OPENING);
+    }
+
+    #[test]
+    fn neither_secret_is_seen_on_the_way_nor_by_an_impostor() {
+        let (one, mut impostor) = stream();
+        let mut a = caller(one, [7; 16]);
+        let own = [9; 16];
+        a.say(Packet::Hello(Box::new(crate::hello::Hello {
+            address: tagmatch_device::Address::from_bytes(&own).unwrap(),
+            used: 1,
+            source: 1,
+            own_source: None,
+            number: 0,
+            worker: vec![3; 64],
+        })));
+        impostor.write_all(b"TMux\x02challenge of 16!").unwrap();
+        assert!(matches!(turn(&mut a), Heard::Nothing));
+        let mut seen = vec![0; 1 << 16];
+        let length = impostor.read(&mut seen).unwrap();
+        seen.truncate(length);
+        assert!(seen.len() > OPENING + TAG + 64, "it has greeted");
+        for known in [own, [7; 16], [3; 16]] {
+            assert!(!seen.windows(16).any(|bytes| bytes == known));
+        }
+        // Its own proof of 16 bytes would let it in; a reflected one doesn't.
+        impostor.write_all(&seen[OPENING..OPENING + TAG]).unwrap();
+        assert!(matches!(turn(&mut a), Heard::Misbehaved(_)) && !a.is_proven());
+    }
+
+    #[test]
+    fn a_packet_that_is_too_long_is_refused_by_its_length() {
+        let (one, two) = stream();
+        let (mut a, mut b) = (caller(one.try_clone().unwrap(), [7; 16]), listener(two, [7; 16]));
+        for _ in 0..3 {
+            turn(&mut a);
+            turn(&mut b);
+        }
+        assert!(a.is_proven() && b.is_proven());
+        for length in [PACKET_MAX + 1, u32::MAX as usize] {
+            (&one).write_all(&u32::try_from(length).unwrap().to_le_bytes()).unwrap();
+            assert!(matches!(turn(&mut b), Heard::Misbehaved("a greeting that is too long")));
+            b.inbox.clear();
+        }
+    }
+
+    #[test]
+    fn openings_of_others_are_refused() {
+        for opening in ["GET / HTTP/1.1\r\nHost:", "TMux\x01challenge of 16!"] {
+            let (mut stranger, two) = stream();
+            stranger.write_all(opening.as_bytes()).unwrap();
+            assert!(matches!(turn(&mut listener(two, [7; 16])), Heard::Misbehaved(_)));
+        }
+    }
+}

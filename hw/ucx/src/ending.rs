@@ -1,0 +1,241 @@
+//! The end of a peer, and of the device.
+
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+use tagmatch_ucx_sys as sys;
+
+use super::Ucx;
+use super::hello::Packet;
+use super::operations::{Canceller, Kind, Operation};
+use super::peers::{Peer, Stage};
+use tagmatch_device::matching::MatchingEvent;
+use tagmatch_device::{DownReason, PeerId};
+
+/// What a peer that has gone had sent may still come in for so long at least, until UCX finds nothing for
+/// so many polls; and for so long at most.
+const LINGER_MIN: Duration = Duration::from_millis(5);
+const LINGER_MAX: Duration = Duration::from_millis(500);
+const LINGER_POLLS: u32 = 64;
+/// How long what was sent may take to leave.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// The same where it is UCX's acknowledgements at most. An endpoint that was never used may not even be
+/// connected, and then drains only with the peer's help.
+const DRAIN_MAX_UNUSED: Duration = Duration::from_millis(10);
+/// How long a device that is dropped lets UCX progress until nothing is under way.
+const DROP_MAX: Duration = Duration::from_secs(3);
+
+impl Ucx {
+    /// Begins a peer's end.
+    pub(super) fn break_with(&mut self, peer: PeerId, reason: DownReason) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        if entry.is_leaving() {
+            return;
+        }
+        let is_in_order = reason == DownReason::Gone && entry.says_bye;
+        let reason = if is_in_order { DownReason::Left } else { reason };
+        let was_connected = entry.endpoint.is_some() && peer != PeerId::ONESELF;
+        let (has_sent, connection) = (entry.has_sent, entry.connection);
+        self.peers.leaving.push(peer);
+        if reason == DownReason::Disconnected {
+            // First: the peer may notice the end of the endpoint before that of the connection.
+            self.say_bye(connection);
+        }
+        let now = Instant::now();
+        let until = match reason {
+            DownReason::Gone | DownReason::Left => now + LINGER_MIN,
+            DownReason::Disconnected if has_sent => now + DRAIN_MAX,
+            DownReason::Disconnected => now + DRAIN_MAX_UNUSED,
+            _ => now,
+        };
+        if was_connected && until > now {
+            self.peers.set_stage(peer, Stage::Leaving { reason, until, quiet: 0 });
+        } else {
+            self.cut_off(peer, reason);
+        }
+    }
+
+    /// Tells a peer that its end here is in order, if there is room for that.
+    fn say_bye(&mut self, connection: Option<u32>) {
+        if let Some(connection) = connection.and_then(|id| self.connections.get_mut(&id)) {
+            connection.say(Packet::Bye);
+            connection.flush();
+        }
+    }
+
+    /// Ends what depends on a peer.
+    fn cut_off(&mut self, peer: PeerId, reason: DownReason) {
+        self.peers.set_stage(peer, Stage::Ending { reason });
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        let endpoint = entry.endpoint.take();
+        let waiting = std::mem::take(&mut entry.waiting);
+        self.closing.extend(entry.draining.take());
+        for index in waiting {
+            self.operations.at(index).end(sys::UCS_ERR_CANCELED);
+        }
+        for operation in self.operations.under_way() {
+            if operation.kind.get() == Kind::Receive && operation.peer.get() == Some(peer) {
+                self.worker.cancel(operation, Canceller::PeersEnd);
+            }
+        }
+        // That to oneself has no error handling; what was sent there is thrown away instead.
+        if peer != PeerId::ONESELF
+            && let Some(endpoint) = endpoint
+        {
+            self.closing.extend(self.worker.disconnect(endpoint));
+        }
+    }
+
+    /// Goes on with the ends of peers.
+    #[cold]
+    pub(super) fn tend_leaving(&mut self, was_busy: bool) {
+        let worker = &self.worker;
+        self.closing.retain(|request| !worker.has_ended(*request));
+        let now = Instant::now();
+        for peer in self.peers.leaving.clone() {
+            self.tend_end_of(peer, was_busy, now);
+        }
+        let peers = &mut self.peers;
+        let mut leaving = std::mem::take(&mut peers.leaving);
+        leaving.retain(|peer| peers.find(*peer).is_some_and(|entry| entry.stage != Stage::Down));
+        peers.leaving = leaving;
+    }
+
+    fn tend_end_of(&mut self, peer: PeerId, was_busy: bool, now: Instant) {
+        let Some(entry) = self.peers.find_mut(peer) else { return };
+        match entry.stage {
+            Stage::Leaving {
+                reason: reason @ (DownReason::Gone | DownReason::Left),
+                until,
+                quiet,
+            } => {
+                let quiet = if was_busy { 0 } else { quiet + 1 };
+                entry.stage = Stage::Leaving { reason, until, quiet };
+                if now >= until && quiet >= LINGER_POLLS || now >= until + LINGER_MAX {
+                    self.cut_off(peer, reason);
+                }
+            }
+            Stage::Leaving { reason, until, .. } => {
+                let is_due = now >= until || self.is_drained(peer);
+                if is_due {
+                    self.cut_off(peer, reason);
+                }
+            }
+            Stage::Ending { reason } => {
+                if peer == PeerId::ONESELF {
+                    self.discard_own();
+                }
+                let is_over = self.peers.find(peer).is_some_and(|entry| entry.live == 0);
+                if is_over && !self.operations.has_ends() {
+                    self.end(peer, reason);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether nothing of what was sent is in UCX's hands. Asked right before the endpoint is closed by force,
+    /// for UCX 1.13 over TCP may touch freed memory if writes were under way then: it frees a connection
+    /// when the peer takes its leave of it, and then goes on to write.
+    fn is_drained(&mut self, peer: PeerId) -> bool {
+        let Some(entry) = self.peers.find_mut(peer) else { return true };
+        if entry.draining.is_some_and(|request| !self.worker.has_ended(request)) {
+            return false;
+        }
+        entry.draining = entry.endpoint.and_then(|endpoint| self.worker.flush(endpoint));
+        entry.draining.is_none()
+    }
+
+    /// See [`MatchingDevice::has_unsent`](tagmatch_device::matching::MatchingDevice::has_unsent).
+    pub(super) fn holds_messages(&mut self) -> bool {
+        let is_send = |operation: &Operation| {
+            matches!(operation.kind.get(), Kind::Send | Kind::Inject)
+                && operation.peer.get() != Some(PeerId::ONESELF)
+        };
+        if self.operations.under_way().any(is_send) {
+            return true;
+        }
+        // All endpoints are flushed at the same time: each is asked, also after one that has not ended.
+        let mut holds = false;
+        for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
+            let has_sent = |entry: &Peer| entry.has_sent && entry.stage == Stage::Up;
+            if self.peers.find(peer).is_some_and(has_sent) {
+                holds |= !self.is_drained(peer);
+            }
+        }
+        holds
+    }
+
+    /// Nothing depends on a peer any more. Its connection goes last: by then UCX has said goodbye.
+    fn end(&mut self, peer: PeerId, reason: DownReason) {
+        self.peers.set_stage(peer, Stage::Down);
+        if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
+            self.hang_up(id);
+        }
+        self.events.push_back(MatchingEvent::PeerDown { peer, reason });
+    }
+
+    /// Throws away what was sent to oneself, so that its sends end.
+    fn discard_own(&mut self) {
+        let own = self.peers.find(PeerId::ONESELF).and_then(|entry| entry.its_number);
+        let Ok(wire) = self.carrier.pattern(0, 0, own) else { return };
+        while let Some(found) = self.worker.probe(wire, true) {
+            self.discard(found);
+        }
+    }
+
+    /// See [`MatchingDevice::close`](tagmatch_device::matching::MatchingDevice::close).
+    pub(super) fn close_all(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        self.is_closed = true;
+        self.doors.close();
+        let strangers = self.connections.iter().filter(|(_, other)| other.owner.is_none());
+        for id in strangers.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.hang_up(id);
+        }
+        for operation in self.operations.under_way() {
+            if operation.kind.get() == Kind::Receive {
+                self.worker.cancel(operation, Canceller::Caller);
+            }
+        }
+        for peer in self.peers.ids() {
+            self.break_with(peer, DownReason::Disconnected);
+        }
+    }
+
+    /// Whether nothing is left that UCX may still touch.
+    fn is_over(&self) -> bool {
+        self.operations.live() == 0 && self.closing.is_empty() && self.peers.leaving.is_empty()
+    }
+}
+
+impl Drop for Ucx {
+    fn drop(&mut self) {
+        if !self.worker.is_own_process() {
+            // A forked child: UCX's memory here is a copy that nothing may be done with.
+            return;
+        }
+        self.close_all();
+        for found in self.held.release_all() {
+            self.discard(found);
+        }
+        let deadline = Instant::now() + DROP_MAX;
+        while !self.is_over() && Instant::now() < deadline {
+            if self.next_event().is_none() {
+                std::thread::yield_now();
+            }
+        }
+        if !self.is_over() {
+            // UCX may still read or write what is under way: that is left to it, with the worker.
+            return;
+        }
+        // SAFETY: dropped once, here; nothing uses either afterwards. The worker goes first, for it has
+        // pointers into the table.
+        unsafe {
+            ManuallyDrop::drop(&mut self.worker);
+            ManuallyDrop::drop(&mut self.operations);
+        }
+    }
+}

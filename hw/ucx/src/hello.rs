@@ -1,0 +1,227 @@
+//! The packets of the handshake.
+
+use super::address::UcxAddress;
+use super::carrier::Carrier;
+use tagmatch_device::Address;
+
+/// The longest worker address that is taken: UCX's have a few dozen bytes for each network device.
+pub(super) const WORKER_MAX: usize = 1 << 16;
+/// The longest packet.
+pub(super) const PACKET_MAX: usize = WORKER_MAX + 256;
+
+/// What one side tells the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Who it is.
+    pub(super) address: Address,
+    /// How it carries tags.
+    pub(super) used: u64,
+    pub(super) source: u64,
+    /// What its runtime puts into its tags' source field, if it does.
+    pub(super) own_source: Option<u64>,
+    /// What the receiver is to put into the source field, if its runtime doesn't.
+    pub(super) number: u64,
+    /// The address of its UCX worker.
+    pub(super) worker: Vec<u8>,
+}
+
+/// Why a connection was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Both sides connected at once, and the other connection is the one that counts.
+    Crossed,
+    /// This address is connected already, or was and went down.
+    Known,
+    /// No room for another peer.
+    Full,
+    /// The two carry tags in different ways.
+    Layout,
+    /// Another peer's runtime has the same number.
+    SameNumber,
+    /// No transport of UCX reaches the other.
+    NoTransport,
+    /// The greeting broke a rule.
+    Invalid,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 7] = [
+        Refusal::Crossed,
+        Refusal::Known,
+        Refusal::Full,
+        Refusal::Layout,
+        Refusal::SameNumber,
+        Refusal::NoTransport,
+        Refusal::Invalid,
+    ];
+}
+
+/// A packet of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Packet {
+    /// Let us connect; or: yes.
+    Hello(Box<Hello>),
+    /// The answer has come: messages may.
+    Ready,
+    /// No.
+    Refusal(Refusal),
+    /// The sender leaves in order: its end, which follows, is no fault.
+    Bye,
+}
+
+const HELLO: u8 = 1;
+const READY: u8 = 2;
+const REFUSAL: u8 = 3;
+const BYE: u8 = 4;
+
+impl Hello {
+    /// Whether both sides carry tags in the same way.
+    pub(super) fn agrees_with(&self, carrier: &Carrier) -> bool {
+        self.used == carrier.used()
+            && self.source == carrier.source()
+            && self.own_source.is_some() == carrier.own_source().is_some()
+    }
+}
+
+impl Packet {
+    /// The bytes of the packet.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Packet::Ready => out.push(READY),
+            Packet::Bye => out.push(BYE),
+            Packet::Refusal(refusal) => {
+                let code = Refusal::ALL.iter().position(|other| other == refusal);
+                out.extend_from_slice(&[REFUSAL, u8::try_from(code.unwrap_or(0)).unwrap_or(0)]);
+            }
+            Packet::Hello(hello) => {
+                out.push(HELLO);
+                for word in [hello.used, hello.source, hello.number] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+                out.push(hello.own_source.is_some().into());
+                out.extend_from_slice(&hello.own_source.unwrap_or(0).to_le_bytes());
+                let address = hello.address.as_bytes();
+                out.push(u8::try_from(address.len()).unwrap_or(0));
+                out.extend_from_slice(address);
+                out.extend_from_slice(&hello.worker);
+            }
+        }
+        out
+    }
+
+    /// Reads a packet.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Packet, &'static str> {
+        let mut reader = Reader(bytes);
+        let packet = match reader.array::<1>()? {
+            [READY] => Packet::Ready,
+            [BYE] => Packet::Bye,
+            [REFUSAL] => {
+                let [code] = reader.array::<1>()?;
+                let refusal = Refusal::ALL.get(usize::from(code));
+                Packet::Refusal(*refusal.ok_or("a refusal for no known reason")?)
+            }
+            [HELLO] => return Self::parse_hello(reader),
+            _ => return Err("a greeting of no known kind"),
+        };
+        if reader.0.is_empty() {
+            Ok(packet)
+        } else {
+            Err("a greeting with more than it should have")
+        }
+    }
+
+    fn parse_hello(mut reader: Reader<'_>) -> Result<Packet, &'static str> {
+        let (used, source, number) = (reader.word()?, reader.word()?, reader.word()?);
+        let own_source = match (reader.array::<1>()?, reader.word()?) {
+            ([0], _) => None,
+            ([1], own) => Some(own),
+            _ => return Err("a greeting with a flag that is none"),
+        };
+        let [length] = reader.array::<1>()?;
+        let address = reader.slice(length.into())?;
+        let address = Address::from_bytes(address).map_err(|_| "a greeting without an address")?;
+        UcxAddress::parse(&address).map_err(|_| "a greeting with an unusable address")?;
+        let worker = reader.0.to_vec();
+        // UCX's addresses begin with 8 bytes that name the worker.
+        if worker.len() < 9 || worker.len() > WORKER_MAX {
+            return Err("a greeting with an impossible worker address");
+        }
+        let hello = Hello { address, used, source, own_source, number, worker };
+        Ok(Packet::Hello(Box::new(hello)))
+    }
+}
+
+/// What is still to be read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn slice(&mut self, length: usize) -> Result<&'a [u8], &'static str> {
+        let (slice, rest) =
+            self.0.split_at_checked(length).ok_or("a greeting that is too short")?;
+        self.0 = rest;
+        Ok(slice)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.slice(N)?);
+        Ok(array)
+    }
+
+    fn word(&mut self) -> Result<u64, &'static str> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(own_source: Option<u64>) -> Packet {
+        let address = UcxAddress { name: [6; 8], secret: [7; 16], port: 1, hosts: vec![] };
+        Packet::Hello(Box::new(Hello {
+            address: address.address().unwrap(),
+            used: 0xffff,
+            source: 0xff,
+            own_source,
+            number: 3,
+            worker: vec![5; 100],
+        }))
+    }
+
+    #[test]
+    fn packets_round_trip() {
+        let mut packets = vec![sample(None), Packet::Ready, Packet::Bye, sample(Some(4))];
+        packets.extend(Refusal::ALL.map(Packet::Refusal));
+        for packet in packets {
+            assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_cut_off_is_refused() {
+        let whole = sample(None).emit();
+        let least = whole.len() - 100 + 9;
+        for length in 0..whole.len() {
+            assert_eq!(Packet::parse(&whole[..length]).is_ok(), length >= least, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+            let _ = Packet::parse(&bytes);
+            bytes[0] = HELLO;
+            let _ = Packet::parse(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_hello_is_taken_or_refused(at: prop::sample::Index, byte: u8) {
+            let mut bytes = sample(Some(1)).emit();
+            *at.get_mut(&mut bytes) = byte;
+            let _ = Packet::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Sends, receives, probes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use tagmatch_ucx_sys as sys;
+
+use super::Ucx;
+use super::operations::{Canceller, Index, Kind};
+use super::peers::Stage;
+use super::worker::Found;
+use tagmatch_device::matching::{
+    CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
+};
+use tagmatch_device::{Buffer, DownReason, PeerId};
+
+/// Messages of no peer that are thrown away in one probe.
+const STRAY_MAX: usize = 64;
+
+/// Receives by their tokens, which are the caller's and not an adversary's.
+pub(super) type Tokens = HashMap<u64, Index, BuildHasherDefault<TokenHasher>>;
+
+/// Spreads a token by one multiplication (Fibonacci hashing).
+#[derive(Default)]
+pub(super) struct TokenHasher(u64);
+
+impl Hasher for TokenHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Messages that matched probes took.
+#[derive(Default)]
+pub(super) struct Held {
+    slots: Vec<(u32, Option<Found>)>,
+    free: Vec<u32>,
+}
+
+impl Held {
+    pub(super) fn hold(&mut self, found: Found) -> HeldId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.1 = Some(found);
+        HeldId(u64::from(slot.0) << 32 | u64::from(index))
+    }
+
+    fn slot(&mut self, id: HeldId) -> Option<&mut (u32, Option<Found>)> {
+        let index = usize::try_from(id.0 & u64::from(u32::MAX)).ok()?;
+        let slot = self.slots.get_mut(index)?;
+        (u64::from(slot.0) == id.0 >> 32).then_some(slot)
+    }
+
+    fn find(&mut self, id: HeldId) -> Option<Found> {
+        self.slot(id)?.1
+    }
+
+    /// Lets go of a message.
+    pub(super) fn release(&mut self, id: HeldId) -> Option<Found> {
+        let slot = self.slot(id)?;
+        let found = slot.1.take()?;
+        slot.0 = slot.0.wrapping_add(1);
+        self.free.push(u32::try_from(id.0 & u64::from(u32::MAX)).ok()?);
+        Some(found)
+    }
+
+    /// Lets go of all.
+    pub(super) fn release_all(&mut self) -> impl Iterator<Item = Found> + use<> {
+        std::mem::take(self).slots.into_iter().filter_map(|(_, found)| found)
+    }
+}
+
+impl Ucx {
+    /// See [`MatchingDevice::send`](tagmatch_device::matching::MatchingDevice::send).
+    #[inline]
+    pub(super) fn send_message(
+        &mut self,
+        message: TagSend,
+    ) -> Result<Option<Buffer>, (Buffer, Unfit)> {
+        let TagSend { peer, tag, immediate, buffer, complete_when, token } = message;
+        if complete_when == CompleteWhen::Delivered {
+            return Err((buffer, NOT_DELIVERED));
+        }
+        if let Err(unfit) = self.check_send(peer, tag, immediate) {
+            return Err((buffer, unfit));
+        }
+        let Some(operation) = self.operations.take(Kind::Send, Some(peer), token) else {
+            return Err((buffer, Unfit::Exhausted));
+        };
+        operation.tag.set(tag);
+        operation.immediate.set(immediate);
+        operation.is_synchronous.set(complete_when == CompleteWhen::Matched);
+        operation.hold(buffer);
+        let index = operation.index();
+        self.launch(peer, index)
+    }
+
+    fn check_send(&self, peer: PeerId, tag: u64, immediate: Option<u32>) -> Result<(), Unfit> {
+        match self.peers.find(peer) {
+            None => Err(Unfit::NoSuchPeer),
+            Some(peer) if peer.is_leaving() => Err(Unfit::Down),
+            Some(_) => self.carrier.check_send(tag, immediate),
+        }
+    }
+
+    /// Begins a send, or lets it wait for its peer to come up. Gives its buffer if it is complete.
+    fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
+        let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
+        entry.live += 1;
+        entry.has_sent = true;
+        if !matches!(entry.stage, Stage::Up) || !entry.waiting.is_empty() {
+            entry.waiting.push_back(index);
+            return Ok(None);
+        }
+        match self.start(peer, index) {
+            sys::Started::Request(_) => Ok(None),
+            sys::Started::Complete => Ok(Some(self.retire(index))),
+            sys::Started::Failed(sys::UCS_ERR_NO_MEMORY) => {
+                Err((self.retire(index), Unfit::Exhausted))
+            }
+            sys::Started::Failed(status) => {
+                self.operations.at(index).end(status);
+                self.break_with(peer, DownReason::Gone);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Hands a send to UCX.
+    #[inline]
+    fn start(&self, peer: PeerId, index: Index) -> sys::Started {
+        let operation = self.operations.at(index);
+        let Some((endpoint, number)) =
+            self.peers.find(peer).and_then(|peer| Some((peer.endpoint?, peer.our_number)))
+        else {
+            return sys::Started::Failed(sys::UCS_ERR_NOT_CONNECTED);
+        };
+        let wire = self.carrier.send(operation.tag.get(), operation.immediate.get(), number);
+        operation.tag.set(wire);
+        self.worker.send(endpoint, operation)
+    }
+
+    /// Takes back the buffer and the slot of an operation that UCX knows nothing of any more.
+    #[inline]
+    fn retire(&mut self, index: Index) -> Buffer {
+        let operation = self.operations.at(index);
+        self.worker.free(operation);
+        let buffer = operation.buffer.take();
+        if let Some(peer) = operation.peer.get().and_then(|peer| self.peers.find_mut(peer)) {
+            peer.live -= 1;
+        }
+        self.operations.release(index);
+        buffer
+    }
+
+    /// Begins the sends that have waited for a peer which is up now.
+    pub(super) fn launch_waiting(&mut self, peer: PeerId) {
+        while let Some(index) = self.peers.find_mut(peer).and_then(|peer| peer.waiting.pop_front())
+        {
+            match self.start(peer, index) {
+                sys::Started::Request(_) => {}
+                sys::Started::Complete => self.operations.at(index).end(sys::UCS_OK),
+                sys::Started::Failed(status) => self.operations.at(index).end(status),
+            }
+        }
+    }
+
+    /// See [`MatchingDevice::inject`](tagmatch_device::matching::MatchingDevice::inject).
+    pub(super) fn inject_message(
+        &mut self,
+        peer: PeerId,
+        tag: u64,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Unfit> {
+        self.check_send(peer, tag, immediate)?;
+        if let Some(entry) = self.peers.find_mut(peer)
+            && matches!(entry.stage, Stage::Up)
+            && entry.waiting.is_empty()
+            && let Some(endpoint) = entry.endpoint
+        {
+            entry.has_sent = true;
+            let wire = self.carrier.send(tag, immediate, entry.our_number);
+            if self.worker.inject(endpoint, wire, payload) {
+                return Ok(());
+            }
+        }
+        let operation =
+            self.operations.take(Kind::Inject, Some(peer), 0).ok_or(Unfit::Exhausted)?;
+        operation.tag.set(tag);
+        operation.immediate.set(immediate);
+        operation.is_synchronous.set(false);
+        operation.hold(payload.to_vec().into());
+        let index = operation.index();
+        self.launch(peer, index).map(drop).map_err(|(_, unfit)| unfit)
+    }
+
+    /// Tag and mask of the wire for a pattern.
+    #[inline]
+    fn wire_pattern(&self, pattern: TagPattern) -> Result<(u64, u64), Unfit> {
+        let number = match pattern.source {
+            None => None,
+            Some(peer) => {
+                let peer = self.peers.find(peer).ok_or(Unfit::NoSuchPeer)?;
+                Some(peer.its_number.ok_or(NOT_NUMBERED)?)
+            }
+        };
+        self.carrier.pattern(pattern.tag, pattern.mask, number)
+    }
+
+    /// See [`MatchingDevice::receive`](tagmatch_device::matching::MatchingDevice::receive).
+    #[inline]
+    pub(super) fn post_receive(
+        &mut self,
+        pattern: TagPattern,
+        buffer: Buffer,
+        token: u64,
+    ) -> Result<(), (Buffer, Unfit)> {
+        if !buffer.is_writable() {
+            return Err((buffer, Unfit::ReadOnly));
+        }
+        let wire = match self.wire_pattern(pattern) {
+            Ok(wire) => wire,
+            Err(unfit) => return Err((buffer, unfit)),
+        };
+        let source = pattern.source;
+        let is_down = source.and_then(|s| self.peers.find(s)).is_some_and(|p| p.is_leaving());
+        // What came from it whole can still be received.
+        if self.is_closed || is_down && self.worker.probe(wire, false).is_none() {
+            return Err((buffer, Unfit::Down));
+        }
+        let Some(operation) = self.operations.take(Kind::Receive, source, token) else {
+            return Err((buffer, Unfit::Exhausted));
+        };
+        operation.hold(buffer);
+        let started = self.worker.receive(operation, wire);
+        let index = operation.index();
+        self.posted(index, started)
+    }
+
+    /// Notes a receive that UCX has, or takes it back.
+    #[inline]
+    fn posted(&mut self, index: Index, started: sys::Started) -> Result<(), (Buffer, Unfit)> {
+        let operation = self.operations.at(index);
+        if let Some(peer) = operation.peer.get().and_then(|peer| self.peers.find_mut(peer)) {
+            peer.live += 1;
+        }
+        if let sys::Started::Failed(_) = started {
+            return Err((self.retire(index), Unfit::Exhausted));
+        }
+        self.tokens.insert(operation.token.get(), index);
+        Ok(())
+    }
+
+    /// See [`MatchingDevice::cancel`](tagmatch_device::matching::MatchingDevice::cancel).
+    pub(super) fn cancel_receive(&mut self, token: u64) -> bool {
+        let Some(index) = self.tokens.get(&token) else { return false };
+        let operation = self.operations.at(*index);
+        self.worker.cancel(operation, Canceller::Caller);
+        operation.has_ended.get()
+            && operation.cancelled_by.get() == Canceller::Caller
+            && operation.status.get() == sys::UCS_ERR_CANCELED
+    }
+
+    /// The oldest waiting message that matches, of a peer that is known to the caller.
+    pub(super) fn look_for(
+        &mut self,
+        pattern: TagPattern,
+        takes: bool,
+    ) -> Result<Option<(Found, Envelope)>, Unfit> {
+        let wire = self.wire_pattern(pattern)?;
+        for _ in 0..STRAY_MAX {
+            // Whose coming up is not reported yet is not found yet.
+            let takes = takes && self.peers.greeted == 0;
+            let Some(found) = self.worker.probe(wire, takes) else { return Ok(None) };
+            let Some(envelope) = self.envelope(found.tag, found.length) else {
+                // No peer of ours sent it: nobody can be told of it.
+                if let Some(found) = if takes { Some(found) } else { self.worker.probe(wire, true) }
+                {
+                    self.discard(found);
+                }
+                continue;
+            };
+            if self.is_up_unreported(envelope.source) {
+                self.come_up(envelope.source);
+                return Ok(None);
+            }
+            return Ok(Some((found, envelope)));
+        }
+        Ok(None)
+    }
+
+    /// The facts of a message by its tag on the wire; `None` if no peer has the number in it.
+    #[inline]
+    pub(super) fn envelope(&self, wire: u64, length: usize) -> Option<Envelope> {
+        let carried = self.carrier.read(wire);
+        let source = self.peers.of_number(carried.number)?;
+        let (tag, immediate) = (carried.tag, carried.immediate);
+        Some(Envelope { source, tag, length: length as u64, immediate })
+    }
+
+    /// See [`MatchingDevice::receive_held`](tagmatch_device::matching::MatchingDevice::receive_held).
+    pub(super) fn take_held(
+        &mut self,
+        message: HeldId,
+        buffer: Buffer,
+        token: u64,
+    ) -> Result<(), (Buffer, Unfit)> {
+        if !buffer.is_writable() {
+            return Err((buffer, Unfit::ReadOnly));
+        }
+        let Some(found) = self.held.find(message) else {
+            return Err((buffer, Unfit::NoSuchMessage));
+        };
+        let Some(operation) = self.operations.take(Kind::Receive, None, token) else {
+            return Err((buffer, Unfit::Exhausted));
+        };
+        operation.hold(buffer);
+        let started = self.worker.receive_taken(operation, found.message);
+        let index = operation.index();
+        self.posted(index, started)?;
+        self.held.release(message);
+        Ok(())
+    }
+
+    /// Receives a message that was taken into nothing, so that its sender is released.
+    pub(super) fn discard(&mut self, found: Found) {
+        let Some(operation) = self.operations.take(Kind::Discard, None, 0) else { return };
+        operation.hold(Buffer::default());
+        let started = self.worker.receive_taken(operation, found.message);
+        let index = operation.index();
+        if let sys::Started::Failed(_) = started {
+            self.retire(index);
+        }
+    }
+
+    /// What the end of an operation tells, if anything; a peer's coming up may go before it.
+    #[inline]
+    pub(super) fn event_of(&mut self, index: Index) -> Option<MatchingEvent> {
+        let operation = self.operations.at(index);
+        let (kind, token) = (operation.kind.get(), operation.token.get());
+        let (status, peer) = (operation.status.get(), operation.peer.get());
+        let cancelled_by = operation.cancelled_by.get();
+        let (wire, length) = (operation.tag.get(), operation.length.get());
+        let buffer = self.retire(index);
+        match kind {
+            Kind::Inject | Kind::Discard => None,
+            Kind::Send => {
+                let result = match (status, peer) {
+                    (sys::UCS_OK, _) => Ok(()),
+                    (_, Some(peer)) => Err(OperationError::PeerDown(peer)),
+                    (status, None) => Err(OperationError::Failed { status: status.into() }),
+                };
+                Some(MatchingEvent::Sent { token, buffer, result })
+            }
+            Kind::Receive => {
+                if self.tokens.get(&token) == Some(&index) {
+                    self.tokens.remove(&token);
+                }
+                let result = match (cancelled_by, peer) {
+                    (Canceller::Caller, _) if status == sys::UCS_ERR_CANCELED => {
+                        Err(OperationError::Cancelled)
+                    }
+                    _ => self.received(status, wire, length, peer),
+                };
+                let received = MatchingEvent::Received { token, buffer, result };
+                if let MatchingEvent::Received { result: Ok(envelope), .. } = &received
+                    && self.is_up_unreported(envelope.source)
+                {
+                    self.come_up(envelope.source);
+                    self.events.push_back(received);
+                    return self.events.pop_front();
+                }
+                Some(received)
+            }
+        }
+    }
+
+    #[inline]
+    fn received(
+        &self,
+        status: sys::ucs_status_t,
+        wire: u64,
+        length: usize,
+        named: Option<PeerId>,
+    ) -> Result<Envelope, OperationError> {
+        let envelope = self.envelope(wire, length);
+        match (status, envelope) {
+            (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, Some(envelope)) => Ok(envelope),
+            (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
+                Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
+            }
+            // Its peer's end has cancelled it, or it had matched a message whose sender went before all of it
+            // was here.
+            (
+                sys::UCS_ERR_CANCELED
+                | sys::UCS_ERR_CONNECTION_RESET
+                | sys::UCS_ERR_ENDPOINT_TIMEOUT
+                | sys::UCS_ERR_NOT_CONNECTED
+                | sys::UCS_ERR_UNREACHABLE,
+                envelope,
+            ) => match named.or(envelope.map(|envelope| envelope.source)) {
+                Some(peer) => Err(OperationError::PeerDown(peer)),
+                None => Err(OperationError::Failed { status: status.into() }),
+            },
+            (status, _) => Err(OperationError::Failed { status: status.into() }),
+        }
+    }
+}
+
+const NOT_DELIVERED: Unfit = Unfit::NotCarried(
+    "UCX tells when a message is matched, not when it is in its receiver's buffer; ask for Matched",
+);
+const NOT_NUMBERED: Unfit = Unfit::NotCarried(
+    "with UcxConfig::own_source a peer can be named once it is up, when its number is known; wait for that",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_message_is_let_go_once() {
+        let mut held = Held::default();
+        let found = |tag| Found { message: std::ptr::null_mut(), tag, length: 0 };
+        let (a, b) = (held.hold(found(1)), held.hold(found(2)));
+        assert_eq!(held.find(a).unwrap().tag, 1);
+        assert_eq!(held.release(a).unwrap().tag, 1);
+        assert!(held.release(a).is_none() && held.find(a).is_none());
+        let again = held.hold(found(3));
+        assert!(again != a && held.release(a).is_none());
+        assert!(held.release(HeldId(u64::MAX)).is_none());
+        let rest: Vec<u64> = held.release_all().map(|found| found.tag).collect();
+        assert_eq!(rest, [3, 2]);
+        assert!(held.release(b).is_none());
+    }
+}

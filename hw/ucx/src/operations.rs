@@ -1,0 +1,383 @@
+//! Operations under way, and how UCX tells of their ends.
+//!
+//! UCX calls back from inside of its own functions. A callback writes into the memory of its operation,
+//! which stays where it is, and puts it at the end of a list; nothing else. It calls nothing that could
+//! panic, and nothing of UCX or of the device. [`Ucx::poll`](super::Ucx) takes ends off that list.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+
+use tagmatch_ucx_sys as sys;
+
+use tagmatch_device::{Buffer, PeerId};
+
+/// Operations are allocated by so many.
+const CHUNK: usize = 256;
+/// Most operations under way.
+const OPERATIONS_MAX: usize = 1 << 24;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A send that the caller is told of.
+    Send,
+    /// A send that it isn't told of.
+    Inject,
+    /// A receive.
+    Receive,
+    /// A receive of a message that nobody wants.
+    Discard,
+}
+
+/// Who has asked to cancel a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Canceller {
+    Nobody,
+    /// The caller, or the end of the device.
+    Caller,
+    /// The end of the peer that it names.
+    PeersEnd,
+}
+
+/// One operation. Its buffer is UCX's until it has ended.
+pub(super) struct Operation {
+    pub(super) kind: Cell<Kind>,
+    pub(super) token: Cell<u64>,
+    /// The peer that it depends on: a send's receiver, a receive's named sender.
+    pub(super) peer: Cell<Option<PeerId>>,
+    /// Of a send: the tag on the wire, once it is known; and whether its match is to be told.
+    pub(super) tag: Cell<u64>,
+    pub(super) is_synchronous: Cell<bool>,
+    pub(super) immediate: Cell<Option<u32>>,
+    pub(super) buffer: Cell<Buffer>,
+    memory: Cell<(*mut c_void, usize)>,
+    /// UCX's handle of it, to be freed when it has ended.
+    pub(super) request: Cell<*mut c_void>,
+    pub(super) cancelled_by: Cell<Canceller>,
+
+    pub(super) has_ended: Cell<bool>,
+    pub(super) status: Cell<sys::ucs_status_t>,
+    pub(super) length: Cell<usize>,
+
+    index: u32,
+    next: Cell<*const Operation>,
+    ends: NonNull<Ends>,
+}
+
+/// Names a slot of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Index(u32);
+
+/// The list of ended operations, first to last, and whether an endpoint has failed.
+pub(super) struct Ends {
+    first: Cell<*const Operation>,
+    last: Cell<*const Operation>,
+    /// Endpoints that have failed since this was last looked at.
+    pub(super) faults: Cell<u32>,
+}
+
+/// What UCX is given to tell of an endpoint's failure. Lives as long as the worker.
+pub(super) struct Fault {
+    pub(super) has_failed: Cell<bool>,
+    pub(super) status: Cell<sys::ucs_status_t>,
+    ends: NonNull<Ends>,
+}
+
+impl Operation {
+    fn new(index: u32, ends: NonNull<Ends>) -> Self {
+        Operation {
+            kind: Cell::new(Kind::Send),
+            token: Cell::new(0),
+            peer: Cell::new(None),
+            tag: Cell::new(0),
+            is_synchronous: Cell::new(false),
+            immediate: Cell::new(None),
+            buffer: Cell::new(Buffer::default()),
+            memory: Cell::new((ptr::null_mut(), 0)),
+            request: Cell::new(ptr::null_mut()),
+            cancelled_by: Cell::new(Canceller::Nobody),
+            has_ended: Cell::new(false),
+            status: Cell::new(sys::UCS_OK),
+            length: Cell::new(0),
+            index,
+            next: Cell::new(ptr::null()),
+            ends,
+        }
+    }
+
+    pub(super) fn index(&self) -> Index {
+        Index(self.index)
+    }
+
+    /// What UCX is to hand to the callback.
+    #[inline]
+    pub(super) fn user_data(&self) -> *mut c_void {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Takes a buffer in.
+    #[inline]
+    pub(super) fn hold(&self, mut buffer: Buffer) {
+        let (start, room) = match buffer.as_mut_slice() {
+            Some(bytes) => (bytes.as_mut_ptr().cast(), bytes.len()),
+            None => (buffer.as_ptr().cast_mut().cast(), buffer.len()),
+        };
+        self.memory.set((start, room));
+        self.buffer.set(buffer);
+    }
+
+    /// The buffer's first byte and length, for UCX to read, or to write if it is a receive's.
+    #[inline]
+    pub(super) fn memory(&self) -> (*mut c_void, usize) {
+        self.memory.get()
+    }
+
+    /// Puts it at the end of the list of ended operations.
+    #[inline]
+    pub(super) fn end(&self, status: sys::ucs_status_t) {
+        self.status.set(status);
+        self.has_ended.set(true);
+        // SAFETY: the list outlives all operations.
+        let ends = unsafe { self.ends.as_ref() };
+        let last = ends.last.replace(self);
+        if last.is_null() {
+            ends.first.set(self);
+        } else {
+            // SAFETY: an operation of the table, whose memory stays.
+            unsafe { (*last).next.set(self) };
+        }
+    }
+}
+
+/// The table of operations. Slots are used again; their memory is freed with the table.
+pub(super) struct Operations {
+    chunks: Vec<NonNull<[Operation]>>,
+    free: Vec<u32>,
+    live: usize,
+    ends: NonNull<Ends>,
+    faults: Vec<NonNull<Fault>>,
+}
+
+impl Operations {
+    pub(super) fn new() -> Self {
+        let ends = Ends {
+            first: Cell::new(ptr::null()),
+            last: Cell::new(ptr::null()),
+            faults: Cell::new(0),
+        };
+        Operations {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            live: 0,
+            ends: NonNull::from(Box::leak(Box::new(ends))),
+            faults: Vec::new(),
+        }
+    }
+
+    /// How many are under way, or have ended and not been taken off the list.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    #[inline]
+    pub(super) fn ends(&self) -> &Ends {
+        // SAFETY: lives as long as the table.
+        unsafe { self.ends.as_ref() }
+    }
+
+    /// A slot, or `None` when there are too many.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        peer: Option<PeerId>,
+        token: u64,
+    ) -> Option<&Operation> {
+        if self.free.is_empty() {
+            self.grow()?;
+        }
+        let index = self.free.pop()?;
+        self.live += 1;
+        let operation = self.at(Index(index));
+        operation.kind.set(kind);
+        operation.peer.set(peer);
+        operation.token.set(token);
+        operation.request.set(ptr::null_mut());
+        operation.cancelled_by.set(Canceller::Nobody);
+        operation.has_ended.set(false);
+        Some(operation)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        let first = self.chunks.len() * CHUNK;
+        if first >= OPERATIONS_MAX {
+            return None;
+        }
+        let first = u32::try_from(first).ok()?;
+        let indices = first..first + u32::try_from(CHUNK).ok()?;
+        let chunk: Box<[Operation]> =
+            indices.clone().map(|index| Operation::new(index, self.ends)).collect();
+        self.chunks.push(NonNull::from(Box::leak(chunk)));
+        self.free.extend(indices.rev());
+        Some(())
+    }
+
+    #[inline]
+    pub(super) fn at(&self, index: Index) -> &Operation {
+        let index = index.0 as usize;
+        // SAFETY: allocated by `grow` and freed with the table; all is written through cells.
+        let chunk = unsafe { self.chunks[index / CHUNK].as_ref() };
+        &chunk[index % CHUNK]
+    }
+
+    /// The slot may be used again.
+    #[inline]
+    pub(super) fn release(&mut self, index: Index) {
+        self.live -= 1;
+        self.free.push(index.0);
+    }
+
+    /// Takes the first end off the list.
+    #[inline]
+    pub(super) fn next_end(&self) -> Option<&Operation> {
+        let ends = self.ends();
+        // SAFETY: null, or an operation of the table, whose memory stays.
+        let first = unsafe { ends.first.get().as_ref() }?;
+        let next = first.next.replace(ptr::null());
+        ends.first.set(next);
+        if next.is_null() {
+            ends.last.set(ptr::null());
+        }
+        Some(first)
+    }
+
+    #[inline]
+    pub(super) fn has_ends(&self) -> bool {
+        !self.ends().first.get().is_null()
+    }
+
+    /// All slots that are in use by an operation which hasn't ended.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = &Operation> {
+        let mut is_free = vec![false; self.chunks.len() * CHUNK];
+        for index in &self.free {
+            is_free[*index as usize] = true;
+        }
+        let all = (0..self.chunks.len() * CHUNK).zip(is_free);
+        let used = all.filter(|(_, is_free)| !is_free);
+        let indices = used.filter_map(|(index, _)| u32::try_from(index).ok());
+        indices.map(|index| self.at(Index(index))).filter(|operation| !operation.has_ended.get())
+    }
+
+    /// What to give UCX so that it tells of an endpoint's failure.
+    pub(super) fn fault(&mut self) -> NonNull<Fault> {
+        let fault =
+            Fault { has_failed: Cell::new(false), status: Cell::new(sys::UCS_OK), ends: self.ends };
+        let fault = NonNull::from(Box::leak(Box::new(fault)));
+        self.faults.push(fault);
+        fault
+    }
+}
+
+impl Drop for Operations {
+    /// To be called when UCX knows nothing of the operations any more: when its worker is gone.
+    fn drop(&mut self) {
+        // SAFETY: all were leaked from boxes by this table, and nobody else has them any more.
+        unsafe {
+            for chunk in self.chunks.drain(..) {
+                drop(Box::from_raw(chunk.as_ptr()));
+            }
+            for fault in self.faults.drain(..) {
+                drop(Box::from_raw(fault.as_ptr()));
+            }
+            drop(Box::from_raw(self.ends.as_ptr()));
+        }
+    }
+}
+
+/// UCX calls it when a send has ended.
+pub(super) unsafe extern "C" fn sent(
+    _request: *mut c_void,
+    status: sys::ucs_status_t,
+    user_data: *mut c_void,
+) {
+    // SAFETY: the `user_data` of an operation, whose memory stays.
+    unsafe { (*user_data.cast::<Operation>()).end(status) };
+}
+
+/// UCX calls it when a receive has ended, its cancelling included.
+pub(super) unsafe extern "C" fn received(
+    _request: *mut c_void,
+    status: sys::ucs_status_t,
+    info: *const sys::ucp_tag_recv_info_t,
+    user_data: *mut c_void,
+) {
+    // SAFETY: the `user_data` of an operation, whose memory stays; facts that live through the call.
+    unsafe {
+        let operation = &*user_data.cast::<Operation>();
+        if let Some(info) = info.as_ref() {
+            operation.tag.set(info.sender_tag);
+            operation.length.set(info.length);
+        }
+        operation.end(status);
+    }
+}
+
+/// UCX calls it when an endpoint has failed.
+pub(super) unsafe extern "C" fn failed(
+    fault: *mut c_void,
+    _endpoint: sys::ucp_ep_h,
+    status: sys::ucs_status_t,
+) {
+    // SAFETY: what `Operations::fault` gave, which lives as long as the worker, as does the list.
+    unsafe {
+        let fault = &*fault.cast::<Fault>();
+        fault.status.set(status);
+        fault.has_failed.set(true);
+        let ends = fault.ends.as_ref();
+        ends.faults.set(ends.faults.get().saturating_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_come_in_their_order_and_slots_are_used_again() {
+        let mut table = Operations::new();
+        let indices: Vec<Index> = (0..600u64)
+            .map(|token| table.take(Kind::Receive, None, token).unwrap().index())
+            .collect();
+        assert_eq!(table.under_way().count(), 600);
+        for index in indices.iter().rev() {
+            let info = sys::ucp_tag_recv_info_t { sender_tag: 5, length: 6 };
+            let user_data = table.at(*index).user_data();
+            // SAFETY: an operation of this table.
+            unsafe { received(ptr::null_mut(), -9, &raw const info, user_data) };
+        }
+        assert_eq!(table.under_way().count(), 0);
+        for token in (0..600).rev() {
+            let ended = table.next_end().unwrap();
+            assert_eq!((ended.token.get(), ended.status.get()), (token, -9));
+            assert_eq!((ended.tag.get(), ended.length.get()), (5, 6));
+            let index = ended.index();
+            table.release(index);
+        }
+        assert!(table.next_end().is_none() && !table.has_ends() && table.live() == 0);
+        let again = table.take(Kind::Send, Some(PeerId(1)), 9).unwrap();
+        assert!(!again.has_ended.get() && table.chunks.len() == 3);
+    }
+
+    #[test]
+    fn a_fault_is_counted() {
+        let mut table = Operations::new();
+        let fault = table.fault();
+        // SAFETY: a fault of this table.
+        unsafe { failed(fault.as_ptr().cast(), ptr::null_mut(), -80) };
+        assert_eq!(table.ends().faults.get(), 1);
+        // SAFETY: as above.
+        assert!(unsafe { fault.as_ref() }.has_failed.get());
+    }
+}

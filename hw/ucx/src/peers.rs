@@ -1,0 +1,221 @@
+//! Peers, and what is known of each.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use super::operations::{Fault, Index};
+use super::worker::Endpoint;
+use tagmatch_device::{Address, DownReason, PeerId};
+
+/// Most peers over the whole life of a device, those that went down included.
+const PEERS_EVER_MAX: u64 = 1 << 20;
+
+/// Where a peer stands.
+///
+/// Connecting -> Greeted or Up -> Leaving -> Ending -> Down. Greeted: we have answered its greeting, and
+/// it hasn't said yet that it knows us. Leaving: it is gone, and what it sent is still taken in; or we part
+/// from it, and what we sent is let out. Ending: what depends on it is being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Connecting,
+    Greeted,
+    Up,
+    Leaving { reason: DownReason, until: Instant, quiet: u32 },
+    Ending { reason: DownReason },
+    Down,
+}
+
+/// An attempt to reach a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) deadline: Instant,
+    /// When to begin the next one, or to give up on this one.
+    pub(super) next_at: Instant,
+    /// Which of the ways to the peer is tried: the name first, then its hosts.
+    pub(super) way: usize,
+    /// Of the last one that failed.
+    pub(super) errno: i32,
+    /// The peer's own attempt counts, so none of ours is due.
+    pub(super) is_crossed: bool,
+}
+
+pub(super) struct Peer {
+    pub(super) address: Address,
+    pub(super) stage: Stage,
+    pub(super) attempt: Option<Attempt>,
+    /// Its connection for the handshake, whose end is the peer's.
+    pub(super) connection: Option<u32>,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) fault: Option<NonNull<Fault>>,
+    /// Messages went to it.
+    pub(super) has_sent: bool,
+    /// It has said that it leaves.
+    pub(super) says_bye: bool,
+    /// UCX's request to let out what was sent to it.
+    pub(super) draining: Option<*mut c_void>,
+    /// What it wants in the source field of our messages.
+    pub(super) our_number: u64,
+    /// What is in the source field of its messages.
+    pub(super) its_number: Option<u64>,
+    /// Sends that wait for it to come up.
+    pub(super) waiting: VecDeque<Index>,
+    /// Operations that depend on it and haven't ended.
+    pub(super) live: u32,
+}
+
+impl Peer {
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Leaving { .. } | Stage::Ending { .. } | Stage::Down)
+    }
+}
+
+/// The table of peers. Number 0 is oneself.
+pub(super) struct Peers {
+    all: Vec<Peer>,
+    pub(super) by_address: HashMap<Address, PeerId>,
+    /// By what is in the source field of their messages, where that is their runtimes' affair.
+    by_number: Option<HashMap<u64, PeerId>>,
+    limit: u64,
+    pub(super) greeted: usize,
+    pub(super) connecting: Vec<PeerId>,
+    pub(super) leaving: Vec<PeerId>,
+}
+
+impl Peers {
+    /// `number_max` is the largest that fits into the source field.
+    pub(super) fn new(number_max: u64, has_own_numbers: bool) -> Self {
+        let numbers = number_max.saturating_add(1);
+        Peers {
+            all: Vec::new(),
+            by_address: HashMap::new(),
+            by_number: has_own_numbers.then(HashMap::new),
+            limit: if has_own_numbers { PEERS_EVER_MAX } else { numbers.min(PEERS_EVER_MAX) },
+            greeted: 0,
+            connecting: Vec::new(),
+            leaving: Vec::new(),
+        }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
+
+    /// A new peer, unless there are too many.
+    pub(super) fn add(&mut self, address: Address) -> Option<PeerId> {
+        if self.all.len() >= self.limit() {
+            return None;
+        }
+        let id = PeerId(u32::try_from(self.all.len()).ok()?);
+        let its_number = if self.by_number.is_some() { None } else { Some(id.0.into()) };
+        self.all.push(Peer {
+            address,
+            stage: Stage::Connecting,
+            attempt: None,
+            connection: None,
+            endpoint: None,
+            fault: None,
+            has_sent: false,
+            says_bye: false,
+            draining: None,
+            our_number: 0,
+            its_number,
+            waiting: VecDeque::new(),
+            live: 0,
+        });
+        self.by_address.insert(address, id);
+        Some(id)
+    }
+
+    #[inline]
+    pub(super) fn find(&self, peer: PeerId) -> Option<&Peer> {
+        self.all.get(peer.index())
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.all.get_mut(peer.index())
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = PeerId> + use<> {
+        (0..self.all.len()).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
+    }
+
+    /// Enters what the runtime of a peer puts into its tags; `false` if another has the same.
+    pub(super) fn claim(&mut self, peer: PeerId, number: u64) -> bool {
+        let Some(by_number) = &mut self.by_number else { return true };
+        if *by_number.entry(number).or_insert(peer) != peer {
+            return false;
+        }
+        if let Some(peer) = self.all.get_mut(peer.index()) {
+            peer.its_number = Some(number);
+        }
+        true
+    }
+
+    /// Whose messages have this number.
+    #[inline]
+    pub(super) fn of_number(&self, number: u64) -> Option<PeerId> {
+        match &self.by_number {
+            Some(by_number) => by_number.get(&number).copied(),
+            None => {
+                let peer = PeerId(u32::try_from(number).ok()?);
+                (peer.index() < self.all.len()).then_some(peer)
+            }
+        }
+    }
+
+    /// Sets a stage; gives the one before.
+    pub(super) fn set_stage(&mut self, peer: PeerId, stage: Stage) -> Option<Stage> {
+        let entry = self.all.get_mut(peer.index())?;
+        let before = std::mem::replace(&mut entry.stage, stage);
+        self.greeted += usize::from(stage == Stage::Greeted);
+        self.greeted -= usize::from(before == Stage::Greeted);
+        if before == Stage::Connecting && stage != Stage::Connecting {
+            entry.attempt = None;
+            self.connecting.retain(|other| *other != peer);
+        }
+        Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(byte: u8) -> Address {
+        Address::from_bytes(&[byte]).unwrap()
+    }
+
+    #[test]
+    fn no_more_peers_than_numbers() {
+        let mut peers = Peers::new(3, false);
+        for byte in 0..4 {
+            assert_eq!(peers.add(address(byte)), Some(PeerId(byte.into())));
+        }
+        assert_eq!(peers.add(address(4)), None);
+        assert_eq!(peers.of_number(3), Some(PeerId(3)));
+        assert_eq!(peers.of_number(4), None);
+    }
+
+    #[test]
+    fn a_number_of_a_runtime_is_one_peers() {
+        let mut peers = Peers::new(u64::MAX, true);
+        let (a, b) = (peers.add(address(1)).unwrap(), peers.add(address(2)).unwrap());
+        assert!(peers.claim(a, 70) && !peers.claim(b, 70) && peers.claim(a, 70));
+        assert_eq!(peers.of_number(70), Some(a));
+        assert_eq!(peers.find(b).unwrap().its_number, None);
+    }
+
+    #[test]
+    fn stages_are_counted() {
+        let mut peers = Peers::new(3, false);
+        let peer = peers.add(address(0)).unwrap();
+        peers.connecting.push(peer);
+        assert_eq!(peers.set_stage(peer, Stage::Greeted), Some(Stage::Connecting));
+        assert!(peers.greeted == 1 && peers.connecting.is_empty());
+        peers.set_stage(peer, Stage::Up);
+        assert_eq!(peers.greeted, 0);
+    }
+}

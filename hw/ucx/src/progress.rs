@@ -1,0 +1,84 @@
+//! Polling: ends of operations, UCX's progress, now and then the handshake.
+
+use std::time::Instant;
+
+use super::Ucx;
+use tagmatch_device::DownReason;
+use tagmatch_device::matching::MatchingEvent;
+
+/// How many polls go by between two looks at the sockets of the handshake; while one is under way, and
+/// otherwise.
+const LOOK_PERIOD_GREETING: u32 = 8;
+const LOOK_PERIOD: u32 = 2048;
+
+impl Ucx {
+    /// See [`MatchingDevice::poll`](tagmatch_device::matching::MatchingDevice::poll).
+    #[inline]
+    pub(super) fn next_event(&mut self) -> Option<MatchingEvent> {
+        if (!self.events.is_empty() || self.operations.has_ends())
+            && let Some(event) = self.ready_event()
+        {
+            return Some(event);
+        }
+        let was_busy = self.worker.progress();
+        self.polls = self.polls.wrapping_add(1);
+        // Who waits polls over and over: nothing was done, and nothing else is due.
+        let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING);
+        if !was_busy && !is_due && self.peers.leaving.is_empty() && self.closing.is_empty() {
+            return None;
+        }
+        self.follow_progress(was_busy, is_due)
+    }
+
+    /// What follows from progress, or is due.
+    #[inline(never)]
+    fn follow_progress(&mut self, was_busy: bool, is_due: bool) -> Option<MatchingEvent> {
+        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.is_greeting()) {
+            self.look(Instant::now());
+        }
+        if self.operations.ends().faults.get() > 0 {
+            self.take_faults();
+        }
+        if let Some(event) = self.ready_event() {
+            return Some(event);
+        }
+        if self.peers.leaving.is_empty() && self.closing.is_empty() {
+            return None;
+        }
+        self.tend_leaving(was_busy);
+        self.ready_event()
+    }
+
+    /// What can be told without progress.
+    #[inline]
+    fn ready_event(&mut self) -> Option<MatchingEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(operation) = self.operations.next_end() {
+            let index = operation.index();
+            if let Some(event) = self.event_of(index) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// UCX has given endpoints up.
+    #[cold]
+    fn take_faults(&mut self) {
+        self.operations.ends().faults.set(0);
+        for peer in self.peers.ids() {
+            let fault = self.peers.find(peer).and_then(|entry| entry.fault);
+            // SAFETY: faults live as long as the table of operations.
+            if fault.is_some_and(|fault| unsafe { fault.as_ref() }.has_failed.replace(false)) {
+                // UCX notices a peer's end sooner than the socket is looked at, over which the peer has said
+                // that it leaves.
+                if let Some(id) = self.peers.find(peer).and_then(|entry| entry.connection) {
+                    self.hear(id, Instant::now());
+                }
+                self.break_with(peer, DownReason::Gone);
+            }
+        }
+    }
+}

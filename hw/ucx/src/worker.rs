@@ -1,0 +1,438 @@
+//! UCX's context and worker, and the calls that are made of it.
+
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+
+use tagmatch_ucx_sys as sys;
+
+use super::carrier::Carrier;
+use super::config::UcxConfig;
+use super::operations::{Canceller, Fault, Operation, failed, received, sent};
+use tagmatch_device::DeviceError;
+use tagmatch_os::process::Pid;
+
+/// A message that waits in UCX, or was taken from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) message: sys::ucp_tag_message_h,
+    pub(super) tag: u64,
+    pub(super) length: usize,
+}
+
+/// An endpoint, not null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint(sys::ucp_ep_h);
+
+/// UCX's worker with its context. Dropping it ends whatever is under way without a word; so its user does
+/// that first.
+pub(super) struct Worker {
+    pub(super) ucp: &'static sys::Ucp,
+    context: sys::ucp_context_h,
+    worker: sys::ucp_worker_h,
+    wakeup: Option<c_int>,
+    address: Vec<u8>,
+    handles_errors: bool,
+    made_by: Pid,
+}
+
+// SAFETY: UCX's worker is made for one caller at a time, from whatever thread
+// (`UCS_THREAD_MODE_SERIALIZED`), and nobody else has its pointers.
+unsafe impl Send for Worker {}
+
+/// The settings of a context.
+struct Settings<'a> {
+    ucp: &'a sys::Ucp,
+    config: *mut sys::ucp_config_t,
+}
+
+impl<'a> Settings<'a> {
+    fn read(ucp: &'a sys::Ucp, wanted: &UcxConfig) -> Result<Self, DeviceError> {
+        let mut config = ptr::null_mut();
+        // SAFETY: no prefix beyond UCX's own, no file; a place for the result.
+        let status = unsafe { (ucp.ucp_config_read)(ptr::null(), ptr::null(), &raw mut config) };
+        check(ucp, "ucp_config_read", status, "; see the UCX_ variables of the environment")?;
+        let settings = Settings { ucp, config };
+        let environment = |name: &str| {
+            std::env::var_os(format!("UCX_{name}"))
+                .map(|value| value.to_string_lossy().into_owned())
+        };
+        for (name, value) in wanted.variables(environment) {
+            let text = |text: &str| {
+                let bad = DeviceError::Unsupported {
+                    what: "a UCX setting with a zero byte",
+                    why: "UCX's settings are C strings",
+                };
+                CString::new(text).map_err(|_| bad)
+            };
+            let (name, value) = (text(&name)?, text(&value)?);
+            // SAFETY: settings that were read above and terminated strings.
+            let status = unsafe { (ucp.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
+            check(ucp, "ucp_config_modify", status, "; see UcxConfig::settings")?;
+        }
+        Ok(settings)
+    }
+}
+
+impl Drop for Settings<'_> {
+    fn drop(&mut self) {
+        // SAFETY: settings that were read.
+        unsafe { (self.ucp.ucp_config_release)(self.config) };
+    }
+}
+
+/// A status that says of an error, as an error.
+fn check(
+    ucp: &sys::Ucp,
+    call: &'static str,
+    status: sys::ucs_status_t,
+    hint: &'static str,
+) -> Result<(), DeviceError> {
+    if status == sys::UCS_OK {
+        return Ok(());
+    }
+    Err(DeviceError::System { call, source: io::Error::other(ucp.status_text(status)), hint })
+}
+
+impl Worker {
+    /// A worker whose descriptor can be slept on if `wakes`.
+    pub(super) fn new(
+        ucp: &'static sys::Ucp,
+        config: &UcxConfig,
+        carrier: &Carrier,
+        wakes: bool,
+        handles_errors: bool,
+    ) -> Result<Self, DeviceError> {
+        let settings = Settings::read(ucp, config)?;
+        let mut params = sys::ucp_params_t::zeroed();
+        params.field_mask = sys::UCP_PARAM_FIELD_FEATURES | sys::UCP_PARAM_FIELD_TAG_SENDER_MASK;
+        params.features = sys::UCP_FEATURE_TAG;
+        if wakes {
+            params.features |= sys::UCP_FEATURE_WAKEUP;
+        }
+        params.tag_sender_mask = carrier.source();
+        let (major, minor) = sys::load::VERSION_MIN;
+        let mut context = ptr::null_mut();
+        // SAFETY: fields as the mask says; settings that were read; a place for the result.
+        let status = unsafe {
+            let init = ucp.ucp_init_version;
+            init(major, minor, &raw const params, settings.config, &raw mut context)
+        };
+        check(ucp, "ucp_init", status, "; does UCX_TLS name a transport of this machine?")?;
+        let mut worker = Worker {
+            ucp,
+            context,
+            worker: ptr::null_mut(),
+            wakeup: None,
+            address: Vec::new(),
+            handles_errors,
+            made_by: Pid::own(),
+        };
+        worker.open(wakes)?;
+        Ok(worker)
+    }
+
+    fn open(&mut self, wakes: bool) -> Result<(), DeviceError> {
+        let ucp = self.ucp;
+        let mut params = sys::ucp_worker_params_t::zeroed();
+        params.field_mask = sys::UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+        params.thread_mode = sys::UCS_THREAD_MODE_SERIALIZED;
+        // SAFETY: a context, fields as the mask says, a place for the result.
+        let status = unsafe {
+            (ucp.ucp_worker_create)(self.context, &raw const params, &raw mut self.worker)
+        };
+        check(ucp, "ucp_worker_create", status, "")?;
+        let (mut address, mut length) = (ptr::null_mut(), 0);
+        // SAFETY: a worker; UCX gives an address of so many bytes, which is copied and given back.
+        unsafe {
+            let get = ucp.ucp_worker_get_address;
+            let status = get(self.worker, &raw mut address, &raw mut length);
+            check(ucp, "ucp_worker_get_address", status, "")?;
+            self.address = std::slice::from_raw_parts(address.cast::<u8>(), length).to_vec();
+            (ucp.ucp_worker_release_address)(self.worker, address);
+        }
+        if wakes {
+            let mut descriptor = -1;
+            // SAFETY: a worker, and a place for the result.
+            let status = unsafe { (ucp.ucp_worker_get_efd)(self.worker, &raw mut descriptor) };
+            check(ucp, "ucp_worker_get_efd", status, "")?;
+            self.wakeup = Some(descriptor);
+        }
+        Ok(())
+    }
+
+    /// The worker's address as UCX wants it.
+    pub(super) fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    /// Readable when an armed worker has something to do.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: UCX's descriptor, which lives as long as the worker.
+        self.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// Asks that the descriptor tell of the next event; `false` if there is something to do already.
+    pub(super) fn arm(&self) -> bool {
+        // SAFETY: a worker.
+        unsafe { (self.ucp.ucp_worker_arm)(self.worker) == sys::UCS_OK }
+    }
+
+    /// `true` if something was done.
+    #[inline]
+    pub(super) fn progress(&self) -> bool {
+        // SAFETY: a worker. Callbacks that it calls do as `operations` says.
+        unsafe { (self.ucp.ucp_worker_progress)(self.worker) != 0 }
+    }
+
+    /// The way to the worker at `address`. With a fault to be told of, errors are handled.
+    pub(super) fn connect(
+        &self,
+        address: &[u8],
+        fault: Option<NonNull<Fault>>,
+    ) -> Result<Endpoint, sys::ucs_status_t> {
+        let mut params = sys::ucp_ep_params_t::zeroed();
+        params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
+            | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
+            | sys::UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.address = address.as_ptr().cast();
+        if let Some(fault) = fault {
+            if self.handles_errors {
+                params.err_mode = sys::UCP_ERR_HANDLING_MODE_PEER;
+            }
+            let arg = fault.as_ptr().cast();
+            params.err_handler = sys::ucp_err_handler_t { cb: Some(failed), arg };
+        }
+        let mut endpoint = ptr::null_mut();
+        // SAFETY: fields as the mask says; the address' bytes live through the call; `fault` lives as
+        // long as the worker.
+        let status =
+            unsafe { (self.ucp.ucp_ep_create)(self.worker, &raw const params, &raw mut endpoint) };
+        if status == sys::UCS_OK { Ok(Endpoint(endpoint)) } else { Err(status) }
+    }
+
+    /// Ends an endpoint by force: what is under way on it ends. A request that this takes is given back.
+    pub(super) fn disconnect(&self, endpoint: Endpoint) -> Option<*mut c_void> {
+        if !self.handles_errors {
+            // UCX refuses force; with the worker it will end.
+            return None;
+        }
+        let mut param = sys::ucp_request_param_t::zeroed();
+        param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_FLAGS;
+        param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
+        // SAFETY: an endpoint that is closed once.
+        let started = unsafe { (self.ucp.ucp_ep_close_nbx)(endpoint.0, &raw const param) };
+        request_of(started)
+    }
+
+    /// Asks that what was sent on an endpoint leave this process; `None` if it has.
+    pub(super) fn flush(&self, endpoint: Endpoint) -> Option<*mut c_void> {
+        let param = sys::ucp_request_param_t::zeroed();
+        // SAFETY: an endpoint that isn't closed, and fields as the mask says.
+        request_of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
+    }
+
+    /// Frees a request without callback if it has ended.
+    pub(super) fn has_ended(&self, request: *mut c_void) -> bool {
+        // SAFETY: a request that `disconnect` or `flush` gave and that wasn't freed.
+        unsafe {
+            if (self.ucp.ucp_request_check_status)(request) == sys::UCS_INPROGRESS {
+                return false;
+            }
+            (self.ucp.ucp_request_free)(request);
+        }
+        true
+    }
+
+    /// Frees the request of an operation that has ended.
+    #[inline]
+    pub(super) fn free(&self, operation: &Operation) {
+        let request = operation.request.replace(ptr::null_mut());
+        if !request.is_null() {
+            // SAFETY: the operation's request, freed once.
+            unsafe { (self.ucp.ucp_request_free)(request) };
+        }
+    }
+
+    /// Begins the send of an operation.
+    #[inline]
+    pub(super) fn send(&self, endpoint: Endpoint, operation: &Operation) -> sys::Started {
+        let mut param = sys::ucp_request_param_t::zeroed();
+        param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
+            | sys::UCP_OP_ATTR_FIELD_USER_DATA
+            | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        param.cb.send = Some(sent);
+        param.user_data = operation.user_data();
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        let (start, length) = operation.memory();
+        let tag = operation.tag.get();
+        // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its end.
+        let started = unsafe {
+            if operation.is_synchronous.get() {
+                // Copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if the peer of a
+                // synchronous send dies between two fragments that weren't copied.
+                param.op_attr_mask |= sys::UCP_OP_ATTR_FLAG_FAST_CMPL;
+                let send = self.ucp.ucp_tag_send_sync_nbx;
+                send(endpoint.0, start, length, tag, &raw const param)
+            } else {
+                let send = self.ucp.ucp_tag_send_nbx;
+                send(endpoint.0, start, length, tag, &raw const param)
+            }
+        };
+        self.started(started, operation)
+    }
+
+    /// Sends bytes that needn't live on, or says that it can't now.
+    pub(super) fn inject(&self, endpoint: Endpoint, tag: u64, bytes: &[u8]) -> bool {
+        let mut param = sys::ucp_request_param_t::zeroed();
+        param.op_attr_mask =
+            sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE | sys::UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        // SAFETY: an endpoint; fields as the mask says; the bytes live through the call, and with this
+        // flag UCX keeps nothing of them.
+        let started = unsafe {
+            let send = self.ucp.ucp_tag_send_nbx;
+            send(endpoint.0, bytes.as_ptr().cast(), bytes.len(), tag, &raw const param)
+        };
+        sys::Started::of(started) == sys::Started::Complete
+    }
+
+    fn receive_param(operation: &Operation) -> sys::ucp_request_param_t {
+        let mut param = sys::ucp_request_param_t::zeroed();
+        // Always by callback: UCX 1.13 leaves the facts of a receive unset that is complete at once.
+        param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
+            | sys::UCP_OP_ATTR_FIELD_USER_DATA
+            | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
+            | sys::UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+        param.cb.recv = Some(received);
+        param.user_data = operation.user_data();
+        param.memory_type = sys::UCS_MEMORY_TYPE_HOST;
+        param
+    }
+
+    /// Posts the receive of an operation.
+    #[inline]
+    pub(super) fn receive(&self, operation: &Operation, (tag, mask): (u64, u64)) -> sys::Started {
+        let param = Self::receive_param(operation);
+        let (start, length) = operation.memory();
+        // SAFETY: a worker; fields as the mask says; the operation keeps its buffer until its end.
+        let started = unsafe {
+            let receive = self.ucp.ucp_tag_recv_nbx;
+            receive(self.worker, start, length, tag, mask, &raw const param)
+        };
+        self.started(started, operation)
+    }
+
+    /// Receives a message that was taken, which is gone then.
+    pub(super) fn receive_taken(
+        &self,
+        operation: &Operation,
+        message: sys::ucp_tag_message_h,
+    ) -> sys::Started {
+        let param = Self::receive_param(operation);
+        let (start, length) = operation.memory();
+        // SAFETY: a worker; fields as the mask says; a message that a probe took and that wasn't
+        // received; the operation keeps its buffer until its end.
+        let started = unsafe {
+            let receive = self.ucp.ucp_tag_msg_recv_nbx;
+            receive(self.worker, start, length, message, &raw const param)
+        };
+        self.started(started, operation)
+    }
+
+    #[inline]
+    fn started(&self, started: *mut c_void, operation: &Operation) -> sys::Started {
+        let started = sys::Started::of(started);
+        if let sys::Started::Request(request) = started {
+            operation.request.set(request);
+        }
+        started
+    }
+
+    /// The oldest message that waits and matches. Taken, nobody else finds it.
+    #[inline]
+    pub(super) fn probe(&self, (tag, mask): (u64, u64), takes: bool) -> Option<Found> {
+        let mut info = sys::ucp_tag_recv_info_t::zeroed();
+        // SAFETY: a worker, and a place for the facts, which are set if there is a message.
+        let message = unsafe {
+            let probe = self.ucp.ucp_tag_probe_nb;
+            probe(self.worker, tag, mask, takes.into(), &raw mut info)
+        };
+        let found = Found { message, tag: info.sender_tag, length: info.length };
+        (!message.is_null()).then_some(found)
+    }
+
+    /// Asks to cancel a receive; its end tells the outcome. One that has matched goes on.
+    pub(super) fn cancel(&self, operation: &Operation, by: Canceller) {
+        let request = operation.request.get();
+        if operation.has_ended.get() || request.is_null() {
+            return;
+        }
+        operation.cancelled_by.set(by);
+        // SAFETY: the request of a receive that wasn't freed.
+        unsafe { (self.ucp.ucp_request_cancel)(self.worker, request) };
+        // It has matched, so that a later end isn't this cancel's; only a NIC that holds it may still give
+        // it up.
+        if !operation.has_ended.get() && self.handles_errors {
+            operation.cancelled_by.set(Canceller::Nobody);
+        }
+    }
+
+    /// What UCX says of its transports: one a line.
+    pub(super) fn context_text(&self) -> String {
+        // SAFETY: a context, and a stream that lives through the call.
+        text(|stream| unsafe { (self.ucp.ucp_context_print_info)(self.context, stream) })
+    }
+
+    /// What UCX says of an endpoint: its lanes and protocols.
+    pub(super) fn endpoint_text(&self, endpoint: Endpoint) -> String {
+        // SAFETY: an endpoint, and a stream that lives through the call.
+        text(|stream| unsafe { (self.ucp.ucp_ep_print_info)(endpoint.0, stream) })
+    }
+
+    /// Whether this process made it, rather than a parent that has forked since.
+    pub(super) fn is_own_process(&self) -> bool {
+        self.made_by == Pid::own()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if !self.is_own_process() {
+            return;
+        }
+        // SAFETY: both were made, or are null; nobody has them any more.
+        unsafe {
+            if !self.worker.is_null() {
+                (self.ucp.ucp_worker_destroy)(self.worker);
+            }
+            (self.ucp.ucp_cleanup)(self.context);
+        }
+    }
+}
+
+fn request_of(started: *mut c_void) -> Option<*mut c_void> {
+    match sys::Started::of(started) {
+        sys::Started::Request(request) => Some(request),
+        _ => None,
+    }
+}
+
+/// What a function writes into a stream.
+fn text(write: impl Fn(*mut libc::FILE)) -> String {
+    let (mut start, mut length) = (ptr::null_mut(), 0);
+    // SAFETY: the stream's places live until it is closed; then they name memory of `length` bytes,
+    // which is copied and freed.
+    unsafe {
+        let stream = libc::open_memstream(&raw mut start, &raw mut length);
+        if stream.is_null() {
+            return String::new();
+        }
+        write(stream);
+        libc::fclose(stream);
+        let bytes = std::slice::from_raw_parts(start.cast::<u8>(), length).to_vec();
+        libc::free(start.cast());
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,198 @@
+//! The handshake as its pages describe it, written a second time, for ends that break its rules.
+
+use std::hash::Hasher;
+// Deprecated as the hasher of maps; it takes a key.
+#[allow(deprecated)]
+use std::hash::SipHasher;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Instant;
+
+use tagmatch_device::Address;
+use tagmatch_device::matching::MatchingDevice;
+use tagmatch_ucx::Ucx;
+
+use crate::common::PATIENCE;
+
+pub trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+pub fn socket_name(address: &Address) -> SocketAddr {
+    let name: String = address.as_bytes()[5..13].iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddr::from_abstract_name(format!("tagmatch-ucx-{name}")).unwrap()
+}
+
+pub fn secret(address: &Address) -> [u8; 16] {
+    address.as_bytes()[13..29].try_into().unwrap()
+}
+
+/// A connection to the name of a device.
+pub fn by_name(address: &Address) -> UnixStream {
+    let stream = UnixStream::connect_addr(&socket_name(address)).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
+}
+
+/// A connection to the port of a device.
+pub fn by_tcp(address: &Address) -> TcpStream {
+    let bytes = address.as_bytes();
+    let port = u16::from_le_bytes([bytes[29], bytes[30]]);
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
+}
+
+/// Connections to both kinds of sockets of a device.
+pub fn both(address: &Address) -> [Box<dyn Stream>; 2] {
+    [Box::new(by_name(address)), Box::new(by_tcp(address))]
+}
+
+/// The address of a device that takes greetings only over TCP, on this machine.
+pub fn address(secret: [u8; 16], port: u16) -> Address {
+    let mut bytes = b"TMux\x02no name.".to_vec();
+    bytes.extend_from_slice(&secret);
+    bytes.extend_from_slice(&port.to_le_bytes());
+    bytes.extend_from_slice(&[4, 127, 0, 0, 1]);
+    Address::from_bytes(&bytes).unwrap()
+}
+
+/// A greeting of the device at `address`, which carries tags as [`config`](super::support::config) says.
+pub fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
+    let mut packet = vec![1];
+    for word in [0x7fff_ffffu64, 0x7fff_0000, number] {
+        packet.extend_from_slice(&word.to_le_bytes());
+    }
+    packet.extend_from_slice(&[0; 9]);
+    packet.push(address.as_bytes().len() as u8);
+    packet.extend_from_slice(address.as_bytes());
+    packet.extend_from_slice(worker);
+    packet
+}
+
+/// The address of the worker in a greeting.
+pub fn worker_of(hello: &[u8]) -> Vec<u8> {
+    assert_eq!(hello[0], 1);
+    hello[35 + usize::from(hello[34])..].to_vec()
+}
+
+/// Bytes that come from a device, which is polled meanwhile and has nothing to tell; fewer at the end of the stream.
+pub fn receive(stream: &mut dyn Stream, device: &mut Ucx, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let (mut have, start) = (0, Instant::now());
+    while have < length {
+        let event = device.poll();
+        assert!(event.is_none(), "{event:?}");
+        match stream.read(&mut bytes[have..]) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(start.elapsed() < PATIENCE, "{have} of {length} bytes came");
+    }
+    bytes.truncate(have);
+    bytes
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Role {
+    Caller,
+    Listener,
+}
+
+/// One end of a connection with a device, which has proved itself.
+pub struct Raw {
+    pub stream: Box<dyn Stream>,
+    key: [u8; 16],
+    role: u8,
+    sealed: u64,
+    opened: u64,
+}
+
+impl Raw {
+    /// Exchanges openings and proofs with a device. Its own proof hasn't been looked at if it is the listener.
+    pub fn meet(
+        mut stream: Box<dyn Stream>,
+        device: &mut Ucx,
+        role: Role,
+        secret: [u8; 16],
+    ) -> Self {
+        let own = [0x55; 16];
+        stream.write_all(b"TMux\x02").unwrap();
+        stream.write_all(&own).unwrap();
+        let opening = receive(&mut stream, device, 21);
+        assert_eq!(&opening[..5], b"TMux\x02");
+        let challenges = match role {
+            Role::Caller => [&own, &opening[5..]].concat(),
+            Role::Listener => [&opening[5..], &own].concat(),
+        };
+        let key = hash(secret, 1, 0, 0, &challenges);
+        let mut raw = Raw { stream, key, role: role as u8, sealed: 0, opened: 0 };
+        let (own, others) = (raw.hash(2, raw.role, 0, &[]), raw.hash(2, 1 - raw.role, 0, &[]));
+        if role == Role::Listener {
+            assert_eq!(receive(&mut raw.stream, device, 16), others);
+        }
+        raw.stream.write_all(&own).unwrap();
+        raw
+    }
+
+    fn hash(&self, purpose: u8, role: u8, number: u64, bytes: &[u8]) -> [u8; 16] {
+        hash(self.key, purpose, role, number, bytes)
+    }
+
+    fn cover(&self, role: u8, number: u64, packet: &mut [u8]) {
+        for (at, bytes) in packet.chunks_mut(16).enumerate() {
+            let stream = self.hash(4, role, number, &(at as u64).to_le_bytes());
+            bytes.iter_mut().zip(stream).for_each(|(byte, other)| *byte ^= other);
+        }
+    }
+
+    /// A packet as it goes over the stream.
+    pub fn seal(&mut self, packet: &[u8]) -> Vec<u8> {
+        let mut bytes = packet.to_vec();
+        self.cover(self.role, self.sealed, &mut bytes);
+        let tag = self.hash(3, self.role, self.sealed, &bytes);
+        self.sealed += 1;
+        [&(packet.len() as u32).to_le_bytes()[..], &bytes, &tag].concat()
+    }
+
+    /// Sends a packet. The device may have hung up already.
+    pub fn say(&mut self, packet: &[u8]) {
+        let bytes = self.seal(packet);
+        let _ = self.stream.write_all(&bytes);
+    }
+
+    /// The device's next packet; `None` if it hangs up.
+    pub fn hear(&mut self, device: &mut Ucx) -> Option<Vec<u8>> {
+        if self.opened == 0 && self.role == Role::Caller as u8 {
+            let proof = self.hash(2, 1, 0, &[]);
+            if receive(&mut self.stream, device, 16) != proof {
+                return None;
+            }
+        }
+        let length = receive(&mut self.stream, device, 4);
+        let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+        let mut packet = receive(&mut self.stream, device, length + 16);
+        let tag = packet.split_off(length);
+        assert_eq!(tag, self.hash(3, 1 - self.role, self.opened, &packet));
+        self.cover(1 - self.role, self.opened, &mut packet);
+        self.opened += 1;
+        Some(packet)
+    }
+}
+
+#[allow(deprecated)]
+fn hash(key: [u8; 16], purpose: u8, role: u8, number: u64, bytes: &[u8]) -> [u8; 16] {
+    let word = |at: usize| u64::from_le_bytes(key[at..at + 8].try_into().unwrap());
+    let half = |half: u8| {
+        let mut hasher = SipHasher::new_with_keys(word(0), word(8));
+        hasher.write(&[half, purpose, role, 0]);
+        hasher.write(&number.to_le_bytes());
+        hasher.write(bytes);
+        hasher.finish().to_le_bytes()
+    };
+    [half(0), half(1)].concat().try_into().unwrap()
+}

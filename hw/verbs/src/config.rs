@@ -1,0 +1,242 @@
+//! Settings of the device, checked once.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::credits::WINDOW_MAX;
+use tagmatch_device::{DeviceError, TagMatching};
+
+/// Where libibverbs' functions come from.
+pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
+
+/// Bytes in the longest message that a worker receives, header included. At least what a rendezvous request
+/// takes: whoever took less could be sent nothing.
+pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
+
+/// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of peers, of
+/// which some are busy.
+#[derive(Clone, Debug)]
+pub struct VerbsConfig {
+    /// Name of the device, as `ibv_devices` lists it. Without, the first one with an active port.
+    /// Default: none.
+    pub device: Option<String>,
+    /// Port of the device, from 1. Without, the first active one. Default: none.
+    pub port: Option<u8>,
+    /// Row of the port's GID table. Without, on RoCE the best one by type and address: version 2, IPv4.
+    /// Default: none.
+    pub gid_index: Option<u8>,
+    /// Longest message that we receive, header included: 64 bytes to 1 MiB. Each connected peer that is
+    /// idle has one buffer of that size standing for it; at the default, that is under 4 KiB.
+    /// Default: 4,032.
+    pub message_max: u32,
+    /// Buffers to receive into, beyond one per peer, that busy peers share: 0 to 65,536. Default:
+    /// 1,024.
+    pub receive_buffers: u32,
+    /// Messages that a busy peer may have under way to us: 1 to 4,096. Default: 64.
+    pub window_max: u32,
+    /// Messages under way from us that were too long for a work request, over all peers: 1 to 65,536,
+    /// a buffer of `message_max` bytes each. Default: 256.
+    pub send_buffers: u32,
+    /// Messages under way from us to one peer: 16 to 4,096. Default: 128.
+    pub queue_depth: u32,
+    /// Bytes of a message that a work request should carry in itself, up to 1,024. The device may allow
+    /// fewer. Default: 188.
+    pub inline_max: u32,
+    /// Most peers connected at a time, up to 65,536. Less where the device's queues are shorter. At
+    /// least 1. Default: 1,024.
+    pub peers_max: u32,
+    /// RDMA READs under way from one peer at a time, 1 to 128. The device and the peer may allow fewer.
+    /// Default: 16.
+    pub reads_max: u8,
+    /// How long to try to reach a peer. 1 ms to one hour. Default: 10 s.
+    pub connect_timeout: Duration,
+    /// A connection that was silent for so long is tried, so that the end of a peer is noticed. 1
+    /// ms to one hour. Default: 1 s.
+    pub keepalive: Duration,
+    /// Exponent of the time until a packet that wasn't acknowledged is sent again: 4.096 µs × 2^n, 1 to
+    /// 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long. Default: 16,
+    /// which is 268 ms.
+    pub ack_timeout: u8,
+    /// How many times it is sent again before the peer is taken for lost: 0 to 7. To soft-RoCE, 7 means for
+    /// ever. Default: 6.
+    pub retry_count: u8,
+    /// How many times a message is sent again that found no buffer: 0 to 7, where 7 means for ever.
+    /// Credits see to it that a peer who keeps the rules always finds one. Default: 7.
+    pub rnr_retry: u8,
+    /// Code of the time until then, 0 to 31 (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms.
+    /// Default: 12.
+    pub rnr_timer: u8,
+    /// How long a peer may go on to read what was exposed to it, after that has ended; up to one hour. Where
+    /// the network delays repeated packets past later ones, a READ may be repeated when it is over: soft-RoCE
+    /// ends the connection then, unless the memory is still registered. Meanwhile it stays locked, and
+    /// readable whatever it is used for. Default: zero.
+    pub linger: Duration,
+    /// Bytes of registered memory that are kept when nobody has them, for the buffers that are asked for
+    /// next. Any number. Default: 256 MiB.
+    pub idle_memory_max: u64,
+    /// Whether the NIC matches tags. Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it
+    /// by its own `Config::hw_tags`.
+    pub tag_matching: TagMatching,
+    /// Where libibverbs' functions come from: the installed library, or one that stands before it.
+    /// Default: the installed library.
+    pub library: Library,
+    /// Service level, 0 to 15. Default: 0.
+    pub service_level: u8,
+    /// Traffic class: on RoCE the byte that holds the packets' DSCP and ECN. 0 to 255. Default: 0.
+    pub traffic_class: u8,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        VerbsConfig {
+            device: None,
+            port: None,
+            gid_index: None,
+            message_max: 4032,
+            receive_buffers: 1024,
+            window_max: 64,
+            send_buffers: 256,
+            queue_depth: 128,
+            inline_max: 188,
+            peers_max: 1024,
+            reads_max: 16,
+            connect_timeout: Duration::from_secs(10),
+            keepalive: Duration::from_secs(1),
+            ack_timeout: 16,
+            retry_count: 6,
+            rnr_retry: 7,
+            rnr_timer: 12,
+            linger: Duration::ZERO,
+            idle_memory_max: 256 << 20,
+            tag_matching: TagMatching::default(),
+            library: sys::Verbs::get,
+            service_level: 0,
+            traffic_class: 0,
+        }
+    }
+}
+
+impl VerbsConfig {
+    /// The longest that a request may take which the peer's device doesn't acknowledge.
+    pub(super) fn patience(&self) -> Duration {
+        let wait = Duration::from_nanos(4096 << self.ack_timeout);
+        // A device may wait up to four times as long as it is told to.
+        wait * 4 * (u32::from(self.retry_count) + 1) + 2 * self.keepalive
+    }
+
+    /// Checks all ranges.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        let longest = Duration::from_secs(3600);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let is_time = |time: Duration| time >= Duration::from_millis(1) && time <= longest;
+        let in_range = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
+        let byte = u32::from;
+        let window_max = WINDOW_MAX.min(4096);
+        let settings: [(&'static str, u64, bool, &'static str); 16] = [
+            ("port", self.port.unwrap_or(1).into(), self.port != Some(0), "from 1"),
+            (
+                "message_max",
+                self.message_max.into(),
+                MESSAGE_MAX.contains(&self.message_max),
+                "from 64 to 1048576",
+            ),
+            (
+                "receive_buffers",
+                self.receive_buffers.into(),
+                in_range(self.receive_buffers, 0, 1 << 16),
+                "from 0 to 65536",
+            ),
+            (
+                "window_max",
+                self.window_max.into(),
+                in_range(self.window_max, 1, window_max),
+                "from 1 to 4096",
+            ),
+            (
+                "send_buffers",
+                self.send_buffers.into(),
+                in_range(self.send_buffers, 1, 1 << 16),
+                "from 1 to 65536",
+            ),
+            (
+                "queue_depth",
+                self.queue_depth.into(),
+                in_range(self.queue_depth, 16, 4096),
+                "from 16 to 4096",
+            ),
+            (
+                "inline_max",
+                self.inline_max.into(),
+                in_range(self.inline_max, 0, 1024),
+                "from 0 to 1024",
+            ),
+            (
+                "peers_max",
+                self.peers_max.into(),
+                in_range(self.peers_max, 1, 1 << 16),
+                "from 1 to 65536",
+            ),
+            (
+                "reads_max",
+                self.reads_max.into(),
+                in_range(byte(self.reads_max), 1, 128),
+                "from 1 to 128",
+            ),
+            (
+                "connect_timeout_ms",
+                ms(self.connect_timeout),
+                is_time(self.connect_timeout),
+                "from 1 ms to one hour",
+            ),
+            ("linger_ms", ms(self.linger), self.linger <= longest, "up to one hour"),
+            ("keepalive_ms", ms(self.keepalive), is_time(self.keepalive), "from 1 ms to one hour"),
+            (
+                "ack_timeout",
+                self.ack_timeout.into(),
+                in_range(byte(self.ack_timeout), 1, 31),
+                "from 1 to 31",
+            ),
+            ("retry_count", self.retry_count.into(), self.retry_count <= 7, "from 0 to 7"),
+            ("rnr_retry", self.rnr_retry.into(), self.rnr_retry <= 7, "from 0 to 7"),
+            ("rnr_timer", self.rnr_timer.into(), self.rnr_timer <= 31, "from 0 to 31"),
+        ];
+        for (setting, value, is_right, range) in settings {
+            if !is_right {
+                return Err(DeviceError::BadSetting { setting, value, range });
+            }
+        }
+        if self.service_level > 15 {
+            let value = self.service_level.into();
+            let range = "from 0 to 15";
+            return Err(DeviceError::BadSetting { setting: "service_level", value, range });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_setting_that_is_wrong() {
+        let wrong = |config: VerbsConfig| match config.check() {
+            Err(DeviceError::BadSetting { setting, .. }) => setting,
+            other => panic!("{other:?}"),
+        };
+        let good = VerbsConfig::default;
+        assert!(good().check().is_ok());
+        assert_eq!(wrong(VerbsConfig { port: Some(0), ..good() }), "port");
+        assert_eq!(wrong(VerbsConfig { message_max: 63, ..good() }), "message_max");
+        assert_eq!(wrong(VerbsConfig { receive_buffers: 65537, ..good() }), "receive_buffers");
+        assert_eq!(wrong(VerbsConfig { window_max: 0, ..good() }), "window_max");
+        assert_eq!(wrong(VerbsConfig { queue_depth: 15, ..good() }), "queue_depth");
+        assert_eq!(wrong(VerbsConfig { reads_max: 0, ..good() }), "reads_max");
+        let never = VerbsConfig { connect_timeout: Duration::ZERO, ..good() };
+        assert_eq!(wrong(never), "connect_timeout_ms");
+        assert_eq!(wrong(VerbsConfig { ack_timeout: 0, ..good() }), "ack_timeout");
+        assert_eq!(wrong(VerbsConfig { service_level: 16, ..good() }), "service_level");
+    }
+}

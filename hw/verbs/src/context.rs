@@ -1,0 +1,207 @@
+//! An open device, and what it says of itself.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
+
+use super::config::VerbsConfig;
+use super::object::{check, made, set_nonblocking};
+use tagmatch_device::DeviceError;
+
+/// An open device.
+pub(super) struct Context {
+    verbs: &'static Library,
+    raw: NonNull<sys::ibv_context>,
+    name: String,
+    process: u32,
+}
+
+// SAFETY: a context belongs to no thread, and libibverbs' calls may come from any.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// An asynchronous event, as far as it matters here.
+pub(super) enum Happening {
+    /// A queue pair has failed, or its peer broke the rules of RDMA.
+    QueuePair { number: u32, was_intruded: bool },
+    /// The device is lost.
+    DeviceLost,
+    /// Anything else.
+    Other,
+}
+
+/// Loads libibverbs.
+pub(super) fn library(config: &VerbsConfig) -> Result<&'static Library, DeviceError> {
+    (config.library)().map_err(|error| DeviceError::System {
+        call: "dlopen",
+        source: io::Error::other(error),
+        hint: "; install rdma-core (Debian: libibverbs1 ibverbs-providers)",
+    })
+}
+
+impl Context {
+    /// Opens the device that the settings name, or the first one with an active port.
+    pub(super) fn open(config: &VerbsConfig) -> Result<Self, DeviceError> {
+        let name = config.device.as_deref();
+        let verbs = library(config)?;
+        let mut count = 0;
+        // SAFETY: a list that is freed below, after the device that we use was opened.
+        let list = made(unsafe { (verbs.ibv_get_device_list)(&raw mut count) });
+        let list = list.map_err(|source| {
+            let hint = match source.raw_os_error() {
+                Some(libc::ENOSYS) => "; this kernel has no RDMA (modprobe ib_uverbs)",
+                _ => "",
+            };
+            DeviceError::System { call: "ibv_get_device_list", source, hint }
+        })?;
+        let found = Self::open_one_of(verbs, list, name);
+        // SAFETY: the list was made above and is not used any more.
+        unsafe { (verbs.ibv_free_device_list)(list.as_ptr()) };
+        found
+    }
+
+    fn open_one_of(
+        verbs: &'static Library,
+        list: NonNull<*mut sys::ibv_device>,
+        wanted: Option<&str>,
+    ) -> Result<Self, DeviceError> {
+        let mut last = None;
+        for at in 0.. {
+            // SAFETY: the list ends in null, and we stop there.
+            let device = unsafe { *list.as_ptr().add(at) };
+            if device.is_null() {
+                break;
+            }
+            // SAFETY: of a listed device; its name is a string.
+            let name = unsafe { CStr::from_ptr((verbs.ibv_get_device_name)(device)) };
+            let name = name.to_string_lossy().into_owned();
+            if wanted.is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            // SAFETY: of a listed device.
+            let raw = made(unsafe { (verbs.ibv_open_device)(device) });
+            let raw = raw.map_err(|source| {
+                let hint = match source.raw_os_error() {
+                    Some(libc::EACCES) => "; /dev/infiniband/uverbs* must be readable and writable",
+                    _ => "",
+                };
+                DeviceError::System { call: "ibv_open_device", source, hint }
+            })?;
+            let context = Context { verbs, raw, name, process: std::process::id() };
+            set_nonblocking(context.async_fd()).map_err(DeviceError::system("fcntl", ""))?;
+            if wanted.is_some() || context.first_active_port().is_some() {
+                return Ok(context);
+            }
+            last = Some(context);
+        }
+        last.ok_or(DeviceError::System {
+            call: "ibv_get_device_list",
+            source: io::Error::from_raw_os_error(libc::ENODEV),
+            hint: match wanted {
+                Some(_) => "; there is no RDMA device of this name (ibv_devices lists them)",
+                None => "; there is no RDMA device (rdma link add rxe0 type rxe netdev eth0)",
+            },
+        })
+    }
+
+    pub(super) fn verbs(&self) -> &'static Library {
+        self.verbs
+    }
+
+    pub(super) fn raw(&self) -> *mut sys::ibv_context {
+        self.raw.as_ptr()
+    }
+
+    /// The name of the device.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_own_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    pub(super) fn attributes(&self) -> io::Result<sys::ibv_device_attr> {
+        let mut attr = sys::ibv_device_attr::zeroed();
+        // SAFETY: the context is open.
+        check(unsafe { (self.verbs.ibv_query_device)(self.raw(), &raw mut attr) })?;
+        Ok(attr)
+    }
+
+    /// What the NIC's tag matching can do; all zero where it has none.
+    pub(super) fn tag_matching(&self) -> io::Result<sys::ibv_tm_caps> {
+        let mut attr = sys::ibv_device_attr_ex::zeroed();
+        // SAFETY: the context is open.
+        let answer = unsafe {
+            sys::ibv_query_device_ex(self.verbs, self.raw(), std::ptr::null(), &raw mut attr)
+        };
+        check(answer).map(|()| attr.tm_caps)
+    }
+
+    pub(super) fn port(&self, port: u8) -> io::Result<sys::ibv_port_attr> {
+        let mut attr = sys::ibv_port_attr::zeroed();
+        // SAFETY: the context is open.
+        check(unsafe { sys::ibv_query_port(self.verbs, self.raw(), port, &raw mut attr) })?;
+        Ok(attr)
+    }
+
+    /// The first port that is up.
+    pub(super) fn first_active_port(&self) -> Option<u8> {
+        let count = self.attributes().ok()?.phys_port_cnt;
+        (1..=count)
+            .find(|port| self.port(*port).is_ok_and(|attr| attr.state == sys::IBV_PORT_ACTIVE))
+    }
+
+    /// One row of a port's GID table; `None` if it is empty.
+    pub(super) fn gid_entry(&self, port: u8, index: u32) -> Option<sys::ibv_gid_entry> {
+        let mut entry = sys::ibv_gid_entry::zeroed();
+        // SAFETY: the context is open.
+        let answer = unsafe {
+            sys::ibv_query_gid_ex(self.verbs, self.raw(), u32::from(port), index, &raw mut entry, 0)
+        };
+        (answer == 0).then_some(entry)
+    }
+
+    pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context's descriptor is open as long as the context.
+        unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
+    }
+
+    /// The next asynchronous event, acknowledged. To be called by whoever destroys queue pairs, so that
+    /// the one that an event names exists.
+    pub(super) fn next_happening(&self) -> Option<Happening> {
+        let mut event = sys::ibv_async_event::zeroed();
+        // SAFETY: the context is open and its descriptor doesn't block. An event of a queue pair names
+        // one that exists until the event has been acknowledged.
+        unsafe {
+            if (self.verbs.ibv_get_async_event)(self.raw(), &raw mut event) != 0 {
+                return None;
+            }
+            let happening = match event.event_type {
+                sys::IBV_EVENT_QP_FATAL
+                | sys::IBV_EVENT_QP_REQ_ERR
+                | sys::IBV_EVENT_QP_ACCESS_ERR => Happening::QueuePair {
+                    number: (*event.element.qp).qp_num,
+                    was_intruded: event.event_type != sys::IBV_EVENT_QP_FATAL,
+                },
+                sys::IBV_EVENT_DEVICE_FATAL => Happening::DeviceLost,
+                _ => Happening::Other,
+            };
+            (self.verbs.ibv_ack_async_event)(&raw mut event);
+            Some(happening)
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.is_own_process() {
+            // SAFETY: opened by us, and everything made from it is gone: it all keeps the context.
+            unsafe { (self.verbs.ibv_close_device)(self.raw()) };
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The buffers that peers may read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::object::Pd;
+use super::region::Region;
+use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
+
+/// Most buffers exposed at a time.
+const EXPOSURES_MAX: usize = 1 << 20;
+
+/// What to do when memory can't be registered.
+pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => "; raise the limit on locked memory (ulimit -l unlimited)",
+        _ => "",
+    }
+}
+
+struct Exposed {
+    // Before the buffer: it is unregistered first. `None` for no bytes.
+    region: Option<Region>,
+    buffer: Buffer,
+}
+
+/// A table of exposed buffers. A buffer in memory of the user's own is registered for exactly as long as it is
+/// exposed, unless it is to linger: what a peer has learned of it is worth nothing afterwards.
+#[derive(Default)]
+pub(super) struct Exposures {
+    entries: HashMap<u32, Exposed>,
+    by_key: HashMap<u32, u32>,
+    next: u32,
+    /// Regions that are withdrawn, and since when: the longest first.
+    withdrawn: VecDeque<(Instant, Region)>,
+}
+
+impl Exposures {
+    /// Registers a buffer for others to read.
+    pub(super) fn expose(
+        &mut self,
+        pd: &Arc<Pd>,
+        mut buffer: Buffer,
+    ) -> Result<Exposure, (Buffer, DeviceError)> {
+        if self.entries.len() >= EXPOSURES_MAX {
+            let limit = EXPOSURES_MAX;
+            return Err((buffer, DeviceError::Exhausted { what: "exposed buffer", limit }));
+        }
+        let region = if buffer.is_empty() {
+            None
+        } else {
+            let length = buffer.len();
+            let access = sys::IBV_ACCESS_REMOTE_READ;
+            // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that lingers
+            // has pages of its own, locked, which are read by peers alone.
+            match unsafe { Region::new(pd, &mut buffer, length, access) } {
+                Ok(region) => Some(region),
+                Err(source) => {
+                    let hint = registration_hint(&source);
+                    return Err((buffer, DeviceError::System { call: "ibv_reg_mr", source, hint }));
+                }
+            }
+        };
+        while self.entries.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        let key = region.as_ref().map_or(0, Region::rkey);
+        let span = RemoteSpan {
+            address: buffer.as_ptr().expose_provenance() as u64,
+            key,
+            length: buffer.len() as u64,
+        };
+        if region.is_some() {
+            self.by_key.insert(key, id);
+        }
+        self.entries.insert(id, Exposed { region, buffer });
+        Ok(Exposure { id: ExposureId(id), span })
+    }
+
+    /// Gives a buffer back, registered no more; or, with `lingers`, until [`Exposures::let_go`].
+    pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
+        let Exposed { region, buffer } = self.entries.remove(&id.0)?;
+        if let Some(region) = region {
+            self.by_key.remove(&region.rkey());
+            if lingers {
+                // The pages stay locked, whoever has the buffer, and are only ever read through it.
+                self.withdrawn.push_back((Instant::now(), region));
+            }
+        }
+        Some(buffer)
+    }
+
+    /// Unregisters what was withdrawn so long ago.
+    pub(super) fn let_go(&mut self, now: Instant, linger: Duration) {
+        while let Some((since, _)) = self.withdrawn.front()
+            && now.duration_since(*since) >= linger
+        {
+            self.withdrawn.pop_front();
+        }
+    }
+
+    /// When [`Exposures::let_go`] has something to do next.
+    pub(super) fn next_due(&self, linger: Duration) -> Option<Instant> {
+        self.withdrawn.front().map(|(since, _)| *since + linger)
+    }
+
+    /// The bytes that a span names, if they are exposed, all of them.
+    pub(super) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
+        if span.length == 0 {
+            return Some(&[]);
+        }
+        let buffer = &self.entries.get(self.by_key.get(&span.key)?)?.buffer;
+        let offset = span.address.checked_sub(buffer.as_ptr().addr() as u64)?;
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(span.length).ok()?)?;
+        buffer.get(start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_let_go_once_it_has_lingered_and_not_before() {
+        let mut exposures = Exposures::default();
+        let withdraw = |exposures: &mut Exposures, id, lingers| {
+            // What needs no device: the region of memory that is registered anyway.
+            let region = Some(Region::Kept { lkey: id, rkey: id });
+            exposures.entries.insert(id, Exposed { region, buffer: Buffer::zeroed(1) });
+            assert!(exposures.withdraw(ExposureId(id), lingers).is_some());
+        };
+        let linger = Duration::from_secs(1);
+        withdraw(&mut exposures, 1, false);
+        assert_eq!(exposures.withdrawn.len(), 0);
+        withdraw(&mut exposures, 2, true);
+        withdraw(&mut exposures, 3, true);
+        let (first, last) = (exposures.withdrawn[0].0, exposures.withdrawn[1].0);
+        exposures.let_go(first, linger);
+        assert_eq!(exposures.withdrawn.len(), 2);
+        exposures.let_go(last + linger, linger);
+        assert_eq!(exposures.withdrawn.len(), 0);
+        withdraw(&mut exposures, 4, true);
+        let since = exposures.withdrawn[0].0;
+        exposures.withdrawn.push_back((since + linger, Region::Kept { lkey: 5, rkey: 5 }));
+        exposures.let_go(since + linger, linger);
+        assert_eq!(exposures.withdrawn.len(), 1, "each has a time of its own");
+    }
+}

@@ -1,0 +1,151 @@
+//! What this machine's RDMA devices are, and why one can't be used.
+
+use std::fmt;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::config::VerbsConfig;
+use super::context::{Context, library};
+use super::gid::Chosen;
+use super::port::Port;
+use tagmatch_device::{DeviceError, Finding};
+use tagmatch_os::process;
+
+/// What there is of RDMA, as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerbsInfo {
+    /// Whether libibverbs can be loaded, and from where.
+    pub library: Finding,
+    /// Whether there is a device with an active port, and which one would be used.
+    pub device: Finding,
+    /// How it is reached: its port and address. None without a device.
+    pub port: Option<Finding>,
+    /// Whether the NIC can match tags. None without a device.
+    pub tag_matching: Option<Finding>,
+    /// Memory that may be locked, in bytes, where that is limited.
+    pub locked_memory: Option<u64>,
+}
+
+/// The hint that belongs to an error, as the next thing to type.
+fn hint_of(error: &DeviceError) -> Option<&'static str> {
+    match error {
+        DeviceError::System { hint, .. } => {
+            Some(hint.trim_start_matches("; ")).filter(|hint| !hint.is_empty())
+        }
+        _ => None,
+    }
+}
+
+fn finding(what: &'static str, answer: Result<String, DeviceError>) -> Finding {
+    match answer {
+        Ok(reason) => Finding { what, is_available: true, reason, next: None },
+        Err(error) => Finding {
+            what,
+            is_available: false,
+            next: hint_of(&error),
+            reason: match error {
+                DeviceError::System { call, source, .. } => format!("{call}: {source}"),
+                other => other.to_string(),
+            },
+        },
+    }
+}
+
+impl VerbsInfo {
+    pub(super) fn probe(config: &VerbsConfig) -> Self {
+        let library =
+            finding("libibverbs", library(config).map(|library| library.path().to_owned()));
+        let context = Context::open(config);
+        let mut info = VerbsInfo {
+            library,
+            device: finding("RDMA device", Ok(String::new())),
+            port: None,
+            tag_matching: None,
+            locked_memory: process::locked_memory_limit(),
+        };
+        match context {
+            Err(error) => info.device = finding("RDMA device", Err(error)),
+            Ok(context) => {
+                info.device.reason = context.name().to_owned();
+                info.port = Some(finding("port", describe_port(&context, config)));
+                info.tag_matching = Some(judge_tag_matching(context.tag_matching()));
+            }
+        }
+        info
+    }
+
+    /// All that was found, in the order of use.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        [&self.library, &self.device].into_iter().chain(&self.port).chain(&self.tag_matching)
+    }
+}
+
+impl fmt::Display for VerbsInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in self.findings() {
+            writeln!(f, "{finding}")?;
+        }
+        match self.locked_memory {
+            Some(bytes) => write!(f, "locked memory    {} KiB (ulimit -l)", bytes / 1024),
+            None => write!(f, "locked memory    unlimited"),
+        }
+    }
+}
+
+fn describe_port(context: &Context, config: &VerbsConfig) -> Result<String, DeviceError> {
+    let attr = context.attributes().map_err(DeviceError::system("ibv_query_device", ""))?;
+    let port = Port::open(context, &attr, config)?;
+    let Chosen { index, gid, kind } = port.gid;
+    let link = match (port.link_layer, kind) {
+        (sys::IBV_LINK_LAYER_ETHERNET, sys::IBV_GID_TYPE_ROCE_V2) => "RoCE v2",
+        (sys::IBV_LINK_LAYER_ETHERNET, _) => "RoCE v1",
+        _ => "InfiniBand",
+    };
+    let mtu = 128u32 << port.mtu.min(5);
+    Ok(format!("{}, {link}, GID {index} {gid}, MTU {mtu}", port.number))
+}
+
+fn judge_tag_matching(caps: std::io::Result<sys::ibv_tm_caps>) -> Finding {
+    let what = "tag matching";
+    let no = |reason: String, next| Finding { what, is_available: false, reason, next };
+    match caps {
+        Err(error) => no(format!("ibv_query_device_ex: {error}"), None),
+        Ok(caps) if caps.max_num_tags == 0 => {
+            no("the device has no tag matching (tm_caps is zero)".to_owned(), None)
+        }
+        Ok(caps) if caps.flags & sys::IBV_TM_CAP_RC == 0 => {
+            no("the device has tag matching, but not for RC queue pairs".to_owned(), None)
+        }
+        Ok(caps) => Finding {
+            what,
+            is_available: true,
+            reason: format!("{} entries, {} operations", caps.max_num_tags, caps.max_ops),
+            next: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_tag_matching_is_told_from_one_with_it() {
+        let mut caps = sys::ibv_tm_caps::zeroed();
+        assert!(!judge_tag_matching(Ok(caps)).is_available);
+        caps.max_num_tags = 127;
+        assert!(!judge_tag_matching(Ok(caps)).is_available);
+        caps.flags = sys::IBV_TM_CAP_RC;
+        let found = judge_tag_matching(Ok(caps));
+        assert!(found.is_available && found.reason.contains("127 entries"), "{found}");
+    }
+
+    #[test]
+    fn says_what_is_missing() {
+        let config = VerbsConfig { device: Some("nosuchdevice".to_owned()), ..Default::default() };
+        let info = VerbsInfo::probe(&config);
+        assert!(!info.device.is_available && !info.device.reason.is_empty(), "{info}");
+        assert_eq!(info.port, None);
+        assert!(info.to_string().contains("locked memory"));
+    }
+}

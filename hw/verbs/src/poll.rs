@@ -1,0 +1,535 @@
+//! What a poll does: completions, one after the other; now and then, everything else.
+
+use std::time::{Duration, Instant};
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::lane::Stage;
+use super::object::Completion;
+use super::wire::Signal;
+use super::{ENTRY, FIN, GREETED, GREETING, OPERATION, PER_PEER, RECEIVE, Verbs};
+use tagmatch_device::tm::{Opcode, TMH_BYTES};
+use tagmatch_device::{
+    Buffer, Bytes, DownReason, Event, Incoming, Limits, Outgoing, PeerId, ReadError, Refused,
+};
+
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+/// Each so many polls, the clock is read.
+const POLLS_PER_TICK: u32 = 256;
+/// So often is the kernel asked for what is no completion.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// So many completions that bring no event are taken in one poll.
+const INTERNALS_PER_POLL: u32 = 64;
+
+/// An event to report.
+pub(super) enum Queued {
+    Up(PeerId, Limits),
+    Down(PeerId, DownReason),
+    ReadDone(u64, Buffer, Result<(), ReadError>),
+    /// An event of the list.
+    Tags,
+}
+
+/// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
+pub(super) struct Batch {
+    completions: [Completion; BATCH],
+    next: usize,
+    count: usize,
+    lent: Option<Place>,
+}
+
+/// Where a message is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A buffer of the receive queue.
+    Receive(u32),
+    /// A buffer for FINs.
+    Fin(u32),
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let completions = [Completion::zeroed(); BATCH];
+        Batch { completions, next: 0, count: 0, lent: None }
+    }
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+}
+
+/// What a completion came to.
+enum Outcome {
+    /// Nothing to report, or something that was queued.
+    Internal,
+    /// As `Internal`, and the completion is to be looked at again.
+    Again,
+    /// A message.
+    Message {
+        peer: PeerId,
+        place: Place,
+        length: usize,
+        immediate: Option<u32>,
+        through_list: bool,
+    },
+}
+
+impl Verbs {
+    /// See [`Device::send`](tagmatch_device::Device::send).
+    #[inline]
+    pub(super) fn send_message(
+        &mut self,
+        peer: PeerId,
+        message: Outgoing<'_>,
+    ) -> Result<(), Refused> {
+        let Some(lane) = self.lanes.get_mut(peer.index()) else {
+            return Err(Refused::Down);
+        };
+        let link = match &mut lane.stage {
+            Stage::Up(link) => link,
+            Stage::Connecting(_) => return Err(Refused::NotUp),
+            Stage::Oneself => return self.send_oneself(message),
+            Stage::Ending(_) | Stage::Down => return Err(Refused::Down),
+        };
+        let room = link.message_max.saturating_sub(message.header.len());
+        if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {
+            return Err(Refused::TooLong);
+        }
+        if !link.allowance.is_open() {
+            return Err(Refused::Full);
+        }
+        if link.allowance.needs_reserve() {
+            // For want of memory: there may be some later.
+            self.receives.need(1).map_err(|_| Refused::Full)?;
+            link.allowance.has_reserved = true;
+        }
+        let awaits_fin =
+            link.catch.is_some() && message.header.first() == Some(&(Opcode::Rendezvous as u8));
+        if awaits_fin {
+            self.fins.need(1).map_err(|_| Refused::Full)?;
+        }
+        let sent = link.send(peer, message, &mut self.outbox);
+        if awaits_fin {
+            match sent {
+                Ok(Ok(())) => link.fins += 1,
+                _ => self.fins.spare(1),
+            }
+        }
+        sent?.map_err(|error| {
+            self.lose(peer, error.raw_os_error().unwrap_or(0));
+            Refused::Down
+        })
+    }
+
+    fn send_oneself(&mut self, message: Outgoing<'_>) -> Result<(), Refused> {
+        let room = (self.config.message_max as usize).saturating_sub(message.header.len());
+        if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {
+            return Err(Refused::TooLong);
+        }
+        self.oneself.send(message)?;
+        self.alarm.nudge();
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn next_event(&mut self) -> Option<Event<'_>> {
+        self.polls = self.polls.wrapping_add(1);
+        match self.batch.lent.take() {
+            Some(Place::Receive(at)) => self.receives.give_back(at),
+            Some(Place::Fin(at)) => self.fins.give_back(at),
+            None => {}
+        }
+        if self.receives.is_posting_due() || self.fins.is_posting_due() {
+            self.post_receives();
+        }
+        if self.needs_look | self.polls.is_multiple_of(POLLS_PER_TICK) {
+            self.attend();
+        }
+        // By turns, so that neither those messages nor others can keep the rest waiting.
+        if !self.oneself.is_empty() && self.events.is_empty() && self.polls.is_multiple_of(2) {
+            return self.message_to_oneself();
+        }
+        for _ in 0..INTERNALS_PER_POLL {
+            if let Some(event) = self.events.pop_front() {
+                return Some(report(event));
+            }
+            if self.batch.is_empty() && !self.refill() {
+                self.finish_ended();
+                return match self.events.pop_front() {
+                    Some(event) => Some(report(event)),
+                    None => self.message_to_oneself(),
+                };
+            }
+            let completion = self.batch.completions[self.batch.next];
+            let outcome = self.handle(&completion);
+            if !matches!(outcome, Outcome::Again) {
+                self.batch.next += 1;
+            }
+            if let Outcome::Message { peer, place, length, immediate, through_list } = outcome {
+                self.batch.lent = Some(place);
+                let bytes = Bytes::from_slice(self.bytes(place, length));
+                return Some(Event::Message(Incoming { peer, immediate, through_list, bytes }));
+            }
+        }
+        None
+    }
+
+    /// The bytes of a message, until the next poll.
+    #[inline]
+    fn bytes(&self, place: Place, length: usize) -> &[u8] {
+        // SAFETY: the buffer came back, and is given back by the next poll, for which the borrow of `self`
+        // must have ended.
+        unsafe {
+            match place {
+                Place::Receive(at) => self.receives.bytes(at, length),
+                Place::Fin(at) => self.fins.bytes(at, length),
+            }
+        }
+    }
+
+    fn message_to_oneself(&mut self) -> Option<Event<'_>> {
+        let (bytes, immediate) = self.oneself.take()?;
+        Some(Event::Message(Incoming {
+            peer: PeerId::ONESELF,
+            immediate,
+            through_list: false,
+            bytes: Bytes::from_slice(bytes),
+        }))
+    }
+
+    /// Takes completions; `false` if there are none.
+    #[inline]
+    pub(super) fn refill(&mut self) -> bool {
+        self.batch.next = 0;
+        self.batch.count = match self.cq.poll(&mut self.batch.completions) {
+            Ok(count) => count,
+            Err(error) => {
+                self.lose_all(error.raw_os_error().unwrap_or(0));
+                0
+            }
+        };
+        self.batch.count > 0
+    }
+
+    fn handle(&mut self, completion: &Completion) -> Outcome {
+        let Completion { wc, tm } = completion;
+        let id = wc.wr_id;
+        let is_incoming = id & (RECEIVE | FIN | ENTRY) != 0;
+        if is_incoming {
+            let Some(peer) = self.by_qp.get(&wc.qp_num).copied() else {
+                self.take_back(wc);
+                return Outcome::Internal;
+            };
+            let has_failed =
+                wc.status != sys::IBV_WC_SUCCESS && wc.status != sys::IBV_WC_TM_RNDV_INCOMPLETE;
+            if has_failed {
+                self.take_back(wc);
+                self.receive_failed(peer, wc.status);
+                return Outcome::Internal;
+            }
+            if let Stage::Connecting(_) = &self.lanes[peer.index()].stage {
+                // Who sends is one whose queue pair receives.
+                self.bring_up(peer);
+                return Outcome::Again;
+            }
+            return if id & RECEIVE != 0 {
+                self.received(peer, wc)
+            } else if id & FIN != 0 {
+                self.fin_came(peer, wc)
+            } else {
+                self.matched(peer, wc, *tm)
+            };
+        }
+        if id & OPERATION != 0 {
+            if let Some(list) = &mut self.list {
+                let count = list.answered(id, wc.status);
+                self.events.extend((0..count).map(|_| Queued::Tags));
+            }
+        } else if id & GREETED != 0 {
+            if let Some(datagram) = self.datagrams.came(wc) {
+                self.hear(&datagram);
+            }
+        } else if id & GREETING != 0 {
+            self.datagrams.sent(id);
+        } else {
+            self.sent(wc);
+        }
+        Outcome::Internal
+    }
+
+    /// A buffer came back with nothing for anyone in it. After a failure, a tag-matching queue doesn't say
+    /// truly which one it was (so mlx5's): it is not used again.
+    fn take_back(&mut self, wc: &sys::ibv_wc) {
+        if wc.wr_id & FIN != 0 {
+            if let Some(at) = self.fins.came(wc.wr_id) {
+                self.fins.give_back(at);
+            }
+        } else if self.list.is_some() && wc.status != sys::IBV_WC_SUCCESS {
+            self.receives.lose_one();
+        } else if let Some(at) = self.receives.came(wc.wr_id) {
+            self.receives.give_back(at);
+        }
+    }
+
+    /// A buffer of the receive queue came back.
+    #[inline]
+    fn received(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.receives.came(wc.wr_id) else {
+            return Outcome::Internal;
+        };
+        let immediate = u32::from_be(wc.imm_data);
+        let place = Place::Receive(at);
+        let length = wc.byte_len as usize;
+        let head = self.bytes(place, length.min(TMH_BYTES));
+        let signal = match wc.opcode {
+            sys::IBV_WC_RECV_RDMA_WITH_IMM => Some(immediate),
+            _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::word_of(head),
+            _ => None,
+        };
+        let is_fin = head.first() == Some(&(Opcode::Fin as u8));
+        if let Some(word) = signal {
+            self.receives.give_back(at);
+            self.hear_signal(peer, word);
+            return Outcome::Internal;
+        }
+        if !self.count_message(peer) {
+            self.receives.give_back(at);
+            return Outcome::Internal;
+        }
+        if is_fin {
+            // Sent by the peer's software: its NIC won't.
+            self.count_fin(peer);
+        }
+        let has_immediate = wc.wc_flags & sys::IBV_WC_WITH_IMM != 0;
+        let immediate = has_immediate.then_some(immediate);
+        let through_list = wc.opcode == sys::IBV_WC_TM_RECV;
+        Outcome::Message { peer, place, length, immediate, through_list }
+    }
+
+    /// Whether signals come as messages.
+    fn has_two_pairs(&self, peer: PeerId) -> bool {
+        match &self.lanes[peer.index()].stage {
+            Stage::Up(link) => link.catch.is_some(),
+            Stage::Ending(ending) => ending.link.catch.is_some(),
+            _ => false,
+        }
+    }
+
+    /// A FIN of the peer's NIC.
+    fn fin_came(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.fins.came(wc.wr_id) else {
+            return Outcome::Internal;
+        };
+        if !self.count_fin(peer) {
+            self.fins.give_back(at);
+            self.accuse(peer, "a FIN that nothing was asked for");
+            return Outcome::Internal;
+        }
+        let length = wc.byte_len as usize;
+        let place = Place::Fin(at);
+        Outcome::Message { peer, place, length, immediate: None, through_list: false }
+    }
+
+    /// A rendezvous of ours has ended: no buffer needs to stand for its FIN any more. `false` if there was
+    /// none.
+    fn count_fin(&mut self, peer: PeerId) -> bool {
+        let link = match &mut self.lanes[peer.index()].stage {
+            Stage::Up(link) => link,
+            Stage::Ending(ending) => &mut ending.link,
+            _ => return false,
+        };
+        let was_due = link.fins > 0;
+        if was_due {
+            link.fins -= 1;
+            self.fins.spare(1);
+        }
+        was_due
+    }
+
+    /// The list has matched a message, or has its data.
+    fn matched(&mut self, peer: PeerId, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info) -> Outcome {
+        if wc.wc_flags & sys::IBV_WC_TM_MATCH != 0 {
+            // Its credit is given back, whatever becomes of it.
+            self.count_message(peer);
+        }
+        if let Some(list) = &mut self.list {
+            let count = list.received(wc, tm, peer);
+            self.events.extend((0..count).map(|_| Queued::Tags));
+        }
+        Outcome::Internal
+    }
+
+    /// A message came: takes its credit, and announces more if that is due. `false` if it is not to be
+    /// delivered.
+    #[inline]
+    fn count_message(&mut self, peer: PeerId) -> bool {
+        let link = match &mut self.lanes[peer.index()].stage {
+            Stage::Up(link) => link,
+            // What was sent before the end, except by who broke a rule or was left.
+            Stage::Ending(ending) => {
+                self.receives.spare(usize::from(ending.link.grant.take().is_ok()));
+                return ending.is_heard;
+            }
+            _ => return false,
+        };
+        link.has_heard = true;
+        if link.grant.take().is_err() {
+            self.accuse(peer, "more messages than it was allowed");
+            return false;
+        }
+        self.receives.spare(1);
+        let shared = self.up.len() * PER_PEER as usize + self.config.receive_buffers as usize;
+        let available = shared.saturating_sub(self.receives.needed());
+        if let Some(more) = link.grant.extend(available, self.config.window_max) {
+            self.announce(peer, more);
+        }
+        true
+    }
+
+    fn announce(&mut self, peer: PeerId, more: u32) {
+        let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { return };
+        let said = self
+            .receives
+            .need(more as usize)
+            .and_then(|()| link.signal(peer, Signal::Announce(more), &mut self.outbox));
+        if let Err(error) = said {
+            self.lose(peer, error.raw_os_error().unwrap_or(0));
+        }
+    }
+
+    /// A peer's device said something.
+    fn hear_signal(&mut self, peer: PeerId, word: u32) {
+        let signal = Signal::parse(word);
+        let link = match &mut self.lanes[peer.index()].stage {
+            Stage::Up(link) => link,
+            // Both leave: nobody is there any more to acknowledge our last words.
+            Stage::Ending(_) if signal == Some(Signal::Bye) => return self.give_up_on(peer, None),
+            _ => return,
+        };
+        link.has_heard = true;
+        match signal {
+            Some(Signal::Ready) if !link.is_ready => {
+                link.is_ready = true;
+                self.receives.spare(1);
+            }
+            Some(Signal::Announce(more)) if link.allowance.extend(more).is_ok() => {
+                self.receives.spare(1);
+            }
+            Some(Signal::Release) if link.grant.take().is_ok() => {
+                let back = link.grant.release();
+                self.receives.spare(1 + back);
+            }
+            Some(Signal::Bye) => self.end(peer, DownReason::Left, None),
+            _ => self.accuse(peer, "a signal that can't be"),
+        }
+    }
+
+    /// A work request of a peer's queue pair has ended, and all before it.
+    fn sent(&mut self, completion: &sys::ibv_wc) {
+        let peer = PeerId(u32::try_from(completion.wr_id >> 32).unwrap_or(u32::MAX));
+        let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
+        let Some(lane) = self.lanes.get_mut(peer.index()) else { return };
+        let (link, is_up) = match &mut lane.stage {
+            Stage::Up(link) => (link.as_mut(), true),
+            Stage::Ending(ending) => {
+                if completion.status != sys::IBV_WC_SUCCESS {
+                    ending.give_up(peer, &mut self.outbox);
+                    return ending.flushed(number);
+                }
+                (&mut ending.link, false)
+            }
+            _ => return,
+        };
+        let is_success = completion.status == sys::IBV_WC_SUCCESS;
+        // Requests end in order: what comes before a failed one has succeeded.
+        let succeeded = if is_success { number } else { number.wrapping_sub(1) };
+        link.end_until(succeeded, &mut self.outbox, &mut self.events);
+        if !is_success {
+            let first_read = link.is_read(number).then(|| read_error(completion.status));
+            self.end(peer, reason_of(completion.status), first_read);
+        } else if is_up {
+            link.has_heard = true;
+            if let Err(error) = link.send_owed(peer, &mut self.outbox) {
+                return self.lose(peer, error.raw_os_error().unwrap_or(0));
+            }
+            self.push_reads(peer);
+        }
+    }
+
+    fn post_receives(&mut self) {
+        if let Err(error) = self.receives.post_idle().and_then(|()| self.fins.post_idle()) {
+            self.lose_all(error.raw_os_error().unwrap_or(0));
+        }
+    }
+
+    /// Everything but completions.
+    #[cold]
+    #[inline(never)]
+    fn attend(&mut self) {
+        let now = Instant::now();
+        if self.needs_look || now.duration_since(self.last_look) >= LOOK_INTERVAL {
+            self.look(now);
+        }
+    }
+
+    /// Asks the kernel for news, and sees to what is due.
+    pub(super) fn look(&mut self, now: Instant) {
+        self.needs_look = false;
+        self.last_look = now;
+        self.hear_kernel();
+        self.keep_greeting(now);
+        self.exposures.let_go(now, self.config.linger);
+        if now.duration_since(self.last_sweep) >= self.config.keepalive {
+            self.last_sweep = now;
+            self.sweep(now);
+        }
+        for peer in std::mem::take(&mut self.waiting) {
+            self.push_reads(peer);
+        }
+    }
+
+    /// Tries the connections that were silent, and gives back what idle ones don't use.
+    fn sweep(&mut self, now: Instant) {
+        let patience = self.config.patience();
+        for at in (0..self.up.len()).rev() {
+            let peer = self.up[at];
+            let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { continue };
+            if let Err(error) = link.sweep(peer, now, patience, &mut self.outbox) {
+                self.lose(peer, error.raw_os_error().unwrap_or(0));
+            }
+        }
+    }
+}
+
+fn report(event: Queued) -> Event<'static> {
+    match event {
+        Queued::Up(peer, limits) => Event::PeerUp { peer, limits },
+        Queued::Down(peer, reason) => Event::PeerDown { peer, reason },
+        Queued::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
+        Queued::Tags => Event::Tags,
+    }
+}
+
+/// Why a peer is lost, from the status of the first request that failed.
+fn reason_of(status: sys::ibv_wc_status) -> DownReason {
+    let errno = match status {
+        sys::IBV_WC_RETRY_EXC_ERR => libc::ETIMEDOUT,
+        sys::IBV_WC_RNR_RETRY_EXC_ERR => libc::ENOBUFS,
+        sys::IBV_WC_REM_ACCESS_ERR => libc::EFAULT,
+        sys::IBV_WC_WR_FLUSH_ERR => libc::ECONNRESET,
+        _ => libc::EIO,
+    };
+    DownReason::Unreachable { errno }
+}
+
+/// How a READ ended that failed with this status.
+fn read_error(status: sys::ibv_wc_status) -> ReadError {
+    match status {
+        sys::IBV_WC_REM_ACCESS_ERR | sys::IBV_WC_REM_INV_REQ_ERR => ReadError::BadSpan,
+        sys::IBV_WC_LOC_PROT_ERR => ReadError::Failed { errno: libc::EFAULT },
+        _ => ReadError::PeerDown,
+    }
+}

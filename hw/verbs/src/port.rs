@@ -1,0 +1,164 @@
+//! A port: how queue pairs are brought to life on it, and what it allows.
+
+use std::io;
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::address::VerbsAddress;
+use super::config::VerbsConfig;
+use super::context::Context;
+use super::gid::{self, Chosen};
+use super::object::Qp;
+use super::wire::End;
+use tagmatch_device::DeviceError;
+
+/// What queue pairs are set to, from the settings.
+struct Retries {
+    ack_timeout: u8,
+    retry_count: u8,
+    rnr_retry: u8,
+    rnr_timer: u8,
+}
+
+/// A port of an open device.
+pub(super) struct Port {
+    pub(super) number: u8,
+    pub(super) link_layer: u8,
+    pub(super) lid: u16,
+    pub(super) gid: Chosen,
+    /// Its path MTU.
+    pub(super) mtu: sys::ibv_mtu,
+    /// Bytes that one READ request may ask for.
+    pub(super) read_max: u64,
+    /// READs that a queue pair serves at a time.
+    pub(super) reads_served: u8,
+    /// READs that a queue pair may have under way.
+    pub(super) reads_asked: u8,
+    service_level: u8,
+    traffic_class: u8,
+    retries: Retries,
+}
+
+/// A count of the device, within what we asked for, at least one.
+fn limited(count: i32, asked: u8) -> u8 {
+    u8::try_from(count.clamp(1, i32::from(asked))).unwrap_or(1)
+}
+
+impl Port {
+    /// The port that the settings name, or the first active one.
+    pub(super) fn open(
+        context: &Context,
+        attr: &sys::ibv_device_attr,
+        config: &VerbsConfig,
+    ) -> Result<Self, DeviceError> {
+        if let Some(port) = config.port
+            && port > attr.phys_port_cnt
+        {
+            return Err(DeviceError::BadSetting {
+                setting: "port",
+                value: port.into(),
+                range: "one that the device has",
+            });
+        }
+        let number = config.port.or_else(|| context.first_active_port());
+        let down = DeviceError::System {
+            call: "ibv_query_port",
+            source: io::Error::from_raw_os_error(libc::ENETDOWN),
+            hint: "; no port of the device is active (ibv_devinfo shows their state)",
+        };
+        let Some(number) = number else { return Err(down) };
+        let port = context.port(number).map_err(DeviceError::system("ibv_query_port", ""))?;
+        if port.state != sys::IBV_PORT_ACTIVE {
+            return Err(down);
+        }
+        Ok(Port {
+            number,
+            link_layer: port.link_layer,
+            lid: port.lid,
+            gid: gid::choose(context, number, &port, config.gid_index)?,
+            mtu: port.active_mtu,
+            read_max: u64::from(port.max_msg_sz).clamp(1, 1 << 31),
+            reads_served: limited(attr.max_qp_rd_atom, config.reads_max),
+            reads_asked: limited(attr.max_qp_init_rd_atom, config.reads_max),
+            service_level: config.service_level,
+            traffic_class: config.traffic_class,
+            retries: Retries {
+                ack_timeout: config.ack_timeout,
+                retry_count: config.retry_count,
+                rnr_retry: config.rnr_retry,
+                rnr_timer: config.rnr_timer,
+            },
+        })
+    }
+
+    /// The way to a worker: by GID on Ethernet, by LID within an InfiniBand subnet.
+    pub(super) fn path(&self, to: &VerbsAddress) -> sys::ibv_ah_attr {
+        let mut attr = sys::ibv_ah_attr::zeroed();
+        attr.dlid = to.lid;
+        attr.sl = self.service_level;
+        attr.port_num = self.number;
+        if self.link_layer == sys::IBV_LINK_LAYER_ETHERNET || to.lid == 0 {
+            attr.is_global = 1;
+            attr.grh.dgid = to.gid.raw();
+            attr.grh.sgid_index = self.gid.index;
+            attr.grh.hop_limit = 64;
+            attr.grh.traffic_class = self.traffic_class;
+        }
+        attr
+    }
+
+    /// Gives a queue pair its port: it may be named to the peer from now on.
+    pub(super) fn initialise(&self, qp: &Qp) -> io::Result<()> {
+        let mut attr = sys::ibv_qp_attr::zeroed();
+        attr.qp_state = sys::IBV_QPS_INIT;
+        attr.port_num = self.number;
+        // Remote writing allows the writes of no bytes that carry signals; no memory is registered for
+        // others to write.
+        attr.qp_access_flags = sys::IBV_ACCESS_REMOTE_READ | sys::IBV_ACCESS_REMOTE_WRITE;
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_PKEY_INDEX
+            | sys::IBV_QP_PORT
+            | sys::IBV_QP_ACCESS_FLAGS;
+        qp.modify(&mut attr, mask)
+    }
+
+    /// Connects a queue pair with the peer's of this number.
+    pub(super) fn connect(
+        &self,
+        qp: &Qp,
+        to: &VerbsAddress,
+        psn: u32,
+        number: u32,
+        theirs: &End,
+    ) -> io::Result<()> {
+        let mut attr = sys::ibv_qp_attr::zeroed();
+        attr.qp_state = sys::IBV_QPS_RTR;
+        attr.ah_attr = self.path(to);
+        attr.path_mtu = self.mtu.min(theirs.mtu.into());
+        attr.dest_qp_num = number;
+        attr.rq_psn = theirs.psn;
+        attr.max_dest_rd_atomic = self.reads_served;
+        attr.min_rnr_timer = self.retries.rnr_timer;
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_AV
+            | sys::IBV_QP_PATH_MTU
+            | sys::IBV_QP_DEST_QPN
+            | sys::IBV_QP_RQ_PSN
+            | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+            | sys::IBV_QP_MIN_RNR_TIMER;
+        qp.modify(&mut attr, mask)?;
+        attr.qp_state = sys::IBV_QPS_RTS;
+        attr.sq_psn = psn;
+        attr.timeout = self.retries.ack_timeout;
+        attr.retry_cnt = self.retries.retry_count;
+        attr.rnr_retry = self.retries.rnr_retry;
+        attr.max_rd_atomic = self.reads_asked.min(theirs.reads_max);
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_SQ_PSN
+            | sys::IBV_QP_TIMEOUT
+            | sys::IBV_QP_RETRY_CNT
+            | sys::IBV_QP_RNR_RETRY
+            | sys::IBV_QP_MAX_QP_RD_ATOMIC;
+        qp.modify(&mut attr, mask)
+    }
+}

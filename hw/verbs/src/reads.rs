@@ -1,0 +1,147 @@
+//! Reading a peer's memory by RDMA.
+
+use tagmatch_rdma_core_sys as sys;
+
+use super::Verbs;
+use super::lane::Stage;
+use super::link::{Link, Outbox};
+use super::object::Pd;
+use super::poll::Queued;
+use super::region::Region;
+use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
+
+use std::sync::Arc;
+
+/// A read that has not ended.
+pub(super) struct Read {
+    // Before the buffer: it is unregistered first. `None` for no bytes.
+    region: Option<Region>,
+    into: Buffer,
+    remote: RemoteSpan,
+    token: u64,
+    /// Bytes that READ requests were posted for.
+    asked: u64,
+}
+
+impl Read {
+    /// The end of it, as an event. The device doesn't reach the buffer any more.
+    pub(super) fn end(self, result: Result<(), ReadError>) -> Queued {
+        drop(self.region);
+        Queued::ReadDone(self.token, self.into, result)
+    }
+}
+
+/// Registers a buffer to be written by the device.
+fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Region>, ReadError> {
+    if !into.is_writable() {
+        return Err(ReadError::Failed { errno: libc::EINVAL });
+    }
+    if length == 0 {
+        return Ok(None);
+    }
+    let access = sys::IBV_ACCESS_LOCAL_WRITE;
+    // SAFETY: the buffer is kept, and nobody looks at it, until the region is gone.
+    unsafe { Region::new(pd, into, length, access) }
+        .map(Some)
+        .map_err(|error| ReadError::Failed { errno: error.raw_os_error().unwrap_or(0) })
+}
+
+impl Verbs {
+    /// See [`Device::read`](tagmatch_device::Device::read).
+    pub(super) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        let ReadRequest { peer, remote, mut into, token } = request;
+        let length = usize::try_from(remote.length).ok();
+        let length = length.filter(|length| *length <= into.len());
+        let end = remote.address.checked_add(remote.length);
+        let (Some(length), Some(_)) = (length, end) else {
+            return Err((into, ReadError::BadSpan));
+        };
+        if peer == PeerId::ONESELF {
+            return self.read_oneself(remote, into, token);
+        }
+        match self.lanes.get(peer.index()).map(|lane| &lane.stage) {
+            Some(Stage::Up(_)) => {}
+            Some(Stage::Connecting(_)) => {
+                return Err((into, ReadError::Failed { errno: libc::ENOTCONN }));
+            }
+            _ => return Err((into, ReadError::PeerDown)),
+        }
+        let region = match register(&self.pd, &mut into, length) {
+            Ok(region) => region,
+            Err(error) => return Err((into, error)),
+        };
+        let read = Read { region, into, remote, token, asked: 0 };
+        if length == 0 {
+            self.events.push_back(read.end(Ok(())));
+        } else if let Stage::Up(link) = &mut self.lanes[peer.index()].stage {
+            link.reads.push_back(read);
+            self.push_reads(peer);
+        }
+        Ok(())
+    }
+
+    fn read_oneself(
+        &mut self,
+        remote: RemoteSpan,
+        mut into: Buffer,
+        token: u64,
+    ) -> Result<(), (Buffer, ReadError)> {
+        let Some(to) = into.as_mut_slice() else {
+            return Err((into, ReadError::Failed { errno: libc::EINVAL }));
+        };
+        let result = match self.exposures.bytes(remote) {
+            Some(bytes) => {
+                to[..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(ReadError::BadSpan),
+        };
+        self.events.push_back(Queued::ReadDone(token, into, result));
+        Ok(())
+    }
+
+    /// Posts READ requests for what was asked for, as far as there is room.
+    pub(super) fn push_reads(&mut self, peer: PeerId) {
+        let Some(Stage::Up(link)) = self.lanes.get_mut(peer.index()).map(|lane| &mut lane.stage)
+        else {
+            return;
+        };
+        if let Err(error) = post_reads(link, peer, self.port.read_max, &mut self.outbox) {
+            self.lose(peer, error.raw_os_error().unwrap_or(0));
+        } else if link.has_reads_to_push() && !self.outbox.has_room() {
+            self.waiting.push(peer);
+        }
+    }
+}
+
+fn post_reads(
+    link: &mut Link,
+    peer: PeerId,
+    read_max: u64,
+    outbox: &mut Outbox,
+) -> std::io::Result<()> {
+    while link.reads_under_way < link.reads_max
+        && link.room() > 0
+        && outbox.has_room()
+        && let Some(read) = link.reads.get_mut(link.reads_posted)
+        && let Some(region) = &read.region
+    {
+        let length = (read.remote.length - read.asked).min(read_max);
+        let part = sys::ibv_sge {
+            addr: read.into.as_ptr().expose_provenance() as u64 + read.asked,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
+            lkey: region.lkey(),
+        };
+        let remote = sys::ibv_send_wr_rdma {
+            remote_addr: read.remote.address + read.asked,
+            rkey: read.remote.key,
+        };
+        let is_last = read.asked + length == read.remote.length;
+        read.asked += length;
+        link.reads_posted += usize::from(is_last);
+        // SAFETY: the read keeps its registered buffer, and stays in the queue until its last request
+        // has ended or the pair is gone.
+        unsafe { link.post_read(peer, part, remote, is_last, outbox) }?;
+    }
+    Ok(())
+}

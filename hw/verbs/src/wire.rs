@@ -1,0 +1,287 @@
+//! What devices say to each other: datagrams until they are connected, then 32 bits at a time.
+
+use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
+use super::config::MESSAGE_MAX;
+use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
+
+/// One end of a connection to be, as it tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Its queue pair that sends.
+    pub(super) qp_num: u32,
+    /// Its queue pair that receives, if that is another one; else 0.
+    pub(super) catch_num: u32,
+    /// The number of its first packet.
+    pub(super) psn: u32,
+    /// Bytes in the longest message that it receives.
+    pub(super) message_max: u32,
+    /// READs that it serves at a time.
+    pub(super) reads_max: u8,
+    /// Its path MTU, as `enum ibv_mtu`.
+    pub(super) mtu: u8,
+}
+
+/// Why a greeting is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Refusal {
+    /// It takes no connections any more.
+    Closed = 1,
+    /// It has as many peers as it can have.
+    Full = 2,
+    /// It had a connection with this peer; there is no second one.
+    Known = 3,
+}
+
+/// A datagram of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// This is my end; tell me yours.
+    Hello(End),
+    /// This is my end, which receives from `yours` already.
+    Accept { mine: End, yours: u32 },
+    /// No connection for `yours`.
+    Refuse { why: Refusal, yours: u32 },
+}
+
+/// A greeting with whom it is for and from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Datagram {
+    /// The instance that it is for: a queue pair's number may have been another worker's before.
+    pub(super) to: [u8; 16],
+    pub(super) from: VerbsAddress,
+    pub(super) greeting: Greeting,
+}
+
+const MAGIC: [u8; 4] = *b"TMvh";
+/// Bytes in every datagram.
+pub(super) const DATAGRAM: usize = 24 + LENGTH + 24;
+const END: usize = 24 + LENGTH;
+
+impl Datagram {
+    /// | bytes | what |
+    /// |---|---|
+    /// | 0..4 | `TMvh` |
+    /// | 4, 5, 6 | version, kind, why it is refused |
+    /// | 8..24 | instance that it is for |
+    /// | 24..72 | address that it is from |
+    /// | 72..84 | queue pair, first packet, longest message of the sender's end |
+    /// | 84, 85 | READs served, MTU |
+    /// | 88..92 | the receiver's queue pair, in an answer |
+    /// | 92..96 | the sender's queue pair that receives, if it has two |
+    pub(super) fn emit(&self) -> [u8; DATAGRAM] {
+        let mut bytes = [0; DATAGRAM];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[8..24].copy_from_slice(&self.to);
+        bytes[24..END].copy_from_slice(&self.from.emit());
+        let (kind, why, end, yours) = match self.greeting {
+            Greeting::Hello(end) => (1, 0, Some(end), 0),
+            Greeting::Accept { mine, yours } => (2, 0, Some(mine), yours),
+            Greeting::Refuse { why, yours } => (3, why as u8, None, yours),
+        };
+        (bytes[5], bytes[6]) = (kind, why);
+        if let Some(end) = end {
+            bytes[END..END + 4].copy_from_slice(&end.qp_num.to_le_bytes());
+            bytes[END + 4..END + 8].copy_from_slice(&end.psn.to_le_bytes());
+            bytes[END + 8..END + 12].copy_from_slice(&end.message_max.to_le_bytes());
+            (bytes[END + 12], bytes[END + 13]) = (end.reads_max, end.mtu);
+            bytes[END + 20..END + 24].copy_from_slice(&end.catch_num.to_le_bytes());
+        }
+        bytes[END + 16..END + 20].copy_from_slice(&yours.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a datagram; `None` if it is none of ours, or one that no worker sends.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = <&[u8; DATAGRAM]>::try_from(bytes).ok()?;
+        if bytes[0..4] != MAGIC || bytes[4] != VERSION {
+            return None;
+        }
+        let number = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let end = || {
+            let end = End {
+                qp_num: number(END),
+                catch_num: number(END + 20),
+                psn: number(END + 4),
+                message_max: number(END + 8),
+                reads_max: bytes[END + 12],
+                mtu: bytes[END + 13],
+            };
+            let numbers = [end.qp_num, end.catch_num, end.psn];
+            let is_possible = numbers.iter().all(|number| *number <= BITS_24)
+                && MESSAGE_MAX.contains(&end.message_max);
+            (is_possible && end.reads_max > 0 && (1..=5).contains(&end.mtu)).then_some(end)
+        };
+        let yours = number(END + 16);
+        let greeting = match bytes[5] {
+            1 => Greeting::Hello(end()?),
+            2 => Greeting::Accept { mine: end()?, yours },
+            3 => {
+                let why = match bytes[6] {
+                    1 => Refusal::Closed,
+                    2 => Refusal::Full,
+                    3 => Refusal::Known,
+                    _ => return None,
+                };
+                Greeting::Refuse { why, yours }
+            }
+            _ => return None,
+        };
+        let from = VerbsAddress::parse(&bytes[24..END]).ok()?;
+        Some(Datagram { to: bytes[8..24].try_into().ok()?, from, greeting })
+    }
+}
+
+/// What one connected device tells the other beside the engine's messages: the immediate data of an
+/// RDMA write of no bytes, which no message is; or, where a NIC that matches tags is in the way, a message
+/// without a tag, since what it does with such a write is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// The first word on a connection: whoever hears it knows that the other can hear.
+    Ready,
+    /// So many messages more may be sent.
+    Announce(u32),
+    /// All but one of the messages that might be sent are given back.
+    Release,
+    /// The last word.
+    Bye,
+}
+
+const VALUE: u32 = (1 << 28) - 1;
+/// Marks a message of the device's own.
+const OURS: u8 = 0xd5;
+
+impl Signal {
+    pub(super) fn emit(self) -> u32 {
+        match self {
+            Signal::Ready => 1 << 28,
+            Signal::Announce(more) => 2 << 28 | more & VALUE,
+            Signal::Release => 3 << 28,
+            Signal::Bye => 4 << 28,
+        }
+    }
+
+    /// As a message without a tag. It is told from the engine's by a byte of the header that the engine
+    /// leaves zero, and no NIC looks at.
+    pub(super) fn message(self) -> [u8; TMH_BYTES] {
+        let mut bytes = Tmh { opcode: Opcode::NoTag, app_ctx: self.emit(), tag: 0 }.emit();
+        bytes[1] = OURS;
+        bytes
+    }
+
+    /// The word in such a message; `None` if it is one of the engine's.
+    pub(super) fn word_of(bytes: &[u8]) -> Option<u32> {
+        let bytes = <&[u8; TMH_BYTES]>::try_from(bytes).ok()?;
+        (bytes[0] == Opcode::NoTag as u8 && bytes[1] == OURS).then(|| be32(bytes, 4))
+    }
+
+    pub(super) fn parse(word: u32) -> Option<Self> {
+        match (word >> 28, word & VALUE) {
+            (1, 0) => Some(Signal::Ready),
+            (2, more) => Some(Signal::Announce(more)),
+            (3, 0) => Some(Signal::Release),
+            (4, 0) => Some(Signal::Bye),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gid::Gid;
+    use super::*;
+
+    fn example(greeting: Greeting) -> Datagram {
+        let from = VerbsAddress {
+            link_layer: 2,
+            lid: 3,
+            gid: Gid([9; 16]),
+            qp_num: 17,
+            qkey: 18,
+            instance: [5; 16],
+            matches_tags: false,
+        };
+        Datagram { to: [4; 16], from, greeting }
+    }
+
+    const MINE: End =
+        End { qp_num: 1, catch_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
+
+    #[test]
+    fn greetings_round_trip() {
+        for greeting in [
+            Greeting::Hello(MINE),
+            Greeting::Accept { mine: MINE, yours: 99 },
+            Greeting::Refuse { why: Refusal::Closed, yours: 7 },
+            Greeting::Refuse { why: Refusal::Full, yours: 7 },
+            Greeting::Refuse { why: Refusal::Known, yours: 7 },
+        ] {
+            let datagram = example(greeting);
+            assert_eq!(Datagram::parse(&datagram.emit()), Some(datagram));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_none() {
+        let good = example(Greeting::Hello(MINE)).emit();
+        assert_eq!(Datagram::parse(&good[1..]), None);
+        assert_eq!(Datagram::parse(&[]), None);
+        for (at, value) in [
+            (0, 0),
+            (4, 9),
+            (5, 0),
+            (5, 4),
+            (24, 0),
+            (END + 3, 1),
+            (END + 7, 1),
+            (END + 13, 6),
+            (END + 23, 1),
+        ] {
+            let mut bytes = good;
+            bytes[at] = value;
+            assert_eq!(Datagram::parse(&bytes), None, "{value} at {at}");
+        }
+        let mut no_reads = good;
+        no_reads[END + 12] = 0;
+        assert_eq!(Datagram::parse(&no_reads), None);
+        let mut refusal = example(Greeting::Refuse { why: Refusal::Full, yours: 0 }).emit();
+        refusal[6] = 4;
+        assert_eq!(Datagram::parse(&refusal), None);
+    }
+
+    #[test]
+    fn an_end_that_takes_no_useful_message_is_none() {
+        for (message_max, is_taken) in [
+            (0, false),
+            (1, false),
+            (63, false),
+            (64, true),
+            (1 << 20, true),
+            ((1 << 20) + 1, false),
+            (u32::MAX, false),
+        ] {
+            let end = End { message_max, ..MINE };
+            for greeting in [Greeting::Hello(end), Greeting::Accept { mine: end, yours: 9 }] {
+                let parsed = Datagram::parse(&example(greeting).emit());
+                assert_eq!(parsed.is_some(), is_taken, "{message_max}");
+            }
+        }
+    }
+
+    #[test]
+    fn signals_round_trip() {
+        for signal in [Signal::Ready, Signal::Announce(1), Signal::Release, Signal::Bye] {
+            assert_eq!(Signal::parse(signal.emit()), Some(signal));
+            assert_eq!(Signal::word_of(&signal.message()), Some(signal.emit()));
+        }
+        let engines = Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Bye.emit(), tag: 0 }.emit();
+        assert_eq!(Signal::word_of(&engines), None);
+        assert_eq!(Signal::word_of(&Signal::Bye.message()[..15]), None);
+        for word in [0, 1, u32::MAX, 5 << 28, (1 << 28) + 1] {
+            assert_eq!(Signal::parse(word), None, "{word:#x}");
+        }
+    }
+}
