@@ -52,7 +52,6 @@
 pub mod alloc;
 pub mod coll;
 mod comm;
-mod defect;
 mod error;
 pub mod ft;
 mod group;
@@ -71,8 +70,6 @@ pub use comm::{
 };
 pub use comm::{ErrorHandler, Keyval, TagChoice};
 pub use comm::{Received, Receiving, RecvRequest, Running, SendRequest, Sending, Source, Status};
-#[cfg(feature = "defects")]
-pub use defect::Defect;
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
 pub use inter::{InterAgreed, InterComm, InterCreation, InterRequest, InterRoot};

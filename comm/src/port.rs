@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
 use crate::coll::Turn;
-use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
@@ -29,7 +28,6 @@ pub struct Channel {
     pub(crate) context: ContextId,
     pub(crate) tag: u32,
     pub(crate) tags: TagLayout,
-    pub(crate) planted: Planted,
     /// Of the communicator whose revocation ends the operation.
     pub(crate) life: Option<Arc<Life>>,
     pub(crate) abroad: Option<Abroad>,
@@ -109,7 +107,6 @@ impl Channel {
 
     /// The tag of a rank's messages. The runtime has checked that ids, ranks and numbers fit their fields.
     fn pack(&self, context: ContextId, source: u32, marked: bool) -> Tag {
-        let marked = marked && !self.planted.is(Defect::NoMark);
         let mark = u64::from(marked) << (self.tags.tag_bits() - 1);
         let source_at = self.tags.tag_bits();
         let context_at = source_at + self.tags.source_bits();

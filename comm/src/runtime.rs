@@ -8,7 +8,6 @@ use tagmatch::TagLayout;
 use crate::alloc::Allocator;
 use crate::coll::{Algorithms, CollLayer, Tables};
 use crate::comm::{Comm, CommInfo, Inner};
-use crate::defect::Planted;
 use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
@@ -33,9 +32,6 @@ pub struct Config<N: Net> {
     pub algorithms: Algorithms,
     /// Layers over the collective operations, in any order: each has its level.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
-    /// A bug to plant.
-    #[cfg(feature = "defects")]
-    pub defect: Option<crate::Defect>,
 }
 
 impl<N: Net> Default for Config<N> {
@@ -46,18 +42,6 @@ impl<N: Net> Default for Config<N> {
             tags: TagLayout::MPI,
             algorithms: Algorithms::default(),
             layers: Vec::new(),
-            #[cfg(feature = "defects")]
-            defect: None,
-        }
-    }
-}
-
-impl<N: Net> Config<N> {
-    #[cfg_attr(not(feature = "defects"), expect(clippy::unused_self, reason = "as with it"))]
-    fn planted(&self) -> Planted {
-        Planted {
-            #[cfg(feature = "defects")]
-            defect: self.defect,
         }
     }
 }
@@ -76,8 +60,7 @@ impl<N: Net> Runtime<N> {
     /// The layouts don't fit each other or the job, two layers have the same level, or a layer refused one of
     /// the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
-        let planted = config.planted();
-        let Config { ids, eager_words, tags, algorithms, layers, .. } = config;
+        let Config { ids, eager_words, tags, algorithms, layers } = config;
         let too_large = |what, bits: u32| Err(Error::Layout { what, max: bits });
         if ids.bits() > tags.context_bits() {
             return too_large("bits of a context id, with these tags", tags.context_bits());
@@ -89,11 +72,11 @@ impl<N: Net> Runtime<N> {
         if u64::from(size) > 1 << tags.source_bits().min(32) || own.0 >= size {
             return too_large("processes, as a power of two", tags.source_bits());
         }
-        let tables = Tables::new(layers, planted)?;
+        let tables = Tables::new(layers)?;
         let world = Group::new((0..size).map(ProcessId));
-        let allocator = Allocator::new(ids, eager_words)?.with(planted);
+        let allocator = Allocator::new(ids, eager_words)?;
         let mailboxes = Arc::new(Mailboxes::new(net.sleeper()));
-        let mut ft = Service::new(own, ids, tags, &allocator, planted, &mailboxes);
+        let mut ft = Service::new(own, ids, tags, &allocator, &mailboxes);
         let mut net = net;
         let mut predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
@@ -124,7 +107,6 @@ impl<N: Net> Runtime<N> {
             tags,
             algorithms,
             tables,
-            planted,
             world,
             oneself,
         })))
@@ -353,7 +335,6 @@ pub struct Shared<N: Net> {
     pub(crate) tags: TagLayout,
     pub(crate) algorithms: Algorithms,
     pub(crate) tables: Tables<N>,
-    pub(crate) planted: Planted,
     world: Arc<Inner<N>>,
     oneself: Arc<Inner<N>>,
 }

@@ -8,7 +8,6 @@ use tagmatch_soft::{Pattern, PostedList, SourceId, UnexpectedList};
 use crate::EngineConfig;
 use crate::counters::Counters;
 use crate::credit::{Amount, Pool};
-use crate::defect::{Defect, Planted};
 use crate::error::{Fault, PeerFault};
 use crate::line::Owner;
 use crate::message::{Body, Message};
@@ -75,7 +74,6 @@ pub(crate) struct Core {
     /// If the device has a list of receives.
     pub(crate) nic: Option<Box<Nic>>,
     pub(crate) is_closing: bool,
-    pub(crate) planted: Planted,
 }
 
 impl Core {
@@ -94,7 +92,6 @@ impl Core {
             counters: Counters::default(),
             nic: None,
             is_closing: false,
-            planted: Planted::default(),
         }
     }
 
@@ -399,8 +396,7 @@ impl Core {
         match result {
             Ok(()) => {
                 self.received(key, status, buffer);
-                let is_dropped = self.planted.is(Defect::DropFin);
-                self.acknowledge(peer, (!is_dropped).then_some(operation));
+                self.acknowledge(peer, Some(operation));
             }
             Err(ReadError::PeerDown) => {
                 let fault = self.down(peer);
@@ -477,9 +473,6 @@ impl Core {
     }
 
     pub(crate) fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
-        if self.planted.is(Defect::DropAbort) {
-            return;
-        }
         let errno = u32::try_from(errno).unwrap_or(0);
         self.todo.push(Todo::Control(peer, Control::Abort { app_ctx, errno }.emit()));
     }

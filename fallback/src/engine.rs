@@ -76,19 +76,6 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Breaks a rule of the engine, one of the shadow, or both.
-    #[cfg(feature = "defects")]
-    pub fn plant(
-        &mut self,
-        defect: Option<crate::Defect>,
-        of_shadow: Option<tagmatch_shadow::Defect>,
-    ) {
-        self.core.planted.defect = defect;
-        if let (Some(nic), Some(defect)) = (&mut self.core.nic, of_shadow) {
-            nic.shadow.plant(defect);
-        }
-    }
-
     /// The device, for what it tells about itself.
     pub fn device(&self) -> &D {
         &self.device

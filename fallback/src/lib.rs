@@ -44,7 +44,6 @@ mod chunks;
 mod core;
 mod counters;
 mod credit;
-mod defect;
 mod delegated;
 mod digest;
 mod engine;
@@ -62,14 +61,9 @@ pub mod wire;
 
 pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
-#[cfg(feature = "defects")]
-pub use defect::Defect;
 pub use delegated::Delegated;
 pub use engine::{Engine, EngineConfig};
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Posted, Refused, RequestId, SendMode, Started, Status};
 pub use requests::{Ended, Requests};
 pub use store::cost_bytes;
-/// Planted bugs of the shadow.
-#[cfg(feature = "defects")]
-pub use tagmatch_shadow::Defect as ShadowDefect;

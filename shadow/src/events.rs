@@ -1,6 +1,5 @@
 //! Events of the NIC's list.
 
-use crate::defect::Defect;
 use crate::queue::Sent;
 use crate::shadow::{Entry, Place};
 use crate::table::{State, Step};
@@ -57,10 +56,8 @@ impl Shadow {
     pub fn added(&mut self, slot: u32) -> Result<(), ShadowError> {
         self.event();
         // Not `searched`: the NIC has counted messages that software is still to search for.
-        let by_searched = self.planted.is(Defect::PhaseBySearched);
-        let now = if by_searched { self.searched } else { self.arrived };
+        let now = self.arrived;
         let in_phase = self.entries.get(slot as usize).is_some_and(|entry| entry.count == now);
-        let in_phase = in_phase || self.planted.is(Defect::IgnorePhases);
         let step = if in_phase { Step::AddedInPhase } else { Step::AddedLate };
         self.answer(slot, step, Sent::Add(slot))?;
         let Entry { state, id, removal, .. } = self.entries[slot as usize];
@@ -85,9 +82,6 @@ impl Shadow {
         };
         let mut slots: Vec<u32> = self.queue.adding().filter(is_younger).collect();
         slots.push(slot);
-        if self.planted.is(Defect::AgainOldestFirst) {
-            slots.reverse();
-        }
         for slot in slots {
             if self.entries[slot as usize].removal.is_none() {
                 self.counters.again += 1;
@@ -130,9 +124,6 @@ impl Shadow {
             self.forget(id);
         }
         self.counters.hardware += 1;
-        if self.planted.is(Defect::FreeAtFirstCompletion) {
-            self.move_to(slot, State::Free);
-        }
         Ok(id)
     }
 
@@ -192,10 +183,6 @@ impl Shadow {
         self.event();
         let entry = self.entries.get(slot as usize).copied();
         let was = entry.and_then(|entry| entry.removal);
-        if self.planted.is(Defect::LostIsCancelled) {
-            let id = entry.map(|entry| entry.id);
-            return self.deleted(slot).map(|_| Lost { id, was });
-        }
         self.answer(slot, Step::DeleteLost, Sent::Delete(slot))?;
         self.counters.lost += 1;
         let Entry { state, id, .. } = self.entries[slot as usize];

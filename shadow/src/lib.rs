@@ -60,7 +60,6 @@
 
 mod config;
 mod counters;
-mod defect;
 mod digest;
 mod error;
 mod events;
@@ -74,10 +73,6 @@ mod waiting;
 
 pub use config::{ShadowConfig, Why};
 pub use counters::Counters;
-#[cfg(feature = "defects")]
-pub use defect::Defect;
-#[cfg(not(feature = "defects"))]
-use defect::Defect;
 pub use error::ShadowError;
 pub use events::{Deleted, Lost, Removal};
 pub use operations::{LOOKS_MAX, Op, Refusal};

@@ -1,6 +1,5 @@
 //! Operations for the NIC's list.
 
-use crate::defect::Defect;
 use crate::policy::Source;
 use crate::queue::Sent;
 use crate::shadow::{Entry, Place};
@@ -63,11 +62,6 @@ impl Shadow {
         if self.stalled {
             return None;
         }
-        if self.planted.is(Defect::AddBeforeWithdraw)
-            && let Some(op) = self.promote()
-        {
-            return Some(op);
-        }
         if let Some(op) = self.delete_due() {
             return Some(op);
         }
@@ -95,8 +89,7 @@ impl Shadow {
         // The NIC is ahead of what came up here: half the distance is left to it.
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
         let can = !self.counters.broken && self.queue.room() > 0;
-        (due && can && !self.planted.is(Defect::ForgetSync))
-            .then(|| Op::Sync { count: self.count() })
+        (due && can).then(|| Op::Sync { count: self.count() })
     }
 
     /// The NIC has taken the operation; of an ADD, its name for the entry.
@@ -163,8 +156,7 @@ impl Shadow {
     /// The count that an operation carries.
     #[expect(clippy::cast_possible_truncation, reason = "the NIC counts modulo 2^16")]
     fn count(&self) -> u16 {
-        let raised = self.planted.is(Defect::CountBeforeWithdraw);
-        self.frozen.filter(|_| !raised).unwrap_or(self.searched) as u16
+        self.frozen.unwrap_or(self.searched) as u16
     }
 
     /// The oldest waiting receive that may go now.
@@ -176,10 +168,7 @@ impl Shadow {
             self.looks -= 1;
             if self.may_go(id) {
                 let slot = *self.free.last()?;
-                let stale = self.planted.is(Defect::StaleCountInAdd);
-                #[expect(clippy::cast_possible_truncation, reason = "the NIC counts modulo 2^16")]
-                let count = if stale { self.told as u16 } else { self.count() };
-                return Some(Op::Add { id, slot, count });
+                return Some(Op::Add { id, slot, count: self.count() });
             }
         }
         None

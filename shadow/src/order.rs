@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 
 use tagmatch_soft::Pattern;
 
-use crate::{Defect, defect::Planted};
-
 /// Masks of candidates with a view of their own.
 const VIEWS_MAX: usize = 8;
 /// Groups of one view.
@@ -21,7 +19,6 @@ const GROUPS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     views: Vec<View>,
-    pub(crate) planted: Planted,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +47,7 @@ pub(crate) struct Blocker {
 
 impl Order {
     pub(crate) fn new() -> Self {
-        Order { views: Vec::new(), planted: Planted::default() }
+        Order { views: Vec::new() }
     }
 
     pub(crate) fn insert(&mut self, blocker: Blocker) {
@@ -72,11 +69,7 @@ impl Order {
         pattern: &Pattern,
         all: impl Iterator<Item = Blocker>,
     ) -> Option<Blocker> {
-        let found = self.view(pattern.mask().0, all).oldest(age, pattern.tag().0)?;
-        let bucket = |pattern: &Pattern| pattern.tag().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
-        let missed =
-            self.planted.is(Defect::C1ByBucket) && bucket(&found.pattern) != bucket(pattern);
-        (!missed && !self.planted.is(Defect::SkipC1)).then_some(found)
+        self.view(pattern.mask().0, all).oldest(age, pattern.tag().0)
     }
 
     /// The view of a mask; of mask 0, where everything overlaps, if there are too many.

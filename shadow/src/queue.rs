@@ -44,11 +44,6 @@ impl Queue {
         self.operations.saturating_sub(self.sent.len() + self.reserved)
     }
 
-    /// As [`room`](Self::room), if none were kept back.
-    pub(crate) fn room_unreserved(&self) -> usize {
-        self.operations.saturating_sub(self.sent.len())
-    }
-
     pub(crate) fn push(&mut self, sent: Sent) {
         self.sent.push_back(sent);
     }

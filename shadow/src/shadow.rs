@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use tagmatch_soft::{Pattern, Tag};
 
-use crate::defect::{Defect, Planted};
 use crate::operations::LOOKS_MAX;
 use crate::order::{Age, Blocker, Order};
 use crate::policy::Policy;
@@ -53,7 +52,6 @@ pub struct Shadow {
     /// The NIC says that its list is full, whatever we count.
     pub(crate) full: bool,
     pub(crate) counters: Counters,
-    pub(crate) planted: Planted,
 }
 
 #[derive(Clone, Debug)]
@@ -145,15 +143,7 @@ impl Shadow {
             stalled: false,
             full: false,
             counters: Counters { broken: slots == 0, ..Counters::default() },
-            planted: Planted::default(),
         }
-    }
-
-    /// Breaks a rule.
-    #[cfg(feature = "defects")]
-    pub fn plant(&mut self, defect: Defect) {
-        self.planted.defect = Some(defect);
-        self.order.planted = self.planted;
     }
 
     /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
@@ -206,16 +196,14 @@ impl Shadow {
     fn take_entry(&mut self, id: u32, slot: u32, through_list: bool) -> Take {
         let Entry { state, handle, removal, .. } = self.entries[slot as usize];
         let is_sent = removal.is_some() && !state.may_be_deleted();
-        let hasty = self.planted.is(Defect::DeliverOtherDeviceAtOnce);
-        let next = state.next(Step::Take).or(hasty.then_some(State::Dropping));
-        if is_sent && removal > Some(Removal::Again) && !self.planted.is(Defect::TakeWhileCancelled)
-        {
+        let next = state.next(Step::Take);
+        if is_sent && removal > Some(Removal::Again) {
             // The delete may be done, and younger receives may have got older messages since: who
             // asked first has it.
             self.counters.waited += 1;
             return Take::Wait;
         }
-        let Some(next) = next.filter(|_| through_list || hasty) else {
+        let Some(next) = next.filter(|_| through_list) else {
             // An active entry would have matched a message of the list: the NIC has broken its rules.
             self.counters.broken |= through_list;
             self.counters.waited += 1;
@@ -249,7 +237,7 @@ impl Shadow {
         self.arrived = self.arrived.max(self.searched);
         for slot in std::mem::take(&mut self.recent) {
             let Entry { state, id, .. } = self.entries[slot as usize];
-            if state == State::Adding && !self.planted.is(Defect::ActivateEarly) {
+            if state == State::Adding {
                 self.block(id);
             }
         }
@@ -388,9 +376,7 @@ impl Shadow {
         if before.is_none() {
             self.removals.push_back(slot);
         }
-        if removal != Removal::Again || !self.planted.is(Defect::C1BlindToInactive) {
-            self.block(id);
-        }
+        self.block(id);
     }
 
     /// The receive is in the way of younger ones.
@@ -424,9 +410,6 @@ impl Shadow {
     }
 
     fn release(&mut self, hold: Hold) {
-        if self.planted.is(Defect::ForgetToPromote) {
-            return;
-        }
         let receives = &mut self.receives;
         self.waiting.release(hold, |id| {
             if let Some(Some(receive)) = receives.get_mut(id as usize)
@@ -439,8 +422,6 @@ impl Shadow {
 
     /// Whether the NIC can take an entry more, and its delete.
     pub(crate) fn has_room(&self) -> bool {
-        let no_reserve = self.planted.is(Defect::NoReserve);
-        let room = if no_reserve { self.queue.room_unreserved() } else { self.queue.room() };
-        !self.full && !self.free.is_empty() && room >= if no_reserve { 1 } else { 2 }
+        !self.full && !self.free.is_empty() && self.queue.room() >= 2
     }
 }

@@ -11,12 +11,7 @@ fn random_histories_are_right() {
     let first = std::env::var("SHADOW_FIRST").ok().and_then(|first| first.parse().ok());
     let first: u64 = first.unwrap_or(0);
     for seed in first..first + seeds.unwrap_or(1000) {
-        let world = World::new(
-            seed,
-            #[cfg(feature = "defects")]
-            None,
-        );
-        if let Err(wrong) = world.run(300) {
+        if let Err(wrong) = World::new(seed).run(300) {
             panic!("seed {seed}: {wrong}");
         }
     }

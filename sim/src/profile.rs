@@ -276,9 +276,6 @@ pub struct Setup {
     pub engine: EngineConfig,
     /// Settings of the wires.
     pub wire: WireConfig,
-    /// Bugs of the engine, and of the shadow, that all workers have.
-    #[cfg(feature = "defects")]
-    pub planted: (Option<tagmatch_fallback::Defect>, Option<tagmatch_shadow::Defect>),
 }
 
 /// Bits of a tag that exotic masks look at: contexts, senders and tags as programs use them.
@@ -320,8 +317,6 @@ impl Setup {
                 exposures_max: rng.between(profile.exposures_max),
                 seed: mix(seed ^ 0x77),
             },
-            #[cfg(feature = "defects")]
-            planted: (None, None),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What the allocations of one process hold of its mask, and the steps of one of them.
 
-use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
 
@@ -60,7 +59,6 @@ pub(crate) struct Claims {
     waiting: Vec<Waiting>,
     tickets: Ticket,
     pub(crate) resting: Resting,
-    pub(crate) planted: Planted,
 }
 
 /// One allocation in one process.
@@ -105,7 +103,6 @@ impl Claims {
             waiting: Vec::new(),
             tickets: 0,
             resting: Resting::default(),
-            planted: Planted::default(),
         })
     }
 
@@ -122,14 +119,12 @@ impl Claims {
             return vec![u32::MAX; words + 1];
         }
         let is_head = self.waiting.first().is_some_and(|first| first.ticket == attempt.ticket);
-        let is_head = is_head || self.planted.is(Defect::NoOrder);
         let is_later = !attempt.is_first && is_head;
-        let is_alone = !self.held.iter().any(|held| !held.is_first)
-            || self.planted.is(Defect::HastyExhaustion);
+        let is_alone = !self.held.iter().any(|held| !held.is_first);
         let mut offer = if attempt.is_first {
             self.promise(words)
         } else if is_head {
-            self.unheld(Defect::ShareBase)
+            self.unheld()
         } else {
             vec![0; words]
         };
@@ -142,7 +137,7 @@ impl Claims {
         let flags = [
             (OFFERED_ALL, is_later && is_alone),
             (ANY_FREE, self.mask.free_count() + rests > 0),
-            (SETTLED, is_settled || self.planted.is(Defect::Unsettled)),
+            (SETTLED, is_settled),
         ];
         offer.push(flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).sum());
         offer
@@ -160,7 +155,7 @@ impl Claims {
         let ignored = attempt.role == Role::Ignored;
         if let Some(prefix) = next_of(&all[..words]) {
             self.unlist(attempt);
-            if ignored && !self.planted.is(Defect::IgnoredTakes) {
+            if ignored {
                 return Ok(Round::Done(None));
             }
             let (word, bit) = ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS));
@@ -191,12 +186,8 @@ impl Claims {
 
     /// Ends an attempt whatever its state: it holds nothing any more.
     pub(crate) fn abandon(&mut self, attempt: &Attempt) {
-        if !self.planted.is(Defect::KeepClaims) {
-            self.release(attempt);
-        }
-        if !self.planted.is(Defect::StayListed) {
-            self.unlist(attempt);
-        }
+        self.release(attempt);
+        self.unlist(attempt);
     }
 
     /// Whether no allocation holds anything.
@@ -210,9 +201,9 @@ impl Claims {
     }
 
     /// The free ids that no other allocation holds.
-    fn unheld(&self, shares: Defect) -> Vec<u32> {
+    fn unheld(&self) -> Vec<u32> {
         let mut free = self.mask.words().to_vec();
-        for held in self.held.iter().filter(|_| !self.planted.is(shares)) {
+        for held in &self.held {
             free.iter_mut().zip(&held.words).for_each(|(free, held)| *free &= !held);
         }
         free
@@ -221,12 +212,11 @@ impl Claims {
     /// What a first round offers: the first few free ids of the eager words. It may wait for long for members
     /// that have not begun. So it holds few ids, and none once ids are scarce: other allocations go on.
     fn promise(&self, words: usize) -> Vec<u32> {
-        let mut free = self.unheld(Defect::ShareEager);
+        let mut free = self.unheld();
         let count: u32 = free.iter().map(|word| word.count_ones()).sum();
         free.truncate(words);
         let is_plenty = count >= self.plenty;
-        let mut left =
-            if is_plenty || self.planted.is(Defect::HoldLast) { self.held_max } else { 0 };
+        let mut left = if is_plenty { self.held_max } else { 0 };
         for word in &mut free {
             let mut kept = 0;
             while left > 0 && *word != 0 {

@@ -33,7 +33,6 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
@@ -89,15 +88,6 @@ impl Allocator {
         let id = claims.mask.layout().id(prefix);
         let freed = id.map(|id| claims.mask.free(id));
         debug_assert_eq!(freed, Some(Ok(())), "a resting id is allocated");
-    }
-
-    /// The same, with a bug.
-    pub(crate) fn with(self, planted: Planted) -> Self {
-        let mut claims = self.claims();
-        claims.planted = planted;
-        claims.mask.planted = planted;
-        drop(claims);
-        self
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
@@ -202,9 +192,6 @@ impl OwnedId {
     /// It is known who was told of the id.
     pub(crate) fn trace(&mut self, birth: u64, group: &Arc<Group>) {
         self.is_traced = true;
-        if self.allocator.claims().planted.is(Defect::ForgetRemote) {
-            return;
-        }
         self.senders.push(Senders { birth, group: Arc::clone(group) });
     }
 }
@@ -219,14 +206,8 @@ impl Drop for OwnedId {
         };
         claims.resting.leave(*birth);
         let prefix = claims.mask.layout().prefix(self.id);
-        if claims.planted.is(Defect::NoRest) {
-            let freed = claims.mask.free(self.id);
-            debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
-            return;
-        }
-        let is_traced = self.is_traced || claims.planted.is(Defect::ForgetRemote);
         let senders = std::mem::take(&mut self.senders);
-        let senders = if is_traced { senders } else { Vec::new() };
+        let senders = if self.is_traced { senders } else { Vec::new() };
         claims.resting.add(Freed { prefix, senders });
     }
 }

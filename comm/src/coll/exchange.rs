@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::comm::Comm;
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{Channel, Ended, Handle, INJECT_MAX, Port};
@@ -319,29 +318,19 @@ impl Exchange {
     /// Puts what has come where it belongs, in the order of the steps.
     fn land(&mut self) {
         let Plan { steps, memory, .. } = &mut *self.plan;
-        let swaps = self.channel.planted.is(Defect::SwapOperands);
-        let which = |landing| match landing {
-            Landing::Left if swaps => Landing::Right,
-            other => other,
-        };
         for at in self.round.clone() {
             match &steps[at] {
                 Step::Receive { into, landing, .. } => {
                     let found = self.landed.iter().position(|(of, _)| *of == at);
                     let Some(found) = found else { continue };
                     let (_, mut data) = self.landed.swap_remove(found);
-                    combine(
-                        self.op.as_ref(),
-                        &mut data,
-                        &mut memory[into.clone()],
-                        which(*landing),
-                    );
+                    combine(self.op.as_ref(), &mut data, &mut memory[into.clone()], *landing);
                     self.spare.push(data);
                 }
                 Step::Local { from, into, landing } => {
                     let places = memory.get_disjoint_mut([from.clone(), into.clone()]);
                     if let Ok([from, into]) = places {
-                        combine(self.op.as_ref(), from, into, which(*landing));
+                        combine(self.op.as_ref(), from, into, *landing);
                     }
                 }
                 Step::Send { .. } | Step::Fence => {}
@@ -411,9 +400,6 @@ impl<N: Net> Machine<N> for Exchange {
                 self.land();
             }
             self.round.start = self.round.end + 1;
-            if self.failure.is_some() && self.channel.planted.is(Defect::GiveUp) {
-                break;
-            }
         }
         Some(self.end())
     }

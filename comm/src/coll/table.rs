@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::comm::{Comm, CommInfo};
-use crate::defect::{Defect, Planted};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -136,14 +135,10 @@ pub trait CollLayer<N: Net>: Send + Sync {
 pub(crate) struct Bound<N: Net> {
     pub(crate) table: Arc<CollTable<N>>,
     attached: Vec<Attached>,
-    planted: Planted,
 }
 
 impl<N: Net> Drop for Bound<N> {
     fn drop(&mut self) {
-        if self.planted.is(Defect::UndoUpwards) {
-            self.attached.drain(..);
-        }
         while self.attached.pop().is_some() {}
     }
 }
@@ -156,17 +151,11 @@ pub(crate) struct Tables<N: Net> {
     layers: Vec<Arc<dyn CollLayer<N>>>,
     bottom: Arc<CollTable<N>>,
     patched: Mutex<HashMap<Patch, Weak<CollTable<N>>>>,
-    planted: Planted,
 }
 
 impl<N: Net> Tables<N> {
-    pub(crate) fn new(
-        mut layers: Vec<Arc<dyn CollLayer<N>>>,
-        planted: Planted,
-    ) -> Result<Self, Error> {
-        if !planted.is(Defect::LayersAsGiven) {
-            layers.sort_by_key(|layer| layer.level());
-        }
+    pub(crate) fn new(mut layers: Vec<Arc<dyn CollLayer<N>>>) -> Result<Self, Error> {
+        layers.sort_by_key(|layer| layer.level());
         let same = layers.windows(2).find(|pair| pair[0].level() == pair[1].level());
         if let Some(pair) = same {
             return Err(Error::SameLevel { level: pair[0].level() });
@@ -179,7 +168,7 @@ impl<N: Net> Tables<N> {
             beneath: None,
             layer: String::new(),
         });
-        Ok(Tables { layers, bottom, patched: Mutex::default(), planted })
+        Ok(Tables { layers, bottom, patched: Mutex::default() })
     }
 
     /// The table of a new communicator.
@@ -196,7 +185,7 @@ impl<N: Net> Tables<N> {
 
     /// The bottom, on which no layer lies.
     pub(crate) fn unpatched(&self) -> Bound<N> {
-        Bound { table: Arc::clone(&self.bottom), attached: Vec::new(), planted: self.planted }
+        Bound { table: Arc::clone(&self.bottom), attached: Vec::new() }
     }
 
     /// The table that layer `at` makes out of another; the same one for all who ask for it.
@@ -208,7 +197,7 @@ impl<N: Net> Tables<N> {
     ) -> Result<Arc<CollTable<N>>, Error> {
         // A table keeps the one beneath it alive, so that its address is no other's as long as it lives.
         let address = Arc::as_ptr(beneath).addr();
-        let key = (at, if self.planted.is(Defect::ShareAcross) { 0 } else { address }, variant);
+        let key = (at, address, variant);
         if let Some(table) = self.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(table);
         }

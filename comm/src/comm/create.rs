@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::coll::{Exchange, plan};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
@@ -112,7 +111,6 @@ impl<N: Net> Comm<N> {
             context,
             tag: tag | apart,
             tags,
-            planted: self.shared.planted,
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
             turn: None,
@@ -239,9 +237,7 @@ impl Creating {
             .filter(|(_, choice)| choice.color == Some(color))
             .map(|(rank, choice)| (choice.key, rank))
             .collect();
-        if !self.channel.planted.is(Defect::NoKeys) {
-            members.sort_unstable();
-        }
+        members.sort_unstable();
         let process = |(_, rank): &(i32, u32)| self.channel.group.process(*rank);
         Some(Arc::new(Group::new(members.iter().filter_map(process))))
     }

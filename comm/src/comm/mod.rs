@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::alloc::OwnedId;
 use crate::coll::{Bound, Kept, Numbers, Tables, Turn};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::group::{Group, Likeness};
@@ -205,22 +204,20 @@ impl<N: Net> Comm<N> {
     }
 
     fn tag_of(&self, turn: &Turn) -> u32 {
-        let number = if self.shared.planted.is(Defect::OneNumber) { 0 } else { turn.number() };
-        number & (numbers(self.shared.tags) - 1)
+        turn.number() & (numbers(self.shared.tags) - 1)
     }
 
     /// For messages that no collective operation's number tells apart.
     pub(crate) fn outside(&self, tag: u32) -> Channel {
-        let Shared { ids, tags, planted, .. } = *self.shared;
+        let Shared { ids, tags, .. } = *self.shared;
         let info = &self.inner.info;
         let collective = ids.collective(info.id);
         Channel {
             group: Arc::clone(&info.group),
             own: info.rank,
-            context: if planted.is(Defect::OneContext) { info.id } else { collective },
+            context: collective,
             tag,
             tags,
-            planted,
             life: Some(Arc::clone(&self.inner.life)),
             abroad: None,
             turn: None,

@@ -5,7 +5,6 @@ use std::task::Waker;
 
 use tagmatch::{Buffer, Tag, TagMask};
 
-use crate::defect::Defect;
 use crate::error::{Error, Failed};
 use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use crate::port::{in_group, unpackable};
@@ -235,7 +234,7 @@ impl<N: Net> Comm<N> {
             let status = self.inner.status(&self.shared, &envelope)?;
             return Ok(Some((Some(found), status)));
         }
-        if pattern.from.is_none() && self.inner.waits_for_dead(&self.shared) {
+        if pattern.from.is_none() && self.inner.life.has_news() {
             return Err(Error::ProcessFailedPending);
         }
         let down = pattern.from.filter(|process| state.net.is_down(*process));
@@ -292,18 +291,13 @@ impl<N: Net> Comm<N> {
 }
 
 impl<N: Net> Inner<N> {
-    /// Whether what waits for any source may wait for a member that has failed.
-    fn waits_for_dead(&self, shared: &Shared<N>) -> bool {
-        self.life.has_news() && !shared.planted.is(Defect::WaitForDead)
-    }
-
     /// A message's envelope, if its sender has the rank that the tag names.
     pub(crate) fn status(&self, shared: &Shared<N>, envelope: &Envelope) -> Result<Status, Error> {
         let (_, rank, tag) = shared.tags.unpack(envelope.tag);
         let forged = || Error::Forged { rank };
         let source = u32::try_from(rank).map_err(|_| forged())?;
         let process = self.peers().process(source).ok_or_else(forged)?;
-        if envelope.from != Some(process) && !shared.planted.is(Defect::BelieveRank) {
+        if envelope.from != Some(process) {
             return Err(forged());
         }
         let tag = u32::try_from(tag).ok();
@@ -431,7 +425,7 @@ impl<N: Net> Receiving<N> {
                 match ended {
                     Some(ended) => ended,
                     None => {
-                        *is_given_up |= may_be_given_up && inner.waits_for_dead(shared);
+                        *is_given_up |= may_be_given_up && inner.life.has_news();
                         if !(is_revoked || *is_given_up) {
                             return None;
                         }
@@ -454,8 +448,7 @@ impl<N: Net> Receiving<N> {
                     return Some(Err(Failed { error, buffer }));
                 }
             };
-            let cuts = shared.planted.is(Defect::CutQuietly);
-            let room = if cuts { usize::MAX } else { buffer.len() };
+            let room = buffer.len();
             Some(match inner.status(shared, &envelope) {
                 Err(error) => Err(Failed { error, buffer }),
                 Ok(Status { length, .. }) if length > room as u64 => {
@@ -466,7 +459,7 @@ impl<N: Net> Receiving<N> {
         });
         let pending = || {
             let error = Error::ProcessFailedPending;
-            let is_news = self.is_any && !is_by_value && inner.waits_for_dead(shared);
+            let is_news = self.is_any && !is_by_value && inner.life.has_news();
             is_news.then(|| Err(Failed { error, buffer: Buffer::default() }))
         };
         Some(inner.raise(shared, ended.or_else(pending)?))

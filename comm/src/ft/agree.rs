@@ -30,8 +30,6 @@
 //! This assumes that who is said to be down is down, and that all who live learn of it in the end. A process
 //! that decides, and dies before any other one has heard of that, may have decided otherwise than the rest.
 
-use crate::defect::{Defect, Planted};
-
 use super::ranks::Ranks;
 
 /// What members have contributed, merged; or what was decided.
@@ -115,11 +113,10 @@ pub(crate) struct Agreement {
     /// Who was told that there is this agreement; `None`: all begin it by themselves.
     asked: Option<Ranks>,
     out: Vec<(u32, Message)>,
-    planted: Planted,
 }
 
 impl Agreement {
-    pub(crate) fn new(size: u32, own: u32, planted: Planted) -> Self {
+    pub(crate) fn new(size: u32, own: u32) -> Self {
         Agreement {
             own,
             dead: Ranks::none(size),
@@ -132,7 +129,6 @@ impl Agreement {
             reach: 1,
             asked: None,
             out: Vec::new(),
-            planted,
         }
     }
 
@@ -183,9 +179,7 @@ impl Agreement {
         if self.dead != known {
             self.advance();
         }
-        let is_of_ballot = message.ballot == self.ballot
-            || message.kind == Kind::Decided && self.planted.is(Defect::AnyBallot);
-        if !is_of_ballot {
+        if message.ballot != self.ballot {
             return;
         }
         let has_decided = self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot);
@@ -208,9 +202,7 @@ impl Agreement {
         let ballot = if is_undisturbed { 0 } else { leader + 1 };
         if ballot != self.ballot {
             self.ballot = ballot;
-            if !self.planted.is(Defect::KeepGathered) {
-                self.gathered = Value::nothing(self.dead.size());
-            }
+            self.gathered = Value::nothing(self.dead.size());
             // What was reported is a decision, which another ballot does not undo.
             self.sent = None;
         }
@@ -224,8 +216,7 @@ impl Agreement {
         if ballot == 0 {
             return self.spread();
         }
-        let earlier = self.decision().filter(|_| !self.planted.is(Defect::ForgetDecision));
-        let known = earlier.or(self.reported.as_ref()).cloned();
+        let known = self.decision().or(self.reported.as_ref()).cloned();
         if known.is_none() && !self.has_all() {
             return;
         }
@@ -239,11 +230,7 @@ impl Agreement {
             return;
         }
         let to = self.parent(self.own);
-        let is_sent = match self.sent {
-            Some(_) if self.planted.is(Defect::ReportOnce) => true,
-            sent => sent == Some((to, is_known)),
-        };
-        if !is_sent {
+        if self.sent != Some((to, is_known)) {
             self.sent = Some((to, is_known));
             let kind = if is_known { Kind::Reported } else { Kind::Gathered };
             self.send(to, kind, value);
@@ -284,7 +271,7 @@ impl Agreement {
         let Some(mut asked) = self.asked.take() else { return };
         let above = (!self.leads()).then(|| self.parent(self.own));
         for rank in self.children().into_iter().chain(above) {
-            if asked.insert(rank) && !self.planted.is(Defect::AskNobody) {
+            if asked.insert(rank) {
                 self.send(rank, Kind::Asked, Value::nothing(self.dead.size()));
             }
         }

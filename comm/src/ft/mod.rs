@@ -91,7 +91,7 @@ impl<N: Net> Comm<N> {
         let mut state = self.shared.lock();
         let State { net, ft, .. } = &mut *state;
         let life = &self.inner.life;
-        ft.revoke(net, life.key, Group::clone(&life.group), true);
+        ft.revoke(net, life.key, Group::clone(&life.group));
         self.shared.wake_all(state);
     }
 

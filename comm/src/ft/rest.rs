@@ -23,7 +23,6 @@ use std::sync::{Arc, Weak};
 use tagmatch::{TagLayout, TagMask};
 
 use crate::alloc::{self, Allocator, Freed, Senders};
-use crate::defect::{Defect, Planted};
 use crate::ids::{ContextId, IdLayout};
 use crate::net::{Net, Pattern, ProcessId};
 
@@ -213,13 +212,13 @@ impl Rest {
     }
 
     /// Discards what nobody receives, and frees ids with which everybody is done.
-    fn discard<N: Net>(&mut self, net: &mut N, planted: Planted) {
+    fn discard<N: Net>(&mut self, net: &mut N) {
         let is_done = |resting: &Resting| {
             resting.senders.is_empty() && !(resting.is_in_use || resting.is_lost)
         };
         let done = self.resting.iter().filter(|(_, resting)| is_done(resting));
         for prefix in done.map(|(prefix, _)| *prefix).take(SWEEP_AT).collect::<Vec<_>>() {
-            if self.family(prefix).is_none_or(|pattern| discard(net, pattern, planted)) {
+            if self.family(prefix).is_none_or(|pattern| discard(net, pattern)) {
                 self.resting.remove(&prefix);
                 self.allocator.end_rest(prefix);
             }
@@ -238,15 +237,15 @@ impl Rest {
         });
         let all = of_ids.chain(of_lives).cycle().skip(self.next % count);
         for pattern in all.take(count.min(DISCARDS_PER_LOOK)) {
-            discard(net, pattern, planted);
+            discard(net, pattern);
         }
         self.next = (self.next + DISCARDS_PER_LOOK) % count;
     }
 }
 
 /// Whether nothing is left.
-fn discard<N: Net>(net: &mut N, pattern: Pattern, planted: Planted) -> bool {
-    planted.is(Defect::NoPurge) || (0..DISCARD_MAX).any(|_| net.matched_probe(pattern).is_none())
+fn discard<N: Net>(net: &mut N, pattern: Pattern) -> bool {
+    (0..DISCARD_MAX).any(|_| net.matched_probe(pattern).is_none())
 }
 
 impl<N: Net> Service<N> {
@@ -273,7 +272,7 @@ impl<N: Net> Service<N> {
                 self.send(net, process, &bytes);
             }
         }
-        self.rest.discard(net, self.planted);
+        self.rest.discard(net);
         self.rest.settle();
     }
 
@@ -286,7 +285,7 @@ impl<N: Net> Service<N> {
         let mut done = vec![0; asked.len().div_ceil(u64::BITS as usize)];
         self.rest.allocator.resting(|resting| {
             for (at, Asked { prefix, birth }) in asked.iter().enumerate() {
-                let may_get = resting.is_in(*birth) && !self.planted.is(Defect::IgnoreNascent);
+                let may_get = resting.is_in(*birth);
                 if !(used.contains(prefix) || may_get) {
                     done[at / 64] |= 1 << (at % 64);
                 }

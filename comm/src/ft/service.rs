@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
 use crate::alloc::Allocator;
-use crate::defect::{Defect, Planted};
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::mailbox::Mailboxes;
@@ -61,7 +60,6 @@ pub(crate) struct Service<N: Net> {
     pub(super) own: ProcessId,
     tag: Option<Tag>,
     pattern: Pattern,
-    pub(super) planted: Planted,
     /// In the order in which it became known.
     down: Vec<ProcessId>,
     is_down: HashSet<ProcessId>,
@@ -89,7 +87,6 @@ impl<N: Net> Service<N> {
         ids: IdLayout,
         tags: TagLayout,
         allocator: &Allocator,
-        planted: Planted,
         mailboxes: &Arc<Mailboxes>,
     ) -> Self {
         let context = u64::from(ids.control().bits());
@@ -99,7 +96,6 @@ impl<N: Net> Service<N> {
             own,
             tag: pack(own.0),
             pattern: Pattern { tag: pack(0).unwrap_or(Tag(0)), mask, from: None },
-            planted,
             down: Vec::new(),
             is_down: HashSet::new(),
             lives: BTreeMap::new(),
@@ -189,7 +185,7 @@ impl<N: Net> Service<N> {
         for rank in self.down.iter().filter_map(|process| life.group.rank(*process)) {
             life.fail(rank);
         }
-        let is_it = |relay: &Relay| self.names(relay.key, life.key) && relay.group == *life.group;
+        let is_it = |relay: &Relay| relay.key == life.key && relay.group == *life.group;
         if self.relays.iter().any(is_it) {
             life.revoke();
             self.rest.revoke(life);
@@ -216,11 +212,6 @@ impl<N: Net> Service<N> {
             self.early.pop_front();
         }
         self.early.push_back((from, control));
-    }
-
-    /// Whether what was said of one communicator is about another.
-    fn names(&self, said: Key, key: Key) -> bool {
-        said == key || self.planted.is(Defect::IgnoreEpoch) && said.context == key.context
     }
 
     /// A process is down.
@@ -251,7 +242,7 @@ impl<N: Net> Service<N> {
     fn deliver(&mut self, net: &mut N, from: ProcessId, control: Control) {
         match control {
             Control::Revoke { key, group } => {
-                self.revoke(net, key, group, !self.planted.is(Defect::NoForward));
+                self.revoke(net, key, group);
             }
             Control::Left { key, rounds } => self.hear_leave(net, from, key, rounds),
             Control::Letter(letter) => self.mailboxes.hear(from, letter),
@@ -314,21 +305,18 @@ impl<N: Net> Service<N> {
         }
     }
 
-    /// Ends all that is under way on a communicator, here and, if it is passed on, at all members.
-    pub(crate) fn revoke(&mut self, net: &mut N, key: Key, group: Group, is_passed_on: bool) {
+    /// Ends all that is under way on a communicator, here and at all members.
+    pub(crate) fn revoke(&mut self, net: &mut N, key: Key, group: Group) {
         if self.relays.iter().any(|relay| relay.key == key && relay.group == group) {
             return;
         }
         for life in self.lives.values().filter_map(Weak::upgrade) {
-            if self.names(key, life.key) && *life.group == group {
+            if key == life.key && *life.group == group {
                 life.revoke();
                 self.rest.revoke(&life);
             }
         }
         let relay = Relay { key, group };
-        if !is_passed_on {
-            return;
-        }
         self.forward(net, &relay, true);
         if self.relays.len() == RELAYS_MAX {
             self.relays.pop_front();
@@ -411,7 +399,7 @@ impl<N: Net> Service<N> {
             self.drop_oldest();
         }
         let group = Arc::clone(group);
-        let mut agreement = Agreement::new(group.size(), own, self.planted);
+        let mut agreement = Agreement::new(group.size(), own);
         self.down
             .iter()
             .filter_map(|process| group.rank(*process))

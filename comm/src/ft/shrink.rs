@@ -9,7 +9,6 @@ use tagmatch::TagLayout;
 use crate::alloc::{Allocation, Allocator, Progress, Role};
 use crate::coll::Exchange;
 use crate::comm::{Comm, Created, conclude, round};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::Sub;
@@ -37,7 +36,7 @@ impl<N: Net> Comm<N> {
 
     /// The same, without blocking.
     pub fn ishrink(&self) -> ShrinkRequest<N> {
-        let Shared { ids, tags, planted, .. } = *self.shared;
+        let Shared { ids, tags, .. } = *self.shared;
         // Agreements of its own, whatever others the members have under way.
         let life = &self.inner.life;
         let origin = [life.key.epoch, life.made(self.group(), u32::MAX), u64::MAX];
@@ -55,7 +54,6 @@ impl<N: Net> Comm<N> {
             context: ids.collective(ids.sub(self.id(), Sub::Merging)),
             tag: 0,
             tags,
-            planted,
             life: None,
             abroad: None,
             turn: None,
@@ -180,9 +178,8 @@ impl<N: Net> Machine<N> for Shrink {
                         self.stage = Stage::Concluding { allocation, reduced, agree };
                         return None;
                     };
-                    let believes = self.channel.planted.is(Defect::NoConclusion);
                     match reduced {
-                        Ok(all) if decision.flags == 1 || believes => {
+                        Ok(all) if decision.flags == 1 => {
                             match conclude(&mut allocation, &all) {
                                 // What this one waits for may be another machine, which must have its turn.
                                 Ok(Progress::Again) => {

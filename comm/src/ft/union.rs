@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::defect::Defect;
 use crate::net::{Net, ProcessId};
 
 use super::agree::Message;
@@ -51,9 +50,6 @@ impl<N: Net> Service<N> {
 
     /// This process knows no other group: whoever of one asks is told.
     pub(crate) fn refuse(&mut self, net: &mut N, attempt: Key) {
-        if self.planted.is(Defect::RefuseQuietly) {
-            return;
-        }
         self.attempts.end(attempt, None);
         self.deliver_invitations(net, attempt);
     }

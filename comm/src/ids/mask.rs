@@ -1,6 +1,5 @@
 //! Which ids a process has left.
 
-use crate::defect::{Defect, Planted};
 use crate::error::Error;
 
 use super::layout::{ContextId, IdLayout};
@@ -13,7 +12,6 @@ use super::layout::{ContextId, IdLayout};
 pub struct IdMask {
     layout: IdLayout,
     words: Vec<u32>,
-    pub(crate) planted: Planted,
 }
 
 impl IdMask {
@@ -21,7 +19,7 @@ impl IdMask {
     pub fn new(layout: IdLayout) -> Self {
         let mut words = vec![u32::MAX; layout.words()];
         words[0] <<= layout.predefined();
-        IdMask { layout, words, planted: Planted::default() }
+        IdMask { layout, words }
     }
 
     /// The layout.
@@ -60,7 +58,7 @@ impl IdMask {
     /// # Errors
     /// The id is free already, or predefined.
     pub fn free(&mut self, id: ContextId) -> Result<(), Error> {
-        if self.layout.is_derived(id) && !self.planted.is(Defect::FreeDerived) {
+        if self.layout.is_derived(id) {
             return Ok(());
         }
         let prefix = self.layout.prefix(id);

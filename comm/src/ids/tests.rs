@@ -76,17 +76,6 @@ fn what_was_derived_frees_nothing() {
     }
 }
 
-#[cfg(feature = "defects")]
-#[test]
-fn a_derived_id_that_is_freed_is_found() {
-    let mut mask = IdMask::new(IdLayout::BITS_16);
-    mask.planted.defect = Some(crate::Defect::FreeDerived);
-    let id = mask.allocate().unwrap();
-    let before = mask.free_count();
-    mask.free(IdLayout::BITS_16.sub(id, Sub::Intranode)).unwrap();
-    assert_ne!(mask.free_count(), before);
-}
-
 #[test]
 fn widths_out_of_range_are_refused() {
     assert!(IdLayout::new(0, true, 2).is_err());

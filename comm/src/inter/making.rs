@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use crate::alloc::OwnedId;
 use crate::coll::{Exchange, plan};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::{Agree, Invitation, Life, epoch};
 use crate::group::Group;
@@ -250,15 +249,12 @@ impl Making {
 
     /// Steps 4 and 5 of the one that is uniform at once.
     fn unite<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Stage> {
-        let planted = self.plan.channel.planted;
         let (Ok(made), Some(invitation)) = (&self.made, self.invitation.take()) else {
             port.ft.refuse(port.net, self.plan.life.key);
             return None;
         };
         port.ft.join(port.net, &made.life, invitation);
-        let life = if planted.is(Defect::NoUnion) { &self.plan.life } else { &made.life };
-        let uniting = || Stage::Uniting(Agree::new(life, 1));
-        (!planted.is(Defect::LeaderDecides)).then(uniting)
+        Some(Stage::Uniting(Agree::new(&made.life, 1)))
     }
 
     /// The end: a yes is one for all who have it.
@@ -337,17 +333,14 @@ impl<N: Net> Machine<N> for Making {
                     let Ok((bridge, _)) = &self.plan.bridge else { return Some(self.end(false)) };
                     let swapped = swap.step(port, bridge)?;
                     let agreed = *known && swapped.as_ref().map_or(*known, |said| said[..] == [1]);
-                    let succeeded = swapped.is_ok();
-                    let inverted = self.plan.channel.planted.is(Defect::InvertedFlag);
-                    self.conclude(agreed && succeeded != inverted)
+                    self.conclude(agreed && swapped.is_ok())
                 }
                 Stage::Concluding(agree) => {
                     let agreed = agree.step(port)?;
-                    let forgets = self.plan.channel.planted.is(Defect::LeaderLost);
-                    let is_whole = agreed.unacknowledged().is_empty() || forgets;
+                    let is_whole = agreed.unacknowledged().is_empty();
                     let is_made = agreed.flags == 1 && is_whole;
                     if !is_made && let Ok(Made { life, .. }) = &self.made {
-                        port.ft.revoke(port.net, life.key, Group::clone(&life.group), true);
+                        port.ft.revoke(port.net, life.key, Group::clone(&life.group));
                     }
                     return Some(self.end(is_made));
                 }

@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
@@ -43,7 +42,7 @@ impl<N: Net> InterComm<N> {
 
     /// The same, without blocking.
     pub fn ishrink(&self) -> InterShrinkRequest<N> {
-        let Shared { ids, tags, planted, .. } = *self.comm.shared;
+        let Shared { ids, tags, .. } = *self.comm.shared;
         let (union, group) = (self.life(), &self.comm.inner.info.group);
         // Agreements of its own, whatever others the members have under way.
         let made = union.made(&union.group, u32::MAX - 1);
@@ -64,7 +63,6 @@ impl<N: Net> InterComm<N> {
             context: ids.collective(ids.sub(self.id(), Sub::Merging)),
             tag: 0,
             tags,
-            planted,
             life: None,
             abroad: None,
             turn: None,
@@ -176,28 +174,17 @@ impl Shrink {
     }
 
     /// Those of these ranks among both who live.
-    fn living<N: Net>(
-        &self,
-        port: &Port<'_, N>,
-        decision: &Value,
-        ranks: Range<u32>,
-    ) -> Arc<Group> {
+    fn living(&self, decision: &Value, ranks: Range<u32>) -> Arc<Group> {
         let process = |rank| self.both.group.process(rank);
-        let group = if self.channel.planted.is(Defect::OwnKnowledge) {
-            let all = ranks.filter_map(process);
-            Group::new(all.filter(|process| !port.net.is_down(*process)))
-        } else {
-            Group::new(decision.living(ranks).filter_map(process))
-        };
-        Arc::new(group)
+        Arc::new(Group::new(decision.living(ranks).filter_map(process)))
     }
 
     /// Step 2.
-    fn allocate<N: Net>(&mut self, port: &Port<'_, N>, decision: &Value) -> Result<Stage, Error> {
+    fn allocate(&mut self, decision: &Value) -> Result<Stage, Error> {
         let all = self.both.group.size();
         let local = if self.is_first() { 0..self.remote.start } else { self.remote.end..all };
-        let members = self.living(port, decision, local);
-        self.others = self.living(port, decision, self.remote.clone());
+        let members = self.living(decision, local);
+        self.others = self.living(decision, self.remote.clone());
         if self.others.size() == 0 {
             return Err(Error::GroupFailed);
         }
@@ -216,10 +203,7 @@ impl Shrink {
         // Each attempt has a name of its own: what one has allocated in vain is free for the next.
         let attempt = [self.both.key.epoch, self.attempts.into()];
         let birth = epoch(&attempt, &self.both.group, &self.both.group);
-        let mut both = self.channel.group.union(&self.others);
-        if self.channel.planted.is(Defect::ForgetRemote) {
-            both = Group::clone(&self.channel.group);
-        }
+        let both = self.channel.group.union(&self.others);
         let allocation = self.allocator.begin(context, tag, Role::Member);
         let allocation = allocation.for_members(birth, &Arc::new(both));
         Ok(Stage::Allocating(Allocate::new(&self.local, self.channel.clone(), allocation, 0)))
@@ -271,7 +255,7 @@ impl<N: Net> Machine<N> for Shrink {
             self.stage = match &mut self.stage {
                 Stage::Counting(agree) => {
                     let decision = agree.step(port)?;
-                    match self.allocate(port, &decision) {
+                    match self.allocate(&decision) {
                         Ok(stage) => stage,
                         Err(error) => return Some(Err(error)),
                     }

@@ -4,7 +4,7 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Error, ErrorClass, Group};
 
-use super::{Deaths, Planted, Sims, kill};
+use super::{Deaths, Sims, kill};
 
 /// What a process has after its creations, and after those who live have gone on without the dead.
 struct Outcome {
@@ -47,8 +47,8 @@ async fn create(runtime: Sims) -> Outcome {
 }
 
 /// Kills one rank, then two.
-pub(crate) fn creations(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
-    kill(deaths, processes, seeds, defect, create, |kills: &[Kill], ends| {
+pub(crate) fn creations(deaths: Deaths, processes: u32, seeds: u64) {
+    kill(deaths, processes, seeds, create, |kills: &[Kill], ends| {
         let ends: Vec<Outcome> = ends.into_iter().flatten().collect();
         let is_killed = |process: &ProcessId| kills.iter().any(|kill| kill.rank == process.0);
         for Outcome { living, again, free } in &ends {

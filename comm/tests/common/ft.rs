@@ -1,14 +1,14 @@
-//! What has to hold when members fail. Each check panics where it does not, with or without a planted bug.
+//! What has to hold when members fail. Each check panics where it does not.
 
 use tagmatch_comm::ft::Agreed;
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::net::sim::Kill;
-use tagmatch_comm::{Error, Source};
+use tagmatch_comm::{Config, Error, Source};
 
-use super::{Deaths, Planted, Sims, kill, report, resting, turn};
+use super::{Deaths, Sims, kill, report, resting, turn};
 
 /// Two agreements: all who live have the same results, and only the dead are missing in them.
-pub(crate) fn agreements(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn agreements(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let own = !(1 << world.rank());
@@ -22,7 +22,7 @@ pub(crate) fn agreements(deaths: Deaths, defect: Option<Planted>, processes: u32
         }
         ends
     };
-    kill(deaths, processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, program, |kills, ends| {
         let ends: Vec<(Agreed, Agreed)> = ends.into_iter().flatten().collect();
         // One that has died had come to its end before, perhaps to another one: it isn't in here.
         assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
@@ -37,7 +37,7 @@ pub(crate) fn agreements(deaths: Deaths, defect: Option<Planted>, processes: u32
 }
 
 /// A member revokes, or dies, and then others do: all that is under way ends, at all who live.
-pub(crate) fn revocations(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn revocations(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let rank = world.rank();
@@ -61,14 +61,14 @@ pub(crate) fn revocations(deaths: Deaths, defect: Option<Planted>, processes: u3
         // It ends no agreement.
         world.iagree(1 << rank).await.unwrap()
     };
-    kill(deaths, processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, program, |kills, ends| {
         let ends: Vec<_> = ends.into_iter().flatten().collect();
         assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
     });
 }
 
 /// All who live learn of a revocation if one of them does.
-pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn revocations_spread(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         if world.rank() == 0 {
@@ -81,7 +81,7 @@ pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds:
         }
         world.is_revoked()
     };
-    kill(Deaths::InTurn, processes, seeds, defect, program, |kills, ends| {
+    kill(Deaths::InTurn, processes, seeds, program, |kills, ends| {
         let living = (0..processes).filter(|rank| !kills.iter().any(|kill| kill.rank == *rank));
         let know: Vec<_> = living.filter_map(|rank| ends[rank as usize]).collect();
         assert!(know.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {know:?}");
@@ -89,7 +89,7 @@ pub(crate) fn revocations_spread(defect: Option<Planted>, processes: u32, seeds:
 }
 
 /// A revocation that comes late is not that of a later communicator with the same id.
-pub(crate) fn late_revocations(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn late_revocations(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let taken = resting::leave(&runtime, 1);
@@ -111,14 +111,14 @@ pub(crate) fn late_revocations(defect: Option<Planted>, processes: u32, seeds: u
         assert_eq!(runtime.free_ids(), resting::IDS);
     };
     for seed in 0..seeds {
-        let config = || resting::config(defect);
+        let config = resting::config;
         let ran = super::run_together(processes, seed, &[], config, program);
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
 /// A receive from any source reports a failure, stays, and takes what comes after it was acknowledged.
-pub(crate) fn any_source(defect: Option<Planted>, seeds: u64) {
+pub(crate) fn any_source(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         if world.rank() == 1 {
@@ -141,14 +141,14 @@ pub(crate) fn any_source(defect: Option<Planted>, seeds: u64) {
     };
     for seed in 0..seeds {
         let kills = [Kill { rank: 1, step: seed % 10 }];
-        let ran = super::run_together(3, seed, &kills, || super::with(defect), program);
+        let ran = super::run_together(3, seed, &kills, Config::default, program);
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
 /// All who live have the same communicator, without those whom anyone had seen dead; and it works, or another
 /// one of its members has died.
-pub(crate) fn shrinks(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let seen = world.failed();
@@ -168,7 +168,7 @@ pub(crate) fn shrinks(deaths: Deaths, defect: Option<Planted>, processes: u32, s
         assert_eq!(runtime.free_ids(), 2046);
         Some((ids, groups, works.is_ok()))
     };
-    kill(deaths, processes, seeds, defect, program, |kills, ends| {
+    kill(deaths, processes, seeds, program, |kills, ends| {
         let ends: Vec<_> = ends.into_iter().flatten().map(Option::unwrap).collect();
         let alike = ends.windows(2).all(|two| (two[0].0, &two[0].1) == (two[1].0, &two[1].1));
         assert!(alike, "{kills:?}: {ends:?}");

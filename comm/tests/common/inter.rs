@@ -1,13 +1,15 @@
 //! What has to hold of intercommunicators, also when processes die while they are made. Each check panics
-//! where it does not, with or without a planted bug.
+//! where it does not.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
-use tagmatch_comm::{Comm, Error, ErrorClass, InterComm, InterRequest, Runtime, Uniformity};
+use tagmatch_comm::{
+    Comm, Config, Error, ErrorClass, InterComm, InterRequest, Runtime, Uniformity,
+};
 
-use super::{Busy, Deaths, Planted, Sims, turn};
+use super::{Busy, Deaths, Sims, turn};
 
 /// Two groups of a job, one after the other.
 pub(crate) struct Groups {
@@ -91,13 +93,13 @@ pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
 }
 
 impl Groups {
-    pub(crate) fn new(sizes: [u32; 2], seed: u64, defect: Option<Planted>) -> Self {
+    pub(crate) fn new(sizes: [u32; 2], seed: u64) -> Self {
         let processes = sizes[0] + sizes[1];
         let sim = Sim::new(SimConfig { processes, seed, ..SimConfig::default() });
         let members = Vec::new();
         let mut groups = Groups { sim, sizes, members };
         let start = |rank: u32| {
-            let runtime = Runtime::new(groups.sim.net(rank), super::with(defect)).unwrap();
+            let runtime = Runtime::new(groups.sim.net(rank), Config::default()).unwrap();
             let is_first = rank < sizes[0];
             async move {
                 let part = runtime.world().isplit(Some(u32::from(is_first)), 0).await.unwrap();
@@ -140,17 +142,16 @@ impl Groups {
 pub(crate) fn kill_everywhere(
     sizes: [u32; 2],
     seeds: u64,
-    defect: Option<Planted>,
     check: impl Fn(&mut Groups, &[Kill]) -> u64,
 ) {
     kill_each(sizes[0] + sizes[1], seeds, |seed, kills| {
-        check(&mut Groups::new(sizes, seed, defect), kills)
+        check(&mut Groups::new(sizes, seed), kills)
     });
 }
 
 /// The same with each two processes, killed at each two steps.
 pub(crate) fn kill_all_pairs(sizes: [u32; 2], check: impl Fn(&mut Groups, &[Kill]) -> u64) {
-    let run = |kills: &[Kill]| check(&mut Groups::new(sizes, 0, None), kills);
+    let run = |kills: &[Kill]| check(&mut Groups::new(sizes, 0), kills);
     let steps = run(&[]);
     Deaths::AllPairs.each(sizes[0] + sizes[1], 0, steps, |kills| {
         run(kills);

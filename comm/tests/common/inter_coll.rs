@@ -10,7 +10,7 @@ use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Error, ErrorClass, Group, InterComm, InterRoot, Uniformity};
 
 use super::inter::{Groups, Member, living};
-use super::{Planted, linger};
+use super::linger;
 
 /// What one process of two groups gives and gets. Groups are 0 and 1.
 #[derive(Clone, Copy)]
@@ -285,10 +285,9 @@ pub(crate) fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
     kills: &[Kill],
-    defect: Option<Planted>,
     program: impl Fn(Rc<Member>, InterComm<SimNet>) -> F,
 ) -> Ran<F::Output> {
-    let mut groups = Groups::new(sizes, seed, defect);
+    let mut groups = Groups::new(sizes, seed);
     let made =
         groups.run(&[], |member| async move { member.create(Uniformity::None).await.unwrap() });
     let made = made.unwrap_or_else(|stuck| panic!("{stuck}")).ends;
@@ -301,16 +300,11 @@ pub(crate) fn run_on<F: Future>(
 }
 
 /// A check of what a run gives, with these deaths; how many steps it has taken.
-type Check = fn([u32; 2], u64, &[Kill], Option<Planted>) -> u64;
+type Check = fn([u32; 2], u64, &[Kill]) -> u64;
 
 /// All operations at once, with long messages if the seed is odd: each ends everywhere, with what is right or with
 /// an error of failures.
-pub(crate) fn all_at_once(
-    sizes: [u32; 2],
-    seed: u64,
-    kills: &[Kill],
-    defect: Option<Planted>,
-) -> u64 {
+pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let scale = if seed.is_multiple_of(2) { 1 } else { 1000 };
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
         let cases: Vec<Case<SimNet>> = cases(View::new(&inter, member.is_first, scale));
@@ -322,12 +316,12 @@ pub(crate) fn all_at_once(
             }
         }
     };
-    run_on(sizes, seed, kills, defect, program).steps
+    run_on(sizes, seed, kills, program).steps
 }
 
 /// All who live have the same intercommunicators, in which all who live are, and nobody whose death was seen
 /// before; or the same error. No id is left.
-pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill], defect: Option<Planted>) -> u64 {
+pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
         let before = member.runtime.free_ids();
         let seen = inter.failed();
@@ -352,7 +346,7 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill], defect: Option
         assert_eq!(member.runtime.free_ids(), before);
         Some((said, works))
     };
-    let ran = run_on(sizes, seed, kills, defect, program);
+    let ran = run_on(sizes, seed, kills, program);
     let ends: Vec<_> = living(ran.ends, kills).collect();
     assert!(ends.windows(2).all(|two| two[0].0 == two[1].0), "{kills:?}: {ends:?}");
     let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
@@ -392,26 +386,20 @@ fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group
 
 /// Runs a check without deaths, then with each rank killed at every `stride`th step, alone and with another one
 /// killed then or later.
-pub(crate) fn deaths(
-    sizes: [u32; 2],
-    seeds: u64,
-    stride: usize,
-    defect: Option<Planted>,
-    check: Check,
-) {
+pub(crate) fn deaths(sizes: [u32; 2], seeds: u64, stride: usize, check: Check) {
     let processes = sizes[0] + sizes[1];
     for seed in 0..seeds {
-        let steps = check(sizes, seed, &[], defect);
+        let steps = check(sizes, seed, &[]);
         for (step, rank) in
             (0..steps).step_by(stride).flat_map(|step| (0..processes).map(move |rank| (step, rank)))
         {
             let first = Kill { rank, step };
-            check(sizes, seed, &[first], defect);
+            check(sizes, seed, &[first]);
             // In turn, so that each pair comes at each part of the way.
             let apart = 1 + u32::try_from((step + seed) % u64::from(processes - 1)).unwrap();
             let later = (step * 31 + seed * 7 + u64::from(rank) * 17) % 20;
             let second = Kill { rank: (rank + apart) % processes, step: step + later };
-            check(sizes, seed, &[first, second], defect);
+            check(sizes, seed, &[first, second]);
         }
     }
 }

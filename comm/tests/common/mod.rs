@@ -157,11 +157,10 @@ pub(crate) fn kill<F: Future>(
     deaths: Deaths,
     processes: u32,
     seeds: u64,
-    defect: Option<Planted>,
     program: impl Fn(Sims) -> F,
     check: impl Fn(&[Kill], Vec<Option<F::Output>>),
 ) {
-    let config = || with(defect);
+    let config = Config::default;
     for seed in 0..seeds {
         let run = |kills: &[Kill]| {
             let ran = run_together(processes, seed, kills, config, &program);
@@ -174,17 +173,4 @@ pub(crate) fn kill<F: Future>(
             run(kills);
         });
     }
-}
-
-#[cfg(feature = "defects")]
-pub(crate) type Planted = tagmatch_comm::Defect;
-#[cfg(not(feature = "defects"))]
-pub(crate) type Planted = std::convert::Infallible;
-
-/// The default settings, with a bug.
-pub(crate) fn with(defect: Option<Planted>) -> Config<SimNet> {
-    #[cfg(feature = "defects")]
-    return Config { defect, ..Config::default() };
-    #[cfg(not(feature = "defects"))]
-    defect.map_or_else(Config::default, |never| match never {})
 }

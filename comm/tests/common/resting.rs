@@ -1,5 +1,5 @@
 //! Context ids that are given out again: nothing that was sent before is received after. Each check panics where
-//! that doesn't hold, with or without a planted bug.
+//! that doesn't hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,15 +11,15 @@ use tagmatch_comm::{
 };
 
 use super::inter::{Groups, Member, kill_each};
-use super::{Deaths, Planted, Sims, linger, turn};
+use super::{Deaths, Sims, linger, turn};
 
 /// Ids that there are with [`config`].
 pub(crate) const IDS: u32 = 33;
 
 /// So few ids that they are soon given out again.
-pub(crate) fn config(defect: Option<Planted>) -> Config<SimNet> {
+pub(crate) fn config() -> Config<SimNet> {
     let ids = IdLayout::new(1, true, 31).unwrap();
-    Config { ids, eager_words: 1, ..super::with(defect) }
+    Config { ids, eager_words: 1, ..Config::default() }
 }
 
 /// Runs a program on each process; messages take long.
@@ -27,7 +27,6 @@ fn run<F: Future>(
     processes: u32,
     seed: u64,
     kills: &[Kill],
-    defect: Option<Planted>,
     program: impl Fn(Sims) -> F,
 ) -> (Sim, Result<Ran<F::Output>, Stuck>) {
     let delay_max = [5, 50, 400][usize::try_from(seed % 3).unwrap()];
@@ -40,7 +39,7 @@ fn run<F: Future>(
     });
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {
-        let runtime = Runtime::new(sim.net(rank), config(defect)).unwrap();
+        let runtime = Runtime::new(sim.net(rank), config()).unwrap();
         linger(runtime.clone(), &busy, program(runtime))
     };
     let ran = sim.run((0..processes).map(start), kills);
@@ -77,7 +76,7 @@ async fn any(comm: &Comm<SimNet>, name: u8) {
 
 /// A message that nobody receives before its communicator is revoked; then there are two others, of which the
 /// last one has the first one's id.
-pub(crate) fn revoked(deaths: Deaths, defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let _taken = leave(&runtime, 2);
@@ -107,7 +106,7 @@ pub(crate) fn revoked(deaths: Deaths, defect: Option<Planted>, processes: u32, s
     };
     for seed in 0..seeds {
         let run = |kills: &[Kill]| {
-            let ran = run(processes, seed, kills, defect, program).1;
+            let ran = run(processes, seed, kills, program).1;
             ran.unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}")).steps
         };
         let steps = run(&[]);
@@ -130,7 +129,7 @@ impl Choices {
 
 /// Communicators are made, revoked, shrunk and freed, by each process when it comes to it, with messages in them
 /// that nobody receives.
-pub(crate) fn random(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn random(processes: u32, seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
             let _taken = leave(&runtime, 5);
@@ -162,12 +161,12 @@ pub(crate) fn random(defect: Option<Planted>, processes: u32, seeds: u64) {
                 }
             }
         };
-        run(processes, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+        run(processes, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
 /// A process has yet to take the communicator that others have freed, or frees it later, and sends in it then.
-pub(crate) fn late(defect: Option<Planted>, seeds: u64) {
+pub(crate) fn late(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let _taken = leave(&runtime, 3);
@@ -209,7 +208,7 @@ pub(crate) fn late(defect: Option<Planted>, seeds: u64) {
         any(&fourth, 4).await;
     };
     for seed in 0..seeds {
-        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+        run(3, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
@@ -221,7 +220,7 @@ async fn any_of(inter: &InterComm<SimNet>, name: u8) {
 
 /// Two groups make intercommunicators, duplicates, merges and shrunk ones, and free them with messages in them
 /// that nobody receives. All of it has few ids.
-pub(crate) fn groups(defect: Option<Planted>, sizes: [u32; 2], seeds: u64) {
+pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
@@ -295,13 +294,13 @@ pub(crate) fn groups(defect: Option<Planted>, sizes: [u32; 2], seeds: u64) {
                 }
             }
         };
-        let (_, ran) = run(sizes[0] + sizes[1], seed, &[], defect, program);
+        let (_, ran) = run(sizes[0] + sizes[1], seed, &[], program);
         ran.unwrap_or_else(|stuck| panic!("{sizes:?}: {stuck}"));
     }
 }
 
 /// What was sent in communicators that were revoked or freed waits nowhere.
-pub(crate) fn leftovers(defect: Option<Planted>, processes: u32, seeds: u64) {
+pub(crate) fn leftovers(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let (copy, kept) = (world.idup().await.unwrap(), world.idup().await.unwrap());
@@ -323,14 +322,14 @@ pub(crate) fn leftovers(defect: Option<Planted>, processes: u32, seeds: u64) {
         kept
     };
     for seed in 0..seeds {
-        let (sim, ran) = run(processes, seed, &[], defect, program);
+        let (sim, ran) = run(processes, seed, &[], program);
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
         assert_eq!(sim.unexpected(), 0, "messages that nobody will receive");
     }
 }
 
 /// All ids are in use, or were freed here and not elsewhere: an error, the same at all members.
-pub(crate) fn exhaustion(defect: Option<Planted>, seeds: u64) {
+pub(crate) fn exhaustion(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let mut all = Vec::new();
@@ -358,13 +357,13 @@ pub(crate) fn exhaustion(defect: Option<Planted>, seeds: u64) {
         world.ibarrier().await.unwrap();
     };
     for seed in 0..seeds {
-        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+        run(3, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
 /// A group calls at a closed port more often than there are ids. Its leader calls alone at an open one, too, and
 /// gives up. Nobody hears of the ids that they have made for themselves.
-pub(crate) fn calls_in_vain(defect: Option<Planted>, seeds: u64) {
+pub(crate) fn calls_in_vain(seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         if world.rank() == 0 {
@@ -402,13 +401,13 @@ pub(crate) fn calls_in_vain(defect: Option<Planted>, seeds: u64) {
         }
     };
     for seed in 0..seeds {
-        run(3, seed, &[], defect, program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
+        run(3, seed, &[], program).1.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
 
 /// The leader of a group dies while an intercommunicator is made: the other group may have it, and sends in an id of
 /// whose use the first group knows nothing. None of these messages waits.
-pub(crate) fn lost(defect: Option<Planted>) {
+pub(crate) fn lost() {
     let program = |member: Rc<Member>| async move {
         let made = member.create(Uniformity::None).await.ok().filter(|_| !member.is_first);
         if let Some(inter) = &made {
@@ -424,7 +423,7 @@ pub(crate) fn lost(defect: Option<Planted>) {
         drop(made);
     };
     kill_each(3, 2, |seed, kills| {
-        let mut groups = Groups::new([2, 1], seed, defect);
+        let mut groups = Groups::new([2, 1], seed);
         if kills.iter().any(|kill| kill.rank != 1) {
             return 0;
         }

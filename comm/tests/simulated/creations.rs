@@ -7,12 +7,12 @@ use common::creations::creations;
 
 #[test]
 fn creations_return_when_one_or_two_of_three_die() {
-    creations(Pairs(4), None, 3, 4);
+    creations(Pairs(4), 3, 4);
 }
 
 #[test]
 fn creations_return_when_one_or_two_of_more_die() {
     for (processes, seeds, stride) in [(2, 10, 1), (4, 2, 13), (5, 2, 31), (7, 1, 97)] {
-        creations(Pairs(stride), None, processes, seeds);
+        creations(Pairs(stride), processes, seeds);
     }
 }

@@ -16,7 +16,7 @@ use tagmatch_comm::{Source, TagChoice, Uniformity};
 /// Runs a program on two groups, under several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {
     for seed in 0..seeds {
-        let ran = Groups::new(sizes, seed, None).run(&[], &program);
+        let ran = Groups::new(sizes, seed).run(&[], &program);
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
     }
 }
@@ -147,28 +147,28 @@ fn each_group_gets_what_the_other_gives() {
 #[test]
 fn a_strict_creation_has_one_result_whoever_dies() {
     for (sizes, seeds) in [([1, 1], 6), ([2, 2], 4), ([1, 3], 2), ([3, 2], 2)] {
-        kill_everywhere(sizes, seeds, None, strict);
+        kill_everywhere(sizes, seeds, strict);
     }
 }
 
 #[test]
 fn an_eventual_creation_has_one_result_in_the_end() {
     for (sizes, seeds) in [([1, 1], 6), ([2, 2], 4), ([1, 3], 2), ([3, 2], 2)] {
-        kill_everywhere(sizes, seeds, None, eventual);
+        kill_everywhere(sizes, seeds, eventual);
     }
 }
 
 #[test]
 fn all_who_live_have_one_result_of_a_merge_and_nothing_hangs() {
     for (sizes, seeds) in [([1, 1], 4), ([2, 2], 2), ([2, 3], 1)] {
-        kill_everywhere(sizes, seeds, None, merges);
+        kill_everywhere(sizes, seeds, merges);
     }
 }
 
 #[test]
 fn groups_that_meet_at_a_port_have_one_result_whoever_dies() {
     for (sizes, seeds) in [([1, 1], 4), ([2, 2], 3), ([3, 2], 1)] {
-        kill_everywhere(sizes, seeds, None, meetings);
+        kill_everywhere(sizes, seeds, meetings);
     }
 }
 

@@ -9,7 +9,7 @@ use tagmatch_comm::{Error, InterRoot, Uniformity};
 
 fn run(sizes: [u32; 2], scale: usize) {
     let seed = u64::from(sizes[0] * 10 + sizes[1]);
-    let ran = Groups::new(sizes, seed, None).run(&[], |member| async move {
+    let ran = Groups::new(sizes, seed).run(&[], |member| async move {
         let inter = member.create(Uniformity::None).await.unwrap();
         let copy = inter.idup().await.unwrap();
         let view = View::new(&inter, member.is_first, scale);
@@ -46,24 +46,24 @@ fn long_messages_go_by_their_own_algorithms() {
 
 #[test]
 fn operations_end_everywhere_whoever_dies() {
-    deaths([1, 1], 4, 1, None, all_at_once);
-    deaths([2, 2], 2, 9, None, all_at_once);
-    deaths([3, 2], 2, 31, None, all_at_once);
+    deaths([1, 1], 4, 1, all_at_once);
+    deaths([2, 2], 2, 9, all_at_once);
+    deaths([3, 2], 2, 31, all_at_once);
 }
 
 #[test]
 fn all_who_live_have_one_result_of_a_shrink() {
-    deaths([1, 1], 6, 1, None, shrinks);
-    deaths([1, 2], 3, 1, None, shrinks);
-    deaths([2, 2], 2, 1, None, shrinks);
-    deaths([3, 2], 1, 2, None, shrinks);
+    deaths([1, 1], 6, 1, shrinks);
+    deaths([1, 2], 3, 1, shrinks);
+    deaths([2, 2], 2, 1, shrinks);
+    deaths([3, 2], 1, 2, shrinks);
 }
 
 /// Of the first group each has a value, of the second the leader is down.
 #[test]
 fn who_is_down_is_said_by_remote_rank() {
     let kills = [Kill { rank: 2, step: 0 }];
-    let ran = run_on([2, 2], 3, &kills, None, |_, inter| async move {
+    let ran = run_on([2, 2], 3, &kills, |_, inter| async move {
         inter.iallreduce(vec![1], &Op::sum::<u8>()).await
     });
     let failed = |rank| Some(Err(Error::ProcessFailed { rank }));
@@ -73,7 +73,7 @@ fn who_is_down_is_said_by_remote_rank() {
 /// One group has no id left, then none that both of it have free: so both have the same error.
 #[test]
 fn a_shrink_without_ids_is_the_same_error_everywhere() {
-    run_on([1, 2], 4, &[], None, |member, inter| async move {
+    run_on([1, 2], 4, &[], |member, inter| async move {
         let (before, oneself) = (member.runtime.free_ids(), member.runtime.oneself());
         let mut taken = Vec::new();
         while !member.is_first
@@ -95,7 +95,7 @@ fn a_shrink_without_ids_is_the_same_error_everywhere() {
 
 #[test]
 fn what_cannot_be_is_an_error() {
-    let ran = Groups::new([2, 1], 1, None).run(&[], |member| async move {
+    let ran = Groups::new([2, 1], 1).run(&[], |member| async move {
         let inter = member.create(Uniformity::None).await.unwrap();
         let size = inter.remote_size();
         let remote = InterRoot::Remote(size);

@@ -9,7 +9,7 @@ use tagmatch_comm::{Error, ErrorClass, ErrorHandler, InterComm, InterRoot, Keyva
 
 #[test]
 fn handlers_hear_of_errors_once_and_are_inherited() {
-    run_on([2, 2], 1, &[], None, |member, inter| async move {
+    run_on([2, 2], 1, &[], |member, inter| async move {
         let heard: Arc<Mutex<Vec<(u32, u32, ErrorClass)>>> = Arc::default();
         let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };
         let hears = Arc::clone(&heard);
@@ -53,7 +53,7 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
 
 #[test]
 fn attributes_go_to_duplicates_alone_and_are_deleted() {
-    run_on([1, 2], 2, &[], None, |_, inter| async move {
+    run_on([1, 2], 2, &[], |_, inter| async move {
         let deleted: Arc<Mutex<Vec<(u32, u32)>>> = Arc::default();
         let deletes = Arc::clone(&deleted);
         let depth = Keyval::new(

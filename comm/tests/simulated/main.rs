@@ -16,7 +16,6 @@ mod inter_kept;
 mod jobs;
 mod layers;
 mod long;
+mod mixed;
 mod p2p;
-#[cfg(feature = "defects")]
-mod planted;
 mod resting;

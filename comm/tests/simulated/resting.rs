@@ -7,45 +7,45 @@ use common::resting;
 #[test]
 fn what_a_revoked_communicator_left_is_never_received_in_a_later_one() {
     for (processes, seeds) in [(2, 6), (3, 6), (5, 1)] {
-        resting::revoked(InTurn, None, processes, seeds);
+        resting::revoked(InTurn, processes, seeds);
     }
 }
 
 #[test]
 fn messages_are_of_the_communicator_that_they_are_received_in() {
     for processes in [2, 3, 5] {
-        resting::random(None, processes, 40);
+        resting::random(processes, 40);
     }
 }
 
 #[test]
 fn an_id_that_another_process_still_uses_is_taken() {
-    resting::late(None, 90);
+    resting::late(90);
 }
 
 #[test]
 fn messages_are_of_the_intercommunicator_that_they_are_received_in() {
     for sizes in [[1, 1], [2, 1], [2, 3]] {
-        resting::groups(None, sizes, 15);
+        resting::groups(sizes, 15);
     }
 }
 
 #[test]
 fn nothing_waits_that_nobody_will_receive() {
-    resting::leftovers(None, 3, 9);
+    resting::leftovers(3, 9);
 }
 
 #[test]
 fn freed_ids_are_found_however_few_there_are() {
-    resting::exhaustion(None, 12);
+    resting::exhaustion(12);
 }
 
 #[test]
 fn calls_in_vain_use_up_no_ids() {
-    resting::calls_in_vain(None, 6);
+    resting::calls_in_vain(6);
 }
 
 #[test]
 fn nothing_waits_in_an_id_that_is_never_given_out_again() {
-    resting::lost(None);
+    resting::lost();
 }

@@ -3,12 +3,11 @@
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_shadow::{Take, Why};
-use tagmatch_soft::{Pattern, SourceId, Tag};
+use tagmatch_soft::{SourceId, Tag};
 
 use super::{Kept, Payload, Reclaim};
 use crate::core::{Core, MESSAGES_MAX};
 use crate::credit::Amount;
-use crate::defect::Defect;
 use crate::message::{Body, Message};
 use crate::request::{RequestId, Status};
 use crate::slab::Key;
@@ -42,9 +41,6 @@ impl Core {
             nic.shadow.source_seen(status.tag, through_list);
             if through_list {
                 nic.shadow.came_up();
-                if self.planted.is(Defect::CountBeforeSearch) {
-                    nic.shadow.searched();
-                }
             } else {
                 nic.shadow.other_device();
             }
@@ -81,8 +77,7 @@ impl Core {
 
     /// A message has its place: if the NIC has counted it, software does now.
     pub(super) fn searched(&mut self, through_list: bool) {
-        let is_early = self.planted.is(Defect::CountBeforeSearch);
-        if let Some(nic) = self.nic.as_mut().filter(|_| through_list && !is_early) {
+        if let Some(nic) = self.nic.as_mut().filter(|_| through_list) {
             nic.shadow.searched();
         }
     }
@@ -94,16 +89,10 @@ impl Core {
     /// Who gets a message: the first posted receive that matches it, as far as that is known.
     fn place(&mut self, tag: Tag, peer: PeerId, through_list: bool) -> Place {
         let Some(nic) = &mut self.nic else { return Place::Nobody };
-        if nic.lanes.contains_key(&peer) && !self.planted.is(Defect::PassTheLane) {
+        if nic.lanes.contains_key(&peer) {
             return Place::Behind;
         }
-        let mut first = self.posted.first_match(tag, SourceId(peer.0));
-        if self.planted.is(Defect::NewestFirst) {
-            let matching = self.posted.iter_in_order();
-            let accepts = |pattern: Pattern| pattern.matches(tag, SourceId(peer.0));
-            let youngest = matching.filter(|(_, pattern, _)| accepts(*pattern)).last();
-            first = youngest.map(|(handle, ..)| handle);
-        }
+        let first = self.posted.first_match(tag, SourceId(peer.0));
         let Some(handle) = first else { return Place::Nobody };
         let Some((_, index)) = self.posted.get(handle) else { return Place::Nobody };
         let place = match nic.shadow.take(index, through_list) {
@@ -145,9 +134,6 @@ impl Core {
             Place::Wait(index) => {
                 nic.waiting.entry(index).or_default().push_back(kept);
                 nic.lanes.entry(peer).or_default();
-                if self.planted.is(Defect::CountWhileWaiting) && kept.through_list {
-                    nic.shadow.searched();
-                }
             }
             _ => nic.lanes.entry(peer).or_default().push_back(kept),
         }

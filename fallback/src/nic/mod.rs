@@ -41,7 +41,6 @@ use tagmatch_soft::Pattern;
 
 use crate::EngineConfig;
 use crate::core::{Core, Todo};
-use crate::defect::Defect;
 use crate::error::Fault;
 use crate::request::{RequestId, Status};
 use crate::slab::{Key, Slab};
@@ -250,10 +249,7 @@ impl Core {
         if entry.is_bounced {
             let users = request.buffer.as_mut_slice().unwrap_or_default();
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            let mut fits = length.min(users.len()).min(buffer.len());
-            if self.planted.is(Defect::ForgetBounce) {
-                fits = 0;
-            }
+            let fits = length.min(users.len()).min(buffer.len());
             users[..fits].copy_from_slice(&buffer[..fits]);
             nic.bounce.push(buffer);
         } else {

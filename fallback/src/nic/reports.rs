@@ -8,7 +8,6 @@ use tagmatch_soft::Tag;
 use super::{Data, Entry, Landing};
 use crate::core::{Core, Todo};
 use crate::credit::Amount;
-use crate::defect::Defect;
 use crate::error::Fault;
 use crate::peer::PeerState;
 use crate::request::{RequestId, Status};
@@ -77,11 +76,6 @@ impl Core {
                 self.await_companion(peer, app_ctx.operation(), landing);
             }
         }
-        if self.planted.is(Defect::DoneAtMatch)
-            && let Some(entry) = self.nic.as_ref().and_then(|nic| nic.entries[slot as usize])
-        {
-            self.requests.complete(entry.request, Ok(status), Buffer::default());
-        }
         self.search_on(index);
         Some(())
     }
@@ -89,9 +83,7 @@ impl Core {
     /// A receive in the NIC has its message: nobody else finds it.
     pub(super) fn leave_posted(&mut self, slot: u32) {
         let request = self.entry(slot).and_then(|entry| self.requests.get_mut(entry.request));
-        if let Some(handle) = request.and_then(|request| request.posted())
-            && !self.planted.is(Defect::StayPosted)
-        {
+        if let Some(handle) = request.and_then(|request| request.posted()) {
             let _ = self.posted.cancel(handle);
         }
     }
@@ -126,9 +118,7 @@ impl Core {
     /// Ends a receive that the NIC has matched, once everything about it is known.
     pub(super) fn conclude(&mut self, key: Key) {
         let Some(nic) = &mut self.nic else { return };
-        let hasty = self.planted.is(Defect::ForgetCompanion);
-        let is_known =
-            |landing: &Landing| (hasty || !landing.lacks_companion) && landing.data != Data::Due;
+        let is_known = |landing: &Landing| !landing.lacks_companion && landing.data != Data::Due;
         if !nic.landings.get(key).is_some_and(is_known) {
             return;
         }
@@ -140,17 +130,12 @@ impl Core {
         } else {
             Amount::of_eager(status.length)
         };
-        let keeps_credit = self.planted.is(Defect::KeepCredit);
         if self.peer_mut(peer).grant.arrived(cost) {
-            if !keeps_credit {
-                self.freed(peer, cost);
-            }
+            self.freed(peer, cost);
         } else {
             self.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
         }
-        if let Some(fault) = landing.wrong_sender()
-            && !self.planted.is(Defect::BelieveTag)
-        {
+        if let Some(fault) = landing.wrong_sender() {
             return self.drop_landing(&landing, fault);
         }
         let Some(line) = self.requests.get_mut(request) else { return };
@@ -213,9 +198,7 @@ impl Core {
                 let fault = self.fault_of_deleted(named);
                 self.counters.cancelled += u64::from(fault == Fault::Cancelled);
                 self.requests.fail(key, fault);
-                if !self.planted.is(Defect::ForgetWaiters) {
-                    self.search_on(id);
-                }
+                self.search_on(id);
             }
             (Deleted::ForMessage { id }, Some(key)) => {
                 self.deliver_first_waiting(id, key);

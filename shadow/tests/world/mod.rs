@@ -8,8 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use judge::Judge;
 use nic::{Answer, Decision, Nic};
-#[cfg(feature = "defects")]
-use tagmatch_shadow::Defect;
 use tagmatch_shadow::table::State;
 use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
@@ -101,7 +99,7 @@ pub(crate) struct World {
 type Outcome = Result<(), String>;
 
 impl World {
-    pub(crate) fn new(seed: u64, #[cfg(feature = "defects")] defect: Option<Defect>) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let slots = u32::try_from(1 + rng.below(6)).unwrap();
         let operations = u32::try_from(2 + rng.below(12)).unwrap();
@@ -118,8 +116,6 @@ impl World {
             read_max: 1 << 20,
             source_bits: TagMask(0xf0),
         });
-        #[cfg(feature = "defects")]
-        defect.into_iter().for_each(|defect| shadow.plant(defect));
         if has_other && rng.below(4) == 0 {
             shadow.other_device();
         }

@@ -68,9 +68,6 @@ pub struct Scope {
     /// All orders are tried, and states that are come to again are looked at again: what can follow must
     /// be what followed.
     pub is_thorough: bool,
-    /// A bug that is to be found.
-    #[cfg(feature = "defects")]
-    pub defect: Option<tagmatch_fallback::ShadowDefect>,
 }
 
 /// What was explored.
@@ -162,8 +159,6 @@ impl Scope {
             second_passes: false,
             all_names: false,
             is_thorough: false,
-            #[cfg(feature = "defects")]
-            defect: None,
         }
     }
 

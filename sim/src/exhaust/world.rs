@@ -84,8 +84,6 @@ impl World {
         model.nic_mut().by_hand();
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
         let mut engine = Engine::new(model, &engine_config(scope));
-        #[cfg(feature = "defects")]
-        engine.plant(None, scope.defect);
         engine.progress();
         Ok(World {
             scope: *scope,

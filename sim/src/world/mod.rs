@@ -120,11 +120,7 @@ impl<'a, A: Adapter> World<'a, A> {
             .device(wire, seed)
             .map_err(|error| Violation::new(Rule::Fault, format!("n{node}: no device: {error}")))?;
         let config = tagmatch_fallback::EngineConfig { seed, ..self.setup.engine };
-        #[cfg_attr(not(feature = "defects"), expect(unused_mut))]
-        let mut engine = Engine::new(device, &config);
-        #[cfg(feature = "defects")]
-        engine.plant(self.setup.planted.0, self.setup.planted.1);
-        Ok(Worker::new(engine, node))
+        Ok(Worker::new(Engine::new(device, &config), node))
     }
 
     /// Makes one step of a program.

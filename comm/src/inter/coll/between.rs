@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::coll::uneven::end;
 use crate::coll::{Algorithms, Call, Exchange, Landing, Plan, plan};
-use crate::defect::Defect;
 use crate::error::Error;
 use crate::net::Net;
 use crate::port::{Abroad, Channel, Port};
@@ -117,7 +116,7 @@ impl Between {
 
     /// The leaders swap what they have.
     pub(super) fn leaders_swap(self, given: usize, taken: usize) -> Self {
-        if !self.is_leader() || self.both.planted.is(Defect::KeepOwn) {
+        if !self.is_leader() {
             return self;
         }
         let other = self.remote.start;
@@ -188,9 +187,7 @@ impl Between {
             }
             Kind::Across(plan) => (&self.both, Plan { memory: data, ..plan }, None),
         };
-        let quiet = channel.planted.is(Defect::StageQuietly);
-        let failure = self.failure.clone().filter(|_| !quiet);
-        Ok(Exchange::new(channel.clone(), plan, op).after(failure))
+        Ok(Exchange::new(channel.clone(), plan, op).after(self.failure.clone()))
     }
 }
 
