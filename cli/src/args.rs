@@ -1,123 +1,32 @@
 //! The command line: every option, its unit, its bounds, and what would be right.
 
 mod collective;
+mod common;
 mod depth;
-pub(crate) mod device;
 mod effort;
-mod host;
-pub(crate) mod hw_tags;
-mod pin;
+mod examples;
+mod lists;
+mod measure;
+mod processes;
+mod replay;
 pub(crate) mod report;
 
 use std::ffi::OsString;
-use std::net::IpAddr;
-use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
-use crate::units::{self, Sizes};
 pub(crate) use collective::{Bulk, Collective, Recovery};
-pub(crate) use depth::{Depth, Threads};
-use device::DeviceArg;
-pub(crate) use effort::{Effort, Limits};
-pub(crate) use host::Host;
-use hw_tags::HwTagsArg;
-pub(crate) use pin::{Pin, PinChoice};
-
-/// Where `serve` listens and a client knocks, unless told.
-pub(crate) const PORT: u16 = 13338;
-/// Bounds that both the command line and a serving side hold a run to.
-pub(crate) const DEPTH_MAX: u64 = 1 << 20;
-pub(crate) const WINDOW_MAX: u64 = 1 << 14;
-pub(crate) const ITERS_MAX: u64 = 1 << 40;
-pub(crate) const THREADS_MAX: u64 = 64;
-pub(crate) const IDLE_MAX: u64 = 1024;
-/// Processes of one machine.
-const RANKS_MAX: i64 = 4096;
-
-const TOUR_EXAMPLES: &str = "\
-Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth, and at N ranks
-barrier | bcast | allreduce | alltoall | dup | agree | shrink
-Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
-Fields of the JSON output: cli/JSON.md in the source tree
-
-Examples:
-  tagperf                                         the tour, under 30 seconds
-  tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
-  tagperf depth                                   does depth cost anything?
-  tagperf serve --once                            one side ...
-  tagperf bw 127.0.0.1                            ... and the other
-  tagperf replay app.trace --matches -            your application's own matching";
-
-const MEASURE_EXAMPLES: &str = "\
-N may end in K, M or G, binary as sizes: 4K is 4096
-
-Examples:
-  tagperf lat --sizes 0..4M --duration 500ms
-  tagperf lat --sizes 8 --iters 100000 --pin 0,1 --json lat.json
-  tagperf bw --sizes 4K,64K,1M --window 32
-  tagperf rate --posted-depth 1024 --wildcard-recv
-  tagperf lat 127.0.0.1:13338 --unexpected-depth 256
-  tagperf lat --sizes 8 --rate 100k --duration 5s
-  tagperf rate --self --threads 1,2
-  tagperf lat --sizes 4K --hw-tags model          a NIC matches: a model of one, here
-  tagperf lat node7 --device verbs                RDMA to `tagperf serve --bind ADDRESS` there";
-
-const DEPTH_EXAMPLES: &str = "\
-N may end in K, M or G, binary as sizes: 4K is 4096
-
-Examples:
-  tagperf depth
-  tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
-  tagperf depth --drain --order forward,reverse,random,adversarial --depths 1K,16K";
-
-const RUN_EXAMPLES: &str = "\
-Exit status: that of the first process that failed, 128 and the signal's number if one killed it
-
-Examples:
-  tagperf run -n 2 -- tagperf lat                 as `mpiexec -n 2 tagperf lat`
-  tagperf run -n 4 --label -- ./app               which rank says what?
-  tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed";
-
-const COLLECTIVE_EXAMPLES: &str = "\
-Each rank times each call, a barrier before it keeps them together; avg, min and max are over the
-ranks' means, p50 and p99 are of rank 0's times. bcast: the last rank has the bytes; dup: with free
-
-Examples:
-  tagperf allreduce -n 4                          4 ranks that it starts here by itself
-  mpiexec -n 4 tagperf barrier                    as ranks of any job: MPICH's ...
-  mpirun -n 4 --oversubscribe tagperf dup         ... Open MPI's (root: --allow-run-as-root) ...
-  tagperf run -n 4 -- tagperf alltoall            ... and our own";
-
-const SHRINK_EXAMPLES: &str = "\
-Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death.
-Those who live time: noticed, from their last word to it until a barrier fails for its death; then
-revoke, agree, shrink, and the first barrier of the new communicator. avg, min and max are over
-those who live, of these four together
-
-Examples:
-  tagperf shrink                                  4 ranks that it starts here by itself
-  tagperf run -n 8 --keep-going -- tagperf shrink
-  mpirun -n 4 --oversubscribe --enable-recovery tagperf shrink
-  mpiexec.hydra -n 4 -disable-auto-cleanup sh -c 'trap \"\" USR1; tagperf shrink || exit 0'";
-
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  tagperf replay app.trace
-  tagperf replay app.trace --matches app.matches
-  tagperf replay - --matches - < app.trace 2> report.txt
-  tagperf replay app.trace --hw-tags model        how much of it would a NIC match?";
-
-const COMPARE_EXAMPLES: &str = "\
-Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
-             1  at least one is, or the output could not be written
-             2  bad usage or input, or the runs have no result in common
-
-Examples:
-  tagperf lat --json old.json; ...; tagperf lat --json new.json
-  tagperf compare old.json new.json --fail-if-slower 3
-  cat monday*.json | tagperf compare - tuesday.json     runs put together: noise between runs too";
+pub(crate) use common::Common;
+pub(crate) use depth::Depth;
+pub(crate) use effort::Effort;
+use examples::{
+    COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, REPLAY_EXAMPLES,
+    RUN_EXAMPLES, SHRINK_EXAMPLES, TOUR_EXAMPLES,
+};
+pub(crate) use measure::Measure;
+pub(crate) use processes::{Peer, Run, Serve};
+pub(crate) use replay::Replay;
 
 /// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
 #[derive(Parser, Debug)]
@@ -189,146 +98,6 @@ pub(crate) enum Command {
     Peer(Peer),
 }
 
-/// What the tour and the measuring commands share.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Common {
-    /// CPU numbers for this side and the other, or none [both here: the first two]
-    #[arg(long, value_name = "CPU,CPU")]
-    pub(crate) pin: Option<PinChoice>,
-    /// What carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is active),
-    /// or ucx[:UCX_TLS] (over what UCX reaches) [shm]
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceArg::Shm)]
-    #[arg(hide_default_value = true)]
-    pub(crate) device: DeviceArg,
-    /// Who matches: off (software), auto, emu, or a model NIC of so many entries, model[:SLOTS] [off]
-    #[arg(long, value_name = "WHO", default_value_t = HwTagsArg::Off)]
-    #[arg(hide_default_value = true)]
-    pub(crate) hw_tags: HwTagsArg,
-    /// Do not check the bytes received
-    #[arg(long)]
-    pub(crate) no_validate: bool,
-    /// One line of JSON (times in ns) to FILE; with - nothing else is printed
-    #[arg(long, value_name = "FILE|-")]
-    pub(crate) json: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) report: report::Report,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Measure {
-    /// Where `tagperf serve` runs (port 13338); without it both sides run here
-    #[arg(value_name = "HOST[:PORT]")]
-    pub(crate) host: Option<Host>,
-    /// Bytes a message: 0..4M (powers of two) or 8,4K,1M [0..4M; bw, bibw: 1..4M; rate, --rate: 8]
-    #[arg(long, alias = "size", value_name = "SIZES")]
-    pub(crate) sizes: Option<Sizes>,
-    #[command(flatten)]
-    pub(crate) effort: Effort,
-    /// Messages sent before an answer; lat --rate: under way at most [64, at most 1 MiB]
-    #[arg(long, value_name = "N", value_parser = units::count(1..=WINDOW_MAX))]
-    pub(crate) window: Option<u64>,
-    /// Receives posted first on both sides that never match
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = units::count(0..=DEPTH_MAX))]
-    pub(crate) posted_depth: u64,
-    /// Messages sent first by both sides that no receive takes
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = units::count(0..=DEPTH_MAX))]
-    pub(crate) unexpected_depth: u64,
-    /// Share of the posted ones that take any source, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = percent)]
-    pub(crate) wildcard: u8,
-    /// Let the measured receives take any source
-    #[arg(long)]
-    pub(crate) wildcard_recv: bool,
-    /// Peers that are connected to each side and stay silent
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    #[arg(value_parser = units::count(0..=IDLE_MAX))]
-    pub(crate) idle_peers: u64,
-    /// Threads a side that share its worker, each with its tag; a list: one row each
-    #[arg(long, value_name = "N[,N]")]
-    pub(crate) threads: Option<Threads>,
-    /// Send one buffer again and again, as UCX and OSU do; checks the last messages only
-    #[arg(long)]
-    pub(crate) single_buffer: bool,
-    /// lat: messages a second at planned times, latency one way from those (1000, 250k, 1M)
-    #[arg(long, value_name = "R", value_parser = depth::rate)]
-    #[arg(conflicts_with_all = ["threads", "single_buffer", "oneself"])]
-    pub(crate) rate: Option<u64>,
-    /// One process that sends to itself (not bibw)
-    #[arg(long = "self", conflicts_with = "host")]
-    pub(crate) oneself: bool,
-    #[command(flatten)]
-    pub(crate) common: Common,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Serve {
-    /// TCP port for control messages (0: any free one, printed)
-    #[arg(long, value_name = "N", default_value_t = PORT)]
-    pub(crate) port: u16,
-    /// Address to listen on; any but loopback lets strangers in
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) bind: IpAddr,
-    /// What carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the client says]
-    #[arg(long, value_name = "DEVICE")]
-    pub(crate) device: Option<DeviceArg>,
-    /// End after the first client that was served
-    #[arg(long)]
-    pub(crate) once: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Run {
-    /// How many processes
-    #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
-    pub(crate) n: u32,
-    /// Begin each line of output with the rank that wrote it: [3] ..., of the first job spawned [1:3] ...
-    #[arg(long)]
-    pub(crate) label: bool,
-    /// Let the others go on when a process fails; without it they are ended, spawned ones too
-    #[arg(long)]
-    pub(crate) keep_going: bool,
-    /// What to start, with its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
-    #[arg(allow_hyphen_values = true)]
-    pub(crate) command: Vec<OsString>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Peer {
-    /// Whom it serves, for the log
-    #[arg(long)]
-    pub(crate) client: Option<String>,
-    /// The device that `serve` was started for
-    #[arg(long)]
-    pub(crate) device: Option<DeviceArg>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Replay {
-    /// The recorded history; - is standard input
-    #[arg(value_name = "TRACE")]
-    pub(crate) trace: PathBuf,
-    /// Print what matched what, one line each, to FILE; - is standard output
-    #[arg(long, value_name = "FILE|-")]
-    pub(crate) matches: Option<PathBuf>,
-    /// The report as one line of JSON (times in ns) to FILE; - is standard output
-    #[arg(long, value_name = "FILE|-")]
-    pub(crate) json: Option<PathBuf>,
-    /// A chart of both lists' depths (entries) over the trace (operations)
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) plot: Option<PathBuf>,
-    /// Who matches receives: off (software) or a model NIC of so many entries, model[:SLOTS] [off]
-    #[arg(long, value_name = "off|model[:SLOTS]", default_value_t = HwTagsArg::Off)]
-    #[arg(hide_default_value = true)]
-    pub(crate) hw_tags: HwTagsArg,
-    /// Let N draw the NIC's delays and how far it lags, any number [no delays, no lag]
-    #[arg(long, value_name = "N", requires = "hw_tags")]
-    pub(crate) seed: Option<u64>,
-}
-
 impl Cli {
     /// Reads the command line. `Ok(None)`: help or version was asked for, and printed.
     pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
@@ -360,32 +129,13 @@ fn in_one_line(explained: &str) -> String {
     out
 }
 
-fn percent(text: &str) -> Result<u8, String> {
-    let digits = text.strip_suffix('%').unwrap_or(text);
-    digits
-        .parse()
-        .ok()
-        .filter(|&percent| percent <= 100)
-        .ok_or_else(|| format!("`{text}` is no percentage; 0 to 100 would be right"))
-}
-
-impl Common {
-    /// The CPUs of both sides, if they are to be kept there.
-    pub(crate) fn pin(&self) -> Option<Pin> {
-        self.pin.and_then(PinChoice::pin)
-    }
-
-    /// The same with CPUs chosen, unless the user did: for two sides that both run here.
-    pub(crate) fn with_pin(&self) -> Self {
-        let ours = || crate::trust::two_cpus().map(PinChoice::Ours);
-        Self { pin: self.pin.or_else(ours), ..self.clone() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use super::lists::Threads;
+    use super::*;
+    use crate::spec::{DeviceArg, HwTagsArg, Pin};
 
     fn read(line: &str) -> Result<Cli, String> {
         let args = std::iter::once("tagperf").chain(line.split_whitespace()).map(Into::into);

@@ -12,10 +12,9 @@ use crate::args::report as args;
 use crate::failure::{Failure, one_line};
 use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
-use crate::runs::{Entry, Metric, Run};
+use crate::saved_run::{Entry, Metric, Run};
 use crate::style::Style;
-use crate::table::shorten;
-use crate::units::{show_3, show_count};
+use crate::units::{shorten, show_3, show_count};
 use interval::Ratio;
 pub(crate) use interval::{CONFIDENCE_PERCENT, ratio};
 
@@ -250,7 +249,7 @@ impl Comparison {
         }
         let slower = results.iter().filter(|pair| pair.verdict == Verdict::Slower).count();
         Ok(Self {
-            schema: crate::json::SCHEMA,
+            schema: crate::result::SCHEMA,
             tool: "tagperf",
             version: env!("CARGO_PKG_VERSION"),
             test: "compare",

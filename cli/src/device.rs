@@ -4,8 +4,8 @@ use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{Finding, ReadMode};
 
-use crate::args::device::DeviceArg;
 use crate::failure::one_line;
+use crate::spec::DeviceArg;
 
 /// A device of this machine.
 #[derive(Clone, Debug)]

@@ -5,18 +5,17 @@ use std::path::Path;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 
-use crate::apart;
-use crate::args::device::DeviceArg;
-use crate::args::hw_tags::{HwTagsArg, SLOTS, SLOTS_MAX};
 use crate::device::{Missing, ucx_usable, usable};
+use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
-use crate::link::{Needs, Unlinked, settings};
-use crate::measure;
+use crate::link::{Unlinked, settings};
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
+use crate::spec::hw_tags::{SLOTS, SLOTS_MAX};
+use crate::spec::{DeviceArg, HwTagsArg, Needs};
 use crate::style::Style;
-use crate::trust::Trust;
 use crate::units::show_size;
+use crate::{isolated_trial, measure};
 
 /// Where the kernel lists RDMA devices, and what keeps one process from reading another.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
@@ -31,7 +30,7 @@ pub(crate) fn command() -> Result<(), Failure> {
     out += &verbs(style);
     out += &ucx(style);
     out += "\n";
-    out += &style.block(&Trust::gather(None).machine());
+    out += &style.block(&Environment::gather(None).machine());
     Output::stdout().print(&out)
 }
 
@@ -161,7 +160,7 @@ fn rdma_devices() -> String {
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
     let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
-    let tried = ucx_usable(&info).is_ok().then(|| apart::large_messages(&device));
+    let tried = ucx_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
     ucx_entry(style, &info, tried)
 }
 

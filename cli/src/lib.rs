@@ -4,27 +4,27 @@
 #![cfg_attr(not(feature = "command"), allow(dead_code))]
 
 #[cfg(feature = "command")]
-mod apart;
-#[cfg(feature = "command")]
 mod args;
-#[cfg(feature = "command")]
-mod blocks;
 #[cfg(feature = "command")]
 mod compare;
 #[cfg(feature = "command")]
 mod control;
 #[cfg(feature = "command")]
+mod cpus;
+#[cfg(feature = "command")]
 mod device;
+#[cfg(feature = "command")]
+mod environment;
 #[cfg(feature = "command")]
 mod failure;
 #[cfg(feature = "command")]
 mod files;
 #[cfg(feature = "command")]
-mod histogram;
-#[cfg(feature = "command")]
 mod info;
 #[cfg(feature = "command")]
-mod json;
+mod isolated_trial;
+#[cfg(feature = "command")]
+mod launch;
 #[cfg(feature = "command")]
 mod link;
 #[cfg(feature = "command")]
@@ -43,18 +43,16 @@ pub mod replay;
 #[cfg(feature = "command")]
 mod report;
 #[cfg(feature = "command")]
-mod run;
+mod result;
 #[cfg(feature = "command")]
-mod runs;
+mod saved_run;
 #[cfg(feature = "command")]
-mod samples;
+mod spec;
 #[cfg(feature = "command")]
 mod style;
 #[cfg(feature = "command")]
 mod table;
 pub mod trace;
-#[cfg(feature = "command")]
-mod trust;
 #[cfg(feature = "command")]
 mod units;
 
@@ -79,7 +77,7 @@ pub fn run() -> ExitCode {
 #[cfg(feature = "command")]
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        None => measure::tour(&cli.common),
+        None => measure::all_tests(&cli.common),
         Some(Command::Lat(args)) => measure::command(Test::Lat, &args),
         Some(Command::Bw(args)) => measure::command(Test::Bw, &args),
         Some(Command::Bibw(args)) => measure::command(Test::Bibw, &args),
@@ -99,7 +97,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Agree(args)) => measure::collective(Operation::Agree, None, &args),
         Some(Command::Shrink(args)) => measure::shrink(&args),
         Some(Command::Serve(args)) => measure::serve(&args),
-        Some(Command::Run(args)) => run::command(&args),
+        Some(Command::Run(args)) => launch::command(&args),
         Some(Command::Info) => info::command(),
         Some(Command::Compare(args)) => compare::command(&args),
         Some(Command::Replay(args)) => replay::command(&args),

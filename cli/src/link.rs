@@ -11,13 +11,11 @@ use tagmatch::{
     Address, Config, Failed, Match, Output, Peer, Request, SendOptions, Worker, WorkerOf,
 };
 
-use crate::args::device::DeviceArg;
-use crate::args::hw_tags::HwTagsArg;
 use crate::control::Attention;
 use crate::device;
-use crate::json::Matching;
+use crate::result::Matching;
+use crate::spec::{DeviceArg, HwTagsArg, Needs};
 use crate::units::{show_count, show_size};
-pub(crate) use tags::Needs;
 use tags::Tags;
 
 /// Polls between two looks at the control channel.

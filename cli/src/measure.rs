@@ -1,61 +1,59 @@
 //! Measuring: latency, bandwidth and message rate between two processes.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `plan` | what is to be measured: from the command line to legs |
-//! | `series` | a table's worth of legs: block, rows, JSON |
-//! | `layout`, `row` | a table's columns, and the figures in a row |
-//! | `verdict` | whether depth costs anything |
-//! | `tour` | all of it, one after the other |
-//! | `other` | the other side: a process of our own, or one behind `serve` |
-//! | `joined` | both sides as ranks of a launched job |
-//! | `collective` | N ranks of a launched job, and what they do together |
-//! | `serve` | waits for clients, gives each a process |
-//! | `client`, `peer` | one leg, from the asking and from the other side |
-//! | `side` | what both do alike: fillers and batches |
-//! | `crew`, `lane`, `traffic` | threads, each one's buffers, and the measured loops |
-//! | `pace`, `drain` | measured loops of other shapes: planned times, deep queues |
+//! | `plan` | the measurements of a test, from the command line |
+//! | `runner` | runs a plan: facts, rows, JSON |
+//! | `row`, `layout` | the figures of a row, and a table's columns |
+//! | `depth_verdict` | whether depth costs anything |
+//! | `all_tests` | `tagperf` alone: all tests, briefly |
+//! | `peer_process` | the other side, as this side has it: a process of our own, or one behind `serve` |
+//! | `launched` | both sides as two ranks of a launched job |
+//! | `collective` | N ranks of a launched job: collective operations, agreement, recovery |
+//! | `serve` | accepts clients, starts a process for each |
+//! | `client`, `peer` | one measurement, from the side that asks and from the side that answers |
+//! | `participant`, `batch` | the part that both have in common: fillers, batches |
+//! | `threads`, `thread`, `traffic` | the threads of a side, the buffers of each, and the measured loops |
+//! | `open_loop`, `drain` | measured loops of other shapes: planned times, deep queues |
 //! | `interrupt` | ^C |
 
+mod all_tests;
+mod batch;
 mod client;
 mod collective;
-mod crew;
+mod depth_verdict;
 mod drain;
+mod error;
 mod interrupt;
-mod joined;
-mod lane;
+mod launched;
 mod layout;
-mod other;
-mod pace;
+mod open_loop;
+mod participant;
 mod peer;
+mod peer_process;
 mod plan;
 mod row;
-mod series;
+mod runner;
 mod serve;
-mod side;
-mod tour;
+mod thread;
+mod threads;
 mod traffic;
-mod verdict;
 
+pub(crate) use all_tests::command as all_tests;
 pub(crate) use collective::{Operation, command as collective, shrink};
 pub(crate) use peer::command as peer;
-#[cfg(test)]
-pub(crate) use row::Means;
-pub(crate) use row::More;
 pub(crate) use serve::command as serve;
-pub(crate) use tour::command as tour;
 
-use crate::args::device::DeviceArg;
-use crate::args::{self, PinChoice};
+use crate::args;
 use crate::failure::Failure;
-use crate::output::{Output, to_stdout};
 use crate::report::Report;
-pub(crate) use plan::{Test, default_window};
+use crate::spec::{DeviceArg, Host, PinChoice};
+pub(crate) use plan::Test;
 
 use interrupt::Interrupt;
-use joined::Part;
+use launched::Part;
 use plan::Plan;
-use series::{Series, Where};
+use runner::{Series, Where};
 
 /// `tagperf lat | bw | bibw | rate`.
 pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
@@ -80,11 +78,11 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
 }
 
 /// Measures with `serve` at `host`, or with the other rank of a job, or with a second process.
-fn between(plan: &Plan, host: Option<&args::Host>) -> Result<(), Failure> {
+fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
     if let Some(host) = host {
         return measure(plan, Where::At(host));
     }
-    match joined::join()? {
+    match launched::join()? {
         Part::Alone => measure(plan, Where::Here),
         Part::Measures(stream, places) => {
             let mut plan = plan.clone();
@@ -99,7 +97,7 @@ fn between(plan: &Plan, host: Option<&args::Host>) -> Result<(), Failure> {
 
 fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
     let mut report = Report::open(&plan.common)?;
-    let (mut people, mut json) = outputs(&plan.common, &report)?;
+    let (mut people, mut json) = report.outputs(&plan.common)?;
     let mut series = Series::open(place, &plan.common, Interrupt::watch()?)?;
     let document = series.run(plan, plan.legs(), &mut people, &mut report)?;
     if let Some(json) = &mut json {
@@ -114,20 +112,11 @@ pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
     let common = args::Common {
         pin: None,
         device,
-        hw_tags: args::hw_tags::HwTagsArg::Off,
+        hw_tags: crate::spec::HwTagsArg::Off,
         no_validate: false,
         json: None,
         report: args::report::Report::default(),
     };
     let series = Series::open(Where::Here, &common, Interrupt::default());
     series.map(|series| series.large_messages())
-}
-
-/// Where people read, and where machines do, if anywhere.
-fn outputs(common: &args::Common, report: &Report) -> Result<(Output, Option<Output>), Failure> {
-    let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
-    let replaced = report.replaces_table() || to_stdout(common.json.as_ref());
-    let people = if replaced { Output::nowhere() } else { Output::stdout() };
-    let goes_on = json.is_some() || report.goes_on();
-    Ok((if goes_on { people.optional() } else { people }, json))
 }

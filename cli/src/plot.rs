@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
-use crate::runs::Run;
+use crate::saved_run::Run;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 

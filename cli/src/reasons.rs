@@ -2,8 +2,9 @@
 
 use tagmatch::Config;
 
-use crate::args::hw_tags::{HwTagsArg, SLOTS_MAX};
-use crate::json::{Matching, NotOffloaded};
+use crate::result::{Matching, NotOffloaded};
+use crate::spec::HwTagsArg;
+use crate::spec::hw_tags::SLOTS_MAX;
 use crate::units::{show_count, show_size};
 
 /// Why a receive stays in software although there is a NIC that matches.

@@ -14,12 +14,11 @@ use serde::Serialize;
 use crate::args::{Common, report as args};
 use crate::compare::Comparison;
 use crate::failure::{Failure, one_line};
-use crate::files;
-use crate::json::{Document, Matching, Row};
 use crate::output::{Output, to_stdout};
-use crate::plot;
-use crate::runs::Run;
+use crate::result::{Document, Matching, Row};
+use crate::saved_run::Run;
 use crate::style::Style;
+use crate::{files, plot};
 
 /// A form that rows are printed in, in place of the table.
 enum Form {
@@ -84,8 +83,17 @@ impl Report {
         })
     }
 
+    /// The output for people, and the one for JSON if it was asked for.
+    pub(crate) fn outputs(&self, common: &Common) -> Result<(Output, Option<Output>), Failure> {
+        let json = common.json.as_deref().map(|path| Output::create("--json", path)).transpose()?;
+        let replaced = self.replaces_table() || to_stdout(common.json.as_ref());
+        let people = if replaced { Output::nowhere() } else { Output::stdout() };
+        let goes_on = json.is_some() || self.goes_on();
+        Ok((if goes_on { people.optional() } else { people }, json))
+    }
+
     /// Whether the table is for nobody.
-    pub(crate) fn replaces_table(&self) -> bool {
+    fn replaces_table(&self) -> bool {
         !matches!(self.form, Form::Table)
     }
 
@@ -121,7 +129,7 @@ impl Report {
 
     /// What stands below a row of the table.
     pub(crate) fn below(&self, row: &Row) -> String {
-        row.histogram.as_ref().map_or_else(String::new, crate::histogram::Histogram::bars)
+        row.histogram.as_ref().map_or_else(String::new, crate::result::Histogram::bars)
     }
 
     /// A test is over.
@@ -143,7 +151,7 @@ impl Report {
     }
 
     /// Whether more comes of it than what is printed row by row.
-    pub(crate) fn goes_on(&self) -> bool {
+    fn goes_on(&self) -> bool {
         self.plot.is_some() || self.baseline.is_some()
     }
 

@@ -27,14 +27,6 @@ impl Table {
     }
 }
 
-/// A text of at most so many characters.
-pub(crate) fn shorten(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_owned();
-    }
-    text.chars().take(chars - 3).chain("...".chars()).collect()
-}
-
 /// The width of a column of times: of all up to 1000 seconds.
 pub(crate) const US: usize = 9;
 

@@ -179,6 +179,14 @@ pub(crate) fn show_3(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// A text of at most so many characters.
+pub(crate) fn shorten(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_owned();
+    }
+    text.chars().take(chars - 3).chain("...".chars()).collect()
+}
+
 /// Up to three decimals, none where they are zeros.
 fn trimmed(value: f64) -> String {
     let mut out = String::new();

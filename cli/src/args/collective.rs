@@ -2,7 +2,9 @@
 
 use clap::{Arg, Args};
 
-use super::{Common, Effort, RANKS_MAX};
+use super::common::Common;
+use super::effort::Effort;
+use crate::spec::bounds::RANKS_MAX;
 use crate::units::Sizes;
 
 #[derive(Args, Clone, Debug)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ITERS_MAX;
+use crate::spec::Limits;
+use crate::spec::bounds::ITERS_MAX;
 use crate::units::{self, show_count, show_duration};
 
 /// Unless told: time a row, and warm-up before it.
@@ -26,15 +27,6 @@ pub(crate) struct Effort {
     /// Round trips or messages before it, not counted [1000, at most 50 ms]
     #[arg(long, value_name = "N", value_parser = units::count(0..=ITERS_MAX))]
     pub(crate) warmup: Option<u64>,
-}
-
-/// When a measurement is enough: at the first limit that is reached.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) iters: u64,
-    pub(crate) time: Duration,
-    pub(crate) warmup_iters: u64,
-    pub(crate) warmup_time: Duration,
 }
 
 impl Effort {

@@ -2,8 +2,7 @@
 
 use tagmatch::{Tag, TagLayout, TagMask};
 
-use crate::args::device::DeviceArg;
-use crate::args::hw_tags::HwTagsArg;
+use crate::spec::{DeviceArg, HwTagsArg, Needs};
 
 /// The kind of a message is above, its number below.
 const KIND_SHIFT: u32 = 56;
@@ -21,15 +20,6 @@ const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
         Ok(layout) => layout,
         Err(_) => panic!("64 bits"),
     }
-}
-
-/// What a leg wants of a worker beside the usual.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Needs {
-    /// Room for so many messages that nobody receives.
-    pub(crate) unexpected: u64,
-    /// 32 bits beside a message.
-    pub(crate) immediate: bool,
 }
 
 /// How tags are made.

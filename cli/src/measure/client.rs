@@ -2,20 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::crew::Handle;
+use super::batch::Batch;
 use super::drain::Drain;
-use super::lane::{Lane, Role};
-use super::pace::{Out, Pace, Paced};
-use super::side::{Batch, MeasureError, Side};
-use crate::args::Limits;
-use crate::args::device::DeviceArg;
-use crate::blocks::Blocks;
-use crate::control::message::{Answer, Ask, Leg, Traffic};
+use super::error::MeasureError;
+use super::open_loop::{Out, Paced};
+use super::participant::Side;
+use super::thread::{Lane, Role};
+use super::threads::Handle;
+use crate::control::message::{Answer, Ask};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
-use crate::json::Matching;
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
-use crate::samples::Samples;
+use crate::result::{Blocks, Matching, Pace, Samples};
+use crate::spec::{DeviceArg, Leg, Limits, Traffic};
 
 /// How long the other side may take to be ready: it makes a worker and allocates buffers.
 const READY_TIME: Duration = Duration::from_secs(30);

@@ -7,10 +7,10 @@
 //! 4. All tell rank 0 their means, and rank 0 everybody else ([`Sheet`]).
 
 mod call;
+mod rank0_output;
 mod ranks;
 mod recovery;
 mod rows;
-mod sheet;
 
 pub(crate) use call::Operation;
 

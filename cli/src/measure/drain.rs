@@ -3,12 +3,14 @@
 
 use std::time::Instant;
 
-use super::crew::Handle;
-use super::lane::Span;
-use super::side::{ANSWER, Batch, DATA, MeasureError, Side, takes_any};
-use crate::control::message::{Leg, Order, Queue, Traffic};
+use super::batch::{ANSWER, Batch, DATA};
+use super::error::MeasureError;
+use super::participant::{Side, takes_any};
+use super::thread::Span;
+use super::threads::Handle;
 use crate::link::{Buffer, Receiving};
 use crate::payload::{Direction, Stamp};
+use crate::spec::{Leg, Order, Queue, Traffic};
 
 /// What distances of adversarial tags are: a multiple of the prime that is the size of the widest-spread
 /// hash table of posted receives (UCX's), and of each power of two that other tables have.
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn adversarial_tags_share_a_bucket_and_stay_tags() {
         let drain = drain(Order::Adversarial, 0);
-        let deepest = usize::try_from(crate::args::DEPTH_MAX).unwrap();
+        let deepest = usize::try_from(crate::spec::bounds::DEPTH_MAX).unwrap();
         for n in [1, 2, 99, deepest] {
             let number = drain.tag(n) - DATA;
             assert!(number.is_multiple_of(1021) && number.is_multiple_of(1 << 20));

@@ -2,9 +2,8 @@
 
 use super::client::Measured;
 use super::plan::{Plan, Test};
-use crate::control::message::Leg;
-use crate::json::Row;
-use crate::samples::Latency;
+use crate::result::{Latency, Row};
+use crate::spec::Leg;
 use crate::table::{Column, Table, US, us};
 use crate::units::{name, show_3, show_count, show_size};
 

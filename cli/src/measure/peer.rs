@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::crew::Handle;
 use super::drain::Drain;
+use super::error::MeasureError;
 use super::interrupt;
-use super::lane::Role;
-use super::pace::In;
-use super::side::{MeasureError, Side};
-use crate::args;
-use crate::args::device::DeviceArg;
-use crate::control::message::{Answer, Ask, Hello, Leg, Traffic};
+use super::open_loop::In;
+use super::participant::Side;
+use super::thread::Role;
+use super::threads::Handle;
+use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, ControlError};
 use crate::device::Found;
 use crate::failure::{Failure, one_line};
-use crate::json::Matching;
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
-use crate::trust;
+use crate::result::Matching;
+use crate::spec::{DeviceArg, Leg, Traffic};
+use crate::{args, cpus};
 
 /// A client speaks at once, or is none.
 const HELLO_TIME: Duration = Duration::from_secs(2);
@@ -222,7 +222,7 @@ impl Here<'_> {
         if let Some(cpu) = leg.pin
             && self.pinned != Some(cpu)
         {
-            trust::pin(cpu).map_err(|failure| match failure {
+            cpus::pin(cpu).map_err(|failure| match failure {
                 Failure::Usage(why) => why,
                 other => other.to_string(),
             })?;
@@ -305,8 +305,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::args::hw_tags::HwTagsArg;
-    use crate::link::{Needs, Unlinked};
+    use crate::link::Unlinked;
+    use crate::spec::{HwTagsArg, Needs};
 
     const SOON: Duration = Duration::from_secs(10);
 

@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use crate::args::device::DeviceArg;
-use crate::args::hw_tags::HwTagsArg;
 use crate::args::{self, Common, Effort, Measure};
-use crate::control::message::{BATCH_MAX, Leg, Order, Queue, Traffic};
 use crate::failure::Failure;
+use crate::spec::bounds::BATCH_MAX;
+use crate::spec::{
+    DeviceArg, HwTagsArg, Leg, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit,
+};
 use crate::units::Sizes;
 
-const WINDOW: u64 = 64;
-/// Unless told, not more than this is in flight or between two checks: as much as stays in a core's
-/// own cache, so that it is the transport that is measured and not main memory.
-const WINDOW_BYTES: u64 = 1 << 20;
-/// A large message does not have to wait for the answer to the one before it.
-const WINDOW_MIN: u64 = 2;
 /// Between two checks of the payloads a ping-pong fills this much, or one message.
 const PING_PONG_BYTES: u64 = 256 << 10;
 const PING_PONG_BATCH: u64 = 256;
@@ -372,16 +367,6 @@ impl Plan {
             if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
         self.effort.describe(what, each)
     }
-}
-
-/// How many messages of `size` fit into `bytes`: 1 to `most`.
-fn fit(bytes: u64, size: u64, most: u64) -> u64 {
-    (bytes / size.max(1)).clamp(1, most)
-}
-
-/// Messages of `size` that are under way at a time, unless told.
-pub(crate) fn default_window(size: u64) -> u64 {
-    fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
 }
 
 fn usage(what: &str) -> Failure {

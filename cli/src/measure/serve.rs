@@ -11,13 +11,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::other;
 use super::peer::{FAILED, SERVED, UNSERVED};
-use crate::args::device::DeviceArg;
-use crate::args::{self, Host};
+use super::peer_process;
+use crate::args;
 use crate::control::message::Answer;
 use crate::control::prepare;
 use crate::failure::Failure;
+use crate::spec::{DeviceArg, Host};
 
 /// When no more connections can be had (no descriptors, no memory), how long to let go by.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -174,8 +174,10 @@ fn serve(
     prepare(&stream)?;
     let output: OwnedFd = stream.try_clone()?.into();
     let input: OwnedFd = stream.into();
-    let mut child =
-        other::peer(Some(&client.to_string()), device)?.stdin(input).stdout(output).spawn()?;
+    let mut child = peer_process::peer(Some(&client.to_string()), device)?
+        .stdin(input)
+        .stdout(output)
+        .spawn()?;
     let status = child.wait().ok().and_then(|status| status.code());
     let known = [SERVED, FAILED, UNSERVED].into_iter().find(|&s| Some(s.into()) == status);
     if known.is_none() {

@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::lane::{Lane, Role, Span};
-use super::side::{Batch, MeasureError};
-use crate::control::message::Traffic;
+use super::batch::Batch;
+use super::error::MeasureError;
+use super::thread::{Lane, Role, Span};
 use crate::link::{Access, Buffer, Link, Sending};
+use crate::spec::Traffic;
 
 type Ran = Result<Span, MeasureError>;
 

@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::Tick;
 use super::{Figure, LINES_MAX, Line};
 use crate::failure::Failure;
-use crate::table::shorten;
+use crate::units::shorten;
 
 const PANEL: (u32, u32) = (880, 500);
 /// Above the charts: a line of heading each, and air.

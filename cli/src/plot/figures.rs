@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Axis, Figure, LINES_MAX, Line, Scale};
-use crate::runs::{Entry, Metric, Run};
-use crate::samples::shown;
+use crate::result::shown;
+use crate::saved_run::{Entry, Metric, Run};
 use crate::units::show_size;
 
 /// A chart for each test of `run`, several where it has more curves than a reader can tell apart.

@@ -7,13 +7,11 @@ use std::path::Path;
 use super::{
     agreement, census, cost, depth, engine, matcher, matches, offload, report, stack, walks,
 };
-use crate::args;
-use crate::args::hw_tags::HwTagsArg;
 use crate::failure::{Failure, one_line};
-use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
-use crate::plot;
+use crate::spec::HwTagsArg;
 use crate::trace::Trace;
+use crate::{args, files, plot};
 
 /// The command.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use tagmatch::Counters;
 use super::engine::{Event, Script, pass};
 use super::matcher::{Indexed, Left};
 use super::stack;
-use crate::args::hw_tags::HwTagsArg;
+use crate::spec::HwTagsArg;
 use crate::trace::{Index, Trace};
 
 /// Writes what `--matches` promises for `trace`.

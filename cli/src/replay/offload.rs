@@ -6,8 +6,8 @@ use serde::Serialize;
 use tagmatch::Counters;
 
 use super::ratio;
-use crate::json::Matching;
 use crate::reasons::{Reason, reasons};
+use crate::result::Matching;
 use crate::units::show_count;
 
 /// What came of a replay with a NIC.

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::args::hw_tags::HwTagsArg;
-use crate::json::{Document, Row};
+use crate::result::{Document, Row};
+use crate::spec::HwTagsArg;
 use crate::units::name;
 
 const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
@@ -67,19 +67,19 @@ fn cells(document: &Document<impl Serialize>, row: &Row) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::tests::row as some_row;
+    use crate::result::Row;
 
     #[test]
     fn each_figure_stands_under_its_name() {
         let document = Document::new("lat", "shm".into(), (), false);
         let mut csv = Csv::new(HwTagsArg::Model { slots: 5 });
-        let line = csv.row(&document, &some_row());
+        let line = csv.row(&document, &Row::sample());
         assert_eq!(
             line,
             "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,\n"
         );
         assert_eq!(line.split(',').count(), HEADING.split(',').count());
-        let stream = Row { latency_ns: None, samples: 0, ..some_row() };
+        let stream = Row { latency_ns: None, samples: 0, ..Row::sample() };
         let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
         assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,\n");
         assert_eq!((csv.heading().as_str(), csv.heading().as_str()), (HEADING, ""));

@@ -3,7 +3,7 @@
 //! Their `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first
 //! column of 10, others of 18 and two decimals; a latency is the mean, half the round trip.
 
-use crate::json::Row;
+use crate::result::Row;
 use crate::units::{name, show_size};
 
 const FIRST: usize = 10;
@@ -121,9 +121,8 @@ fn line(test: &str, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::message::Queue;
-    use crate::json::tests::row as some_row;
-    use crate::measure::Means;
+    use crate::result::{Means, Row};
+    use crate::spec::Queue;
 
     #[test]
     fn columns_stand_where_theirs_do() {
@@ -134,7 +133,7 @@ mod tests {
         assert_eq!(columns("bibw"), "# Size      Bandwidth (MB/s)");
         assert_eq!(columns("rate"), "# Size                  MB/s        Messages/s");
         assert!(heading("bibw").starts_with("# OSU MPI Bi-Directional Bandwidth Test"));
-        let mut some = some_row();
+        let mut some = Row::sample();
         some.bandwidth_bytes_per_s = Some(19_069_250_000);
         some.messages_per_s = Some(9_311_156);
         assert_eq!(line("bw", &some), "8                   19069.25\n");
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn means_over_ranks_stand_where_theirs_do() {
-        let mut some = some_row();
+        let mut some = Row::sample();
         some.more.rank_means_ns = Some(Means { min: 1230.0, avg: 2340.0, max: 3456.0 });
         let want = "8                       2.34              1.23              3.46          10\n";
         assert_eq!(line("allreduce", &some), want);
@@ -167,7 +166,7 @@ mod tests {
             assert!(lines.len() <= 2 && !lines[lines.len() - 1].starts_with('#'), "{said}");
             (lines.len() == 2).then(|| lines[0].to_owned())
         };
-        let mut some = some_row();
+        let mut some = Row::sample();
         assert_eq!(comment("lat", &some), None);
         for threads in [1, 2] {
             some.more.threads = Some(threads);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::json::{Document, Matching, Row, SCHEMA};
+use crate::result::{Document, Matching, Row, SCHEMA};
 
 /// Between two lines of progress.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);

@@ -2,10 +2,9 @@
 
 use super::super::peer;
 use super::*;
-use crate::args::hw_tags::HwTagsArg;
-use crate::control::message::{Order, Queue};
 use crate::link::Unlinked;
 use crate::payload::Corrupt;
+use crate::spec::{HwTagsArg, Order, Queue};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread::JoinHandle;

@@ -9,13 +9,14 @@ use tagmatch_comm::{Comm, Config, Runtime};
 use tagmatch_launch::launcher::{self, Launch, Member};
 use tagmatch_launch::{Job, Launcher};
 
-use crate::args::device::DeviceArg;
-use crate::args::{Common, PinChoice};
+use crate::args::Common;
 use crate::control::message::Hello;
+use crate::cpus;
 use crate::device::Found;
+use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
-use crate::trust::{self, Trust};
+use crate::spec::{DeviceArg, PinChoice};
 
 pub(super) type World = Comm<WorkerNet>;
 
@@ -29,7 +30,7 @@ pub(super) struct Ranks {
     job: Job,
     pub(super) runtime: Runtime<WorkerNet>,
     pub(super) device: Found,
-    pub(super) trust: Trust,
+    pub(super) environment: Environment,
     /// Whether all are on one machine, and have one clock.
     pub(super) are_here: bool,
 }
@@ -104,11 +105,11 @@ impl Ranks {
         let places = places(&mut job, common)?;
         let cpu = places.own_cpu(common.pin);
         if let Some(cpu) = cpu {
-            trust::pin(cpu)?;
+            cpus::pin(cpu)?;
         }
         let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
         let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
-        let trust = Trust::gather_ranks(places.here.len(), places.cores, cpus);
+        let environment = Environment::gather_ranks(places.here.len(), places.cores, cpus);
         let (carried, tags) = layouts(&device.device)?;
         let worker = WorkerConfig {
             hw_tags: common.hw_tags.config(None),
@@ -123,7 +124,7 @@ impl Ranks {
         let runtime = Runtime::new(net, Config { tags, ..Config::default() })
             .map_err(|error| failed(&error))?;
         let are_here = places.here.len() == said.len();
-        Ok(Self { job, runtime, device, trust, are_here })
+        Ok(Self { job, runtime, device, environment, are_here })
     }
 
     /// All of them.
@@ -164,7 +165,7 @@ struct Places {
 
 /// Asks all ranks.
 fn places(job: &mut Job, common: &Common) -> Result<Places, Failure> {
-    let open = trust::cpus();
+    let open = cpus::cpus();
     let boot = Hello::new().boot_id;
     let words: Vec<_> = open.iter().map(u32::to_string).collect();
     let said = exchange(job, format!("{boot} {}", words.join(" ")).as_bytes())?;
@@ -215,7 +216,7 @@ fn failed(error: &impl std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Pin;
+    use crate::spec::Pin;
 
     #[test]
     fn each_rank_has_its_cpu_where_there_are_enough() {

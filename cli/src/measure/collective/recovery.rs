@@ -11,14 +11,12 @@ use tagmatch_comm::Error;
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::works;
+use super::rank0_output::{Sheet, Subject};
 use super::ranks::{Ranks, World};
-use super::sheet::{Sheet, Subject};
 use crate::args::{Effort, Recovery};
 use crate::failure::{Failure, one_line};
-use crate::json::Row;
 use crate::measure::interrupt;
-use crate::measure::row::{Means, More, Recovered, tenths};
-use crate::samples::Samples;
+use crate::result::{Means, More, Recovered, Row, Samples, tenths};
 use crate::table::{Column, Table, US, us};
 
 const COLUMNS: [Column; 9] = [

@@ -5,17 +5,14 @@ use std::time::{Duration, Instant};
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::{Call, Operation};
+use super::rank0_output::{Sheet, Subject};
 use super::ranks::{Ranks, World, last_barrier, refused};
-use super::sheet::{Sheet, Subject};
-use crate::args::{Collective, Limits};
-use crate::blocks::Blocks;
+use crate::args::Collective;
 use crate::failure::Failure;
-use crate::histogram::Histogram;
-use crate::json::Row;
 use crate::measure::interrupt::Interrupt;
-use crate::measure::row::{Means, More};
 use crate::progress::Progress;
-use crate::samples::Samples;
+use crate::result::{Blocks, Histogram, Means, More, Row, Samples};
+use crate::spec::Limits;
 use crate::table::{Column, Table, US, us};
 use crate::units::{show_count, show_size};
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::interrupt::Interrupt;
-use super::outputs;
 use super::plan::{Depth, Plan, Test};
-use super::series::{Series, Where};
+use super::runner::{Series, Where};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::Report;
@@ -39,7 +38,7 @@ const DEPTHS: [(u64, u64, u8); 9] = [
 pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let common = &common.with_pin();
     let mut report = Report::open(common)?;
-    let (mut people, mut json) = outputs(common, &report)?;
+    let (mut people, mut json) = report.outputs(common)?;
     let mut series = Series::open(Where::Here, common, Interrupt::watch()?)?;
     let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
         queue: None,

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::lane::{Lane, Span};
-use super::side::MeasureError;
+use super::error::MeasureError;
+use super::thread::{Lane, Span};
 use crate::link::{Access, Link, LinkError, Local, Shared};
 
 /// A worker's handle that knows how many threads may use it.

@@ -13,82 +13,19 @@
 
 use std::time::Duration;
 
-use super::crew::Handle;
-use super::lane::{Lane, Role, Span};
+use super::batch::{ANSWER, Batch, IDLE, POSTED_FILLER, TOKEN, TOKEN_BYTES, UNEXPECTED_FILLER};
+use super::error::MeasureError;
+use super::thread::{Lane, Role, Span};
+use super::threads::Handle;
 use super::traffic;
-use crate::control::message::{Leg, Traffic};
-use crate::json::Matching;
 use crate::link::{Buffer, Link, LinkError, Received, Receiving, Sending};
-use crate::payload::Corrupt;
-
-/// Tags: the kind above, a number below.
-const TOKEN: u64 = 1 << 56;
-pub(super) const DATA: u64 = 2 << 56;
-pub(super) const ANSWER: u64 = 3 << 56;
-const POSTED_FILLER: u64 = 4 << 56;
-const UNEXPECTED_FILLER: u64 = 5 << 56;
-const IDLE: u64 = 6 << 56;
+use crate::result::Matching;
+use crate::spec::{Leg, Traffic};
 
 /// Fillers between two looks whether to go on.
 const FILLERS_PER_LOOK: u64 = 1024;
 /// Setting up may take as long as a million fillers need, and a connection.
 const SETUP_TIME: Duration = Duration::from_secs(20);
-const TOKEN_BYTES: usize = 24;
-
-/// Why a measurement came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MeasureError {
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    #[error("verification failed: {0}")]
-    Corrupt(#[from] Corrupt),
-    #[error("verification failed: a message of {found} bytes came, {wanted} would be right")]
-    Length { found: u64, wanted: u64 },
-    #[error(
-        "{when}: {} receives posted and {} messages unexpected, {} and {} would be right",
-        .found.0, .found.1, .wanted.0, .wanted.1
-    )]
-    Fillers { when: &'static str, found: (u64, u64), wanted: (u64, u64) },
-    #[error("the other side's token is none")]
-    Token,
-    #[error("the other side's samples are none")]
-    Samples,
-    #[error("cannot start a thread: {0}")]
-    Thread(String),
-}
-
-/// A batch, as its token announces it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Batch {
-    pub(crate) messages: u64,
-    /// Whether it is more than warm-up.
-    pub(crate) counts: bool,
-    /// The clock when it was announced, for traffic that has planned times.
-    pub(crate) base_ns: u64,
-}
-
-impl Batch {
-    pub(crate) fn of(messages: u64, counts: bool) -> Self {
-        Self { messages, counts, base_ns: 0 }
-    }
-
-    pub(crate) fn count(self) -> usize {
-        usize::try_from(self.messages).unwrap_or(usize::MAX)
-    }
-
-    fn emit(self) -> Buffer {
-        let words = [self.messages, u64::from(self.counts), self.base_ns];
-        Buffer::from(words.map(u64::to_le_bytes).concat())
-    }
-
-    /// `most` bounds what a peer may announce.
-    fn parse(bytes: &[u8], most: u64) -> Option<Self> {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let [messages, counts, base_ns] = <[_; 3]>::try_from(words).ok()?.map(u64::from_le_bytes);
-        let sound = messages <= most && counts <= 1 && rest.is_empty();
-        sound.then_some(Self { messages, counts: counts == 1, base_ns })
-    }
-}
 
 /// One side of a measurement.
 pub(crate) struct Side<'a, A: Handle> {
@@ -347,17 +284,5 @@ mod tests {
                 assert_eq!(any, (n + 1) * u64::from(percent) / 100);
             }
         }
-    }
-
-    #[test]
-    fn a_token_is_read_as_it_was_written_and_bounded() {
-        let batch = Batch { messages: 7, counts: true, base_ns: u64::MAX };
-        assert_eq!(Batch::parse(&batch.emit(), 7), Some(batch));
-        assert_eq!(Batch::parse(&batch.emit(), 6), None);
-        for length in [0, 16, 23] {
-            assert_eq!(Batch::parse(&batch.emit()[..length], 7), None);
-        }
-        assert_eq!(Batch::parse(&[0xff; 24], u64::MAX), None);
-        assert_eq!(Batch::parse(&[0; 25], u64::MAX), None);
     }
 }

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::side::{ANSWER, Batch, DATA, MeasureError};
-use crate::control::message::{Leg, Traffic};
+use super::batch::{ANSWER, Batch, DATA};
+use super::error::MeasureError;
 use crate::link::{Access, Buffer, Link, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
+use crate::spec::{Leg, Traffic};
 
 /// Which part of the traffic a side plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,10 +240,8 @@ fn slots(leg: &Leg, role: Role) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::device::DeviceArg;
-    use crate::args::hw_tags::HwTagsArg;
-    use crate::link::Needs;
     use crate::link::{Local, Unlinked};
+    use crate::spec::{DeviceArg, HwTagsArg, Needs};
 
     /// A lane with a batch prepared, and where its messages go out of.
     fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {

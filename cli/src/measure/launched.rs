@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tagmatch_launch::wire::to_hex;
 use tagmatch_launch::{Error, Job};
 
-use crate::args::{Pin, PinChoice};
 use crate::control::message::Hello;
 use crate::control::prepare;
+use crate::cpus;
 use crate::failure::{Failure, one_line};
-use crate::trust;
+use crate::spec::{Pin, PinChoice};
 
 /// How long rank 1 waits for rank 0, which has left the same exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ impl Places {
 
 /// What a rank says of itself: its machine, and the CPUs that are open to it.
 fn place() -> Vec<u8> {
-    let words = trust::cpus().into_iter().map(|cpu| cpu.to_string());
+    let words = cpus::cpus().into_iter().map(|cpu| cpu.to_string());
     std::iter::once(Hello::new().boot_id).chain(words).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
@@ -205,7 +205,7 @@ mod tests {
         let elsewhere = Places::of([b"a 0 1", b"b 0 1"]);
         assert_eq!((elsewhere.pin(), elsewhere.processes(), elsewhere.cores()), (None, 1, 2));
         let said = place();
-        let own = trust::cpus();
+        let own = cpus::cpus();
         assert_eq!(Places::of([&said, &said]), Places { own: own.clone(), other: Some(own) });
         assert_eq!(Places::of([b"", b"\xff -1"]).cores(), 1, "garbled");
     }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use super::PORT;
+use super::bounds::PORT;
 
 /// Where the other side listens.
 #[derive(Clone, PartialEq, Eq, Debug)]

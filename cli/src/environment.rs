@@ -4,12 +4,11 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::args::{Pin, PinChoice};
-use crate::failure::Failure;
+use crate::spec::PinChoice;
 
-/// Facts about this machine and this run that a reader needs to trust the figures.
+/// Facts about this machine and this run that a reader needs to environment the figures.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Trust {
+pub(crate) struct Environment {
     pub(crate) cpu: String,
     /// CPUs that this process may run on, before it was pinned.
     pub(crate) cores: usize,
@@ -28,7 +27,7 @@ pub(crate) struct Trust {
     pub(crate) warnings: Vec<String>,
 }
 
-impl Trust {
+impl Environment {
     /// Looks around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
     pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
         Self::gather_for(2, choice)
@@ -57,7 +56,7 @@ impl Trust {
         let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
         let clock_source =
             first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-        let mut trust = Self {
+        let mut environment = Self {
             cpu: cpu_model().unwrap_or_else(|| std::env::consts::ARCH.into()),
             cores,
             kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -68,8 +67,8 @@ impl Trust {
             pin_is_ours: false,
             warnings: Vec::new(),
         };
-        trust.warnings = trust.warn(processes, load_average());
-        trust
+        environment.warnings = environment.warn(processes, load_average());
+        environment
     }
 
     /// `processes` measure: one that sends to itself, two, or the ranks of a job.
@@ -166,47 +165,6 @@ pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, what)| format!("# {name:<11} {what}\n")).collect()
 }
 
-/// The CPUs that are open to this process.
-pub(crate) fn cpus() -> Vec<u32> {
-    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
-    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
-}
-
-/// The first two of them, if there are two.
-pub(crate) fn two_cpus() -> Option<Pin> {
-    match cpus()[..] {
-        [here, there, ..] => Some(Pin { here, there }),
-        _ => None,
-    }
-}
-
-/// Keeps this process on one CPU; new threads too.
-pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    let known = usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
-    let mut set = CpuSet::new();
-    let pinned = known.filter(|&cpu| allowed.is_set(cpu)).is_some_and(|cpu| {
-        set.set(cpu);
-        sched_setaffinity(None, &set).is_ok()
-    });
-    if pinned {
-        return Ok(());
-    }
-    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let cpus: Vec<_> = cpus.map(|cpu| cpu.to_string()).collect();
-    let right = format!("{} would be right", shorten(&cpus));
-    Err(Failure::Usage(format!("--pin: CPU {cpu} is not open to this process; {right}")))
-}
-
-fn shorten(cpus: &[String]) -> String {
-    match cpus {
-        [first, .., last] if cpus.len() > 8 => format!("one of {first} to {last}"),
-        _ => format!("one of {}", cpus.join(", ")),
-    }
-}
-
 fn first_line(path: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
@@ -243,8 +201,8 @@ fn clock_cost_ns() -> f64 {
 mod tests {
     use super::*;
 
-    fn trust() -> Trust {
-        Trust {
+    fn environment() -> Environment {
+        Environment {
             cpu: "Some CPU".into(),
             cores: 4,
             kernel: "6.1".into(),
@@ -259,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_block() {
-        let block = heading("title", &[("device", "shm".into())]) + &trust().facts();
+        let block = heading("title", &[("device", "shm".into())]) + &environment().facts();
         assert_eq!(
             block,
             "# title\n\
@@ -274,17 +232,18 @@ mod tests {
     #[test]
     fn warnings() {
         let debug = usize::from(cfg!(debug_assertions));
-        let on = |pin: Option<&[u32]>| Trust { pin: pin.map(<[u32]>::to_vec), ..trust() };
-        assert_eq!(trust().warn(2, Some(1.0)).len(), debug);
+        let on =
+            |pin: Option<&[u32]>| Environment { pin: pin.map(<[u32]>::to_vec), ..environment() };
+        assert_eq!(environment().warn(2, Some(1.0)).len(), debug);
         assert!(on(None).warn(2, None)[0].starts_with("not pinned"));
         assert!(on(Some(&[1, 1])).warn(2, None)[0].contains("CPU 1"));
-        let one_cpu = |pin: &[u32]| Trust { cores: 1, ..on(Some(pin)) };
+        let one_cpu = |pin: &[u32]| Environment { cores: 1, ..on(Some(pin)) };
         assert_eq!(one_cpu(&[0]).warn(1, Some(0.0)).len(), debug, "nobody to wait for");
-        let unpinned = Trust { cores: 1, ..on(None) };
+        let unpinned = Environment { cores: 1, ..on(None) };
         assert_eq!(unpinned.warn(1, None).len(), debug, "nor anywhere else to run");
         assert_eq!(one_cpu(&[0, 0]).warn(2, None).len(), 2 + debug);
-        assert!(trust().warn(2, Some(3.0))[0].starts_with("load average"));
-        let slow = Trust { governor: Some("powersave".into()), ..one_cpu(&[0, 1]) };
+        assert!(environment().warn(2, Some(3.0))[0].starts_with("load average"));
+        let slow = Environment { governor: Some("powersave".into()), ..one_cpu(&[0, 1]) };
         assert_eq!(slow.warn(2, Some(9.0)).len(), 2 + debug, "others run in any case");
         let many = on(None).warn(5, None);
         assert!(many[0].starts_with("4 cores for 5 processes") && many.len() == 1 + debug);
@@ -292,8 +251,7 @@ mod tests {
 
     #[test]
     fn a_machine_is_found() {
-        let trust = Trust::gather(None);
-        assert!(trust.cores > 0 && trust.clock_ns > 0.0 && !trust.cpu.is_empty());
-        assert!(pin(999_999).unwrap_err().to_string().contains("would be right"));
+        let environment = Environment::gather(None);
+        assert!(environment.cores > 0 && environment.clock_ns > 0.0 && !environment.cpu.is_empty());
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use crate::args::device::DeviceArg;
 use crate::failure::Failure;
+use crate::spec::DeviceArg;
 
 /// Until a trial is given up. UCX itself gives up after half a minute, or never.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -7,11 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::client::{self, Measured};
-use crate::args::device::DeviceArg;
-use crate::args::{Host, Limits};
-use crate::control::message::{Answer, Ask, Hello, Leg};
+use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
+use crate::spec::{DeviceArg, Host, Leg, Limits};
 
 /// How long the other side may take to say hello; `serve` may let us wait for our turn, and starts a
 /// process.

@@ -9,18 +9,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 
-use super::crew::Handle;
-use super::side::{ANSWER, Batch, DATA, MeasureError, Side};
-use crate::args::ITERS_MAX;
-use crate::control::message::{Leg, Traffic};
+use super::batch::{ANSWER, Batch, DATA, END};
+use super::error::MeasureError;
+use super::participant::Side;
+use super::threads::Handle;
 use crate::link::{Buffer, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::samples::Samples;
+use crate::result::{Pace, Samples};
+use crate::spec::bounds::ITERS_MAX;
+use crate::spec::{Leg, Traffic};
 
-/// What says that there is no more.
-const END: u64 = 7 << 56;
 /// From the first reading of the plan's clock to the first planned time.
 const LEAD_NS: u64 = 20_000;
 /// How often the plan's side looks whether to go on.
@@ -33,17 +32,6 @@ const POLLS_PER_LOOK: u32 = 64;
 const RESULT_BYTES_MAX: u64 = 64 << 20;
 /// The share of the plan that has to be kept to for a rate to count as held.
 const HELD: f64 = 0.99;
-
-/// How well a plan was kept to.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Pace {
-    pub(crate) planned_per_s: f64,
-    pub(crate) sent_per_s: f64,
-    /// Whether what was planned was sent, but for one in a hundred.
-    pub(crate) held: bool,
-    /// How late the latest message left, in ns.
-    pub(crate) late_max_ns: u64,
-}
 
 /// What came of a phase.
 pub(super) struct Paced {

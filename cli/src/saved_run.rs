@@ -11,9 +11,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
-use crate::json::SCHEMA;
-use crate::measure::default_window;
 use crate::output::is_dash;
+use crate::result::SCHEMA;
+use crate::spec::default_window;
 use crate::units::show_size;
 
 /// The tour is 100 kB; a stream of a day's progress still fits.
@@ -101,7 +101,7 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) metric: Metric,
     pub(crate) value: f64,
-    /// Figures of stretches of the measurement; see [`crate::blocks`].
+    /// Figures of stretches of the measurement; see [`Blocks`](crate::result::Blocks).
     pub(crate) blocks: Vec<f64>,
     /// min, p50, p90, p99, p99.9, max in ns.
     pub(crate) ladder: Option<[f64; 6]>,

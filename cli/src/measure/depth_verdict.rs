@@ -1,7 +1,7 @@
 //! What a sweep of depths says: whether depth costs anything.
 
 use crate::compare::{CONFIDENCE_PERCENT, ratio};
-use crate::json::Row;
+use crate::result::Row;
 use crate::units::show_count;
 
 /// Rows are measured one after the other: a machine drifts by as much between them.
@@ -63,15 +63,14 @@ fn describe(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::Figures;
-    use crate::json::tests::row as some_row;
+    use crate::result::{Figures, Row};
 
     fn row(posted: u64, unexpected: u64, percent: u8, ns: f64, blocks: u32) -> Row {
         let latency_ns = (0..blocks).map(|n| ns * (0.99 + 0.001 * f64::from(n % 21))).collect();
         let blocks = Some(Figures { latency_ns, messages_per_s: Vec::new() });
         let wildcard_percent = percent;
         let (posted_depth, unexpected_depth) = (posted, unexpected);
-        Row { posted_depth, unexpected_depth, wildcard_percent, blocks, ..some_row() }
+        Row { posted_depth, unexpected_depth, wildcard_percent, blocks, ..Row::sample() }
     }
 
     #[test]

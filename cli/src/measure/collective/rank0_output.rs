@@ -3,16 +3,15 @@
 use serde::Serialize;
 
 use super::ranks::{Ranks, last_barrier};
-use crate::args::hw_tags::HwTagsArg;
 use crate::args::{Common, Effort};
+use crate::environment::{self, Environment};
 use crate::failure::Failure;
-use crate::json::{Document, Matching, Row};
-use crate::measure::outputs;
 use crate::output::Output;
 use crate::report::Report;
+use crate::result::{Document, Matching, Row};
+use crate::spec::HwTagsArg;
 use crate::style::Style;
 use crate::table::Table;
-use crate::trust::{self, Trust};
 
 /// What a sheet is about.
 pub(super) struct Subject<'a> {
@@ -36,7 +35,7 @@ struct Config {
     warmup: Option<u64>,
     launcher: String,
     #[serde(flatten)]
-    trust: Trust,
+    environment: Environment,
     hw_tags: HwTagsArg,
 }
 
@@ -81,7 +80,7 @@ impl Sheet {
         table: Table,
     ) -> Result<Self, Failure> {
         let mut report = Report::open(common)?;
-        let (mut people, json) = outputs(common, &report)?;
+        let (mut people, json) = report.outputs(common)?;
         let world = ranks.world();
         let launcher = ranks.launcher().to_string();
         let checked =
@@ -93,7 +92,9 @@ impl Sheet {
         ];
         facts.extend(subject.facts.iter().cloned());
         let style = Style::stdout();
-        let block = trust::heading(&subject.title, &facts) + &ranks.trust.facts_of_ranks() + "#\n";
+        let block = environment::heading(&subject.title, &facts)
+            + &ranks.environment.facts_of_ranks()
+            + "#\n";
         people.print(&style.block(&block))?;
         people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -103,7 +104,7 @@ impl Sheet {
             duration_ms: subject.effort.time().map(ms),
             warmup: subject.effort.warmup,
             launcher,
-            trust: ranks.trust.clone(),
+            environment: ranks.environment.clone(),
             hw_tags: common.hw_tags,
         };
         let device = ranks.device.device.to_string();

@@ -6,27 +6,25 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::client::{self, Measured};
+use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
-use super::joined::Places;
+use super::launched::Places;
 use super::layout::Layout;
-use super::other::Other;
+use super::peer_process::Other;
 use super::plan::{Depth, Plan, Test};
 use super::row::row;
-use super::verdict::verdict;
-use crate::args::device::DeviceArg;
-use crate::args::hw_tags::HwTagsArg;
-use crate::args::{Common, Host, Limits};
-use crate::control::message::Leg;
+use crate::args::Common;
+use crate::cpus;
 use crate::device::Found;
+use crate::environment::{self, Environment};
 use crate::failure::Failure;
-use crate::histogram::Histogram;
-use crate::json::{Document, Matching};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
+use crate::result::{Document, Histogram, Matching};
+use crate::spec::{DeviceArg, Host, HwTagsArg, Leg, Limits};
 use crate::style::Style;
-use crate::trust::{self, Trust};
 use crate::units::{show_count, show_size};
 
 /// Large enough to be read out of the sender's memory, which shows how that is done here.
@@ -51,7 +49,7 @@ pub(crate) struct Config {
     other_side: String,
     large_messages: String,
     #[serde(flatten)]
-    trust: Trust,
+    environment: Environment,
     #[serde(skip_serializing_if = "<[u64]>::is_empty")]
     threads: Vec<u64>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -101,7 +99,7 @@ pub(super) struct Series {
     device: Found,
     /// The other side's, if it is another.
     device_there: Option<DeviceArg>,
-    trust: Trust,
+    environment: Environment,
     large_messages: String,
     /// The facts that hold for all tables stand above the first.
     introduced: bool,
@@ -119,11 +117,11 @@ impl Series {
     ) -> Result<Self, Failure> {
         let device = Found::look(&common.device)
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
-        let trust = match place {
-            Where::Oneself => Trust::gather_alone(common.pin),
-            Where::Here | Where::At(_) => Trust::gather(common.pin),
+        let environment = match place {
+            Where::Oneself => Environment::gather_alone(common.pin),
+            Where::Here | Where::At(_) => Environment::gather(common.pin),
             Where::Joined(_, places) => {
-                Trust::gather_pair(places.processes(), places.cores(), common.pin)
+                Environment::gather_pair(places.processes(), places.cores(), common.pin)
             }
         };
         let other = match place {
@@ -138,13 +136,13 @@ impl Series {
             false => failure,
         })?;
         if let Some(pin) = common.pin() {
-            trust::pin(pin.here)?;
+            cpus::pin(pin.here)?;
         }
         let mut series = Self {
             other,
             device,
             device_there: None,
-            trust,
+            environment,
             large_messages: String::new(),
             introduced: false,
             interrupt,
@@ -267,10 +265,10 @@ impl Series {
         }
         drop(progress);
         let matched = where_matched(&matched, plan.common.hw_tags);
-        people.print(&style.block(&trust::lines(&matched)))?;
+        people.print(&style.block(&environment::lines(&matched)))?;
         if plan.test == Test::Depth {
             let said = [("verdict", verdict(document.rows()))];
-            people.print(&style.block(&trust::lines(&said)))?;
+            people.print(&style.block(&environment::lines(&said)))?;
         }
         if !complete {
             document.interrupt();
@@ -296,7 +294,7 @@ impl Series {
             wildcard_recv: plan.depths.iter().any(|depth| depth.wildcard_recv),
             other_side: self.other_side(),
             large_messages: self.large_messages.clone(),
-            trust: self.trust.clone(),
+            environment: self.environment.clone(),
             threads: plan.threads.clone(),
             idle_peers: plan.idle_peers,
             single_buffer: plan.single_buffer,
@@ -371,7 +369,7 @@ impl Series {
             facts.push(("threads", "share one worker a side (SharedWorker); rows are sums".into()));
         }
         if std::mem::replace(&mut self.introduced, true) {
-            return trust::heading(&title, &facts);
+            return environment::heading(&title, &facts);
         }
         let device = [
             ("device", format!("{}: {}", self.device.device, self.device.what)),
@@ -379,7 +377,7 @@ impl Series {
             ("other side", self.other_side()),
         ];
         facts.splice(0..0, device);
-        trust::heading(&title, &facts) + &self.trust.facts()
+        environment::heading(&title, &facts) + &self.environment.facts()
     }
 }
 

@@ -1,0 +1,52 @@
+//! Options of the commands that start processes, and of the process that `serve` starts.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+
+use clap::Args;
+
+use crate::spec::DeviceArg;
+use crate::spec::bounds::{PORT, RANKS_MAX};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Serve {
+    /// TCP port for control messages (0: any free one, printed)
+    #[arg(long, value_name = "N", default_value_t = PORT)]
+    pub(crate) port: u16,
+    /// Address to listen on; any but loopback lets strangers in
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+    /// What carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the client says]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceArg>,
+    /// End after the first client that was served
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Run {
+    /// How many processes
+    #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MAX))]
+    pub(crate) n: u32,
+    /// Begin each line of output with the rank that wrote it: [3] ..., of the first job spawned [1:3] ...
+    #[arg(long)]
+    pub(crate) label: bool,
+    /// Let the others go on when a process fails; without it they are ended, spawned ones too
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// What to start, with its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Peer {
+    /// Whom it serves, for the log
+    #[arg(long)]
+    pub(crate) client: Option<String>,
+    /// The device that `serve` was started for
+    #[arg(long)]
+    pub(crate) device: Option<DeviceArg>,
+}

@@ -1,0 +1,56 @@
+//! The CPUs that this process may run on, and keeping it on one.
+
+use crate::failure::Failure;
+use crate::spec::Pin;
+
+/// The CPUs that are open to this process.
+pub(crate) fn cpus() -> Vec<u32> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+}
+
+/// The first two of them, if there are two.
+pub(crate) fn two_cpus() -> Option<Pin> {
+    match cpus()[..] {
+        [here, there, ..] => Some(Pin { here, there }),
+        _ => None,
+    }
+}
+
+/// Keeps this process on one CPU; new threads too.
+pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let known = usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
+    let mut set = CpuSet::new();
+    let pinned = known.filter(|&cpu| allowed.is_set(cpu)).is_some_and(|cpu| {
+        set.set(cpu);
+        sched_setaffinity(None, &set).is_ok()
+    });
+    if pinned {
+        return Ok(());
+    }
+    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let cpus: Vec<_> = cpus.map(|cpu| cpu.to_string()).collect();
+    let right = format!("{} would be right", shorten(&cpus));
+    Err(Failure::Usage(format!("--pin: CPU {cpu} is not open to this process; {right}")))
+}
+
+fn shorten(cpus: &[String]) -> String {
+    match cpus {
+        [first, .., last] if cpus.len() > 8 => format!("one of {first} to {last}"),
+        _ => format!("one of {}", cpus.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_is_not_open_is_refused() {
+        assert!(!cpus().is_empty());
+        assert!(pin(999_999).unwrap_err().to_string().contains("would be right"));
+    }
+}

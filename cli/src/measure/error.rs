@@ -1,0 +1,26 @@
+//! Why a measurement failed.
+
+use crate::link::LinkError;
+use crate::payload::Corrupt;
+
+/// Why a measurement came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeasureError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("verification failed: {0}")]
+    Corrupt(#[from] Corrupt),
+    #[error("verification failed: a message of {found} bytes came, {wanted} would be right")]
+    Length { found: u64, wanted: u64 },
+    #[error(
+        "{when}: {} receives posted and {} messages unexpected, {} and {} would be right",
+        .found.0, .found.1, .wanted.0, .wanted.1
+    )]
+    Fillers { when: &'static str, found: (u64, u64), wanted: (u64, u64) },
+    #[error("the other side's token is none")]
+    Token,
+    #[error("the other side's samples are none")]
+    Samples,
+    #[error("cannot start a thread: {0}")]
+    Thread(String),
+}

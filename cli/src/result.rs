@@ -1,0 +1,18 @@
+//! Results: samples, rows, matching counts, and the document that holds them. Plain data; the rooms that measure
+//! fill it, the rooms that report read it.
+
+mod blocks;
+mod document;
+mod histogram;
+mod matching;
+mod row;
+mod samples;
+
+pub(crate) use blocks::Blocks;
+#[cfg(test)]
+pub(crate) use blocks::Figures;
+pub(crate) use document::{Document, SCHEMA};
+pub(crate) use histogram::Histogram;
+pub(crate) use matching::{Matching, NotOffloaded};
+pub(crate) use row::{Drained, Means, More, Pace, PerMessage, PerThread, Recovered, Row, tenths};
+pub(crate) use samples::{Latency, Samples, shown};

@@ -1,0 +1,148 @@
+//! The measurement as JSON, schema 1: compact, keys in this order, absent what a test has not.
+
+use serde::Serialize;
+
+use super::matching::Matching;
+use super::row::Row;
+
+/// Version of the schema. It grows when a key changes its meaning or goes; not for a new key.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// One test.
+#[derive(Serialize)]
+pub(crate) struct Document<C: Serialize> {
+    schema: u32,
+    tool: &'static str,
+    version: &'static str,
+    test: &'static str,
+    device: String,
+    config: C,
+    results: Vec<Row>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<Matching>,
+    validated: bool,
+    /// Whether the user ended it before its time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
+}
+
+impl<C: Serialize> Document<C> {
+    pub(crate) fn new(test: &'static str, device: String, config: C, validated: bool) -> Self {
+        Self {
+            schema: SCHEMA,
+            tool: "tagperf",
+            version: env!("CARGO_PKG_VERSION"),
+            test,
+            device,
+            config,
+            results: Vec::new(),
+            matching: Some(Matching::default()),
+            validated,
+            interrupted: false,
+        }
+    }
+
+    /// The same where nobody counts how receives were matched.
+    pub(crate) fn without_matching(self) -> Self {
+        Self { matching: None, ..self }
+    }
+
+    /// It ended before its time.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    pub(crate) fn interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    pub(crate) fn test(&self) -> &'static str {
+        self.test
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    pub(crate) fn config(&self) -> &C {
+        &self.config
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.results
+    }
+
+    /// How many results there are so far.
+    pub(crate) fn results(&self) -> usize {
+        self.results.len()
+    }
+
+    pub(crate) fn matching(&self) -> Option<&Matching> {
+        self.matching.as_ref()
+    }
+
+    pub(crate) fn validated(&self) -> bool {
+        self.validated
+    }
+
+    /// Adds what was measured at one size and depth, and how both sides' receives were matched.
+    pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
+        self.results.push(row);
+        if let Some(all) = &mut self.matching {
+            all.add(matching);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::matching::NotOffloaded;
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Config {
+        sizes: [u64; 1],
+    }
+
+    fn matching() -> Matching {
+        let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
+        Matching { posted: 19, unexpected: 1, not_offloaded, ..Matching::default() }
+    }
+
+    #[test]
+    fn a_document_is_one_line_with_its_keys_in_order() {
+        let config = Config { sizes: [8] };
+        let mut document = Document::new("lat", "shm".into(), config, true);
+        document.add(Row::sample(), &matching());
+        assert_eq!(
+            serde_json::to_string(&document).unwrap(),
+            format!(
+                "{}{}{}",
+                "{\"schema\":1,\"tool\":\"tagperf\",\"version\":\"0.1.0\",\"test\":\"lat\",\
+                 \"device\":\"shm\",\"config\":{\"sizes\":[8]},\"results\":[{\"size\":8,\
+                 \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\"iters\":10,\
+                 \"samples\":10,\"latency_ns\":",
+                "{\"min\":1.5,\"p50\":2.0,\"p90\":3.0,\"p99\":4.0,\"p999\":5.0,\"max\":6.0,\
+                 \"mean\":2.5},\"bandwidth_bytes_per_s\":7,\"messages_per_s\":8,\
+                 \"blocks\":{\"latency_ns\":[2.25,3.0]}}],",
+                "\"matching\":{\"hardware\":0,\"posted\":19,\"unexpected\":1,\
+                 \"not_offloaded\":{\"off\":19}},\"validated\":true}"
+            )
+        );
+    }
+
+    #[test]
+    fn an_end_before_its_time_is_said_last() {
+        let mut document = Document::new("lat", "shm".into(), Config { sizes: [8] }, true);
+        document.interrupt();
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(text.ends_with(",\"validated\":true,\"interrupted\":true}"), "{text}");
+    }
+
+    #[test]
+    fn what_a_test_has_no_value_for_is_absent() {
+        let row = Row { latency_ns: None, blocks: None, samples: 0, ..Row::sample() };
+        let text = serde_json::to_string(&row).unwrap();
+        assert!(!text.contains("latency_ns") && !text.contains("null"), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Where receives were matched, as JSON has it and as both sides tell each other.
+
+use serde::{Deserialize, Serialize};
+use tagmatch::Counters;
+
+/// Where receives were matched. `hardware + posted + unexpected + by_device` are all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Matching {
+    pub(crate) hardware: u64,
+    pub(crate) posted: u64,
+    pub(crate) unexpected: u64,
+    /// By a device that doesn't tell where; absent where there is none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) by_device: u64,
+    pub(crate) not_offloaded: NotOffloaded,
+    /// Events of a NIC's list that its rules don't allow; absent where there was none.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub(crate) list_faults: u64,
+}
+
+/// Those of `posted` that no NIC matched, by reason; reasons that did not occur are absent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NotOffloaded {
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) too_small: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) list_full: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) order: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) source: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) memory: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) phase: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) off: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[cfg(test)]
+impl NotOffloaded {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        let Self { too_small, list_full, order, source, memory, phase, off } = self;
+        too_small + list_full + order + source + memory + phase + off
+    }
+}
+
+impl From<Counters> for Matching {
+    fn from(counters: Counters) -> Self {
+        let Counters { hardware, posted, unexpected, by_device, list_faults, .. } = counters;
+        let why = counters.not_offloaded;
+        let not_offloaded = NotOffloaded {
+            too_small: why.too_small,
+            list_full: why.list_full,
+            order: why.order,
+            source: why.source,
+            memory: why.memory,
+            phase: why.phase,
+            off: why.off,
+        };
+        Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults }
+    }
+}
+
+impl Matching {
+    /// Takes in another side's, or another size's.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.merge(more, u64::saturating_add);
+    }
+
+    /// What came since `before`.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.merge(before, u64::saturating_sub);
+        self
+    }
+
+    fn merge(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
+        let Self { hardware, posted, unexpected, by_device, not_offloaded, list_faults } = self;
+        let NotOffloaded { too_small, list_full, order, source, memory, phase, off } =
+            not_offloaded;
+        let reasons = &other.not_offloaded;
+        for (to, from) in [
+            (hardware, other.hardware),
+            (posted, other.posted),
+            (unexpected, other.unexpected),
+            (by_device, other.by_device),
+            (too_small, reasons.too_small),
+            (list_full, reasons.list_full),
+            (order, reasons.order),
+            (source, reasons.source),
+            (memory, reasons.memory),
+            (phase, reasons.phase),
+            (off, reasons.off),
+            (list_faults, other.list_faults),
+        ] {
+            *to = with(*to, from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matching() -> Matching {
+        let not_offloaded = NotOffloaded { off: 19, ..NotOffloaded::default() };
+        Matching { posted: 19, unexpected: 1, not_offloaded, ..Matching::default() }
+    }
+
+    #[test]
+    fn sums_and_differences() {
+        let mut sum = matching();
+        sum.add(&matching());
+        assert_eq!((sum.posted, sum.unexpected, sum.not_offloaded.off), (38, 2, 38));
+        assert_eq!(sum.since(&matching()), matching());
+        let faulty = Matching { list_faults: 2, ..matching() };
+        assert!(!serde_json::to_string(&sum).unwrap().contains("list_faults"));
+        assert!(serde_json::to_string(&faulty).unwrap().ends_with(",\"list_faults\":2}"));
+        assert_eq!(faulty.since(&matching()).list_faults, 2);
+        assert_eq!(
+            serde_json::from_str::<Matching>(&serde_json::to_string(&sum).unwrap()).unwrap(),
+            sum
+        );
+    }
+}

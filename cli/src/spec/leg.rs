@@ -1,0 +1,280 @@
+//! One measurement: how messages travel, how large they are, how deep the queues; and the bounds that a
+//! serving side holds a client to.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{
+    BATCH_MAX, DEPTH_MAX, IDLE_MAX, INTERVAL_PS_MAX, INTERVAL_PS_MIN, MEMORY_MAX, THREADS_MAX,
+    WINDOW_MAX,
+};
+use super::device::DeviceArg;
+use super::hw_tags::HwTagsArg;
+use crate::units::{SIZE_MAX, show_size};
+
+/// Messages of a window, unless told.
+const WINDOW: u64 = 64;
+/// Unless told, not more than this is in flight or between two checks: as much as stays in a core's
+/// own cache, so that it is the transport that is measured and not main memory.
+pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
+/// A large message does not have to wait for the answer to the one before it.
+const WINDOW_MIN: u64 = 2;
+
+/// How many messages of `size` bytes fit into `bytes`: 1 to `most`.
+pub(crate) fn fit(bytes: u64, size: u64, most: u64) -> u64 {
+    (bytes / size.max(1)).clamp(1, most)
+}
+
+/// Messages of `size` bytes that are in flight at a time, unless told.
+pub(crate) fn default_window(size: u64) -> u64 {
+    fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
+}
+
+/// How messages go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum Traffic {
+    /// One there, one back.
+    PingPong,
+    /// A window of messages there, an empty one back.
+    Stream,
+    /// Windows of messages both ways at once.
+    Both,
+    /// Messages one way, each at its planned time.
+    Paced { interval_ps: u64 },
+    /// A batch of messages that meets a batch of receives, one of them waiting in a queue.
+    Drain { queue: Queue, order: Order, seed: u64 },
+}
+
+/// Which queue is filled and then drained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Queue {
+    /// Receives are posted; then their messages come.
+    Posted,
+    /// Messages wait; then their receives are posted.
+    Unexpected,
+}
+
+/// In which order what waits in a queue is matched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// The oldest first.
+    Forward,
+    /// The newest first: a list is walked to its end each time.
+    Reverse,
+    /// Shuffled anew each time, by --seed.
+    Random,
+    /// Reverse, with tags that share the bucket of a table which takes them modulo its size.
+    Adversarial,
+}
+
+/// The capabilities that a measurement needs of its worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// Room for so many messages that no receive takes.
+    pub(crate) unexpected: u64,
+    /// 32 bits beside a message.
+    pub(crate) immediate: bool,
+}
+
+/// One measurement: one size, one depth.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Leg {
+    pub(crate) traffic: Traffic,
+    pub(crate) size: u64,
+    /// Messages before an answer; 1 for a ping-pong.
+    pub(crate) window: u64,
+    /// Most messages (each thread's) between two looks at the payloads; a drain's depth.
+    pub(crate) batch: u64,
+    pub(crate) posted_depth: u64,
+    pub(crate) unexpected_depth: u64,
+    pub(crate) wildcard_percent: u8,
+    pub(crate) wildcard_recv: bool,
+    pub(crate) validate: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) pin: Option<u32>,
+    /// What is to carry messages on the other side.
+    #[serde(default)]
+    pub(crate) device: DeviceArg,
+    /// Threads that share the worker; none: one that has it for itself.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) threads: Option<u64>,
+    /// Peers that are connected to the worker and stay silent.
+    #[serde(default)]
+    pub(crate) idle_peers: u64,
+    /// Whether every message goes out of the same buffer.
+    #[serde(default)]
+    pub(crate) single_buffer: bool,
+    /// Who matches the receives that are measured.
+    #[serde(default)]
+    pub(crate) hw_tags: HwTagsArg,
+    /// Where the client's worker is.
+    pub(crate) address: String,
+}
+
+impl Leg {
+    /// Threads on each side.
+    pub(crate) fn lanes(&self) -> u64 {
+        self.threads.unwrap_or(1)
+    }
+
+    /// Whether measured messages come to the client, and whether they come to the other side.
+    pub(crate) fn receivers(&self) -> [bool; 2] {
+        match self.traffic {
+            Traffic::PingPong | Traffic::Both => [true, true],
+            Traffic::Stream | Traffic::Paced { .. } => [false, true],
+            Traffic::Drain { .. } => [true, false],
+        }
+    }
+
+    /// Who matches the receives of the client, and those of the other side. A NIC sits where measured
+    /// messages come to.
+    pub(crate) fn matchers(&self) -> [HwTagsArg; 2] {
+        self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
+    }
+
+    /// What a worker must have: room for messages that wait unexpected for long, and 32 bits where one says
+    /// when it was planned.
+    pub(crate) fn needs(&self) -> Needs {
+        let unexpected = match self.traffic {
+            Traffic::Drain { queue: Queue::Unexpected, .. } => self.unexpected_depth + self.batch,
+            _ => self.unexpected_depth,
+        };
+        Needs { unexpected, immediate: matches!(self.traffic, Traffic::Paced { .. }) }
+    }
+
+    /// Receives that a stream has posted at a time.
+    pub(crate) fn ahead(&self) -> u64 {
+        match self.traffic {
+            // The other side may be a window ahead of what this one has seen.
+            Traffic::Both => self.window.saturating_mul(2),
+            _ => self.window,
+        }
+    }
+
+    /// Payload buffers that one side allocates, both sides' roles taken together.
+    fn buffers(&self) -> u64 {
+        let each = match (self.traffic, self.single_buffer) {
+            (Traffic::PingPong, true) => 2,
+            (Traffic::PingPong | Traffic::Both, false) => self.batch.saturating_mul(2),
+            (Traffic::Stream | Traffic::Both, true) => self.ahead().saturating_add(1),
+            (Traffic::Stream | Traffic::Drain { .. }, _) => self.batch,
+            (Traffic::Paced { .. }, _) => self.window,
+        };
+        each.saturating_mul(self.lanes())
+    }
+
+    /// Bytes of payload buffers that one side allocates.
+    fn memory_bytes(&self) -> u64 {
+        self.size.saturating_mul(self.buffers())
+    }
+
+    /// Holds every parameter to its bound; the error says what would be right.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let upto = |name: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{name} {value}; {least} to {most} would be right"))
+        };
+        upto("size", self.size, 0, SIZE_MAX)?;
+        upto("window", self.window, 1, WINDOW_MAX)?;
+        let drains = matches!(self.traffic, Traffic::Drain { .. });
+        upto("batch", self.batch, 1, if drains { DEPTH_MAX } else { BATCH_MAX })?;
+        upto("posted depth", self.posted_depth, 0, DEPTH_MAX)?;
+        upto("unexpected depth", self.unexpected_depth, 0, DEPTH_MAX)?;
+        upto("wildcard percent", self.wildcard_percent.into(), 0, 100)?;
+        upto("threads", self.lanes(), 1, THREADS_MAX)?;
+        upto("idle peers", self.idle_peers, 0, IDLE_MAX)?;
+        if let Traffic::Paced { interval_ps } = self.traffic {
+            upto("interval", interval_ps, INTERVAL_PS_MIN, INTERVAL_PS_MAX)?;
+        }
+        let many = matches!(self.traffic, Traffic::PingPong | Traffic::Stream | Traffic::Both);
+        if !many && (self.threads.is_some() || self.single_buffer) {
+            return Err("a drain and a planned rate know no threads and no single buffer".into());
+        }
+        if self.memory_bytes() > MEMORY_MAX {
+            let (want, most) = (show_size(self.memory_bytes()), show_size(MEMORY_MAX));
+            let right = "a smaller --window or --sizes would be right";
+            return Err(format!("{want} of buffers, {most} is the most; {right}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Leg {
+    /// A small stream, for tests.
+    pub(crate) fn sample() -> Self {
+        Self {
+            traffic: Traffic::Stream,
+            size: 8,
+            window: 64,
+            batch: 1024,
+            posted_depth: 0,
+            unexpected_depth: 0,
+            wildcard_percent: 0,
+            wildcard_recv: false,
+            validate: true,
+            pin: None,
+            device: DeviceArg::Shm,
+            threads: None,
+            idle_peers: 0,
+            single_buffer: false,
+            hw_tags: HwTagsArg::Off,
+            address: "00".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leg() -> Leg {
+        Leg::sample()
+    }
+
+    #[test]
+    fn every_parameter_has_its_bound() {
+        assert_eq!(leg().check(), Ok(()));
+        for wrong in [
+            Leg { size: SIZE_MAX + 1, batch: 1, ..leg() },
+            Leg { window: 0, ..leg() },
+            Leg { window: WINDOW_MAX + 1, ..leg() },
+            Leg { batch: 0, ..leg() },
+            Leg { batch: u64::MAX, ..leg() },
+            Leg { posted_depth: DEPTH_MAX + 1, ..leg() },
+            Leg { unexpected_depth: u64::MAX, ..leg() },
+            Leg { wildcard_percent: 101, ..leg() },
+            Leg { size: SIZE_MAX, batch: 5, ..leg() },
+            Leg { size: 1 << 27, batch: 16, threads: Some(3), ..leg() },
+            Leg { threads: Some(0), ..leg() },
+            Leg { threads: Some(THREADS_MAX + 1), ..leg() },
+            Leg { idle_peers: IDLE_MAX + 1, ..leg() },
+            Leg { traffic: Traffic::Paced { interval_ps: 0 }, ..leg() },
+            Leg { batch: DEPTH_MAX + 1, ..drain(Order::Forward) },
+            Leg { size: 1 << 17, batch: 1 << 16, ..drain(Order::Random) },
+            Leg { size: SIZE_MAX, batch: 3, traffic: Traffic::PingPong, ..leg() },
+        ] {
+            assert!(wrong.check().unwrap_err().contains("would be right"), "{wrong:?}");
+        }
+    }
+
+    fn drain(order: Order) -> Leg {
+        let traffic = Traffic::Drain { queue: Queue::Unexpected, order, seed: 7 };
+        Leg { traffic, batch: DEPTH_MAX, ..leg() }
+    }
+
+    #[test]
+    fn a_drain_is_as_deep_as_a_queue_may_be_and_has_one_thread() {
+        assert_eq!(drain(Order::Reverse).check(), Ok(()));
+        assert_eq!(drain(Order::Reverse).needs().unexpected, DEPTH_MAX);
+        assert!(Leg { threads: Some(1), ..drain(Order::Forward) }.check().is_err());
+        let paced = Leg { traffic: Traffic::Paced { interval_ps: 1000 }, ..leg() };
+        assert_eq!(paced.check(), Ok(()));
+        assert!(Leg { single_buffer: true, ..paced }.check().is_err());
+    }
+}
