@@ -135,52 +135,71 @@ impl WorkerEngine {
         on!(self, engine => engine.counters())
     }
 
-    /// Sends a message if that is the work of a moment; `false`: nothing was done.
+    /// Sends the message in `buffer`. `None`: the send is complete, and the buffer still where it was.
+    /// Otherwise the buffer has gone into the request, or into the refusal.
     #[inline(never)]
-    pub(crate) fn send_at_once(
+    pub(crate) fn send(
         &mut self,
         peer: PeerId,
         tag: Tag,
         immediate: Option<u32>,
-        payload: &[u8],
-    ) -> bool {
-        match self {
-            WorkerEngine::Matching(engine) => engine.send_at_once(peer, tag, immediate, payload),
-            WorkerEngine::Ucx(_) => false,
-        }
-    }
-
-    /// Sends what [`WorkerEngine::send_at_once`] did not.
-    #[inline(never)]
-    pub(crate) fn send_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: Buffer,
+        buffer: &mut Buffer,
         mode: SendMode,
-    ) -> Started {
-        match self {
-            WorkerEngine::Matching(engine) => {
-                engine.send_queued(peer, tag, immediate, buffer, mode)
-            }
-            WorkerEngine::Ucx(engine) => engine.send(peer, tag, immediate, buffer, mode),
+    ) -> Option<Posted> {
+        if let WorkerEngine::Matching(engine) = self
+            && mode == SendMode::Standard
+            && engine.send_at_once(peer, tag, immediate, buffer)
+        {
+            return None;
         }
+        self.send_queued(peer, tag, immediate, buffer, mode)
     }
 
-    /// The same of a copy.
+    #[cold]
     #[inline(never)]
-    pub(crate) fn inject_queued(
+    fn send_queued(
         &mut self,
         peer: PeerId,
         tag: Tag,
         immediate: Option<u32>,
-        payload: &[u8],
-    ) -> Result<(), Fault> {
-        match self {
-            WorkerEngine::Matching(engine) => engine.inject_queued(peer, tag, immediate, payload),
-            WorkerEngine::Ucx(engine) => engine.inject(peer, tag, immediate, payload),
+        buffer: &mut Buffer,
+        mode: SendMode,
+    ) -> Option<Posted> {
+        let payload = std::mem::take(buffer);
+        let started = match self {
+            WorkerEngine::Matching(engine) => {
+                engine.send_queued(peer, tag, immediate, payload, mode)
+            }
+            WorkerEngine::Ucx(engine) => engine.send(peer, tag, immediate, payload, mode),
+        };
+        match started {
+            Started::Sent(payload) => {
+                *buffer = payload;
+                None
+            }
+            Started::Pending(request) => Some(Ok(request)),
+            Started::Refused(refused) => Some(Err(refused)),
         }
+    }
+
+    /// Sends a copy of `payload`. The fault is in a box, so that the result fits a register.
+    #[inline(never)]
+    pub(crate) fn inject(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        payload: &[u8],
+    ) -> Result<(), Box<Fault>> {
+        let sent = match self {
+            WorkerEngine::Matching(engine) => {
+                if engine.send_at_once(peer, tag, None, payload) {
+                    return Ok(());
+                }
+                engine.inject_queued(peer, tag, None, payload)
+            }
+            WorkerEngine::Ucx(engine) => out_of_line(|| engine.inject(peer, tag, None, payload)),
+        };
+        sent.map_err(Box::new)
     }
 
     #[inline(always)]

@@ -162,7 +162,7 @@ mod tests {
         let _receive = watched(&worker, 1, || panic!("as planned"));
         worker.access.with(|state| {
             let me = tagmatch_device::PeerId::ONESELF;
-            state.engine.inject_queued(me, 1.into(), None, &[7; 8]).unwrap();
+            state.engine.inject(me, 1.into(), &[7; 8]).unwrap();
         });
         let nudge = Nudge::new().unwrap();
         let sleeps = AssertUnwindSafe(|| {

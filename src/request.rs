@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{Completion, Posted, Refused, RequestId, Started};
+use tagmatch_fallback::{Completion, Posted, Refused, RequestId};
 
 use crate::access::{Access, Local, State};
 use crate::envelope::{Received, Sent, Status};
@@ -248,14 +248,6 @@ impl sealed::Output for Received {
 }
 
 impl<A: Access> Request<Sent, A> {
-    pub(crate) fn started(access: &A, started: Started) -> Self {
-        match started {
-            Started::Pending(request) => Self::begun(access, Ok(request)),
-            Started::Sent(buffer) => Self::sent(buffer),
-            Started::Refused(refused) => Self::begun(access, Err(refused)),
-        }
-    }
-
     /// A send that was complete at once.
     #[inline]
     pub(crate) fn sent(buffer: Buffer) -> Self {

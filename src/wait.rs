@@ -330,7 +330,7 @@ mod tests {
             // Sent and taken in by this thread: the device has nothing to tell the sleeper.
             worker.access.with(|state| {
                 let me = tagmatch_device::PeerId::ONESELF;
-                state.engine.inject_queued(me, round.into(), None, &[7; 8]).unwrap();
+                state.engine.inject(me, round.into(), &[7; 8]).unwrap();
                 while state.engine.progress() > 0 {}
             });
             assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(8)), "round {round}: never woken");
@@ -426,7 +426,7 @@ mod tests {
         // Both end in one call of progress.
         worker.access.with(|state| {
             for tag in 0..2u64 {
-                state.engine.inject_queued(me.id, tag.into(), None, &[7; 8]).unwrap();
+                state.engine.inject(me.id, tag.into(), &[7; 8]).unwrap();
             }
         });
         let progress = std::panic::AssertUnwindSafe(|| worker.progress());

@@ -211,21 +211,16 @@ impl<A: Access> WorkerOf<A> {
         buffer: impl Into<Buffer>,
         options: SendOptions,
     ) -> Request<Sent, A> {
-        let (tag, buffer) = (tag.into(), buffer.into());
+        let (tag, mut buffer) = (tag.into(), buffer.into());
         let SendOptions { mode, immediate } = options;
         match self.own(peer) {
             Ok(id) => {
-                if mode == SendMode::Standard {
-                    let payload = &*buffer;
-                    let send =
-                        |state: &mut State| state.engine.send_at_once(id, tag, immediate, payload);
-                    if self.access.with(send) {
-                        return Request::sent(buffer);
-                    }
+                let payload = &mut buffer;
+                let send = |state: &mut State| state.engine.send(id, tag, immediate, payload, mode);
+                match self.access.with(send) {
+                    None => Request::sent(buffer),
+                    Some(posted) => Request::begun(&self.access, posted),
                 }
-                let send =
-                    |state: &mut State| state.engine.send_queued(id, tag, immediate, buffer, mode);
-                Request::started(&self.access, self.access.with(send))
             }
             Err(error) => Request::refused(error, buffer),
         }
@@ -240,11 +235,8 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
         let (id, tag) = (self.own(peer)?, tag.into());
-        if self.access.with(|state| state.engine.send_at_once(id, tag, None, payload)) {
-            return Ok(());
-        }
-        let sent = self.access.with(|state| state.engine.inject_queued(id, tag, None, payload));
-        sent.map_err(|fault| self.error(fault))
+        let sent = self.access.with(|state| state.engine.inject(id, tag, payload));
+        sent.map_err(|fault| self.error(*fault))
     }
 
     /// Receives a message into a buffer: the oldest waiting one that matches, else the first that
