@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use tagmatch_device::DeviceError;
 use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
+#[cfg(feature = "model")]
 use tagmatch_model::ModelConfig;
+#[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
 use tagmatch_soft::TagLayout;
+#[cfg(feature = "ucx")]
 use tagmatch_ucx::UcxConfig;
+#[cfg(feature = "verbs")]
 use tagmatch_verbs::VerbsConfig;
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
@@ -39,6 +43,7 @@ impl Default for WaitPolicy {
 /// Whether a NIC matches posted receives. A NIC compares tags alone: it gets receives that take any sender, and
 /// those whose tag has one sender only ([`Match::sent_only_by`](crate::Match::sent_only_by)).
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum HwTags {
     /// Software matches all.
     #[default]
@@ -48,28 +53,40 @@ pub enum HwTags {
     Auto,
     /// A tag-matching NIC in software, behind the verbs interface of a device that has none: the worker
     /// drives it as it drives the hardware. On verbs only; see `tagmatch-emu`.
+    #[cfg(feature = "emu")]
     Emu,
     /// The model of a tag-matching NIC, in this process, between the worker and its device. Slower than
     /// software: it is there to develop and test offload without the hardware. Messages to oneself don't
     /// pass it.
+    #[cfg(feature = "model")]
     Model(ModelConfig),
 }
 
 /// Which device carries a worker's messages. Workers reach those of the same kind.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum DeviceConfig {
     /// Shared memory, between processes of one machine.
+    #[cfg(feature = "shm")]
     Shm(ShmConfig),
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
+    #[cfg(feature = "verbs")]
     Verbs(VerbsConfig),
     /// UCX, over whatever it can use. It matches, and moves messages, by itself: of a worker's settings only
     /// `layout`, `hw_tags` and `wait` count. [`Config::layout`] replaces this one's masks.
+    #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
 }
 
 impl Default for DeviceConfig {
+    /// The first that is compiled in: shared memory, verbs, UCX.
     fn default() -> Self {
-        DeviceConfig::Shm(ShmConfig::default())
+        #[cfg(feature = "shm")]
+        return DeviceConfig::Shm(ShmConfig::default());
+        #[cfg(all(feature = "verbs", not(feature = "shm")))]
+        return DeviceConfig::Verbs(VerbsConfig::default());
+        #[cfg(not(any(feature = "shm", feature = "verbs")))]
+        return DeviceConfig::Ucx(UcxConfig::default());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The devices that a worker can match on, chosen when it is made.
+//! The devices that carry bytes and leave matching to the engine, as one type: chosen when a worker is made.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,63 +6,77 @@ use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
     Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
 };
+#[cfg(feature = "model")]
 use tagmatch_model::Model;
+#[cfg(feature = "shm")]
 use tagmatch_shm::ShmConfig;
-use tagmatch_verbs::Verbs;
-use tagmatch_verbs::{TagMatching, VerbsConfig};
+#[cfg(feature = "verbs")]
+use tagmatch_verbs::{TagMatching, Verbs, VerbsConfig};
 
 use crate::config::HwTags;
+#[cfg(feature = "shm")]
 use crate::sync::Shm;
 
 /// A worker's device.
-#[expect(clippy::large_enum_variant, reason = "in place, where every message comes by")]
+#[allow(clippy::large_enum_variant, reason = "in place, where every message comes by")]
 // A tag of its own is looked at in one instruction, one in the niche of a field in three.
 #[repr(u8)]
 pub(crate) enum WorkerDevice {
     /// Shared memory; software matches.
+    #[cfg(feature = "shm")]
     Shm(Shm),
     /// Shared memory under the model of a tag-matching NIC.
+    #[cfg(all(feature = "shm", feature = "model"))]
     ShmModel(Box<Model<Shm>>),
     /// Verbs; its NIC matches, or software.
+    #[cfg(feature = "verbs")]
     Verbs(Box<Verbs>),
     /// Verbs under the model of a tag-matching NIC.
+    #[cfg(all(feature = "verbs", feature = "model"))]
     VerbsModel(Box<Model<Verbs>>),
 }
 
 impl WorkerDevice {
+    #[cfg(feature = "shm")]
     pub(crate) fn on_shm(shm: &ShmConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
+        #[cfg(feature = "emu")]
         if let HwTags::Emu = hw_tags {
             let (what, why) = ("HwTags::Emu", "shared memory has no verbs; HwTags::Model does it");
             return Err(DeviceError::Unsupported { what, why });
         }
         let shm = Shm::new(shm.clone())?;
         Ok(match hw_tags {
+            #[cfg(feature = "model")]
             HwTags::Model(model) => WorkerDevice::ShmModel(Box::new(Model::new(shm, model)?)),
             _ => WorkerDevice::Shm(shm),
         })
     }
 
-    // Apart, since both have much on their stack.
+    // Not inlined: a device and its model need much of the stack.
+    #[cfg(feature = "verbs")]
     #[inline(never)]
     pub(crate) fn on_verbs(verbs: &VerbsConfig, hw_tags: &HwTags) -> Result<Self, DeviceError> {
         let verbs = Verbs::new(with_tags(verbs.clone(), hw_tags))?;
         Ok(match hw_tags {
+            #[cfg(feature = "model")]
             HwTags::Model(model) => WorkerDevice::VerbsModel(Box::new(Model::new(verbs, model)?)),
             _ => WorkerDevice::Verbs(Box::new(verbs)),
         })
     }
 }
 
-/// Verbs, with whose tag matching is asked for.
+/// The settings of verbs, with the tag matching that is asked for.
+#[cfg(feature = "verbs")]
 fn with_tags(verbs: VerbsConfig, hw_tags: &HwTags) -> VerbsConfig {
     match hw_tags {
+        #[cfg(feature = "emu")]
         HwTags::Emu => VerbsConfig {
             tag_matching: TagMatching::Required,
             library: tagmatch_emu::verbs,
             ..verbs
         },
         HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
-        HwTags::Off | HwTags::Model(_) => verbs,
+        _ => verbs,
     }
 }
 
@@ -70,14 +84,20 @@ fn with_tags(verbs: VerbsConfig, hw_tags: &HwTags) -> VerbsConfig {
 macro_rules! on {
     ($device:expr, $each:ident => $call:expr) => {
         match $device {
+            #[cfg(feature = "shm")]
             WorkerDevice::Shm($each) => $call,
+            #[cfg(all(feature = "shm", feature = "model"))]
             WorkerDevice::ShmModel($each) => $call,
+            #[cfg(feature = "verbs")]
             WorkerDevice::Verbs($each) => $call,
+            #[cfg(all(feature = "verbs", feature = "model"))]
             WorkerDevice::VerbsModel($each) => $call,
         }
     };
 }
 
+/// Every device but shared memory: kept out of the short way of a message.
+#[cfg(any(feature = "verbs", feature = "model"))]
 impl WorkerDevice {
     #[inline(never)]
     fn send_otherwise(&mut self, peer: PeerId, message: &Outgoing<'_>) -> Result<(), Refused> {
@@ -113,14 +133,18 @@ impl Device for WorkerDevice {
 
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
-        if let WorkerDevice::Shm(shm) = self {
-            return shm.send(peer, message);
+        match self {
+            #[cfg(feature = "shm")]
+            WorkerDevice::Shm(shm) => shm.send(peer, message),
+            #[cfg(any(feature = "verbs", feature = "model"))]
+            _ => {
+                // A copy: taking the header's own address would force it out of registers.
+                let mut header = [0; Outgoing::HEADER_MAX];
+                let copy = header.get_mut(..message.header.len()).ok_or(Refused::TooLong)?;
+                copy.copy_from_slice(message.header);
+                self.send_otherwise(peer, &Outgoing { header: copy, ..message })
+            }
         }
-        // Of a copy, so that nobody asks for the address of a header that was made in registers.
-        let mut header = [0; Outgoing::HEADER_MAX];
-        let copy = header.get_mut(..message.header.len()).ok_or(Refused::TooLong)?;
-        copy.copy_from_slice(message.header);
-        self.send_otherwise(peer, &Outgoing { header: copy, ..message })
     }
 
     fn allocate(&mut self, length: usize) -> Buffer {
@@ -142,7 +166,9 @@ impl Device for WorkerDevice {
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         match self {
+            #[cfg(feature = "shm")]
             WorkerDevice::Shm(shm) => shm.poll(),
+            #[cfg(any(feature = "verbs", feature = "model"))]
             _ => self.poll_otherwise(),
         }
     }

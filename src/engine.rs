@@ -1,50 +1,72 @@
-//! The engines that a worker can run on, chosen when it is made: one that matches, on a device that moves bytes,
-//! or one that leaves both to its device.
+//! The engines that a worker can run on, chosen when it is made: one that matches, on a device that carries
+//! bytes, or one whose device does both.
 
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::matching::MatchingDevice;
-use tagmatch_device::{Address, Buffer, Device, DeviceError, EventDescriptor, PeerId, ReadMode};
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, EventDescriptor, PeerId, ReadMode, TagMatching,
+};
+#[cfg(feature = "ucx")]
+use tagmatch_fallback::Delegated;
+#[cfg(any(feature = "shm", feature = "verbs"))]
+use tagmatch_fallback::Engine;
 use tagmatch_fallback::{
-    Completion, Counters, Delegated, Ended, Engine, Fault, MessageId, PeerFault, Posted, RequestId,
-    SendMode, Started, Status,
+    Completion, Counters, Ended, Fault, MessageId, PeerFault, Posted, RequestId, SendMode, Started,
+    Status,
 };
 use tagmatch_soft::{Pattern, Tag};
+#[cfg(feature = "ucx")]
 use tagmatch_ucx::{Ucx, UcxConfig};
-use tagmatch_verbs::TagMatching;
 
 use crate::config::{Config, DeviceConfig, HwTags};
+#[cfg(any(feature = "shm", feature = "verbs"))]
 use crate::device::WorkerDevice;
 
+#[cfg(not(any(feature = "shm", feature = "verbs", feature = "ucx")))]
+compile_error!("a worker needs a device: enable one of the features `shm`, `verbs` and `ucx`");
+
 /// A worker's engine.
-#[expect(clippy::large_enum_variant, reason = "in place, where every message comes by")]
+#[allow(clippy::large_enum_variant, reason = "in place, where every message comes by")]
 // A tag of its own is looked at in one instruction, one in the niche of a field in three.
 #[repr(u8)]
 pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
+    #[cfg(any(feature = "shm", feature = "verbs"))]
     Matching(Engine<WorkerDevice>),
-    /// UCX does.
+    /// Leaves matching to UCX.
+    #[cfg(feature = "ucx")]
     Ucx(Box<Delegated<Ucx>>),
 }
 
 impl WorkerEngine {
     pub(crate) fn new(config: &Config, seed: u64) -> Result<Self, DeviceError> {
         config.check()?;
-        let device = match &config.device {
-            DeviceConfig::Shm(shm) => WorkerDevice::on_shm(shm, &config.hw_tags)?,
-            DeviceConfig::Verbs(verbs) => WorkerDevice::on_verbs(verbs, &config.hw_tags)?,
-            DeviceConfig::Ucx(ucx) => return Self::on_ucx(ucx, config),
-        };
-        Ok(WorkerEngine::Matching(Engine::new(device, &config.engine(seed))))
+        Ok(match &config.device {
+            #[cfg(feature = "shm")]
+            DeviceConfig::Shm(shm) => {
+                let device = WorkerDevice::on_shm(shm, &config.hw_tags)?;
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed)))
+            }
+            #[cfg(feature = "verbs")]
+            DeviceConfig::Verbs(verbs) => {
+                let device = WorkerDevice::on_verbs(verbs, &config.hw_tags)?;
+                WorkerEngine::Matching(Engine::new(device, &config.engine(seed)))
+            }
+            #[cfg(feature = "ucx")]
+            DeviceConfig::Ucx(ucx) => Self::on_ucx(ucx, config)?,
+        })
     }
 
-    // Apart, since it has much on its stack.
+    // Not inlined: it needs much of the stack.
+    #[cfg(feature = "ucx")]
     #[inline(never)]
     fn on_ucx(ucx: &UcxConfig, config: &Config) -> Result<Self, DeviceError> {
         let hw_tags = match config.hw_tags {
             HwTags::Off => TagMatching::Off,
             HwTags::Auto => TagMatching::Auto,
-            HwTags::Emu | HwTags::Model(_) => {
+            #[cfg(any(feature = "emu", feature = "model"))]
+            _ => {
                 let (what, why) = (
                     "a NIC in software",
                     "UCX matches by itself; HwTags::Auto lets it use its NIC",
@@ -59,17 +81,23 @@ impl WorkerEngine {
     }
 }
 
-/// The same call on whichever engine it is.
+/// One call on either engine; or a call on each, the matching one first.
 macro_rules! on {
     ($engine:expr, $each:ident => $call:expr) => {
+        on!($engine, $each => $call, $each => out_of_line(move || $call))
+    };
+    ($engine:expr, $matching:pat => $call:expr, $ucx:pat => $other:expr) => {
         match $engine {
-            WorkerEngine::Matching($each) => $call,
-            WorkerEngine::Ucx($each) => out_of_line(move || $call),
+            #[cfg(any(feature = "shm", feature = "verbs"))]
+            WorkerEngine::Matching($matching) => $call,
+            #[cfg(feature = "ucx")]
+            WorkerEngine::Ucx($ucx) => $other,
         }
     };
 }
 
 /// Keeps the way to another library out of the short way of a message.
+#[cfg(feature = "ucx")]
 #[cold]
 #[inline(never)]
 fn out_of_line<R>(call: impl FnOnce() -> R) -> R {
@@ -99,24 +127,15 @@ impl WorkerEngine {
     }
 
     pub(crate) fn read_mode(&self, peer: PeerId) -> ReadMode {
-        match self {
-            WorkerEngine::Matching(engine) => engine.read_mode(peer),
-            WorkerEngine::Ucx(_) => ReadMode::ByDevice,
-        }
+        on!(self, engine => engine.read_mode(peer), _ => ReadMode::ByDevice)
     }
 
     pub(crate) fn allocate(&mut self, length: usize) -> Buffer {
-        match self {
-            WorkerEngine::Matching(engine) => engine.device_mut().allocate(length),
-            WorkerEngine::Ucx(_) => Buffer::zeroed(length),
-        }
+        on!(self, engine => engine.device_mut().allocate(length), _ => Buffer::zeroed(length))
     }
 
     pub(crate) fn transports(&self, peer: PeerId) -> Vec<String> {
-        match self {
-            WorkerEngine::Matching(_) => Vec::new(),
-            WorkerEngine::Ucx(engine) => engine.device().transports(peer),
-        }
+        on!(self, _ => Vec::new(), engine => engine.device().transports(peer))
     }
 
     pub(crate) fn disconnect(&mut self, peer: PeerId) {
@@ -146,10 +165,14 @@ impl WorkerEngine {
         buffer: &mut Buffer,
         mode: SendMode,
     ) -> Option<Posted> {
-        if let WorkerEngine::Matching(engine) = self
-            && mode == SendMode::Standard
-            && engine.send_at_once(peer, tag, immediate, buffer)
-        {
+        let is_sent = on!(
+            self,
+            engine => {
+                mode == SendMode::Standard && engine.send_at_once(peer, tag, immediate, buffer)
+            },
+            _ => false
+        );
+        if is_sent {
             return None;
         }
         self.send_queued(peer, tag, immediate, buffer, mode)
@@ -166,12 +189,11 @@ impl WorkerEngine {
         mode: SendMode,
     ) -> Option<Posted> {
         let payload = std::mem::take(buffer);
-        let started = match self {
-            WorkerEngine::Matching(engine) => {
-                engine.send_queued(peer, tag, immediate, payload, mode)
-            }
-            WorkerEngine::Ucx(engine) => engine.send(peer, tag, immediate, payload, mode),
-        };
+        let started = on!(
+            self,
+            engine => engine.send_queued(peer, tag, immediate, payload, mode),
+            engine => engine.send(peer, tag, immediate, payload, mode)
+        );
         match started {
             Started::Sent(payload) => {
                 *buffer = payload;
@@ -190,35 +212,30 @@ impl WorkerEngine {
         tag: Tag,
         payload: &[u8],
     ) -> Result<(), Box<Fault>> {
-        let sent = match self {
-            WorkerEngine::Matching(engine) => {
+        let sent = on!(
+            self,
+            engine => {
                 if engine.send_at_once(peer, tag, None, payload) {
                     return Ok(());
                 }
                 engine.inject_queued(peer, tag, None, payload)
-            }
-            WorkerEngine::Ucx(engine) => out_of_line(|| engine.inject(peer, tag, None, payload)),
-        };
+            },
+            engine => out_of_line(|| engine.inject(peer, tag, None, payload))
+        );
         sent.map_err(Box::new)
     }
 
     #[inline(always)]
     pub(crate) fn receive(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
-        match self {
-            WorkerEngine::Matching(engine) => engine.receive_with(pattern, buffer, is_sole),
-            WorkerEngine::Ucx(engine) => {
-                let pattern = *pattern;
-                out_of_line(move || engine.receive(&pattern, buffer))
-            }
-        }
+        on!(self, engine => engine.receive_with(pattern, buffer, is_sole), engine => {
+            let pattern = *pattern;
+            out_of_line(move || engine.receive(&pattern, buffer))
+        })
     }
 
     /// An error: no message that the device carries will ever match.
     pub(crate) fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
-        match self {
-            WorkerEngine::Matching(engine) => Ok(engine.probe(pattern)),
-            WorkerEngine::Ucx(engine) => engine.probe(pattern),
-        }
+        on!(self, engine => Ok(engine.probe(pattern)), engine => engine.probe(pattern))
     }
 
     /// As [`WorkerEngine::probe`].
@@ -226,10 +243,7 @@ impl WorkerEngine {
         &mut self,
         pattern: &Pattern,
     ) -> Result<Option<(MessageId, Status)>, Fault> {
-        match self {
-            WorkerEngine::Matching(engine) => Ok(engine.matched_probe(pattern)),
-            WorkerEngine::Ucx(engine) => engine.matched_probe(pattern),
-        }
+        on!(self, engine => Ok(engine.matched_probe(pattern)), engine => engine.matched_probe(pattern))
     }
 
     pub(crate) fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
@@ -304,7 +318,7 @@ impl WorkerEngine {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), feature = "ucx", feature = "model", feature = "emu"))]
 mod tests {
     use tagmatch_model::ModelConfig;
 

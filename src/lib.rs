@@ -33,9 +33,20 @@
 //! How it works inside is in the repository's ARCHITECTURE.md.
 
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(all(
+        feature = "shm",
+        feature = "verbs",
+        feature = "ucx",
+        feature = "model",
+        feature = "emu"
+    )),
+    allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
+)]
 
 mod access;
 mod config;
+#[cfg(any(feature = "shm", feature = "verbs"))]
 mod device;
 mod engine;
 mod envelope;
@@ -62,16 +73,20 @@ pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 pub use tagmatch_device::{Address, Buffer, DeviceError, Finding, ReadMode};
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode};
+#[cfg(feature = "model")]
 pub use tagmatch_model as model;
+#[cfg(feature = "shm")]
 pub use tagmatch_shm as shm;
 pub use tagmatch_soft as soft;
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
+#[cfg(feature = "ucx")]
 pub use tagmatch_ucx as ucx;
+#[cfg(feature = "verbs")]
 pub use tagmatch_verbs as verbs;
 pub use wait::Sleeper;
 pub use worker::{SharedWorker, Worker, WorkerOf};
 
 /// The examples in README are compiled and run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "verbs", feature = "ucx", feature = "model"))]
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use common::fork::ends_in_a_forked_child;
 use common::{Ability, config, has};
 use tagmatch::{
-    Buffer, Cancel, Config, Error, Fault, HwTags, Match, Peer, Received, Request, SendMode,
-    SendOptions, Sent, SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
+    Buffer, Cancel, Config, Error, Fault, Match, Peer, Received, Request, SendMode, SendOptions,
+    Sent, SharedWorker, Status, Tag, TagLayout, TagMask, WaitPolicy, Worker,
 };
 
 /// Two connected workers that one thread drives.
@@ -331,9 +331,10 @@ fn what_a_forked_child_drops_stays_its_parents() {
     drops_in_a_forked_child(&config());
 }
 
+#[cfg(feature = "model")]
 #[test]
 fn what_a_forked_child_drops_stays_its_parents_with_receives_in_a_nic() {
-    let hw_tags = HwTags::Model(Default::default());
+    let hw_tags = tagmatch::HwTags::Model(Default::default());
     drops_in_a_forked_child(&Config { hw_tags, hw_tags_threshold: 0, ..Config::default() });
 }
 

@@ -1,10 +1,17 @@
 //! What tests of the public API share: the device that they run on, and what it can't do.
 
+#![cfg_attr(
+    not(all(feature = "emu", feature = "ucx")),
+    allow(dead_code, unused_imports, unused_variables, reason = "fewer devices use less of it")
+)]
+
 pub(crate) mod fork;
 
 use std::time::Duration;
 
+#[cfg(feature = "ucx")]
 use tagmatch::ucx::UcxConfig;
+#[cfg(feature = "verbs")]
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Config, DeviceConfig, HwTags, TagLayout};
 
@@ -31,6 +38,7 @@ fn device() -> String {
 }
 
 fn on_device(patience: Option<Duration>) -> Config {
+    #[cfg(feature = "verbs")]
     let verbs = || {
         let default = VerbsConfig::default();
         let connect_timeout = patience.unwrap_or(default.connect_timeout);
@@ -38,11 +46,14 @@ fn on_device(patience: Option<Duration>) -> Config {
     };
     match device().as_str() {
         "shm" => Config::default(),
+        #[cfg(feature = "verbs")]
         "verbs" => Config { device: verbs(), ..Config::default() },
+        #[cfg(feature = "emu")]
         "verbs+emu" => {
             let hw_tags = HwTags::Emu;
             Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
         }
+        #[cfg(feature = "ucx")]
         "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
         other => {
             panic!("TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu or ucx would be right")
@@ -50,6 +61,7 @@ fn on_device(patience: Option<Duration>) -> Config {
     }
 }
 
+#[cfg(feature = "ucx")]
 fn ucx(patience: Option<Duration>) -> DeviceConfig {
     let transports = std::env::var("TAGMATCH_TEST_UCX_TLS").ok();
     let default = UcxConfig::default();
