@@ -1,62 +1,33 @@
 //! tagperf: latency, bandwidth, message rate and matching depth of `tagmatch`.
 #![forbid(unsafe_code)]
-// What replay counts is for the command to say.
-#![cfg_attr(not(feature = "command"), allow(dead_code))]
 
-#[cfg(feature = "command")]
 mod args;
-#[cfg(feature = "command")]
 mod compare;
-#[cfg(feature = "command")]
 mod control;
-#[cfg(feature = "command")]
 mod cpus;
-#[cfg(feature = "command")]
 mod device;
-#[cfg(feature = "command")]
 mod environment;
-#[cfg(feature = "command")]
 mod failure;
-#[cfg(feature = "command")]
 mod files;
-#[cfg(feature = "command")]
 mod info;
-#[cfg(feature = "command")]
 mod isolated_trial;
-#[cfg(feature = "command")]
 mod launch;
-#[cfg(feature = "command")]
 mod link;
-#[cfg(feature = "command")]
 mod measure;
-#[cfg(feature = "command")]
 mod output;
-#[cfg(feature = "command")]
 mod payload;
-#[cfg(feature = "command")]
 mod plot;
-#[cfg(feature = "command")]
 mod progress;
-#[cfg(feature = "command")]
 mod reasons;
-pub mod replay;
-#[cfg(feature = "command")]
+mod replay;
 mod report;
-#[cfg(feature = "command")]
 mod result;
-#[cfg(feature = "command")]
 mod saved_run;
-#[cfg(feature = "command")]
 mod spec;
-#[cfg(feature = "command")]
 mod style;
-#[cfg(feature = "command")]
 mod table;
-pub mod trace;
-#[cfg(feature = "command")]
 mod units;
 
-#[cfg(feature = "command")]
 use {
     args::{Bulk, Cli, Command},
     failure::Failure,
@@ -65,7 +36,6 @@ use {
 };
 
 /// Runs the command line of this process.
-#[cfg(feature = "command")]
 #[must_use]
 pub fn run() -> ExitCode {
     match Cli::read(std::env::args_os()).and_then(|cli| cli.map_or(Ok(()), dispatch)) {
@@ -74,7 +44,6 @@ pub fn run() -> ExitCode {
     }
 }
 
-#[cfg(feature = "command")]
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         None => measure::all_tests(&cli.common),

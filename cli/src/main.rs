@@ -1,4 +1,4 @@
-//! The command. All of it is in the library, so that tests and fuzzers reach it.
+//! The command. All of it is in the library.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

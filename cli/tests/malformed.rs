@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tagperf::trace::Trace;
+use tagmatch_trace::Trace;
 
 /// A directory of this test's own, gone at its end.
 struct Scratch(PathBuf);

@@ -1,146 +1,34 @@
-//! `tagperf replay --matches` against an oracle that walks two plain lists.
+//! `tagperf replay --matches` writes what the oracle says. The tests of `tagmatch-trace` compare many more
+//! traces, without the command.
 
-mod oracle;
-
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use tagperf::replay::{check, write_matches};
-use tagperf::trace::Trace;
+use tagmatch_testkit::tagtrace;
 
-const LAMMPS: &str = include_str!("traces/lammps-crack-rank0of8.trace");
-const HPCC: &str = include_str!("traces/hpcc-rank0of6.trace");
+const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
+const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");
 
+/// What the command writes for a trace on its standard input.
 fn matches(trace: &str) -> String {
-    let trace = Trace::parse(trace.as_bytes()).unwrap();
-    check(&trace);
-    let mut out = Vec::new();
-    write_matches(&trace, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
-}
-
-/// The real command, the trace on its standard input.
-fn replay(trace: &str, more: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
-        .args(["replay", "-"])
-        .args(more)
+        .args(["replay", "-", "--matches", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(trace.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-/// Replays random traces by tagperf and by the oracle; gives how often each kind of line came up.
-fn agree(seeds: impl Iterator<Item = u64>) -> BTreeMap<String, u64> {
-    let mut seen = BTreeMap::<String, u64>::new();
-    for seed in seeds {
-        // Mostly short ones, which shrink to something readable; some with lists of hundreds.
-        let ops = [12, 60, 60, 300, 3000][if seed % 40 == 0 { 4 } else { (seed % 4) as usize }];
-        let trace = oracle::random_trace(seed, ops);
-        let want = oracle::matches(&trace);
-        assert_eq!(matches(&trace), want, "seed {seed}, {ops} operations");
-        for line in want.lines() {
-            let words: Vec<_> = line.split(' ').collect();
-            let open = words.iter().filter(|w| ["none", "truncated"].contains(w));
-            let kind = open.fold(words[0].to_owned(), |kind, word| kind + " " + word);
-            *seen.entry(kind).or_default() += 1;
-        }
-    }
-    seen
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn random_traces_agree_with_the_oracle() {
-    let halves = std::thread::scope(|scope| {
-        let halves = [0..1000, 1000..2000].map(|seeds| scope.spawn(move || agree(seeds)));
-        halves.map(|half| half.join().expect("they agree"))
-    });
-    let mut seen = BTreeMap::<String, u64>::new();
-    for (kind, count) in halves.into_iter().flatten() {
-        *seen.entry(kind).or_default() += count;
-    }
-    // The generator is worth its name only if it meets every kind of line, often.
-    for kind in [
-        "match",
-        "match truncated",
-        "cancelled",
-        "late",
-        "probe",
-        "probe none",
-        "mprobe",
-        "mprobe none",
-        "mrecv",
-        "mrecv none",
-        "mrecv truncated",
-        "mcancelled",
-        "mcancelled none",
-        "posted",
-        "unexpected",
-    ] {
-        assert!(seen.remove(kind).is_some_and(|count| count > 1000), "{kind} is rare");
-    }
-    assert!(seen.is_empty(), "{seen:?}");
-}
-
-#[test]
-fn recorded_traces_agree_with_the_oracle() {
-    for trace in [LAMMPS, HPCC] {
-        let want = oracle::matches(trace);
-        assert!(want.lines().count() > 1000);
-        assert_eq!(matches(trace), want);
-        let output = replay(trace, &["--matches", "-"]);
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), want);
-        assert!(output.status.success());
-    }
-}
-
-#[test]
-fn the_rules_one_by_one() {
-    let cases = [
-        // First posted, first matched; first arrived, first taken; truncation by either way.
-        (
-            "recv 1 0 * * 0\nrecv 2 0 1 1 9\nmsg 3 0 1 1 1\nmsg 4 0 1 1 9\n",
-            "match 1 3 truncated\nmatch 2 4\n",
-        ),
-        (
-            "msg 1 0 5 5 9\nmsg 2 0 6 5 9\nrecv 3 0 * 5 8\nrecv 4 0 6 * 9\n",
-            "match 3 1 truncated\nmatch 4 2\n",
-        ),
-        // A context has no wildcard; equal to the other fields does not count.
-        ("msg 1 1 0 0 0\nrecv 2 0 * * 0\n", "posted 2\nunexpected 1\n"),
-        // A cancel finds its receive posted, matched, or cancelled before.
-        (
-            "recv 1 0 0 0 0\ncancel 1\ncancel 1\nmsg 2 0 0 0 0\nrecv 3 0 0 0 0\ncancel 3\n",
-            "cancelled 1\nlate 1\nmatch 3 2\nlate 3\n",
-        ),
-        // A probe leaves the message; a matched probe takes it from everyone, to the very end.
-        (
-            "probe 0 * *\nmsg 1 0 0 0 0\nprobe 0 * *\nmprobe 2 0 * *\nprobe 0 * *\nrecv 3 0 * * 0\n",
-            "probe none\nprobe 1\nmprobe 2 1\nprobe none\nposted 3\n",
-        ),
-        (
-            "msg 1 0 0 0 5\nmprobe 2 0 * *\nmrecv 2 4\nmsg 3 0 0 0 5\nmprobe 4 0 * *\nmrecv 4 5\n",
-            "mprobe 2 1\nmrecv 2 1 truncated\nmprobe 4 3\nmrecv 4 3\n",
-        ),
-        // What a matched probe did not find, its receive does not either; a drop is for good.
-        (
-            "mprobe 1 0 * *\nmsg 2 0 0 0 5\nmrecv 1 0\nmprobe 3 0 * *\nmcancel 3\nmprobe 4 0 * *\n\
-          mcancel 4\n",
-            "mprobe 1 none\nmrecv 1 none\nmprobe 3 2\nmcancelled 3 2\nmprobe 4 none\n\
-          mcancelled 4 none\n",
-        ),
-        ("", ""),
-    ];
-    for (ops, want) in cases {
-        let trace = format!("tagtrace 1\n{ops}");
-        assert_eq!(matches(&trace), want, "{ops}");
-        assert_eq!(oracle::matches(&trace), want, "the oracle on {ops}");
-        let output = replay(&trace, &["--matches", "-"]);
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), want, "{ops}");
-        assert_eq!(output.status.code(), Some(0));
+fn recorded_traces_and_random_ones_agree_with_the_oracle() {
+    let recorded = [LAMMPS, HPCC].map(str::to_owned);
+    let random = (0..20).map(|seed| tagtrace::random_trace(seed, 60, &tagtrace::LENS));
+    for trace in recorded.into_iter().chain(random).chain(["tagtrace 1\n".to_owned()]) {
+        assert_eq!(matches(&trace), tagtrace::matches(&trace), "{trace}");
     }
 }

@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 use common::text;
 use serde_json::Value;
 
-const LAMMPS: &str = include_str!("traces/lammps-crack-rank0of8.trace");
-const HPCC: &str = include_str!("traces/hpcc-rank0of6.trace");
+const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
+const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");
 
 /// The real command, the trace on its standard input.
 fn replay(trace: &str, more: &[&str]) -> Output {

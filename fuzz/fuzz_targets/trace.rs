@@ -1,13 +1,13 @@
-//! A trace file with anything in it: parsed or refused with the line to blame, and what is parsed is
-//! replayed.
+//! Parses any bytes as a trace. An error names a line of the input; a trace is replayed through two
+//! kinds of lists, which must agree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tagperf::trace::Trace;
+use tagmatch_trace::{Trace, check};
 
 fuzz_target!(|data: &[u8]| {
     match Trace::parse(data) {
-        Ok(trace) => tagperf::replay::check(&trace),
+        Ok(trace) => check(&trace),
         Err(error) => {
             let lines = data.iter().filter(|&&b| b == b'\n').count() as u64;
             assert!((1..=lines + 1).contains(&error.line()));

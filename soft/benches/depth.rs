@@ -1,17 +1,18 @@
-//! The table of time by depth: one post and one matching arrival (or one arrival and one receive that takes
-//! it) at constant depth, in random order, beside a bare hash and a plain list; then the recorded traces.
+//! A table of time by depth: one post and one matching message (or one unexpected message and one receive
+//! that takes it), while the depth stays constant and entries leave in random order. Beside it a bare
+//! hash and a plain list. Then the recorded traces.
 //!
 //! `cargo bench -p tagmatch-soft --bench depth` prints nanoseconds per pair, the best of many batches; with
-//! `-- --quick` of fewer. Orders are drawn before the clock starts; the machine should be idle otherwise.
+//! `-- --quick` of fewer. Orders are drawn before the clock starts. Nothing else should run on the machine.
 
 mod work;
 
 use std::hint::black_box;
 use std::time::Instant;
 use tagmatch_soft::{PostedList, UnexpectedList};
+use tagmatch_trace::{Id, IndexedLists, Matcher, PackedTrace, PlainLists, PlainQueue};
 use work::bare::BareHash;
-use work::plain::PlainList;
-use work::traces::{self, Lists, Trace};
+use work::traces;
 use work::{Mix, Order, Step, Steps};
 
 const DEPTHS: [usize; 10] = [0, 1, 10, 18, 32, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -20,14 +21,14 @@ const PLAIN_DEPTH_MAX: usize = 1_000;
 const CLASSES: [u32; 4] = [1, 2, 4, 8];
 const BATCH: usize = 1 << 14;
 
-/// Batches that are timed.
+/// How much is measured.
 #[derive(Clone, Copy)]
 struct Effort {
     batches: usize,
 }
 
 impl Effort {
-    /// Nanoseconds per step, the best batch; as many steps as the queue is deep come before.
+    /// Nanoseconds per step of the best batch. As many steps as the queue is deep are not timed first.
     fn measure(self, depth: usize, mut batch: impl FnMut(&[Step])) -> f64 {
         let mut steps = Steps::new(depth, Order::Random);
         for _ in 0..depth.div_ceil(BATCH) {
@@ -44,7 +45,7 @@ impl Effort {
 
     fn posted(self, depth: usize, mix: Mix) -> f64 {
         let mut list = PostedList::new(1);
-        for &number in Steps::new(depth, Order::Random).queued() {
+        for &number in Steps::new(depth, Order::Random).entries() {
             list.post(mix.receive(number), number);
         }
         self.measure(depth, |steps| {
@@ -63,7 +64,7 @@ impl Effort {
 
     fn unexpected(self, depth: usize, mix: Mix) -> f64 {
         let mut list = UnexpectedList::new(1);
-        for &number in Steps::new(depth, Order::Random).queued() {
+        for &number in Steps::new(depth, Order::Random).entries() {
             let (tag, source) = mix.message(number);
             list.push(tag, source, number);
         }
@@ -83,19 +84,19 @@ impl Effort {
 
     fn plain(self, depth: usize) -> f64 {
         let mix = Mix::of_classes(4);
-        let mut list = PlainList::new();
-        for &number in Steps::new(depth, Order::Random).queued() {
-            list.post(&mix.receive(number), number);
+        let mut list = PlainQueue::default();
+        for &number in Steps::new(depth, Order::Random).entries() {
+            list.push(mix.receive(number), Id(number));
         }
         self.measure(depth, |steps| {
             for step in steps {
                 if depth == 0 {
-                    list.post(&mix.receive(step.comes), step.comes);
+                    list.push(mix.receive(step.comes), Id(step.comes));
                 }
                 let (tag, source) = mix.message(step.leaves);
-                black_box(list.take_match(tag, source)).expect("posted");
+                black_box(list.take(|pattern| pattern.matches(tag, source))).expect("posted");
                 if depth != 0 {
-                    list.post(&mix.receive(step.comes), step.comes);
+                    list.push(mix.receive(step.comes), Id(step.comes));
                 }
             }
         })
@@ -104,7 +105,7 @@ impl Effort {
     fn bare(self, depth: usize) -> f64 {
         let mix = Mix::of_classes(1);
         let mut hash = BareHash::new(depth);
-        for &number in Steps::new(depth, Order::Random).queued() {
+        for &number in Steps::new(depth, Order::Random).entries() {
             hash.insert(mix.message(number).0.0, u64::from(number));
         }
         self.measure(depth, |steps| {
@@ -120,7 +121,7 @@ impl Effort {
         })
     }
 
-    /// What the loop itself costs.
+    /// The time of the loop itself.
     fn nothing(self, depth: usize) -> f64 {
         let mix = Mix::of_classes(4);
         self.measure(depth, |steps| {
@@ -130,19 +131,13 @@ impl Effort {
         })
     }
 
-    /// Best and median of passes over a trace, per operation.
-    fn replay<L: Lists>(self, trace: &Trace, fresh: impl Fn() -> L) -> (f64, f64) {
-        let passes = self.batches * 8;
-        let mut times: Vec<f64> = (0..passes)
-            .map(|_| {
-                let mut lists = fresh();
-                let start = Instant::now();
-                black_box(traces::replay(&trace.ops, &mut lists));
-                start.elapsed().as_nanos() as f64 / trace.ops.len() as f64
-            })
-            .collect();
+    /// Nanoseconds per operation of a trace: the best and the median of many runs.
+    fn replay<M: Matcher>(self, trace: &PackedTrace, fresh: impl Fn() -> M) -> (f64, f64) {
+        let runs = self.batches * 8;
+        let mut times: Vec<f64> =
+            (0..runs).map(|_| traces::replay(trace, fresh()).ns_per_op()).collect();
         times.sort_by(f64::total_cmp);
-        (times[0], times[passes / 2])
+        (times[0], times[runs / 2])
     }
 }
 
@@ -179,17 +174,16 @@ fn main() {
     replays(effort);
 }
 
-/// A recorded application's own operations, in both lists.
+/// The recorded traces, through both lists.
 fn replays(effort: Effort) {
     println!("\nrecorded traces: ns per operation, best / median");
     println!("{:>24}{:>16}{:>16}{:>8}", "trace", "lists", "plain list", "ratio");
-    for trace in traces::load() {
-        let (best, median) =
-            effort.replay(&trace, || (PostedList::<u32>::new(1), UnexpectedList::<u32>::new(1)));
-        let (plain, plain_median) = effort.replay(&trace, || (PlainList::new(), PlainList::new()));
+    for recorded in traces::load() {
+        let (best, median) = effort.replay(&recorded.trace, IndexedLists::new);
+        let (plain, plain_median) = effort.replay(&recorded.trace, PlainLists::default);
         println!(
             "{:>24}{:>16}{:>16}{:>8.2}",
-            trace.name,
+            recorded.name,
             format!("{best:.1} / {median:.1}"),
             format!("{plain:.1} / {plain_median:.1}"),
             median / plain_median

@@ -1,9 +1,10 @@
-//! The matcher by itself: depth x order x share of wildcards x list, beside a bare hash and a plain list;
-//! then the recorded traces.
+//! Matching alone, by list, order, share of wildcards and depth, beside a bare hash and a plain list. Then
+//! the recorded traces.
 //!
-//! `cargo bench -p tagmatch-soft --bench matching` takes some minutes; `-- --quick` less, and
-//! `-- posted/random/10%` only what has this in its name. One iteration is one match and the entry that takes
-//! its place: depth is constant, steps are drawn before the clock starts. `depth` prints the same as a table.
+//! `cargo bench -p tagmatch-soft --bench matching` takes some minutes, with `-- --quick` fewer. With
+//! `-- posted/random/10%` it runs only the measurements that have this in their names. One iteration is one
+//! match and the entry that takes its place, so the depth is constant. Steps are drawn before the clock
+//! starts. The benchmark `depth` prints a table.
 
 mod work;
 
@@ -11,10 +12,10 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tagmatch_soft::{PostedList, UnexpectedList};
+use tagmatch_soft::{Pattern, PostedList, UnexpectedList};
+use tagmatch_trace::{Id, IndexedLists, PlainLists, PlainQueue};
 use work::bare::BareHash;
-use work::plain::PlainList;
-use work::traces::{self, Lists};
+use work::traces;
 use work::{Mix, Order, Step, Steps};
 
 const DEPTHS: [usize; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
@@ -24,7 +25,8 @@ const WILD_PERCENTS: [u32; 3] = [0, 10, 50];
 /// Steps that are drawn at a time.
 const BATCH: u64 = 1 << 14;
 
-/// What leaves when, and the tags: the adversary's all go into one chain of a table of 1021.
+/// Which entry leaves next, and how far tags are apart. All tags of the adversarial order have the same
+/// place in a table of 1021, the size that a well known library has.
 const ORDERS: [(&str, Order, u32); 4] = [
     ("forward", Order::Forward, 1),
     ("reverse", Order::Reverse, 1),
@@ -32,8 +34,8 @@ const ORDERS: [(&str, Order, u32); 4] = [
     ("adversarial", Order::Random, 1021),
 ];
 
-/// What is measured: entries come, and leave by what they match.
-trait Queue {
+/// What is measured: a list of entries, each of which is removed by what it matches.
+trait MeasuredList {
     fn new(depth: usize, mix: Mix) -> Self;
     fn add(&mut self, number: u32);
     fn step(&mut self, step: Step);
@@ -41,7 +43,7 @@ trait Queue {
 
 struct Posted(PostedList<u32>, Mix);
 
-impl Queue for Posted {
+impl MeasuredList for Posted {
     fn new(_depth: usize, mix: Mix) -> Self {
         Posted(PostedList::new(1), mix)
     }
@@ -59,7 +61,7 @@ impl Queue for Posted {
 
 struct Unexpected(UnexpectedList<u32>, Mix);
 
-impl Queue for Unexpected {
+impl MeasuredList for Unexpected {
     fn new(_depth: usize, mix: Mix) -> Self {
         Unexpected(UnexpectedList::new(1), mix)
     }
@@ -77,7 +79,7 @@ impl Queue for Unexpected {
 
 struct Bare(BareHash, Mix);
 
-impl Queue for Bare {
+impl MeasuredList for Bare {
     fn new(depth: usize, mix: Mix) -> Self {
         Bare(BareHash::new(depth), mix)
     }
@@ -92,35 +94,35 @@ impl Queue for Bare {
     }
 }
 
-struct Plain(PlainList, Mix);
+struct Plain(PlainQueue<Pattern>, Mix);
 
-impl Queue for Plain {
+impl MeasuredList for Plain {
     fn new(_depth: usize, mix: Mix) -> Self {
-        Plain(PlainList::new(), mix)
+        Plain(PlainQueue::default(), mix)
     }
 
     fn add(&mut self, number: u32) {
-        self.0.post(&self.1.receive(number), number);
+        self.0.push(self.1.receive(number), Id(number));
     }
 
     fn step(&mut self, step: Step) {
         let (tag, source) = self.1.message(step.leaves);
-        black_box(self.0.take_match(tag, source)).expect("posted");
+        black_box(self.0.take(|pattern| pattern.matches(tag, source))).expect("posted");
         self.add(step.comes);
     }
 }
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
-/// Measures a queue of constant depth, which is filled when its turn comes.
-fn run<Q: Queue>(group: &mut Group<'_>, depth: usize, order: Order, mix: Mix) {
-    let mut filled: Option<(Q, Steps)> = None;
+/// Measures a list of constant depth. The list is filled only if the filter selects the measurement.
+fn run<L: MeasuredList>(group: &mut Group<'_>, depth: usize, order: Order, mix: Mix) {
+    let mut filled: Option<(L, Steps)> = None;
     group.bench_function(BenchmarkId::from_parameter(depth), |bencher| {
-        let (queue, steps) = filled.get_or_insert_with(|| {
+        let (list, steps) = filled.get_or_insert_with(|| {
             let steps = Steps::new(depth, order);
-            let mut queue = Q::new(depth, mix);
-            steps.queued().iter().for_each(|&number| queue.add(number));
-            (queue, steps)
+            let mut list = L::new(depth, mix);
+            steps.entries().iter().for_each(|&number| list.add(number));
+            (list, steps)
         });
         bencher.iter_custom(|iterations| {
             let mut took = Duration::ZERO;
@@ -130,7 +132,7 @@ fn run<Q: Queue>(group: &mut Group<'_>, depth: usize, order: Order, mix: Mix) {
                 left -= batch;
                 let drawn = steps.draw(usize::try_from(batch).expect("a batch"));
                 let start = Instant::now();
-                drawn.iter().for_each(|&step| queue.step(step));
+                drawn.iter().for_each(|&step| list.step(step));
                 took += start.elapsed();
             }
             took
@@ -140,22 +142,17 @@ fn run<Q: Queue>(group: &mut Group<'_>, depth: usize, order: Order, mix: Mix) {
 
 fn replays(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("trace");
-    for trace in traces::load() {
+    for recorded in traces::load() {
+        let trace = &recorded.trace;
         group.throughput(Throughput::Elements(trace.ops.len() as u64));
         let mut bench = |name: &str, replay: &mut dyn FnMut() -> Duration| {
-            group.bench_function(BenchmarkId::new(name, &trace.name), |bencher| {
-                bencher.iter_custom(|passes| (0..passes).map(|_| replay()).sum());
+            group.bench_function(BenchmarkId::new(name, &recorded.name), |bencher| {
+                bencher.iter_custom(|runs| (0..runs).map(|_| replay()).sum());
             });
         };
-        bench("lists", &mut || timed(&trace.ops, (PostedList::new(1), UnexpectedList::new(1))));
-        bench("plain list", &mut || timed(&trace.ops, (PlainList::new(), PlainList::new())));
+        bench("lists", &mut || traces::replay(trace, IndexedLists::new()).took);
+        bench("plain list", &mut || traces::replay(trace, PlainLists::default()).took);
     }
-}
-
-fn timed(ops: &[traces::Op], mut lists: impl Lists) -> Duration {
-    let start = Instant::now();
-    black_box(traces::replay(ops, &mut lists));
-    start.elapsed()
 }
 
 type Bench = fn(&mut Group<'_>, usize, Order, Mix);
@@ -169,12 +166,12 @@ fn main() {
     for (name, order, stride) in ORDERS {
         for percent in WILD_PERCENTS {
             let mix = Mix::of_wildcards(percent).with_stride(stride);
-            let lists: [(&str, Bench); 3] = [
+            let benches: [(&str, Bench); 3] = [
                 ("posted", run::<Posted>),
                 ("unexpected", run::<Unexpected>),
                 ("plain list", run::<Plain>),
             ];
-            for (list, bench) in lists {
+            for (list, bench) in benches {
                 let mut group =
                     criterion.benchmark_group(format!("{list}/{name}/{percent}% wildcards"));
                 for depth in DEPTHS {

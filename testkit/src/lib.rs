@@ -3,7 +3,9 @@
 //!
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
 //! - [`random`] is the random number generator: the same seed gives the same numbers.
+//! - [`tagtrace`] has random matching histories, and the record that their replay must write.
 #![forbid(unsafe_code)]
 
 pub mod oracle;
 pub mod random;
+pub mod tagtrace;

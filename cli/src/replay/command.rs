@@ -1,19 +1,24 @@
-//! The command: what is read, run, written and reported, in this order.
+//! The command: reads the trace, replays it, writes the matches and the report.
 
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
 
-use super::{
-    agreement, census, cost, depth, engine, matcher, matches, offload, report, stack, walks,
+use tagmatch_trace::workers::{self, Agreement, WorkersError};
+use tagmatch_trace::{
+    Census, Cost, DepthCounter, IndexedLists, OpResult, PackedOp, PackedTrace, Trace, WalkCounter,
+    run, write_leftover, write_result,
 };
+
+use super::nic::NicReport;
+use super::report::ReplayReport;
 use crate::failure::{Failure, one_line};
 use crate::output::{Output, is_dash, to_stdout};
 use crate::spec::HwTagsArg;
-use crate::trace::Trace;
 use crate::{args, files, plot};
 
-/// The command.
+/// Runs `tagperf replay`. With a NIC the trace is run through two workers first. The matches are then
+/// those of the workers, and must be those of the lists, through which the trace is run next.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
     let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
@@ -21,12 +26,9 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
     let mut json = json.map(|path| Output::create("--json", path)).transpose()?;
-    let mut out = match matches {
-        Some(path) => Some(Output::create("--matches", path)?),
-        None => None,
-    };
+    let mut matches = matches.map(|path| Output::create("--matches", path)).transpose()?;
     let mut chart = chart.map(|path| plot::create(path)).transpose()?;
-    let script = engine::Script::new(&trace);
+    let packed = PackedTrace::new(&trace);
     let by_nic = match args.hw_tags {
         HwTagsArg::Off => None,
         HwTagsArg::Auto | HwTagsArg::Emu => {
@@ -37,36 +39,34 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
             )));
         }
         nic @ HwTagsArg::Model { slots } => {
-            let outcome = stack::run(&trace, &script, nic.config(args.seed), args.seed)?;
-            Some((outcome, slots))
+            let nic = nic.config(args.seed);
+            Some((workers::replay(&trace, &packed, nic, args.seed).map_err(failed)?, slots))
         }
     };
-    let mut agreement = by_nic.as_ref().map(|(outcome, _)| agreement::Agreement::new(outcome));
-    let (mut count, mut walker) = (depth::Count::new(&script), walks::Walker::new(&script));
-    let mut record = |step: &engine::Step, event: Option<engine::Event>| {
-        count.see(step, event);
-        walker.see(step, event);
-        let event = agreement.as_mut().map_or(event, |agreement| agreement.see(event));
-        match (&mut out, event) {
-            (Some(out), Some(event)) => out.write(|to| matches::write_event(&trace, event, to)),
+    let mut agreement = by_nic.as_ref().map(|(run, _)| Agreement::new(run));
+    let (mut counter, mut walks) = (DepthCounter::new(&packed), WalkCounter::new(&packed));
+    let see = |op: &PackedOp, result: Option<OpResult>| {
+        counter.see(op, result);
+        walks.see(op, result);
+        let result = agreement.as_mut().map_or(result, |agreement| agreement.see(result));
+        match (&mut matches, result) {
+            (Some(matches), Some(result)) => matches.write(|to| write_result(&trace, result, to)),
             _ => Ok(()),
         }
     };
-    let pass = engine::pass(&script, matcher::Indexed::new(), u64::MAX, &mut record)?;
-    let left = pass.lists.left();
-    if let Some(mut out) = out {
-        let left = by_nic.as_ref().map_or(&left, |(outcome, _)| &outcome.left);
-        out.with(|to| matches::write_left(&trace, left, to))?;
+    let pass = run(&packed, IndexedLists::new(), u64::MAX, see)?;
+    let left = pass.lists.leftover();
+    if let Some(mut matches) = matches {
+        let left = by_nic.as_ref().map_or(&left, |(run, _)| &run.leftover);
+        matches.with(|to| write_leftover(&trace, left, to))?;
     }
     if let Some(agreement) = agreement {
-        agreement.end(&left)?;
+        agreement.finish(&left).map_err(failed)?;
     }
-    let walks = walker.walks;
-    let cost = cost::measure(&script, &pass, &walks);
-    let census = census::Census::new(&trace);
-    let offload =
-        by_nic.map(|(outcome, slots)| offload::Offload::new(slots, args.seed, &outcome.counters));
-    let report = report::Report::new(name, &census, &count, &walks, cost, offload);
+    let walks = walks.walks();
+    let cost = Cost::measure(&packed, &pass, &walks);
+    let nic = by_nic.map(|(run, slots)| NicReport::new(slots, args.seed, &run.counters));
+    let report = ReplayReport::new(name, &Census::new(&trace), &counter, &walks, cost, nic);
     if let Some(json) = &mut json {
         json.json(&report)?;
     }
@@ -76,7 +76,12 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     for_people(args).print(&report.text())
 }
 
-/// Where the report goes.
+fn failed(error: WorkersError) -> Failure {
+    Failure::Measurement(error.to_string())
+}
+
+/// Where the report as text goes: standard error if the matches go to standard output, and nowhere if
+/// the JSON does.
 fn for_people(args: &args::Replay) -> Output {
     if to_stdout(args.matches.as_ref()) {
         Output::stderr()
@@ -87,6 +92,7 @@ fn for_people(args: &args::Replay) -> Output {
     }
 }
 
+/// Reads a trace. `name` is its name for errors.
 fn read(path: &Path, name: &str) -> Result<Trace, Failure> {
     let read = if is_dash(path) {
         Trace::parse(io::stdin().lock())

@@ -1,35 +1,35 @@
-//! The report of a replay, for people and as JSON.
+//! The report of a replay, as text and as JSON.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use tagmatch_trace::{
+    Census, Cost, DepthCounter, DepthSummary, MatchCounts, OperationCounts, PatternCounts, Peak,
+    Timeline, Walks,
+};
 
-use super::census::{Census, Classes, Operations};
-use super::cost::Cost;
-use super::depth::{Count, Depth, Outcome};
-use super::offload::Offload;
-use super::ratio;
-use super::timeline::{Peak, Timeline};
-use super::verdict::{Evidence, Verdict};
-use super::walks::Walks;
+use super::chart;
+use super::nic::NicReport;
+use super::verdict::{Evidence, TraceVerdict};
+use super::wording::{listed, percent, show_entries};
 use crate::failure::Failure;
 use crate::plot;
 use crate::units::{show_3, show_count};
 
-/// All that is said about a trace. As JSON the keys stand in this order.
+/// Everything that is reported about a trace, in the order of the JSON's keys.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct ReplayReport {
     schema: u32,
     tool: &'static str,
     version: &'static str,
     test: &'static str,
     trace: String,
-    operations: Operations,
-    posted_depth: Depth,
-    unexpected_depth: Depth,
-    matches: Outcome,
+    operations: OperationCounts,
+    posted_depth: DepthSummary,
+    unexpected_depth: DepthSummary,
+    matches: MatchCounts,
     unexpected_percent: f64,
-    patterns: Classes,
+    patterns: PatternCounts,
     wildcard_percent: f64,
     mask_classes: usize,
     envelopes: usize,
@@ -45,39 +45,40 @@ pub(super) struct Report {
     plain_walks: Walks,
     depth_over_time: Timeline,
     #[serde(flatten)]
-    verdict: Verdict,
+    verdict: TraceVerdict,
     #[serde(skip_serializing_if = "Option::is_none")]
-    nic: Option<Offload>,
+    nic: Option<NicReport>,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn new(
         trace: String,
         census: &Census,
-        count: &Count<'_>,
+        counter: &DepthCounter<'_>,
         walks: &Walks,
         cost: Option<Cost>,
-        nic: Option<Offload>,
+        nic: Option<NicReport>,
     ) -> Self {
-        let (posted_depth, unexpected_depth) = count.summaries();
-        let matches = count.outcome;
+        let (posted_depth, unexpected_depth) = counter.summaries();
+        let (left_posted, left_unexpected) = counter.depths();
+        let matches = counter.matches;
         let operations = census.operations.total();
         let evidence = Evidence {
             operations,
-            posted: count.timeline.posted,
-            unexpected: count.timeline.unexpected,
-            unexpected_bytes_max: count.unexpected_bytes_max(),
+            posted: counter.timeline.posted,
+            unexpected: counter.timeline.unexpected,
+            unexpected_bytes_max: counter.unexpected_bytes_max(),
             posted_depth: &posted_depth,
             unexpected_depth: &unexpected_depth,
-            outcome: matches,
-            patterns: census.classes,
-            probes: count.probes.0,
-            probes_missed: count.probes.1,
-            left: (count.depths.0 as u64, count.depths.1 as u64),
+            matches,
+            patterns: census.patterns,
+            probes: counter.probes,
+            probes_missed: counter.probes_missed,
+            left: (left_posted as u64, left_unexpected as u64),
             walks: *walks,
         };
-        let verdict = Verdict::new(&evidence);
-        let (patterns, matched) = (census.classes, matches.posted + matches.unexpected);
+        let verdict = TraceVerdict::new(&evidence);
+        let (patterns, matched) = (census.patterns, matches.posted + matches.unexpected);
         Self {
             schema: 1,
             tool: "tagperf",
@@ -88,21 +89,21 @@ impl Report {
             posted_depth,
             unexpected_depth,
             matches,
-            unexpected_percent: 100.0 * ratio(matches.unexpected, matched),
+            unexpected_percent: percent(matches.unexpected, matched),
             patterns,
-            wildcard_percent: 100.0 * ratio(patterns.wildcards(), patterns.total()),
+            wildcard_percent: percent(patterns.wildcards(), patterns.total()),
             mask_classes: patterns.in_use(),
             envelopes: census.envelopes,
-            left_posted: count.depths.0,
-            left_unexpected: count.depths.1,
+            left_posted,
+            left_unexpected,
             cost,
-            posted_peak: count.timeline.posted,
-            unexpected_peak: count.timeline.unexpected,
-            unexpected_bytes_max: count.unexpected_bytes_max(),
-            probes: count.probes.0,
-            probes_missed: count.probes.1,
+            posted_peak: counter.timeline.posted,
+            unexpected_peak: counter.timeline.unexpected,
+            unexpected_bytes_max: counter.unexpected_bytes_max(),
+            probes: counter.probes,
+            probes_missed: counter.probes_missed,
             plain_walks: *walks,
-            depth_over_time: count.timeline.clone(),
+            depth_over_time: counter.timeline.clone(),
             verdict,
             nic,
         }
@@ -113,10 +114,10 @@ impl Report {
         let trace = format!("{}, {} operations", self.trace, show_count(self.operations.total()));
         let command = format!("$ {}", plot::command_line());
         let sentence = self.verdict.verdict.clone();
-        plot::render(&[self.depth_over_time.figure()], &[trace, command, sentence])
+        plot::render(&[chart::figure(&self.depth_over_time)], &[trace, command, sentence])
     }
 
-    /// The report as text, newline-terminated.
+    /// The report as text, with a newline at its end.
     pub(super) fn text(&self) -> String {
         let mut out = format!(
             "# tagperf replay: {}, {} operations: {}\n\n",
@@ -124,7 +125,7 @@ impl Report {
             show_count(self.operations.total()),
             listed(&self.operations.by_name()),
         );
-        // Probes look through the unexpected list as receives do.
+        // Probes search the unexpected list, as receives do.
         let probes =
             if self.probes > 0 { "unexpected, with probes" } else { "unexpected, by receives" };
         out += "depth at each search      searches      mean   p50   p90   p99  p99.9     max\n";
@@ -142,11 +143,11 @@ impl Report {
                 depth.p999,
                 depth.max,
             )
-            .expect("a String takes all");
+            .expect("writing to a String does not fail");
         }
         out.push('\n');
-        out += &self.depth_over_time.text();
-        for (name, said) in [
+        out += &chart::text(&self.depth_over_time);
+        for (name, text) in [
             ("matches", self.matches()),
             ("wildcards", self.wildcards()),
             ("envelopes", self.envelopes()),
@@ -156,18 +157,18 @@ impl Report {
             ("dominant", self.verdict.dominant.clone()),
             ("verdict", self.verdict.verdict.clone()),
         ] {
-            writeln!(out, "{name:<10} {said}").expect("a String takes all");
+            writeln!(out, "{name:<10} {text}").expect("writing to a String does not fail");
         }
         for advice in &self.verdict.advice {
-            writeln!(out, "{:<10} {advice}", "advice").expect("a String takes all");
+            writeln!(out, "{:<10} {advice}", "advice").expect("writing to a String does not fail");
         }
-        out += &self.nic.as_ref().map_or_else(String::new, Offload::text);
+        out += &self.nic.as_ref().map_or_else(String::new, NicReport::text);
         out
     }
 
     fn matches(&self) -> String {
-        let Outcome { posted, unexpected, truncated, cancelled, late } = self.matches;
-        let mut said = format!(
+        let MatchCounts { posted, unexpected, truncated, cancelled, late } = self.matches;
+        let mut text = format!(
             "{} messages received, {:.1} % of them from the unexpected list",
             show_count(posted + unexpected),
             self.unexpected_percent,
@@ -178,10 +179,11 @@ impl Report {
             (late, "cancels too late"),
         ] {
             if count > 0 {
-                write!(said, "; {} {what}", show_count(count)).expect("a String takes all");
+                write!(text, "; {} {what}", show_count(count))
+                    .expect("writing to a String does not fail");
             }
         }
-        said
+        text
     }
 
     fn wildcards(&self) -> String {
@@ -215,7 +217,7 @@ impl Report {
             return "no operation, no cost".into();
         };
         let stopped = cost.plain_stopped_after.map_or(String::new(), |steps| {
-            format!(" over the first {} operations, given up there", show_count(steps as u64))
+            format!(" over the first {} operations, stopped there", show_count(steps as u64))
         });
         format!(
             "{} ns an operation here; plain lists {} ns{stopped}; {} entries walked a search",
@@ -224,18 +226,4 @@ impl Report {
             show_entries(cost.plain_entries_per_search),
         )
     }
-}
-
-/// `3 msg, 1 recv`: those that are not zero, or `none`.
-fn listed(counts: &[(&str, u64)]) -> String {
-    let some = counts.iter().filter(|(_, count)| *count > 0);
-    let words: Vec<_> =
-        some.map(|(name, count)| format!("{} {name}", show_count(*count))).collect();
-    if words.is_empty() { "none".into() } else { words.join(", ") }
-}
-
-/// A mean number of entries.
-pub(super) fn show_entries(mean: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count's mean")]
-    if mean < 1000.0 { show_3(mean) } else { show_count(mean.round() as u64) }
 }

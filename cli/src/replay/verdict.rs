@@ -1,57 +1,54 @@
-//! What to make of a trace: from counts alone, so that a trace always gets the same verdict.
+//! What to make of a trace, from counts alone: a trace always gets the same verdict.
 
 use serde::Serialize;
+use tagmatch_trace::{DepthSummary, MatchCounts, PatternCounts, Peak, Walks};
 
-use super::census::Classes;
-use super::depth::{Depth, Outcome};
-use super::ratio;
-use super::report::show_entries;
-use super::timeline::Peak;
-use super::walks::Walks;
-use crate::units::{show_3, show_count, show_size};
+use super::wording::{percent, ratio, show_bytes, show_entries};
+use crate::units::show_count;
 
-/// Entries that a search may walk before it shows: a few cache lines, some ten ns.
+/// Entries that a search may walk without a cost that shows: a few cache lines, some ten ns.
 const FEW: f64 = 8.0;
-/// From here on a walk costs more than all else that is done to a message.
+/// Entries from which on a walk costs more than everything else that is done for a message.
 const MANY: f64 = 32.0;
-/// Shares worth a word, in percent.
+/// Shares in percent from which on there is advice.
 const UNEXPECTED_PERCENT: f64 = 20.0;
 const WILDCARD_PERCENT: f64 = 10.0;
 const MISSED_PERCENT: f64 = 50.0;
 const WALKING_PERCENT: f64 = 20.0;
-/// A list as short as this is nobody's concern.
+/// The longest list that needs no advice.
 const SHALLOW: u64 = 32;
 
-/// All that a verdict is made from.
+/// Everything that a verdict depends on.
 pub(super) struct Evidence<'a> {
     pub(super) operations: u64,
     pub(super) posted: Peak,
     pub(super) unexpected: Peak,
     pub(super) unexpected_bytes_max: u64,
-    pub(super) posted_depth: &'a Depth,
-    pub(super) unexpected_depth: &'a Depth,
-    pub(super) outcome: Outcome,
-    pub(super) patterns: Classes,
+    pub(super) posted_depth: &'a DepthSummary,
+    pub(super) unexpected_depth: &'a DepthSummary,
+    pub(super) matches: MatchCounts,
+    pub(super) patterns: PatternCounts,
     pub(super) probes_missed: u64,
     pub(super) probes: u64,
+    /// Receives that are posted and messages that are unexpected at the end.
     pub(super) left: (u64, u64),
     pub(super) walks: Walks,
 }
 
-/// Sentences, from the sum to what can be done.
+/// The verdict in sentences.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct TraceVerdict {
     pub(super) verdict: String,
     pub(super) deepest: String,
     pub(super) dominant: String,
-    /// What to change, the most worthwhile first; empty if nothing.
+    /// What to change in the program, the most worthwhile first.
     pub(super) advice: Vec<String>,
 }
 
-impl Verdict {
+impl TraceVerdict {
     pub(super) fn new(evidence: &Evidence<'_>) -> Self {
         Self {
-            verdict: evidence.sum(),
+            verdict: evidence.summary(),
             deepest: evidence.deepest(),
             dominant: evidence.dominant(),
             advice: evidence.advice(),
@@ -60,16 +57,12 @@ impl Verdict {
 }
 
 impl Evidence<'_> {
-    fn entries_per_search(&self) -> f64 {
-        ratio(self.walks.entries(), self.walks.searches)
-    }
-
-    fn sum(&self) -> String {
+    fn summary(&self) -> String {
         if self.operations == 0 {
             return "nothing to match".into();
         }
         let (walked, deep) =
-            (self.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
+            (self.walks.entries_per_search(), self.posted_depth.p99.max(self.unexpected_depth.p99));
         let entries = format!("{} entries a search", show_entries(walked));
         if walked > MANY {
             format!("depth costs: a plain list walks {entries}; an index is needed")
@@ -104,18 +97,17 @@ impl Evidence<'_> {
         let by = self.walks.by_kind();
         let total = self.walks.entries();
         match by.into_iter().max_by_key(|(_, entries)| *entries) {
-            Some((what, entries)) if total > 0 => format!(
-                "{:.0} % of a plain list's walking is {what}",
-                100.0 * ratio(entries, total)
-            ),
+            Some((what, entries)) if total > 0 => {
+                format!("{:.0} % of a plain list's walking is {what}", percent(entries, total))
+            }
             _ => "no search walks past anything".into(),
         }
     }
 
     fn advice(&self) -> Vec<String> {
         let mut advice = Vec::new();
-        let matched = self.outcome.posted + self.outcome.unexpected;
-        let unexpected = 100.0 * ratio(self.outcome.unexpected, matched);
+        let matched = self.matches.posted + self.matches.unexpected;
+        let unexpected = percent(self.matches.unexpected, matched);
         if unexpected >= UNEXPECTED_PERCENT && self.unexpected.depth > SHALLOW {
             advice.push(format!(
                 "post receives earlier: {unexpected:.0} % of messages came before their receive, \
@@ -124,7 +116,7 @@ impl Evidence<'_> {
                 show_bytes(self.unexpected_bytes_max),
             ));
         }
-        let wildcards = 100.0 * ratio(self.patterns.wildcards(), self.patterns.total());
+        let wildcards = percent(self.patterns.wildcards(), self.patterns.total());
         if wildcards >= WILDCARD_PERCENT && self.posted.depth.max(self.unexpected.depth) > SHALLOW {
             advice.push(format!(
                 "name the source and tag where they are known: {wildcards:.0} % of receives \
@@ -132,21 +124,21 @@ impl Evidence<'_> {
             ));
         }
         advice.extend(self.walking());
-        let missed = 100.0 * ratio(self.probes_missed, self.probes);
+        let missed = percent(self.probes_missed, self.probes);
         if missed >= MISSED_PERCENT && self.probes > SHALLOW {
             advice.push(format!(
                 "probe less: {missed:.0} % of {} probes found nothing, each having looked through \
-                 the whole list; a posted receive is told instead",
+                 the whole list; a posted receive learns of its message without a search",
                 show_count(self.probes),
             ));
         }
         for (count, what) in [
-            (self.outcome.truncated, "messages were truncated: their receives are too small"),
+            (self.matches.truncated, "messages were truncated: their receives are too small"),
             (
                 self.left.0,
-                "receives were still posted at the end: cancel them, or find who did not send",
+                "receives were still posted at the end: cancel them, or find the sender that did not send",
             ),
-            (self.left.1, "messages were never received: find who should have"),
+            (self.left.1, "messages were never received: find the missing receives"),
         ] {
             if count > 0 {
                 advice.push(format!("{} {what}", show_count(count)));
@@ -155,14 +147,14 @@ impl Evidence<'_> {
         advice
     }
 
-    /// What to do about long walks, by who walks, the longest first.
+    /// What to do about long walks, by the kind of search, the kind with the most entries first.
     fn walking(&self) -> Vec<String> {
-        if self.entries_per_search() <= FEW {
+        if self.walks.entries_per_search() <= FEW {
             return Vec::new();
         }
         let messages = self.posted_depth.searches;
         let receives = self.unexpected_depth.searches - self.probes;
-        let cancels = self.outcome.cancelled;
+        let cancels = self.matches.cancelled;
         let walks = &self.walks;
         let (posted, unexpected) = (self.posted.depth, self.unexpected.depth);
         let mut causes = [
@@ -188,22 +180,12 @@ impl Evidence<'_> {
             ),
         ];
         causes.sort_by_key(|((entries, _), ..)| std::cmp::Reverse(*entries));
-        let worth_a_word = |entries| 100.0 * ratio(entries, walks.entries()) >= WALKING_PERCENT;
+        let worth_a_word = |entries| percent(entries, walks.entries()) >= WALKING_PERCENT;
         let causes = causes.into_iter().filter(|((entries, _), ..)| worth_a_word(*entries));
-        let said = causes.map(|((entries, searches), what, (most, list))| {
+        let advice = causes.map(|((entries, searches), what, (most, list))| {
             let each = show_entries(ratio(entries, searches));
             format!("{what} walks {each} of up to {} {list}", show_count(most))
         });
-        said.collect()
+        advice.collect()
     }
-}
-
-/// Whole units where they fit, else the nearest below: a sum of lengths is rarely round.
-fn show_bytes(bytes: u64) -> String {
-    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if bytes >= 1 << shift {
-            return format!("{} {unit}", show_3(bytes as f64 / (1u64 << shift) as f64));
-        }
-    }
-    show_size(bytes)
 }

@@ -1,4 +1,5 @@
-//! A bare hash: exact keys only, no wildcards, no order, no handles. What a lookup costs at least.
+//! A bare hash: exact keys only, no wildcards, no order, no handles. It shows the least that a lookup
+//! costs.
 
 const NIL: u32 = u32::MAX;
 
@@ -12,7 +13,7 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 32);
 
-/// Chained, as many heads as keys, nodes in one array and used again last in, first out.
+/// A chained table with as many heads as keys. Nodes are in one array; the node freed last is used next.
 pub(crate) struct BareHash {
     heads: Vec<u32>,
     nodes: Vec<Node>,

@@ -1,18 +1,19 @@
-//! What the benches give the matchers to do, and the two yardsticks beside them.
+//! The operations that the benchmarks run, and what they compare with.
 
-#![allow(dead_code, reason = "each bench uses a part")]
+#![allow(dead_code, reason = "each benchmark uses a part")]
 
 pub(crate) mod bare;
-pub(crate) mod plain;
 pub(crate) mod traces;
 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagLayout, TagMask};
+use tagmatch_testkit::random::Random;
 
-/// Most different entries: a number that is queued doesn't come again before it has left.
+/// Entries are numbered modulo this. A list holds fewer, so no number is in it twice.
 const NUMBERS: u32 = 1 << 24;
 
-/// Masks by class: exact with a source, exact from any, any source in the tag, any tag, and then masks
-/// that miss one context bit each.
+/// The masks of the classes. The first is for receives that name a source, the second for any source. The next
+/// two have the wildcards of MPI: any source in the tag, any tag. The others ignore a bit of the context
+/// id each.
 const MASKS: [TagMask; 8] = {
     let layout = TagLayout::MPI;
     [
@@ -27,15 +28,17 @@ const MASKS: [TagMask; 8] = {
     ]
 };
 
-/// Of which classes entries are, and how far apart their tags: numbers are cheap to carry, and made into tags
-/// where they are used, so that the bench's own data stays out of the caches.
+/// The classes of the entries, and how far apart their tags are. Entries are numbers, which become tags
+/// where they are used: so the benchmark's own data takes little room in the caches.
 #[derive(Clone, Copy)]
 pub(crate) struct Mix {
-    /// Classes in equal parts, a power of two up to 8.
+    /// How many classes there are, with equally many entries: a power of two up to 8.
     classes: u32,
-    /// Instead, exact entries but for this share of any-source and any-tag ones.
+    /// If given, in place of `classes`: this share of entries has any source or any tag, all others are
+    /// exact.
     wild_percent: Option<u32>,
-    /// Odd; 1021 is the size of the table of a well known library, so that all go into one of its chains.
+    /// The distance of tags, an odd number. 1021 is the size of the table of a well known library, which
+    /// keeps all tags of this distance in one chain.
     stride: u32,
 }
 
@@ -62,7 +65,7 @@ impl Mix {
         }
     }
 
-    /// The message that the receive of this number alone accepts.
+    /// The message with this number. Only the receive with the same number accepts it.
     #[inline]
     pub(crate) fn message(self, number: u32) -> (Tag, SourceId) {
         let id = u64::from(number.wrapping_mul(self.stride) % NUMBERS);
@@ -70,7 +73,7 @@ impl Mix {
         (Tag(class << 48 | id << 24 | id), SourceId(number & 63))
     }
 
-    /// The receive of this number.
+    /// The receive with this number.
     #[inline]
     pub(crate) fn receive(self, number: u32) -> Pattern {
         let (tag, source) = self.message(number);
@@ -80,31 +83,31 @@ impl Mix {
     }
 }
 
-/// In which order queued entries leave.
+/// Which entry leaves the list next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The oldest first.
+    /// The oldest.
     Forward,
-    /// The youngest first; as depth is constant, it is the one that has just come.
+    /// The youngest, which is the one that was added by the step before.
     Reverse,
     /// Any.
     Random,
 }
 
-/// One match and what takes its place: numbers of entries.
+/// The entry that is matched, and the one that takes its place.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) leaves: u32,
     pub(crate) comes: u32,
 }
 
-/// A queue of constant depth, and the steps that keep it so.
+/// The entries of a list of constant depth, and the steps that keep it so.
 pub(crate) struct Steps {
     queued: Vec<u32>,
     order: Order,
     next: u32,
     oldest: usize,
-    random: u64,
+    random: Random,
     steps: Vec<Step>,
 }
 
@@ -112,15 +115,15 @@ impl Steps {
     pub(crate) fn new(depth: usize, order: Order) -> Self {
         let next = u32::try_from(depth).expect("a depth");
         let queued = (0..next).collect();
-        Steps { queued, order, next, oldest: 0, random: 0x9e37_79b9, steps: Vec::new() }
+        Steps { queued, order, next, oldest: 0, random: Random::new(1), steps: Vec::new() }
     }
 
-    /// What is queued before the first step.
-    pub(crate) fn queued(&self) -> &[u32] {
+    /// The entries before the first step.
+    pub(crate) fn entries(&self) -> &[u32] {
         &self.queued
     }
 
-    /// The next `count` steps. At depth 0 whatever comes leaves at once.
+    /// The next `count` steps. At depth 0 the entry that is added is the one that leaves.
     pub(crate) fn draw(&mut self, count: usize) -> &[Step] {
         self.steps.clear();
         for _ in 0..count {
@@ -146,12 +149,7 @@ impl Steps {
                 self.oldest
             }
             Order::Reverse => depth - 1,
-            Order::Random => {
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                usize::try_from((self.random >> 11) % depth as u64).expect("below a depth")
-            }
+            Order::Random => self.random.index(depth),
         })
     }
 }

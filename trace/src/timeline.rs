@@ -1,17 +1,17 @@
-//! Depths over the course of a trace: a bounded series, whatever the trace's length.
-
-#[cfg(feature = "command")]
-mod chart;
+//! Depths over the course of a trace, as a series whose length is bounded.
 
 use serde::Serialize;
 
-/// Points of the series; a shorter trace has one for each operation.
+/// The most points of a series. A shorter trace has a point for each operation.
 const POINTS_MAX: usize = 256;
-/// The deepest a list was, and after which operation first; the first operation is 1.
+
+/// The greatest depth of a list, and the first operation after which it had that depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct Peak {
-    pub(super) depth: u64,
-    pub(super) operation: u64,
+pub struct Peak {
+    /// Entries in the list; 0 if there never was one.
+    pub depth: u64,
+    /// The operation, counted from 1; 0 if the list was never used.
+    pub operation: u64,
 }
 
 impl Peak {
@@ -22,23 +22,29 @@ impl Peak {
     }
 }
 
-/// The deepest that each list was in each stretch of the trace, stretches being equally long.
+/// The greatest depth of each list in each stretch of the trace. All stretches are equally long.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Timeline {
-    operations: u64,
-    pub(super) posted_max: Vec<u64>,
-    pub(super) unexpected_max: Vec<u64>,
+pub struct Timeline {
+    /// Operations of the whole trace.
+    pub operations: u64,
+    /// Of the posted list, by stretch.
+    pub posted_max: Vec<u64>,
+    /// Of the unexpected list, by stretch.
+    pub unexpected_max: Vec<u64>,
     #[serde(skip)]
     seen: u64,
+    /// Of the posted list, over the whole trace.
     #[serde(skip)]
-    pub(super) posted: Peak,
+    pub posted: Peak,
+    /// Of the unexpected list, over the whole trace.
     #[serde(skip)]
-    pub(super) unexpected: Peak,
+    pub unexpected: Peak,
 }
 
 impl Timeline {
     /// For a trace of so many operations.
-    pub(super) fn new(operations: usize) -> Self {
+    #[must_use]
+    pub fn new(operations: usize) -> Self {
         let points = operations.min(POINTS_MAX);
         Self {
             operations: operations as u64,
@@ -50,8 +56,8 @@ impl Timeline {
         }
     }
 
-    /// The depths after the next operation.
-    pub(super) fn see(&mut self, posted: usize, unexpected: usize) {
+    /// Takes in the depths after the next operation.
+    pub fn see(&mut self, posted: usize, unexpected: usize) {
         let points = self.posted_max.len() as u128;
         let at = u128::from(self.seen) * points / u128::from(self.operations.max(1));
         self.seen += 1;

@@ -1,9 +1,9 @@
-//! One line: comment off, fields apart, numbers read. Nothing here knows any other line.
+//! Parses one line by itself: removes the comment, splits the fields, reads the numbers.
 
-use super::error::{FieldCount, Mistake, Quoted, Range};
-use super::{Envelope, Pattern};
+use crate::error::{FieldCount, Mistake, NumberRange, Quoted};
+use crate::format::{Envelope, Pattern};
 
-/// An operation as it stands on the line, its ids not yet looked up.
+/// An operation with the ids as they stand in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RawOp {
     Msg { id: u64, envelope: Envelope, len: u64 },
@@ -18,14 +18,14 @@ pub(super) enum RawOp {
 const CTX_MAX: u64 = u16::MAX as u64;
 /// Sources and tags have 24 bits each.
 const LABEL_MAX: u64 = (1 << 24) - 1;
-/// The longest operation, its name included.
+/// Fields of the longest operation, its name included.
 const FIELDS_MAX: usize = 6;
 
-/// Reads one line without its end; `None` if nothing stands on it.
+/// Parses a line without its end. `None` if it is blank or a comment.
 pub(super) fn parse(line: &[u8]) -> Result<Option<RawOp>, Box<Mistake>> {
     let mut fields = [&line[..0]; FIELDS_MAX];
     let (mut count, mut at) = (0, 0);
-    // One pass over the bytes: a million lines have to be read in less than a second.
+    // One pass over the bytes, since a trace may have millions of lines.
     while let Some(&byte) = line.get(at) {
         if is_blank(byte) {
             at += 1;
@@ -83,8 +83,8 @@ fn operation(fields: Fields<'_>) -> Result<RawOp, Box<Mistake>> {
     }
 }
 
-/// A comment may say anything that is text. A CR in it would hide the operations of a file with
-/// old line ends, and a NUL says that this is no text file.
+/// A comment is UTF-8 text. A CR in it is refused because a file whose lines end in a CR alone would
+/// be one long comment, and a NUL because the file is then not a text file.
 fn check_comment(comment: &[u8]) -> Result<(), Box<Mistake>> {
     let holds = if comment.contains(&b'\r') {
         "a CR that no LF follows"
@@ -98,7 +98,7 @@ fn check_comment(comment: &[u8]) -> Result<(), Box<Mistake>> {
     Err(Box::new(Mistake::Comment(holds)))
 }
 
-/// The fields of a line, and how the operation should look, for the error.
+/// The fields of a line. `usage` shows how the operation should look, for errors.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     fields: [&'a [u8]; FIELDS_MAX],
@@ -107,7 +107,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The same, if as many fields stand there as `usage` has words.
+    /// Checks that there are as many fields as `usage` has words.
     fn shaped(self, words: usize, usage: &'static str) -> Result<Self, Box<Mistake>> {
         debug_assert_eq!(words, usage.split(' ').count());
         if self.count == words {
@@ -118,15 +118,15 @@ impl Fields<'_> {
     }
 
     fn id(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(at, "id", Range { max: u64::MAX, wildcard: false })
+        self.number(at, "id", NumberRange { max: u64::MAX, wildcard: false })
     }
 
     fn len(&self, at: usize) -> Result<u64, Box<Mistake>> {
-        self.number(at, "length", Range { max: u64::MAX, wildcard: false })
+        self.number(at, "length", NumberRange { max: u64::MAX, wildcard: false })
     }
 
     fn ctx(&self, at: usize) -> Result<u16, Box<Mistake>> {
-        let ctx = self.number(at, "context id", Range { max: CTX_MAX, wildcard: false })?;
+        let ctx = self.number(at, "context id", NumberRange { max: CTX_MAX, wildcard: false })?;
         Ok(u16::try_from(ctx).expect("checked against CTX_MAX"))
     }
 
@@ -138,21 +138,30 @@ impl Fields<'_> {
         self.label(at, "tag", false)
     }
 
-    /// Context, source and tag from `at` on, the last two with wildcards.
+    /// Context id, source and tag from field `at` on. Source and tag may be wildcards.
     fn pattern(&self, at: usize) -> Result<Pattern, Box<Mistake>> {
-        let open = |at: usize, name| match self.fields[at] {
+        let or_any = |at: usize, name| match self.fields[at] {
             b"*" => Ok(None),
             _ => self.label(at, name, true).map(Some),
         };
-        Ok(Pattern { ctx: self.ctx(at)?, src: open(at + 1, "source")?, tag: open(at + 2, "tag")? })
+        Ok(Pattern {
+            ctx: self.ctx(at)?,
+            src: or_any(at + 1, "source")?,
+            tag: or_any(at + 2, "tag")?,
+        })
     }
 
     fn label(&self, at: usize, name: &'static str, wildcard: bool) -> Result<u32, Box<Mistake>> {
-        let label = self.number(at, name, Range { max: LABEL_MAX, wildcard })?;
+        let label = self.number(at, name, NumberRange { max: LABEL_MAX, wildcard })?;
         Ok(u32::try_from(label).expect("checked against LABEL_MAX"))
     }
 
-    fn number(&self, at: usize, name: &'static str, range: Range) -> Result<u64, Box<Mistake>> {
+    fn number(
+        &self,
+        at: usize,
+        name: &'static str,
+        range: NumberRange,
+    ) -> Result<u64, Box<Mistake>> {
         let found = self.fields[at];
         match decimal(found) {
             Some(value) if value <= range.max => Ok(value),
@@ -167,7 +176,7 @@ impl Fields<'_> {
     }
 }
 
-/// Plain decimal: digits alone, no leading zero, at most 2^64-1.
+/// Plain decimal: only digits, no leading zero, at most 2^64-1.
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || (digits[0] == b'0' && digits.len() > 1) {
         return None;
@@ -197,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_where_and_what_would_be_right() {
+    fn an_error_says_what_is_wrong_where_and_what_would_be_right() {
         let message = |line: &str| parse(line.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             message("msg 1 65536 0 0 0"),
-            "`65536` is no context id; field 3 of `msg ID CTX SRC TAG LEN` must be 0..65535 in \
+            "`65536` is not a valid context id; field 3 of `msg ID CTX SRC TAG LEN` must be 0..65535 in \
              plain decimal, no sign or leading zero"
         );
         assert_eq!(
             message("probe 0 01 *"),
-            "`01` is no source; field 3 of `probe CTX SRC|* TAG|*` must be `*` or 0..16777215 in \
+            "`01` is not a valid source; field 3 of `probe CTX SRC|* TAG|*` must be `*` or 0..16777215 in \
              plain decimal, no sign or leading zero"
         );
         assert_eq!(
@@ -219,7 +228,7 @@ mod tests {
         );
         assert_eq!(
             message("\u{7}send 1"),
-            "`\\x07send` is no operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv \
+            "`\\x07send` is not an operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv \
              or mcancel"
         );
     }

@@ -1,36 +1,36 @@
-//! What can be wrong with a trace, said so that it can be mended: what, where, what would be right.
+//! What can be wrong with a trace. Each message names the mistake, the field and what would be right.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::HEADER;
+use crate::format::HEADER;
 
-/// A trace that cannot be replayed, and the line that is to blame.
+/// A trace that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file breaks the format.
+    /// The file does not follow the format.
     #[error("{mistake}")]
     Malformed {
         /// Counted from 1, comments and blank lines included.
         line: u64,
-        /// What is wrong on it.
+        /// What is wrong on that line.
         mistake: Box<Mistake>,
     },
-    /// The file could not be read on.
+    /// The file could not be read to its end.
     #[error("cannot read on: {source}; a readable file would be right")]
     Read {
         /// The line that was being read.
         line: u64,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl TraceError {
-    pub(super) fn at(line: u64, mistake: impl Into<Box<Mistake>>) -> Self {
+    pub(crate) fn at(line: u64, mistake: impl Into<Box<Mistake>>) -> Self {
         Self::Malformed { line, mistake: mistake.into() }
     }
 
-    /// The line to blame, counted from 1.
+    /// The line that is wrong, counted from 1.
     #[must_use]
     pub fn line(&self) -> u64 {
         match self {
@@ -42,76 +42,76 @@ impl TraceError {
 /// What is wrong on a line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Mistake {
-    /// Nothing to read at all.
+    /// The file is empty.
     #[error("the file is empty; line 1 must be `{HEADER}`")]
     Empty,
-    /// Line 1 is something else.
-    #[error("{0} is no header; line 1 must be `{HEADER}`, with no blank or comment around it")]
+    /// Line 1 is not a header.
+    #[error("{0} is not the header; line 1 must be `{HEADER}`, with no blank or comment around it")]
     Header(Quoted),
-    /// Line 1 names another version.
-    #[error("{0} is a version that this tagperf does not read; line 1 must be `{HEADER}`")]
+    /// Line 1 is the header of another version.
+    #[error("{0} is a version that is not supported; line 1 must be `{HEADER}`")]
     Version(Quoted),
-    /// No newline for very long.
+    /// The line is too long.
     #[error("the line has no end within {max} bytes; one operation a line would be right")]
     LineTooLong {
-        /// The longest that is read.
+        /// The greatest length in bytes.
         max: u64,
     },
-    /// Not an operation's name.
+    /// The first field is not the name of an operation.
     #[error(
-        "{0} is no operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv or mcancel"
+        "{0} is not an operation; field 1 must be msg, recv, cancel, probe, mprobe, mrecv or mcancel"
     )]
     Operation(Quoted),
     /// Too few or too many fields.
     #[error("{found} after the operation, `{usage}` would be right")]
     Fields {
-        /// How many there are.
+        /// How many fields there are.
         found: FieldCount,
         /// The operation as it should look.
         usage: &'static str,
     },
-    /// A field that is no number, or one out of range.
-    #[error("{found} is no {name}; field {field} of `{usage}` must be {range}")]
+    /// A field that is not a number, or is out of range.
+    #[error("{found} is not a valid {name}; field {field} of `{usage}` must be {range}")]
     Number {
-        /// What stands there.
+        /// The field's text.
         found: Quoted,
         /// The field's name.
         name: &'static str,
-        /// Which field, the operation being 1.
+        /// The field's number; the operation's name is field 1.
         field: usize,
         /// The operation as it should look.
         usage: &'static str,
-        /// What it may be.
-        range: Range,
+        /// What the field may be.
+        range: NumberRange,
     },
-    /// A comment holds something that is not text.
+    /// A comment that is not UTF-8 text.
     #[error("the comment holds {0}; UTF-8 text to the line's end would be right")]
     Comment(&'static str),
-    /// An id that was defined before.
+    /// An id that is defined twice.
     #[error("id {id} is already a {kind} of this trace; field 2 must be an id not used before")]
     Reused {
         /// The id.
         id: u64,
-        /// What it was first.
-        kind: Kind,
+        /// What it was defined as first.
+        kind: IdKind,
     },
-    /// An id that nothing above defines, or that defines something else.
+    /// An id that no line above defines as what is needed here.
     #[error("id {id} is {found}; field 2 must be the id of {wanted} above")]
     Unknown {
         /// The id.
         id: u64,
-        /// What it is instead.
-        found: Instead,
-        /// What it should have been.
+        /// What the id is.
+        found: FoundId,
+        /// What the id should be.
         wanted: &'static str,
     },
-    /// More ids than can be counted.
-    #[error("the trace has more than 2^30 ids; one of at most as many would be right")]
+    /// The trace has too many ids for the matching lists.
+    #[error("the trace has more than 2^30 ids; a shorter trace would be right")]
     TooManyIds,
 }
 
 impl Mistake {
-    pub(super) fn header(line: &[u8]) -> Self {
+    pub(crate) fn header(line: &[u8]) -> Self {
         let version = line.strip_prefix(b"tagtrace ").unwrap_or_default();
         if !version.is_empty() && version.iter().all(u8::is_ascii_digit) {
             Self::Version(Quoted::new(line))
@@ -121,9 +121,9 @@ impl Mistake {
     }
 }
 
-/// What an id stands for.
+/// What an id names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum IdKind {
     /// A message.
     Message,
     /// A receive.
@@ -132,7 +132,7 @@ pub enum Kind {
     Mprobe,
 }
 
-impl Display for Kind {
+impl Display for IdKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Message => "msg",
@@ -142,18 +142,18 @@ impl Display for Kind {
     }
 }
 
-/// What stands where another kind of id was wanted.
+/// What an id is where an id of another kind is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Instead {
-    /// Nothing above defines it.
+pub enum FoundId {
+    /// No line above defines it.
     Nothing,
-    /// It is another kind of thing.
-    Other(Kind),
-    /// An mrecv or mcancel has used it up.
+    /// It is defined as something else.
+    Other(IdKind),
+    /// A matched probe that an mrecv or mcancel has used up.
     UsedUp,
 }
 
-impl Display for Instead {
+impl Display for FoundId {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("unknown"),
@@ -163,7 +163,7 @@ impl Display for Instead {
     }
 }
 
-/// How many fields follow an operation, in words.
+/// How many fields follow an operation's name; shown in words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FieldCount(pub usize);
 
@@ -177,28 +177,28 @@ impl Display for FieldCount {
     }
 }
 
-/// What a number may be.
+/// The values that a field may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct NumberRange {
     /// The largest value; the smallest is 0.
     pub max: u64,
-    /// Whether `*` will do as well.
+    /// Whether the field may be `*`.
     pub wildcard: bool,
 }
 
-impl Display for Range {
+impl Display for NumberRange {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let wildcard = if self.wildcard { "`*` or " } else { "" };
         write!(f, "{wildcard}0..{} in plain decimal, no sign or leading zero", self.max)
     }
 }
 
-/// A piece of the file as it may be shown on a terminal: short, and nothing in it but text.
+/// A piece of the file as it may be shown on a terminal: short, and without control characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quoted(String);
 
 impl Quoted {
-    pub(super) fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         const SHOWN_BYTES_MAX: usize = 32;
         let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
         let dots = if shown.len() < bytes.len() { "..." } else { "" };

@@ -1,0 +1,142 @@
+//! Numbers that need no run: operations by kind, wildcards, distinct envelopes.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use crate::format::{Pattern, TraceOp};
+use crate::reader::Trace;
+
+/// How many operations of each kind there are, in the order of the format's description.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "the names are those of the format")]
+pub struct OperationCounts {
+    pub msg: u64,
+    pub recv: u64,
+    pub cancel: u64,
+    pub probe: u64,
+    pub mprobe: u64,
+    pub mrecv: u64,
+    pub mcancel: u64,
+}
+
+impl OperationCounts {
+    /// All operations.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.by_name().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each kind's name and count.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("msg", self.msg),
+            ("recv", self.recv),
+            ("cancel", self.cancel),
+            ("probe", self.probe),
+            ("mprobe", self.mprobe),
+            ("mrecv", self.mrecv),
+            ("mcancel", self.mcancel),
+        ]
+    }
+}
+
+/// How many receives and probes have which wildcards. Each combination is a mask class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PatternCounts {
+    /// No wildcard.
+    pub exact: u64,
+    /// Any source.
+    pub any_source: u64,
+    /// Any tag.
+    pub any_tag: u64,
+    /// Any source and any tag.
+    pub any_both: u64,
+}
+
+impl PatternCounts {
+    fn add(&mut self, pattern: Pattern) {
+        *match (pattern.src, pattern.tag) {
+            (Some(_), Some(_)) => &mut self.exact,
+            (None, Some(_)) => &mut self.any_source,
+            (Some(_), None) => &mut self.any_tag,
+            (None, None) => &mut self.any_both,
+        } += 1;
+    }
+
+    /// Each combination in words, and its count.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, u64); 4] {
+        [
+            ("exact", self.exact),
+            ("any source", self.any_source),
+            ("any tag", self.any_tag),
+            ("any of both", self.any_both),
+        ]
+    }
+
+    /// All receives and probes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.exact + self.wildcards()
+    }
+
+    /// Receives and probes with a wildcard.
+    #[must_use]
+    pub fn wildcards(&self) -> u64 {
+        self.any_source + self.any_tag + self.any_both
+    }
+
+    /// How many mask classes occur.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.by_name().iter().filter(|(_, count)| *count > 0).count()
+    }
+}
+
+/// What can be counted in a trace without running it.
+#[derive(Clone, Copy, Debug)]
+pub struct Census {
+    /// Operations by kind.
+    pub operations: OperationCounts,
+    /// Receives and probes by their wildcards.
+    pub patterns: PatternCounts,
+    /// Distinct (context id, source, tag) of messages.
+    pub envelopes: usize,
+}
+
+impl Census {
+    /// Counts the operations of a trace.
+    #[must_use]
+    pub fn new(trace: &Trace) -> Self {
+        let mut operations = OperationCounts::default();
+        let mut patterns = PatternCounts::default();
+        let mut envelopes = HashSet::new();
+        for op in &trace.ops {
+            let count = match *op {
+                TraceOp::Msg { envelope, .. } => {
+                    envelopes.insert(envelope);
+                    &mut operations.msg
+                }
+                TraceOp::Recv { pattern, .. } => {
+                    patterns.add(pattern);
+                    &mut operations.recv
+                }
+                TraceOp::Probe { pattern } => {
+                    patterns.add(pattern);
+                    &mut operations.probe
+                }
+                TraceOp::Mprobe { pattern, .. } => {
+                    patterns.add(pattern);
+                    &mut operations.mprobe
+                }
+                TraceOp::Cancel { .. } => &mut operations.cancel,
+                TraceOp::Mrecv { .. } => &mut operations.mrecv,
+                TraceOp::Mcancel { .. } => &mut operations.mcancel,
+            };
+            *count += 1;
+        }
+        Self { operations, patterns, envelopes: envelopes.len() }
+    }
+}

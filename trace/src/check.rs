@@ -1,0 +1,41 @@
+//! Two kinds of lists must agree on a trace.
+
+use std::convert::Infallible;
+
+use crate::depth::DepthCounter;
+use crate::matcher::{IndexedLists, Matcher as _};
+use crate::packed::PackedTrace;
+use crate::plain::PlainLists;
+use crate::reader::Trace;
+use crate::run::run;
+use crate::walks::WalkCounter;
+
+/// Runs a trace through tagmatch's lists and through plain ones, for tests and fuzzers.
+///
+/// # Panics
+///
+/// If an operation's results differ, or a count does. Either is a defect of this crate or of
+/// `tagmatch-soft`.
+pub fn check(trace: &Trace) {
+    let packed = PackedTrace::new(trace);
+    let mut results = Vec::with_capacity(packed.ops.len());
+    let Ok(plain) = run(&packed, PlainLists::default(), u64::MAX, |_, result| {
+        results.push(result);
+        Ok::<(), Infallible>(())
+    });
+    let (mut depths, mut walks) = (DepthCounter::new(&packed), WalkCounter::new(&packed));
+    let mut wanted = results.into_iter();
+    let Ok(pass) = run(&packed, IndexedLists::new(), u64::MAX, |op, result| {
+        assert_eq!(Some(result), wanted.next(), "the plain lists' result is on the right");
+        depths.see(op, result);
+        walks.see(op, result);
+        Ok::<(), Infallible>(())
+    });
+    let (posted, unexpected) = pass.lists.leftover();
+    assert_eq!((posted.len(), unexpected.len()), depths.depths());
+    assert_eq!(
+        walks.walks().entries(),
+        plain.lists.entries_walked(),
+        "what the plain lists walked is on the right"
+    );
+}

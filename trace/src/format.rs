@@ -1,0 +1,91 @@
+//! The operations of `tagtrace 1`.
+
+/// The header, which is all of line 1. Other versions are refused.
+pub const HEADER: &str = "tagtrace 1";
+
+/// A message, a receive or a matched probe of a trace: ids of the file in order of definition,
+/// from 0 on without gaps. [`Trace::names`](crate::Trace::names) has the file's own ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Id(pub u32);
+
+impl Id {
+    /// The place in a table that is as long as [`Trace::names`](crate::Trace::names).
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a message carries to be matched by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Envelope {
+    /// Context id of the communicator.
+    pub ctx: u16,
+    /// Rank of the sender, below 2^24.
+    pub src: u32,
+    /// The program's tag, below 2^24.
+    pub tag: u32,
+}
+
+/// What a receive or a probe asks for. `None` is a wildcard, the `*` of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Pattern {
+    /// Context id, which has no wildcard.
+    pub ctx: u16,
+    /// The sender, or any.
+    pub src: Option<u32>,
+    /// The tag, or any.
+    pub tag: Option<u32>,
+}
+
+/// One operation. Each id that it refers to is defined by an earlier operation of the right kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceOp {
+    /// A message arrives.
+    Msg {
+        /// The message.
+        id: Id,
+        /// What it is matched by.
+        envelope: Envelope,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// A receive is posted.
+    Recv {
+        /// The receive.
+        id: Id,
+        /// The messages that it accepts.
+        pattern: Pattern,
+        /// The length of its buffer in bytes.
+        len: u64,
+    },
+    /// A receive is cancelled, if it is still posted.
+    Cancel {
+        /// The receive.
+        recv: Id,
+    },
+    /// A probe of the unexpected messages.
+    Probe {
+        /// The messages that it asks for.
+        pattern: Pattern,
+    },
+    /// A matched probe, which removes the message that it finds from the unexpected messages and holds it.
+    Mprobe {
+        /// The matched probe.
+        id: Id,
+        /// The messages that it asks for.
+        pattern: Pattern,
+    },
+    /// The message that a matched probe holds is received.
+    Mrecv {
+        /// The matched probe.
+        mprobe: Id,
+        /// The length of the buffer in bytes.
+        len: u64,
+    },
+    /// The message that a matched probe holds is dropped.
+    Mcancel {
+        /// The matched probe.
+        mprobe: Id,
+    },
+}

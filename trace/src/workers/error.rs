@@ -1,0 +1,51 @@
+//! How a replay through workers can fail. A trace alone cannot make it fail: each error is a defect of
+//! tagmatch, or the system refuses what a worker needs.
+
+use std::fmt::Display;
+
+/// Why a replay through workers failed. Ids are those of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkersError {
+    /// A worker could not be made or connected, which the system may refuse.
+    #[error("the workers of the replay: {0}")]
+    Setup(String),
+    /// A send or a receive failed.
+    #[error("{what} {id} failed: {error}")]
+    Request {
+        /// `message` or `receive`.
+        what: &'static str,
+        /// The message or the receive.
+        id: u64,
+        /// The worker's error.
+        error: tagmatch::Error,
+    },
+    /// A message or a receive was not treated as the rules have it.
+    #[error("{id} {what}")]
+    Wrong {
+        /// The message or the receive.
+        id: u64,
+        /// What happened to it.
+        what: &'static str,
+    },
+    /// A message came that was not sent.
+    #[error("a message came that was not sent")]
+    Unknown,
+    /// A message came when everything had ended.
+    #[error("a message came after the end of the trace")]
+    AfterEnd,
+    /// Progress of the workers does not end.
+    #[error("the replay does not come to rest")]
+    Restless,
+    /// The NIC broke the rules of its list.
+    #[error("{0} events of the NIC's list that its rules don't allow")]
+    ListFaults(u64),
+    /// The results differ from those of the lists.
+    #[error("with the NIC {0}: this is a defect of tagmatch")]
+    Differs(String),
+}
+
+impl WorkersError {
+    pub(super) fn setup(error: impl Display) -> Self {
+        Self::Setup(error.to_string())
+    }
+}

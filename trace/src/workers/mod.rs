@@ -1,0 +1,81 @@
+//! A trace run through all of tagmatch: one worker sends its messages over shared memory, the other
+//! one receives, probes and cancels, and may have a NIC that matches.
+//!
+//! Both workers run on the caller's thread, so the trace and a seed alone decide what happens:
+//!
+//! 1. The result of `cancel`, `probe`, `mprobe`, `mrecv` and `mcancel` depends on when they are called.
+//!    So each of them waits until everything that was begun before has ended.
+//! 2. Before `msg` and `recv`, the seed decides how much is left outstanding ([`lag`]). Without a seed
+//!    nothing is. Which receive gets which message does not depend on it: the order of the receives
+//!    and the order of the messages decide that.
+//! 3. A match is the result of the later one of its two operations, and it may become known much later.
+//!    So results are collected by operation.
+
+mod agreement;
+mod error;
+mod lag;
+mod lengths;
+mod payload;
+mod requests;
+mod two_workers;
+
+use std::io::{self, Write};
+
+use tagmatch::{Counters, HwTags};
+
+use crate::matches::{write_leftover, write_result};
+use crate::packed::{PackedOp, PackedTrace};
+use crate::reader::Trace;
+pub use agreement::Agreement;
+pub use error::WorkersError;
+use lag::Lag;
+use two_workers::TwoWorkers;
+pub use two_workers::WorkersRun;
+
+/// Runs a trace, with `nic` in the receiving worker. `seed` decides how far the NIC and the workers lag
+/// behind the trace.
+///
+/// # Errors
+///
+/// If a worker cannot be made, a request fails, a message comes with another envelope or other bytes than
+/// it was sent with, or the NIC breaks the rules of its list.
+pub fn replay(
+    trace: &Trace,
+    packed: &PackedTrace,
+    nic: HwTags,
+    seed: Option<u64>,
+) -> Result<WorkersRun, WorkersError> {
+    let mut workers = TwoWorkers::new(trace, packed, nic)?;
+    let mut lag = seed.map(Lag::new);
+    for (at, op) in packed.ops.iter().enumerate() {
+        let may_lag = matches!(op, PackedOp::Msg { .. } | PackedOp::Recv { .. });
+        match &mut lag {
+            Some(lag) if may_lag => lag.before(&mut workers)?,
+            _ => workers.settle()?,
+        }
+        workers.run(at, op)?;
+    }
+    workers.finish()
+}
+
+/// Writes the record of [`replay`], as [`write_matches`](crate::write_matches) does for the lists. Gives
+/// the receiving worker's counters.
+///
+/// # Errors
+///
+/// Those of [`replay`], and if `out` cannot be written to.
+pub fn write_matches(
+    trace: &Trace,
+    nic: HwTags,
+    seed: Option<u64>,
+    mut out: impl Write,
+) -> io::Result<Counters> {
+    let packed = PackedTrace::new(trace);
+    let run = replay(trace, &packed, nic, seed).map_err(io::Error::other)?;
+    for result in run.results.iter().flatten() {
+        write_result(trace, *result, &mut out)?;
+    }
+    write_leftover(trace, &run.leftover, &mut out)?;
+    out.flush()?;
+    Ok(run.counters)
+}

@@ -1,0 +1,285 @@
+//! The two workers of a replay, and the operations of a trace as calls on them.
+
+use tagmatch::{
+    Config, Counters, Error, Failed, HwTags, Match, Message, Peer, Received, Request, SendOptions,
+    Sent, Status, Tag, Worker,
+};
+
+use crate::format::Id;
+use crate::matcher::Leftover;
+use crate::packed::{OpResult, PackedOp, PackedTrace};
+use crate::reader::Trace;
+use crate::workers::error::WorkersError;
+use crate::workers::lengths::ShortLengths;
+use crate::workers::payload;
+use crate::workers::requests::RequestsById;
+
+/// Rounds of progress after which workers that have not come to rest are broken. The model's delays
+/// are of some hundred polls.
+const ROUNDS_MAX: u32 = 1 << 20;
+
+/// What came of a trace.
+#[derive(Debug)]
+pub struct WorkersRun {
+    /// The result of each operation.
+    pub results: Vec<Option<OpResult>>,
+    /// What is left at the end.
+    pub leftover: Leftover,
+    /// The counters of the worker that received.
+    pub counters: Counters,
+}
+
+/// A replay in progress.
+pub(super) struct TwoWorkers<'a> {
+    trace: &'a Trace,
+    packed: &'a PackedTrace,
+    lengths: ShortLengths,
+    sender: Worker,
+    receiver: Worker,
+    /// The receiver, as the sender knows it.
+    to: Peer,
+    sends: RequestsById<Sent>,
+    receives: RequestsById<Received>,
+    /// The messages that matched probes have found, by the probe's id.
+    held: Vec<Option<Message>>,
+    /// The operation that sent a message, posted a receive, or received the message of a matched probe;
+    /// by id.
+    begun_at: Vec<usize>,
+    results: Vec<Option<OpResult>>,
+    /// Receives that were reported as cancelled.
+    cancelled: Vec<Id>,
+    /// What a payload should be; kept for its memory.
+    wanted: Vec<u8>,
+}
+
+impl<'a> TwoWorkers<'a> {
+    pub(super) fn new(
+        trace: &'a Trace,
+        packed: &'a PackedTrace,
+        hw_tags: HwTags,
+    ) -> Result<Self, WorkersError> {
+        let ids = packed.lens.len();
+        // All messages of the trace fit into the unexpected messages' memory, so none has to wait for it.
+        let defaults = Config::default();
+        let messages = (2 * ids as u64).max(defaults.unexpected_messages);
+        let bytes = (messages * 2).saturating_mul(defaults.eager_max as u64);
+        let config = Config {
+            unexpected_messages: messages,
+            unexpected_bytes: bytes.max(defaults.unexpected_bytes),
+            unexpected_peer_percent: 100,
+            hw_tags,
+            ..defaults
+        };
+        let sender = Worker::new(Config::default()).map_err(WorkersError::setup)?;
+        let receiver = Worker::new(config).map_err(WorkersError::setup)?;
+        let to = sender.connect(&receiver.address()).map_err(WorkersError::setup)?;
+        let mut workers = Self {
+            trace,
+            packed,
+            lengths: ShortLengths::new(packed),
+            sender,
+            receiver,
+            to,
+            sends: RequestsById::new(ids),
+            receives: RequestsById::new(ids),
+            held: std::iter::repeat_with(|| None).take(ids).collect(),
+            begun_at: vec![0; ids],
+            results: vec![None; packed.ops.len()],
+            cancelled: Vec::new(),
+            wanted: Vec::new(),
+        };
+        workers.meet()?;
+        Ok(workers)
+    }
+
+    /// Completes the connection, so that from here on a message arrives at the next progress.
+    fn meet(&mut self) -> Result<(), WorkersError> {
+        self.sender.inject(self.to, 0, &[]).map_err(WorkersError::setup)?;
+        while self.receiver.mprobe(Match::any()).is_none() {
+            self.sender.progress();
+            if let Some(fault) = self.sender.peer_fault(self.to) {
+                return Err(WorkersError::setup(fault));
+            }
+        }
+        self.settle()
+    }
+
+    /// Begins the operation at place `at` of the trace.
+    pub(super) fn run(&mut self, at: usize, op: &PackedOp) -> Result<(), WorkersError> {
+        match *op {
+            PackedOp::Msg { id, tag } => {
+                self.begun_at[id.index()] = at;
+                let mut payload = vec![0; self.length(id)];
+                payload::fill(id, &mut payload);
+                let options = SendOptions { immediate: Some(id.0), ..SendOptions::default() };
+                self.sends.add(id, self.sender.send_with(self.to, tag, payload, options));
+            }
+            PackedOp::Recv { id, ref pattern } => {
+                self.begun_at[id.index()] = at;
+                let which = Match::masked(pattern.tag(), pattern.mask());
+                self.receives.add(id, self.receiver.recv(which, vec![0; self.length(id)]));
+            }
+            PackedOp::Cancel { recv } => {
+                if let Some(request) = self.receives.get_mut(recv) {
+                    request.cancel();
+                    self.settle()?;
+                }
+                let cancelled = self.cancelled.pop() == Some(recv);
+                self.results[at] = Some(if cancelled {
+                    OpResult::Cancelled { recv }
+                } else {
+                    OpResult::Late { recv }
+                });
+            }
+            PackedOp::Probe { ref pattern } => {
+                let which = Match::masked(pattern.tag(), pattern.mask());
+                let found = self.receiver.probe(which);
+                let msg = found.map(|status| self.message(&status)).transpose()?;
+                self.results[at] = Some(OpResult::Probe { msg });
+            }
+            PackedOp::Mprobe { id, ref pattern } => {
+                let which = Match::masked(pattern.tag(), pattern.mask());
+                let found = self.receiver.mprobe(which);
+                let msg = found.as_ref().map(|found| self.message(&found.status())).transpose()?;
+                self.held[id.index()] = found;
+                self.results[at] = Some(OpResult::Mprobe { id, msg });
+            }
+            PackedOp::Mrecv { mprobe: id, len } => {
+                self.begun_at[id.index()] = at;
+                match self.held[id.index()].take() {
+                    Some(message) => {
+                        let buffer = vec![0; self.lengths.bytes(len)];
+                        self.receives.add(id, message.recv(buffer));
+                    }
+                    None => {
+                        self.results[at] =
+                            Some(OpResult::Mrecv { id, msg: None, truncated: false });
+                    }
+                }
+            }
+            PackedOp::Mcancel { mprobe: id } => {
+                let dropped = self.held[id.index()].take();
+                let status = dropped.as_ref().map(Message::status);
+                let msg = status.map(|status| self.message(&status)).transpose()?;
+                self.results[at] = Some(OpResult::Mcancelled { id, msg });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes progress of one worker, of the receiver or of the sender.
+    pub(super) fn progress_of_one(&self, receiver: bool) {
+        let worker = if receiver { &self.receiver } else { &self.sender };
+        worker.progress();
+    }
+
+    /// Makes progress until nothing is under way, and notes the results.
+    pub(super) fn settle(&mut self) -> Result<(), WorkersError> {
+        for _ in 0..ROUNDS_MAX {
+            let events = self.receiver.progress() + self.sender.progress();
+            if events == 0 && self.receiver.arm() && self.sender.arm() {
+                self.receiver.disarm();
+                self.sender.disarm();
+                return self.collect();
+            }
+        }
+        Err(WorkersError::Restless)
+    }
+
+    /// Notes the requests that have ended.
+    fn collect(&mut self) -> Result<(), WorkersError> {
+        while let Some((id, result)) = self.sends.next_ended() {
+            result.map_err(|failed| self.failed("message", id, failed))?;
+        }
+        while let Some((id, result)) = self.receives.next_ended() {
+            match result {
+                Ok(received) => self.received(id, &received)?,
+                Err(Failed { error: Error::Cancelled, .. }) => self.cancelled.push(id),
+                Err(failed) => return Err(self.failed("receive", id, failed)),
+            }
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, id: Id, received: &Received) -> Result<(), WorkersError> {
+        let status = received.status;
+        let msg = self.message(&status)?;
+        self.wanted.clear();
+        self.wanted.resize(self.length(msg), 0);
+        payload::fill(msg, &mut self.wanted);
+        let fits = self.wanted.len().min(received.buffer.len());
+        let truncated = fits < self.wanted.len();
+        if status.truncated != truncated || received.data() != &self.wanted[..fits] {
+            return Err(self.wrong(msg, "came with other bytes than it was sent with"));
+        }
+        let at = self.begun_at[id.index()];
+        let (at, result) = if let PackedOp::Mrecv { .. } = self.packed.ops[at] {
+            (at, OpResult::Mrecv { id, msg: Some(msg), truncated })
+        } else {
+            let sent_at = self.begun_at[msg.index()];
+            let unexpected = sent_at < at;
+            (at.max(sent_at), OpResult::Match { recv: id, msg, truncated, unexpected })
+        };
+        if self.results[at].replace(result).is_some() {
+            return Err(self.wrong(msg, "was matched twice"));
+        }
+        Ok(())
+    }
+
+    /// The message that a status belongs to. Its immediate value is the message's id.
+    fn message(&self, status: &Status) -> Result<Id, WorkersError> {
+        let msg = status.immediate.map(Id).filter(|msg| msg.index() < self.begun_at.len());
+        let Some(msg) = msg else {
+            return Err(WorkersError::Unknown);
+        };
+        let is_as_sent = |tag: Tag| status.tag == tag && status.length == self.length(msg) as u64;
+        match self.packed.ops[self.begun_at[msg.index()]] {
+            PackedOp::Msg { id, tag } if id == msg && is_as_sent(tag) => Ok(msg),
+            _ => Err(self.wrong(msg, "came with another envelope than it was sent with")),
+        }
+    }
+
+    /// Ends the replay: notes what is left, cancels the receives that are still posted, and checks that
+    /// everything ends.
+    pub(super) fn finish(mut self) -> Result<WorkersRun, WorkersError> {
+        self.settle()?;
+        let counters = self.receiver.counters();
+        let mut unexpected = Vec::new();
+        while let Some(message) = self.receiver.mprobe(Match::any()) {
+            unexpected.push(self.message(&message.status())?);
+        }
+        let posted = self.receives.under_way();
+        for recv in &posted {
+            self.receives.get_mut(*recv).into_iter().for_each(Request::cancel);
+        }
+        self.held.clear();
+        self.settle()?;
+        if let Some(id) = self.receives.under_way().first() {
+            return Err(self.wrong(*id, "is a receive that never ended"));
+        }
+        if let Some(id) = self.sends.under_way().first() {
+            return Err(self.wrong(*id, "is a message whose send never ended"));
+        }
+        if self.cancelled.len() != posted.len() {
+            return Err(WorkersError::AfterEnd);
+        }
+        let faults = self.receiver.counters().list_faults;
+        if faults > 0 {
+            return Err(WorkersError::ListFaults(faults));
+        }
+        Ok(WorkersRun { results: self.results, leftover: (posted, unexpected), counters })
+    }
+
+    /// The bytes of a message or of a receive's buffer.
+    fn length(&self, id: Id) -> usize {
+        self.lengths.bytes(self.packed.lens[id.index()])
+    }
+
+    fn failed(&self, what: &'static str, id: Id, failed: Failed) -> WorkersError {
+        WorkersError::Request { what, id: self.trace.name(id), error: failed.error }
+    }
+
+    fn wrong(&self, id: Id, what: &'static str) -> WorkersError {
+        WorkersError::Wrong { id: self.trace.name(id), what }
+    }
+}
