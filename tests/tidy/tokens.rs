@@ -89,11 +89,20 @@ pub(crate) fn after_closing(tokens: &[String], open: usize) -> usize {
     tokens.len()
 }
 
-/// Whether only tests compile what stands under this attribute.
+/// Whether only tests compile the item under this attribute: `cfg(test)`, or `cfg(all(..))` with `test` in it.
 fn is_for_tests(attribute: &[String]) -> bool {
-    let negated = attribute.iter().any(|token| token == "not" || token == "any");
-    let is_cfg = attribute.first().is_some_and(|token| token == "cfg");
-    is_cfg && !negated && attribute.iter().any(|token| token == "test" || token == "doctest")
+    let is_test = |token: &String| token == "test" || token == "doctest";
+    match attribute {
+        [cfg, _, test, ..] if cfg == "cfg" && is_test(test) => true,
+        [cfg, _, all, rest @ ..] if cfg == "cfg" && all == "all" => {
+            let mut depth = 0;
+            rest.iter().any(|token| {
+                depth += i32::from(token == "(") - i32::from(token == ")");
+                depth == 1 && is_test(token)
+            })
+        }
+        _ => false,
+    }
 }
 
 fn without_tests(tokens: &[String]) -> Vec<String> {
