@@ -19,13 +19,13 @@ use crate::engine::WorkerEngine;
 use crate::interrupt::Interrupter;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Rounds of progress in one call, to leave the device armed for those who sleep on it.
+/// Rounds of progress in one call while other threads sleep: each round tries to leave the device armed.
 const REARMS_MAX: usize = 256;
 
-/// What the handles of a worker share.
+/// The part of a worker that changes; all handles of the worker share it.
 pub struct State {
     pub(crate) engine: WorkerEngine,
-    /// Who wants to know that a request is over.
+    /// The waker to call when a request ends.
     wakers: HashMap<RequestId, Waker>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
     pub(crate) sleepers: usize,
@@ -41,7 +41,7 @@ impl State {
     pub(crate) fn progress(&mut self) -> usize {
         let mut events = self.engine.progress();
         if self.sleepers > 0 {
-            // Bounded: while there is more than that to do, whoever makes progress is awake.
+            // Bounded: while events keep coming, the thread that makes progress is awake to take them.
             for _ in 0..REARMS_MAX {
                 if self.engine.arm() {
                     break;
@@ -63,7 +63,7 @@ impl State {
         self.engine.progress_until(request)
     }
 
-    /// The same; gives the result if the request is over.
+    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is over.
     pub(crate) fn end_of(&mut self, request: RequestId) -> (usize, Option<Completion>) {
         let (events, is_over) = self.progress_until(request);
         (events, if is_over { self.engine.take(request) } else { None })
@@ -74,13 +74,13 @@ impl State {
         if self.engine.watch(request) { self.wakers.insert(request, waker) } else { Some(waker) }
     }
 
-    /// Forgets who wanted to be woken. The waker is dropped by the caller, outside of any lock: it is
-    /// foreign code.
+    /// Removes the waker of a request. The caller drops it outside of any lock, since its drop is code that
+    /// this crate does not know.
     pub(crate) fn unwatch(&mut self, request: RequestId) -> Option<Waker> {
         if self.wakers.is_empty() { None } else { self.wakers.remove(&request) }
     }
 
-    /// Whether anybody wants to be woken. Without looking into the engine: mostly nobody does.
+    /// Whether any request has a waker. Cheaper than asking the engine, and mostly the answer is no.
     #[inline(always)]
     fn has_wakers(&self) -> bool {
         !self.wakers.is_empty()
@@ -105,9 +105,9 @@ fn wake_all(wakers: Vec<Waker>) {
     rest.0.by_ref().for_each(Waker::wake);
 }
 
-/// What never changes about a worker.
+/// The part of a worker that never changes.
 pub(crate) struct Fixed {
-    /// Tells the peers of this worker from those of others.
+    /// Number of the worker, so that a [`Peer`](crate::Peer) of another worker is recognised.
     pub(crate) worker: u32,
     pub(crate) address: Address,
     pub(crate) wait: WaitPolicy,
@@ -138,22 +138,22 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
     where
         Self: 'a;
 
-    /// Takes hold of the worker, until [`Access::unlock`]: whoever is to be woken is woken there.
+    /// Locks the worker until [`Access::unlock`], which also calls the wakers.
     #[doc(hidden)]
     fn lock(&self) -> Self::Guard<'_>;
 
-    /// Lets go of the worker and wakes who is to be woken.
+    /// Unlocks the worker, and wakes the tasks whose requests have ended.
     #[doc(hidden)]
     #[inline(always)]
     fn unlock(mut state: Self::Guard<'_>) {
         if state.sleepers > 0 && state.engine.has_work() {
-            // Those who sleep can't know of what this call has begun.
+            // The descriptor that other threads sleep on does not report work that this call has begun.
             state.progress();
         }
         if state.has_wakers() && state.engine.has_woken() {
             let wakers = state.take_wakers();
             drop(state);
-            // Foreign code, which may well call this worker: nothing is held any more.
+            // A waker may call this worker, so the lock is free by now.
             wake_all(wakers);
         }
     }
@@ -176,7 +176,7 @@ pub trait Access: Clone + Unpin + sealed::Sealed {
         }
     }
 
-    /// Like `with`, but `None` if another thread is at it.
+    /// Like `with`, but `None` if another thread has the lock.
     #[doc(hidden)]
     fn try_with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R>;
 }
@@ -244,10 +244,10 @@ impl sealed::Sealed for Shared {
     }
 }
 
-/// Looks at a lock that another thread has, before it is waited for asleep: about 100 us of them.
-/// Nothing is to be learnt from them where all interleavings are tried.
-const LOOKS: u32 = if cfg!(loom) { 0 } else { 12 };
-/// The longest pause between two looks, as a power of two of [`spin_loop`]s: 5 to 30 us.
+/// Attempts to take a lock that another thread has, before this thread sleeps on it: about 100 us in all.
+/// None under loom, which tries all interleavings anyway.
+const ATTEMPTS: u32 = if cfg!(loom) { 0 } else { 12 };
+/// The longest pause between two attempts, as a power of two of [`spin_loop`]s: 5 to 30 us.
 const PAUSE_BITS_MAX: u32 = 9;
 
 impl Shared {
@@ -260,13 +260,13 @@ impl Shared {
         }
     }
 
-    /// Looks ever more rarely: whoever has the worker in its cache does a few operations more in
-    /// the meantime, which costs less than handing it over after each.
+    /// The pauses grow: meanwhile the thread that has the worker in its cache does several operations, which
+    /// costs less than handing the worker over after each of them.
     #[cold]
     #[inline(never)]
     fn lock_in_turn(&self) -> MutexGuard<'_, State> {
-        for look in 0..LOOKS {
-            for _ in 0..1u32 << look.min(PAUSE_BITS_MAX) {
+        for attempt in 0..ATTEMPTS {
+            for _ in 0..1u32 << attempt.min(PAUSE_BITS_MAX) {
                 spin_loop();
             }
             if let Some(state) = self.lock_at_once() {

@@ -32,8 +32,8 @@ pub struct WaitPolicy {
 
 impl Default for WaitPolicy {
     fn default() -> Self {
-        // The machine's processors, not those that this process may use: pinned to one of many, its
-        // peers run on the others.
+        // The processors of the machine, not the affinity mask of this process: a process that is pinned to one
+        // of many processors has its peers on the others.
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         let alone = online.is_ok_and(|processors| processors.trim() == "0");
         WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
@@ -62,7 +62,7 @@ pub enum HwTags {
     Model(ModelConfig),
 }
 
-/// Which device carries a worker's messages. Workers reach those of the same kind.
+/// Which device carries a worker's messages. A worker reaches workers with the same kind of device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DeviceConfig {
@@ -72,8 +72,8 @@ pub enum DeviceConfig {
     /// RDMA, by InfiniBand or RoCE, between machines or within one.
     #[cfg(feature = "verbs")]
     Verbs(VerbsConfig),
-    /// UCX, over whatever it can use. It matches, and moves messages, by itself: of a worker's settings only
-    /// `layout`, `hw_tags` and `wait` count. [`Config::layout`] replaces this one's masks.
+    /// UCX, over any transport that it finds. UCX matches and moves messages by itself, so only the settings
+    /// `layout`, `hw_tags` and `wait` of the worker count. [`Config::layout`] replaces the masks of `UcxConfig`.
     #[cfg(feature = "ucx")]
     Ucx(UcxConfig),
 }
@@ -122,27 +122,27 @@ pub struct Config {
     /// (`message_max` of the device's settings). Not used over UCX.
     pub eager_max: usize,
     /// Bytes that unexpected messages of all peers together may take in this worker, counted in
-    /// blocks of powers of two. Beyond it peers wait; nothing of a peer that lives is lost. Messages of peers that are
-    /// down are dropped if they keep more than half of this and less than an eighth is left.
+    /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up is lost. Messages of
+    /// peers that are down are dropped if they hold more than half of these bytes and less than an eighth is free.
     /// At least 64 KiB; default: 64 MiB. Not used over UCX.
     pub unexpected_bytes: u64,
-    /// Unexpected messages of all peers together that may wait in this worker. Beyond it peers wait.
+    /// Unexpected messages of all peers together that may wait in this worker. When there are as many, peers wait.
     /// Each peer may always have [`FLOOR_MESSAGES`](tagmatch_fallback::FLOOR_MESSAGES), 16, rendezvous requests
     /// waiting. 1 to 2^30; default: 2^18. Not used over UCX.
     pub unexpected_messages: u64,
     /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in percent: 1 to 100;
     /// default: 50. Not used over UCX.
     pub unexpected_peer_percent: u32,
-    /// Who matches posted receives. Default: [`HwTags::Off`].
+    /// Whether a NIC matches posted receives. Default: [`HwTags::Off`].
     pub hw_tags: HwTags,
-    /// Bytes of buffer from which a receive is worth the NIC's list: below, handing it over costs more than
-    /// matching it. Any number; default: 1,024, which is UCX's.
+    /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller ones the list costs more
+    /// time than matching in software. Any number; default: 1,024, as in UCX.
     pub hw_tags_threshold: u64,
-    /// Where tags have their source. With messages from elsewhere than the NIC's peers, only receives that
-    /// pin their source may be handed to it. A layout other than the runtime's costs speed, nothing else;
-    /// except over UCX, which has 64 bits for all: there a tag outside of the layout, or with a source of its own, is
-    /// refused, and immediate data travels in the highest 33 bits if the layout leaves them free. Default:
-    /// [`TagLayout::MPI`].
+    /// Which bits of a tag hold the source. When messages also reach software by a way that the NIC doesn't see, only
+    /// receives whose tag fixes the source may be posted to the NIC's list. A layout other than the runtime's costs
+    /// speed only, except over UCX, which has 64 bits for everything: there a tag outside of the layout, or with
+    /// another source than the sender, is refused, and immediate data travels in the highest 33 bits if the layout
+    /// leaves them free. Default: [`TagLayout::MPI`].
     pub layout: TagLayout,
     /// How blocking calls wait.
     pub wait: WaitPolicy,
@@ -171,18 +171,18 @@ impl Default for Config {
     }
 }
 
-/// What a stranger is granted at first.
+/// The credit that a peer gets when it connects.
 const FIRST: Amount = Amount { messages: 1024, bytes: 256 * 1024 };
 
 /// The longest message that any device carries: half of the largest ring of shared memory.
 const EAGER_MAX: usize = 128 << 20;
-/// With less, a message of no bytes could find no room where another one waits.
+/// With fewer bytes, a message of zero bytes could be refused because one other message waits.
 const UNEXPECTED_BYTES_MIN: u64 = 64 << 10;
-/// As many as a matching list holds.
+/// The most messages that a matching list holds.
 const UNEXPECTED_MESSAGES_MAX: u64 = 1 << 30;
 
 impl Config {
-    /// Checks the ranges of what isn't the device's.
+    /// Checks the settings that are not the device's.
     pub(crate) fn check(&self) -> Result<(), DeviceError> {
         let percent = self.unexpected_peer_percent;
         let settings = [

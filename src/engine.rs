@@ -27,8 +27,8 @@ use crate::device::WorkerDevice;
 compile_error!("a worker needs a device: enable one of the features `shm`, `verbs` and `ucx`");
 
 /// A worker's engine.
-#[allow(clippy::large_enum_variant, reason = "in place, where every message comes by")]
-// A tag of its own is looked at in one instruction, one in the niche of a field in three.
+#[allow(clippy::large_enum_variant, reason = "stored in place, since every message uses it")]
+// With `repr(u8)`, reading the variant takes one instruction; as a niche of a field it would take three.
 #[repr(u8)]
 pub(crate) enum WorkerEngine {
     /// Matches, in software or by a NIC's list.
@@ -96,7 +96,7 @@ macro_rules! on {
     };
 }
 
-/// Keeps the way to another library out of the short way of a message.
+/// Keeps calls of UCX out of the code of the short way of a message.
 #[cfg(feature = "ucx")]
 #[cold]
 #[inline(never)]
@@ -104,7 +104,7 @@ fn out_of_line<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// What both engines do; see [`Engine`].
+/// The calls that both engines have; [`Engine`](tagmatch_fallback::Engine) documents them.
 impl WorkerEngine {
     pub(crate) fn address(&self) -> Address {
         on!(self, engine => engine.device().address())
@@ -233,7 +233,8 @@ impl WorkerEngine {
         })
     }
 
-    /// An error: no message that the device carries will ever match.
+    /// # Errors
+    /// No message that the device carries will ever match.
     pub(crate) fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
         on!(self, engine => Ok(engine.probe(pattern)), engine => engine.probe(pattern))
     }

@@ -40,7 +40,7 @@ pub struct Match {
 enum Sender {
     Anyone,
     Named(Peer),
-    /// Nobody else sends messages with these tags.
+    /// Only this peer sends messages with these tags.
     Only(Peer),
 }
 
@@ -62,8 +62,8 @@ impl Match {
         Self::masked(Tag(0), TagMask::ANY)
     }
 
-    /// Of these, the ones that `peer` sends. Software matches it: a NIC compares tags alone
-    /// ([`sent_only_by`](Self::sent_only_by)).
+    /// The messages of this match that `peer` sends. Software matches the receive, since a NIC compares tags only;
+    /// see [`sent_only_by`](Self::sent_only_by).
     #[inline]
     #[must_use]
     pub fn from(self, peer: Peer) -> Self {
@@ -71,8 +71,8 @@ impl Match {
         Match { pattern, sender: Sender::Named(peer) }
     }
 
-    /// Of these, the ones that `peer` sends, with the promise that **no other peer sends any**: the tag says
-    /// who the sender is, as in runtimes whose tags hold a rank, and the mask compares it.
+    /// The messages of this match that `peer` sends, with the promise that **no other peer sends any**: the tag holds
+    /// the sender, as in runtimes whose tags have a rank in them, and the mask compares these bits.
     ///
     /// Takes the same messages as [`from`](Self::from), and ends like it when the peer goes down. The
     /// difference is that a NIC which compares tags alone may match the receive
@@ -117,8 +117,8 @@ impl Match {
     }
 }
 
-/// What [`TagLayout::pattern`](crate::TagLayout::pattern) gives. A source that a pattern names beside its tag
-/// ([`Pattern::from_source`]) is the number of a peer ([`Peer::number`]) of the worker that the match is used on.
+/// A pattern of [`TagLayout::pattern`](crate::TagLayout::pattern) as a match. A source that the pattern names beside its
+/// tag ([`Pattern::from_source`]) is the number of a peer ([`Peer::number`]) of the worker that the match is used on.
 ///
 /// ```
 /// use tagmatch::{Config, TagLayout, Worker};
@@ -141,7 +141,7 @@ impl From<Pattern> for Match {
 /// received at once or much later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Who sent it.
+    /// The peer that sent the message.
     pub source: Peer,
     /// Its tag.
     pub tag: Tag,

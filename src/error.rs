@@ -1,4 +1,4 @@
-//! What can go wrong, by who can do something about it.
+//! Errors of this crate.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::Peer;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device could not do what it was asked for.
+    /// The device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The peer that the operation depends on is down; it stays so. A process that is started anew
@@ -53,7 +53,7 @@ pub enum Error {
     Wait {
         /// The worker that waited.
         address: Address,
-        /// What the system said.
+        /// The error of the system call.
         source: std::io::Error,
     },
 }

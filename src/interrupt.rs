@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Nudge};
 ///
 /// The calls that can be interrupted are those with a time limit: [`Request::wait_timeout`], and
 /// [`WorkerOf::probe_timeout`] and [`WorkerOf::mprobe_timeout`]. An interrupted call returns what it returns when
-/// its time is over. A caller that wants no time limit gives [`Duration::MAX`].
+/// its time is over. A caller that wants no time limit passes [`Duration::MAX`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,8 +38,8 @@ impl Interrupter {
         Interrupter(Arc::new(Mutex::new(Calls { is_pending: false, blocked: Vec::new() })))
     }
 
-    /// Ends all calls with a time limit that are blocked on the worker, in whatever threads; if none is
-    /// blocked, the next call that would block. Several interrupts before that call count as one. Does not block.
+    /// Ends all calls with a time limit that are blocked on the worker, in any thread. If no call is blocked, the next
+    /// call that would block returns at once; several interrupts before that call count as one. Does not block.
     pub fn interrupt(&self) {
         let mut calls = self.lock();
         calls.is_pending |= calls.blocked.is_empty();

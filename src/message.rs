@@ -9,7 +9,7 @@ use crate::access::{Access, Local};
 use crate::envelope::{Received, Status};
 use crate::request::Request;
 
-/// A message that [`crate::WorkerOf::mprobe`] took: nobody else finds it. It is to be received;
+/// A message that [`crate::WorkerOf::mprobe`] took, so that no other probe or receive finds it. It is to be received;
 /// dropping it discards it, and its sender completes as if it had been received.
 ///
 /// A synchronous sender completes only once the receive has begun.

@@ -16,15 +16,15 @@ use crate::wait::{Asleep, SLEEP_MAX};
 ///
 /// Without one, a [`crate::SharedWorker`] moves only while some thread is inside a call of it.
 ///
-/// The thread wakes those who wait for requests. A waker that panics is reported as every panic is, and the
-/// thread goes on. A waker may drop the `ProgressThread`: elsewhere that waits until the thread has ended; there the
-/// thread ends after it.
+/// The thread calls the wakers of requests that end. A waker that panics is reported as every panic is, and the
+/// thread goes on. Dropping the `ProgressThread` waits until the thread has ended, except in a waker that the thread
+/// itself calls: then the thread ends after the waker.
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<AtomicBool>,
     nudge: Arc<Nudge>,
     thread: Option<thread::JoinHandle<()>>,
-    /// The process that has the thread; a forked child has not.
+    /// The process that has the thread. A forked child has no such thread.
     process: u32,
 }
 
@@ -43,13 +43,13 @@ impl ProgressThread {
     }
 }
 
-/// Takes in what has come, then sleeps until there is more.
+/// Takes in the events that have come, then sleeps until there are more.
 fn turn(access: &Shared, nudge: &Nudge) {
     let mut asleep = Asleep::new(access);
     let mut state = access.lock();
     state.progress();
     asleep.begin(&mut state);
-    // Foreign wakers run here. The panic of one has been reported by the panic hook, and all others were woken.
+    // Wakers run here. If one panics, the panic hook has reported it, and the others were called all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
     if asleep.is_counted {
         let descriptors = [access.fixed().events.as_fd(), nudge.as_fd()];
@@ -69,7 +69,7 @@ impl Drop for ProgressThread {
             // A waker may drop this, in the thread itself, which then ends by itself.
             && thread.thread().id() != thread::current().id()
         {
-            // It ends without a panic: there is nothing to be told.
+            // The thread catches panics, so there is no error to report.
             let _ = thread.join();
         }
     }

@@ -17,15 +17,16 @@ use crate::error::{Error, Failed};
 use crate::sync::{AtomicBool, Nudge};
 use crate::wait::{Limit, wait_within};
 
-/// Polls of [`Request::wait`] before the wait policy counts: the answer is mostly on its way already.
+/// Polls of [`Request::wait`] before the wait policy applies: mostly the answer is already on its way.
 const POLLS_AT_ONCE: u32 = 16;
 
 /// An operation under way, or its result.
 ///
 /// [`test`](Self::test) it, [`wait`](Self::wait) for it, or await it as a future.
 ///
-/// **Awaiting.** Any executor will do, but none makes progress for the worker. A poll of the future does, once; after it
-/// the task sleeps until something else makes progress, and for ever if nothing does. What can:
+/// **Awaiting.** Any executor will do, but no executor makes progress for the worker. A poll of the future makes
+/// progress once. After that the task sleeps until something else makes progress, for ever if nothing does. One of
+/// these has to do it:
 /// - [`block_on`](crate::WorkerOf::block_on), in the place of an executor;
 /// - a [`ProgressThread`](crate::ProgressThread) of a [`SharedWorker`](crate::SharedWorker): the repository's
 ///   `examples/await_with_progress_thread.rs` shows it under tokio;
@@ -33,23 +34,22 @@ const POLLS_AT_ONCE: u32 = 16;
 ///   `examples/await_with_async_fd.rs`;
 /// - any call of [`progress`](crate::WorkerOf::progress) elsewhere.
 ///
-/// Dropping a request lets go of it. A receive that has not matched is cancelled; everything else
-/// goes on to its end by itself, and its buffer is freed there and not before: leaking or dropping a
-/// request never lets anyone write to freed memory.
+/// Dropping a request cancels a receive that has not matched. Any other operation goes on to its end by itself, and
+/// its buffer is freed then and not before: after a request is dropped or leaked, nothing is written to freed memory.
 #[must_use = "a receive that is dropped is cancelled"]
 pub struct Request<T: Output, A: Access = Local> {
     progress: T::Progress<A>,
 }
 
-/// What is known of an operation.
+/// The state of a request.
 pub enum Progress<A: Access> {
     Pending(Pending<A>),
-    /// Refused at once, or, if there is nothing, the result was taken.
+    /// `Some`: the operation was refused at once. `None`: the result was taken.
     Ended(Option<Box<Failed>>),
 }
 
-/// The same of a send. Apart, for the sake of the size: receives are never complete without a look at the
-/// worker, and programs hold many.
+/// The state of a send, which may be complete at once. A type of its own, because it is larger: programs hold many
+/// receives, and a receive is never complete before the worker was asked.
 pub enum SendProgress<A: Access> {
     /// Complete at once.
     Sent(Buffer),
@@ -72,10 +72,10 @@ impl<A: Access> From<Progress<A>> for SendProgress<A> {
     }
 }
 
-// They are moved from call to call and kept in arrays.
+// Requests are moved from call to call and kept in arrays, so they have to be small.
 const _: () = assert!(size_of::<Request<Sent>>() <= 24 && size_of::<Request<Received>>() <= 16);
 
-/// An operation in the engine's table; dropping it lets go of it.
+/// An operation in the engine's table. Dropping it detaches the operation.
 pub struct Pending<A: Access> {
     access: A,
     /// [`RequestId::NONE`] once the result was taken.
@@ -104,7 +104,7 @@ impl<A: Access> Pending<A> {
         Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
-    /// In a box, as [`failed`]. `None`: the limit was reached first.
+    /// `None`: the limit was reached first. The result is in a box for the reason that [`failed`] gives.
     #[cold]
     #[inline(never)]
     fn wait_long<T: Output>(&mut self, limit: &Limit<'_>) -> Option<Box<Result<T, Failed>>> {
@@ -129,26 +129,26 @@ impl<A: Access> Drop for Pending<A> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.request != RequestId::NONE {
-            let_go(self.access.clone(), self.request);
+            detach(self.access.clone(), self.request);
         }
     }
 }
 
-/// By value: a request whose address is never asked for stays in registers.
+/// Takes its arguments by value: a request whose address is never taken stays in registers.
 #[cold]
 #[inline(never)]
-#[expect(clippy::needless_pass_by_value, reason = "see above")]
-fn let_go<A: Access>(access: A, request: RequestId) {
+#[expect(clippy::needless_pass_by_value, reason = "keeps the request in registers")]
+fn detach<A: Access>(access: A, request: RequestId) {
     let mut waker = None;
     access.with_unless_forked(|state| {
         state.engine.detach(request);
         waker = state.unwatch(request);
     });
-    // While nothing is held: its drop is foreign code.
+    // Dropped outside of the lock, since its drop is code that this crate does not know.
     drop(waker);
 }
 
-/// The failure that a request ended with. In a box: a place for it among the results would have to be in memory.
+/// The failure that a request ended with. It is in a box, so that results fit into registers.
 #[cold]
 #[inline(never)]
 fn failed(completion: Option<Completion>, worker: u32) -> Box<Failed> {
@@ -169,7 +169,7 @@ pub enum Cancel<T> {
     TooLate(T),
 }
 
-/// What a request ends with: [`Sent`] or [`Received`].
+/// The result of a request: [`Sent`] or [`Received`].
 pub trait Output: sealed::Output {}
 
 impl Output for Sent {}
@@ -180,17 +180,17 @@ mod sealed {
 
     /// Keeps [`Output`](super::Output) to this crate.
     pub trait Output: Sized {
-        /// What a request knows of its operation.
+        /// The state of a request with this result.
         #[doc(hidden)]
         type Progress<A: Access>: From<Progress<A>> + Unpin;
         #[doc(hidden)]
         fn new(status: Status, buffer: Buffer) -> Self;
-        /// `None`: it was complete at once.
+        /// `None`: the operation was complete at once.
         #[doc(hidden)]
         fn progress<A: Access>(of: &Self::Progress<A>) -> Option<&Progress<A>>;
         #[doc(hidden)]
         fn progress_mut<A: Access>(of: &mut Self::Progress<A>) -> Option<&mut Progress<A>>;
-        /// The result of what was complete at once; `Err` is the progress of anything else.
+        /// `Ok`: the result of an operation that was complete at once. `Err`: the state of any other.
         #[doc(hidden)]
         fn take<A: Access>(of: Self::Progress<A>) -> Result<Self, Progress<A>>;
     }
@@ -316,7 +316,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// ([`crate::Interrupter`]). `None`: it has not ended. The request and its buffer stay as they are, and it can
     /// be waited for again, tested, or cancelled. After the result was taken: [`Error::AlreadyTaken`].
     ///
-    /// The time is no less than `timeout`, and more by what the system takes to run this thread again. With
+    /// The wait lasts at least `timeout`, plus the time until the system runs this thread again. With
     /// `Duration::ZERO` this is like [`test`](Self::test).
     ///
     /// ```
@@ -383,7 +383,7 @@ impl<T: Output, A: Access> Request<T, A> {
         }
     }
 
-    /// What needs no look at the worker.
+    /// The result of a request that needs no look at the worker.
     #[inline(always)]
     fn take(&mut self) -> Result<T, Failed> {
         match T::take(std::mem::replace(&mut self.progress, Progress::TAKEN.into())) {
@@ -405,8 +405,8 @@ impl<T: Output, A: Access + Unpin> Future for Request<T, A> {
             let request = *request;
             let waker = context.waker().clone();
             let replaced = access.with(|state| state.watch(request, waker));
-            // Foreign code: dropped outside of the lock. The request cannot have ended in between
-            // unnoticed: `watch` hands the waker back then.
+            // The waker is called outside of the lock, since it is code that this crate does not know. A request that
+            // ended in between is noticed: `watch` hands the waker back in that case.
             if let Some(waker) = replaced
                 && access.with(|state| state.engine.is_done(request))
             {
@@ -427,7 +427,7 @@ impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
     }
 }
 
-/// What a future that runs in [`block_on`] wakes.
+/// The waker of a future that runs in [`block_on`].
 struct Alarm {
     rung: AtomicBool,
     nudge: Nudge,
@@ -453,6 +453,6 @@ pub(crate) fn block_on<A: Access, F: Future>(access: &A, future: F) -> Result<F:
         {
             return Ok(output);
         }
-        crate::wait::wait_for_alarm(access, &alarm.nudge, || alarm.rung.load(Ordering::Acquire))?;
+        crate::wait::wait_for_alarm(access, &alarm.nudge, || alarm.rung.load(Ordering::Acquire));
     }
 }

@@ -1,6 +1,5 @@
-//! What threads share and sleep on: the standard library's and the device's, or, in this crate's tests
-//! built with `--cfg loom`, what a model checker can follow through all interleavings. So what is
-//! checked is the code that ships.
+//! Locks, atomics, threads and descriptors. In this crate's tests built with `--cfg loom` they are the model
+//! checker's, which tries all interleavings; so the code that is checked is the code that ships.
 
 #[cfg(all(loom, test))]
 pub(crate) use crate::loom_model::device::{Nudge, Shm, sleep_until_readable};

@@ -10,20 +10,19 @@ use std::time::{Duration, Instant};
 use tagmatch_fallback::RequestId;
 
 use crate::access::{Access, State};
-use crate::error::Error;
 use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
 use crate::sync::{Nudge, sleep_until_readable, thread_local};
 
-/// The longest sleep without a look around. A bound against the unforeseen: nothing relies on it.
+/// The longest sleep before the thread looks at the worker again. A safety net: nothing relies on it.
 #[cfg(not(test))]
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// Not in tests, which are to see the unforeseen.
+/// Tests have no safety net, so that a lost wake-up is seen.
 #[cfg(test)]
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
-    /// What wakes this thread when another one makes its progress.
+    /// Wakes this thread when another thread's progress ends its request.
     static NUDGE: io::Result<Arc<Nudge>> = Nudge::new().map(Arc::new);
 }
 
@@ -31,23 +30,23 @@ thread_local! {
 /// as much as a message takes.
 const POLLS_WITHOUT_PAUSE: u32 = 64;
 
-/// When a wait gives up.
+/// The conditions on which a wait gives up.
 pub(crate) struct Limit<'a> {
     deadline: Option<Instant>,
-    /// What may end it before.
+    /// Ends the wait before the deadline.
     interrupter: Option<&'a Interrupter>,
 }
 
 impl<'a> Limit<'a> {
-    /// Never.
+    /// The wait never gives up.
     pub(crate) const NONE: Self = Limit { deadline: None, interrupter: None };
 
-    /// After so long. A time that the clock can't hold has no end.
+    /// The wait gives up after `time`. A time that the clock can't represent is endless.
     pub(crate) fn after(time: Duration) -> Self {
         Limit { deadline: Instant::now().checked_add(time), interrupter: None }
     }
 
-    /// After so long, or when the worker is interrupted.
+    /// The wait gives up after `time`, or when the worker is interrupted.
     pub(crate) fn of_call(time: Duration, interrupter: &'a Interrupter) -> Self {
         Limit { interrupter: Some(interrupter), ..Limit::after(time) }
     }
@@ -64,10 +63,10 @@ impl<'a> Limit<'a> {
     }
 }
 
-/// Polls in a row without a look at whether the wait's limit is reached.
+/// Polls in a row before the wait's limit is looked at, which reads the clock.
 const POLLS_PER_CLOCK: u32 = 64;
 
-/// Waits until `look` finds what it looks for; see [`wait_within`].
+/// Waits until `look` returns a value; see [`wait_within`].
 pub(crate) fn wait_until<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
@@ -80,19 +79,19 @@ pub(crate) fn wait_until<A: Access, R>(
     }
 }
 
-/// Waits until `look` finds what it looks for, or the limit is reached. `look` makes progress itself, and says
-/// how many events it took in.
+/// Waits until `look` returns a value, or the limit is reached. `look` makes progress itself, and also returns
+/// the number of events that it took in.
 ///
-/// `request`, if any, is what another thread's progress may bring about; a sleeper has to be woken
-/// then. Without it, a shared worker's thread yields and does not sleep.
+/// `request` names the request whose end `look` waits for: another thread's progress may end it, and then has to
+/// wake this thread. Without a request, a thread of a shared worker yields and does not sleep.
 pub(crate) fn wait_within<A: Access, R>(
     access: &A,
     request: Option<RequestId>,
     limit: &Limit<'_>,
     mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
-    // Without a descriptor to sleep on, this thread goes on yielding: slower, and never wrong. A thread that
-    // ends, and drops a worker of its thread-local storage, may have none any more.
+    // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending, and drops a worker
+    // of its thread-local storage, may have lost its own.
     let may_sleep = access.fixed().wait.sleep && (request.is_some() || !A::SHARED);
     let own_nudge = || {
         let nudge = NUDGE.try_with(|nudge| nudge.as_ref().ok().filter(|_| may_sleep).cloned());
@@ -110,7 +109,7 @@ pub(crate) fn wait_within<A: Access, R>(
         }
         // Asked after the reset: an interrupt that comes later rings the nudge again.
         if is_over() {
-            // Of the looks before, each may have found another thread at the worker.
+            // Each earlier look may have been skipped because another thread had the lock.
             return access.with(&mut look).1;
         }
         if let Some(nudge) = &nudge {
@@ -148,25 +147,21 @@ pub(crate) fn drain<A: Access>(access: &A) {
     }
 }
 
-/// Waits until `rung`, which something rings together with the nudge.
-pub(crate) fn wait_for_alarm<A: Access>(
-    access: &A,
-    nudge: &Nudge,
-    rung: impl Fn() -> bool,
-) -> Result<(), Error> {
-    let fixed = access.fixed();
+/// Waits until `rung` is true; the waker that makes it true also signals `nudge`.
+pub(crate) fn wait_for_alarm<A: Access>(access: &A, nudge: &Nudge, rung: impl Fn() -> bool) {
     let mut look = |state: &mut State| (state.progress(), rung().then_some(()));
     let mut found = poll_for_a_while(access, &|| false, &mut look);
     while found.is_none() {
         nudge.reset();
-        found = if fixed.wait.sleep {
-            let slept = sleep(access, nudge, SLEEP_MAX, &mut look);
-            slept.map_err(|source| Error::Wait { address: fixed.address, source })?
+        found = if access.fixed().wait.sleep {
+            sleep(access, nudge, SLEEP_MAX, &mut look).unwrap_or_else(|_| {
+                yield_now();
+                None
+            })
         } else {
             poll_for_a_while(access, &|| false, &mut look)
         };
     }
-    Ok(())
 }
 
 /// The phases before sleep: polls, then polls with a yield before each.
@@ -198,8 +193,7 @@ fn poll_for_a_while<A: Access, R>(
     }
 }
 
-/// Sleeps until the device, or another thread through the nudge, has something; looks before and
-/// after.
+/// Sleeps until the device has an event, or another thread signals `nudge`. Looks before the sleep and after it.
 pub(crate) fn sleep<A: Access, R>(
     access: &A,
     nudge: &Nudge,
@@ -226,8 +220,8 @@ pub(crate) fn sleep<A: Access, R>(
     woken.map(|_| found)
 }
 
-/// A thread that is about to sleep on the device's descriptor, sleeps, or has just woken. Dropping it is its
-/// end, also if a waker panics meanwhile, which runs in whatever call makes progress.
+/// Marks a thread that is about to sleep on the device's descriptor, sleeps, or has just woken. Dropping the mark ends
+/// that state. A waker may panic in any call that makes progress; the drop handles that case, too.
 pub(crate) struct Asleep<'a, A: Access> {
     access: &'a A,
     /// Whether it is one of [`State::sleepers`].
@@ -249,7 +243,7 @@ impl<'a, A: Access> Asleep<'a, A> {
 impl<A: Access> Drop for Asleep<'_, A> {
     fn drop(&mut self) {
         if self.is_counted {
-            // Without waking anybody, which is what may have panicked: nothing has ended here.
+            // No waker is called: one of them may have panicked just now, and no request has ended here.
             let mut state = self.access.lock();
             state.sleepers -= 1;
             if state.sleepers == 0 {
@@ -259,12 +253,12 @@ impl<A: Access> Drop for Asleep<'_, A> {
     }
 }
 
-/// What a thread sleeps on until its worker has something to do, without holding the worker, which others may
-/// use meanwhile: for a runtime that keeps a worker under a lock of its own. One thread at a time sleeps on it.
+/// Lets a thread sleep until its worker has something to do, without holding the worker, so that other threads may
+/// use it meanwhile. For a runtime that keeps a worker under a lock of its own. One thread at a time sleeps on it.
 ///
 /// 1. [`arm`](crate::WorkerOf::arm) the worker; if that is refused, make progress and begin again.
-/// 2. Look once more at what is waited for. What other threads' progress may bring about wakes this, if it is
-///    polled as a future: a `Sleeper` is a [`Wake`].
+/// 2. Test the requests once more. A request that another thread's progress may end has to be polled as a future
+///    with this sleeper as its waker: a `Sleeper` is a [`Wake`].
 /// 3. [`sleep`](Self::sleep), then [`disarm`](crate::WorkerOf::disarm).
 #[derive(Debug)]
 pub struct Sleeper {
@@ -277,14 +271,14 @@ impl Sleeper {
         Ok(Sleeper { events, nudge: Nudge::new()? })
     }
 
-    /// Blocks until the worker has something to do, or this was rung since the last sleep, or `max` (in whole
-    /// milliseconds) is over, or a signal has come.
+    /// Blocks until the worker has something to do, or [`ring`](Self::ring) was called since the last sleep, or `max`
+    /// (in whole milliseconds) is over, or a signal has come.
     ///
     /// # Errors
     /// poll(2) failed.
     pub fn sleep(&self, max: Duration) -> io::Result<()> {
         let slept = sleep_until_readable(&[self.events.as_fd(), self.nudge.as_fd()], max);
-        // Whoever rings from here on ends the next sleep.
+        // A ring from here on ends the next sleep.
         self.nudge.reset();
         slept.map(drop)
     }
@@ -491,7 +485,7 @@ mod tests {
             looks.set(looks.get() + 1);
             rung.load(Ordering::Acquire)
         };
-        wait_for_alarm(&worker.access, &nudge, look).unwrap();
+        wait_for_alarm(&worker.access, &nudge, look);
         assert!(looks.get() < 50, "{} looks: it did not sleep", looks.get());
     }
 }

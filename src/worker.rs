@@ -28,7 +28,7 @@ static WORKERS: AtomicU32 = AtomicU32::new(0);
 /// A worker for one thread: no locks.
 pub type Worker = WorkerOf<Local>;
 
-/// The same for many threads, under one lock. Clones are the same worker.
+/// A worker for many threads, under one lock. Clones are handles of the same worker.
 pub type SharedWorker = WorkerOf<Shared>;
 
 /// Where messages are sent from and received at. See [`Worker`] and [`SharedWorker`].
@@ -51,7 +51,7 @@ pub type SharedWorker = WorkerOf<Shared>;
 /// - A small message counts as being with its peer once the device has taken it for a connected peer, which can
 ///   receive it also after this worker is gone. A large one, or a synchronous one, counts once the peer has matched
 ///   it and read it; so dropping waits for the whole time for a message that its peer never receives.
-/// - Messages to a peer that is down are lost, as are those to a peer that can't be reached or that makes no
+/// - Messages to a peer that is down are lost. So are messages to a peer that can't be reached, or that makes no
 ///   progress in that time. Messages to oneself are not waited for.
 /// - Two workers of one thread: while one is being dropped, nothing makes progress for the other.
 /// - While a thread panics, and in a child after fork(2), dropping a worker waits for nothing. A process that ends
@@ -104,8 +104,8 @@ impl<A: Access> WorkerOf<A> {
         self.access.fixed().address
     }
 
-    /// The worker at an address. Returns at once; the connection is made by and by, and a failure
-    /// ends the operations that depend on the peer. The same address always gives the same peer, also
+    /// The worker at an address. Returns at once; the connection is made while the worker makes progress, and a
+    /// failure ends the operations that depend on the peer. The same address always gives the same peer, also
     /// if it connected first; our own gives [`oneself`](Self::oneself).
     ///
     /// # Errors
@@ -138,15 +138,15 @@ impl<A: Access> WorkerOf<A> {
         self.own(peer).map_or(ReadMode::Unknown, mode)
     }
 
-    /// By what messages to a peer travel, in the words of a device that has a choice (UCX); else, and while
-    /// the peer isn't connected, nothing.
+    /// The transports used to reach this peer, as UCX names them. Empty over other devices, and while the peer is
+    /// not connected.
     pub fn transports(&self, peer: Peer) -> Vec<String> {
         let transports = |id| self.access.with(|state| state.engine.transports(id));
         self.own(peer).map_or(Vec::new(), transports)
     }
 
-    /// Breaks with a peer: it sees this worker go down, and what depends on it here ends with an
-    /// error. For good: the two workers can't connect again.
+    /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on the peer end with an
+    /// error here, and the two workers can't connect again.
     ///
     /// # Errors
     /// The peer belongs to another worker.
@@ -156,14 +156,13 @@ impl<A: Access> WorkerOf<A> {
         Ok(())
     }
 
-    /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, that of a message too
-    /// long to be sent at once is registered with the NIC already and stays so: operations that use it
-    /// spare the registration, which costs as much as moving some ten KiB. Elsewhere, and where no such
-    /// memory is to be had, it is ordinary memory.
+    /// A buffer of `length` bytes in the memory that suits the device best. Over RDMA, a buffer for a message too
+    /// long to be sent eagerly is registered with the NIC and stays registered, which saves each operation a
+    /// registration; one costs as much as moving some ten KiB. Other devices, and a device that can't register more,
+    /// give ordinary memory.
     ///
-    /// It goes back to the device when it is dropped, from whatever thread, and may be had again by this
-    /// call: it may hold what it held before. A peer that large messages were sent to from this memory
-    /// can go on to read it.
+    /// The memory goes back to the device when the buffer is dropped, on any thread, and a later call may give it out
+    /// again with its old contents. A peer that has read a large message from this memory can go on to read it.
     pub fn buffer(&self, length: usize) -> Buffer {
         self.access.with(|state| state.engine.allocate(length))
     }
@@ -227,7 +226,7 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// Sends a copy of `payload` and is done: the slice may be used again, and there is nothing to
-    /// wait for. The fastest way for small messages. What can't go out at once waits in a copy.
+    /// wait for. The fastest way for small messages. A message that can't go out at once waits in a copy.
     ///
     /// # Errors
     /// The peer is down, or not one of this worker, or the device can't carry the tag. A peer that goes down
@@ -277,14 +276,14 @@ impl<A: Access> WorkerOf<A> {
         Some(Message::new(&self.access, id, Status::new(status, self.access.fixed().worker)))
     }
 
-    /// Takes in what has come; returns how many events that were: at most 64, more only while other
-    /// threads sleep on a shared worker. 0: nothing to do now.
+    /// Takes in the events that have come, and returns their number: at most 64, more only while other threads sleep
+    /// on a shared worker. 0: nothing to do now.
     #[inline]
     pub fn progress(&self) -> usize {
         self.access.with(State::progress)
     }
 
-    /// What was counted since the worker was made.
+    /// The counters since the worker was made.
     pub fn counters(&self) -> Counters {
         self.access.with(|state| state.engine.counters())
     }
@@ -320,7 +319,7 @@ impl<A: Access> WorkerOf<A> {
     /// again when one of them asks for it.
     ///
     /// # Errors
-    /// A system call of the wait failed.
+    /// The system refused the descriptor that this thread sleeps on.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         crate::request::block_on(&self.access, future)
     }
@@ -337,7 +336,7 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(|state| state.engine.arm())
     }
 
-    /// What to sleep on where the worker itself can't be held: [`Sleeper`] says how.
+    /// Lets a thread sleep without holding the worker; see [`Sleeper`].
     ///
     /// # Errors
     /// The system refused a descriptor.
@@ -345,8 +344,8 @@ impl<A: Access> WorkerOf<A> {
         Sleeper::new(self.access.fixed().events.try_clone()?)
     }
 
-    /// After waking: peers need not wake this worker any more. Optional; without it they go on to pay
-    /// for wake-up calls until the next blocking call.
+    /// Tells peers that this worker is awake. To be called after waking. Optional: without it, peers go on to make
+    /// system calls that wake this worker, until its next blocking call.
     pub fn disarm(&self) {
         self.access.with(|state| {
             if state.sleepers == 0 {
@@ -424,7 +423,7 @@ impl<A: Access> WorkerOf<A> {
         self.mprobe_within(which.into(), &self.limit(timeout))
     }
 
-    /// What ends blocking calls of this worker from another thread.
+    /// A handle by which another thread ends blocking calls of this worker.
     pub fn interrupter(&self) -> Interrupter {
         self.access.fixed().interrupter.clone()
     }

@@ -30,11 +30,12 @@ std::thread_local! {
 }
 
 loom::thread_local! {
-    /// What a thread sleeps on. One for its whole life, since loom wakes each of them once for no reason.
+    /// The notification that a thread sleeps on. A thread keeps one for its whole life, since loom wakes every new one
+    /// once spuriously.
     static SLEEP: Arc<Notify> = Arc::new(Notify::new());
 }
 
-/// Whether a descriptor is readable, and who sleeps until it is.
+/// Whether a descriptor is readable, and the threads that sleep until it is.
 struct Signal {
     is_readable: AtomicBool,
     sleepers: Mutex<Vec<Arc<Notify>>>,
@@ -51,7 +52,7 @@ impl Signal {
         self.is_readable.swap(false, SeqCst);
     }
 
-    /// An exchange, since a load may return what was true before.
+    /// Reads by an exchange, since a load may return an old value.
     fn is_set(&self) -> bool {
         self.is_readable.fetch_or(false, SeqCst)
     }
@@ -82,7 +83,8 @@ fn inode(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(File::from(fd.try_clone_to_owned()?).metadata()?.ino())
 }
 
-/// As [`tagmatch_os::sleep::sleep_until_readable`], but for ever: what nothing wakes is a deadlock.
+/// Stands for [`tagmatch_os::sleep::sleep_until_readable`] without a time limit, so that a lost wake-up is a deadlock,
+/// which loom reports.
 pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::Result<bool> {
     let inodes = fds.iter().map(|fd| inode(*fd)).collect::<io::Result<Vec<_>>>()?;
     let signals: Vec<_> = SIGNALS
@@ -100,7 +102,7 @@ pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::R
     Ok(true)
 }
 
-/// As [`tagmatch_os::sleep::Nudge`].
+/// Stands for [`tagmatch_os::sleep::Nudge`].
 pub(crate) struct Nudge(Descriptor);
 
 impl Nudge {
@@ -135,11 +137,11 @@ impl Wake for Nudge {
     }
 }
 
-/// What comes in: from oneself, and from a process that knows nothing of our locks.
+/// Messages on their way to the worker: its own, and those of a process that shares no lock with it.
 #[derive(Default)]
 struct Way {
     messages: VecDeque<Vec<u8>>,
-    /// Whoever brings something has to wake us. Taken by the one who does.
+    /// The next sender has to wake the worker. Cleared by the sender that does.
     is_armed: bool,
 }
 
@@ -152,12 +154,12 @@ pub(crate) struct Shm {
 }
 
 /// Another process, which sends in our name.
-pub(crate) struct Stranger {
+pub(crate) struct OtherProcess {
     way: Arc<Mutex<Way>>,
     signal: Arc<Signal>,
 }
 
-impl Stranger {
+impl OtherProcess {
     /// Takes a message off its way, to send it later.
     pub(crate) fn intercept(&self) -> Option<Vec<u8>> {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).messages.pop_back()
@@ -185,8 +187,8 @@ impl Shm {
         Ok(Shm { way: Arc::default(), current: Vec::new(), is_up: false, events })
     }
 
-    pub(crate) fn stranger(&self) -> Stranger {
-        Stranger { way: self.way.clone(), signal: self.events.signal.clone() }
+    pub(crate) fn other_process(&self) -> OtherProcess {
+        OtherProcess { way: self.way.clone(), signal: self.events.signal.clone() }
     }
 
     fn way(&self) -> std::sync::MutexGuard<'_, Way> {
@@ -235,7 +237,7 @@ impl Device for Shm {
         Err((request.into, ReadError::BadSpan))
     }
 
-    /// Takes the wakes of before away, whoever else sleeps on them: the real device takes them from
+    /// Clears the descriptor, also for other threads that sleep on it: the real device reads
     /// its sockets whenever it looks.
     fn poll(&mut self) -> Option<Event<'_>> {
         self.events.signal.clear();

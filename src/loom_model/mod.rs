@@ -4,7 +4,7 @@
 
 pub(crate) mod device;
 
-use device::Stranger;
+use device::OtherProcess;
 use loom::thread;
 
 use crate::access::Access;
@@ -21,19 +21,19 @@ fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A worker whose threads go to sleep at once, and a process that sends to it.
-fn worker() -> (SharedWorker, Stranger) {
+fn worker() -> (SharedWorker, OtherProcess) {
     let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
     let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
     while worker.progress() > 0 {}
-    let stranger = worker.access.with(|state| {
+    let other_process = worker.access.with(|state| {
         if let WorkerEngine::Matching(engine) = &state.engine
             && let WorkerDevice::Shm(shm) = engine.device()
         {
-            return shm.stranger();
+            return shm.other_process();
         }
         unreachable!("the default is shared memory alone")
     });
-    (worker, stranger)
+    (worker, other_process)
 }
 
 fn receive(worker: &SharedWorker, tag: u64) -> Request<Received, Shared> {
@@ -79,15 +79,15 @@ fn a_sleeper_is_woken_by_another_threads_progress() {
 #[test]
 fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
     check(2, || {
-        let (worker, stranger) = worker();
+        let (worker, other_process) = worker();
         inject(&worker, 1);
-        let late = stranger.intercept().unwrap();
+        let late = other_process.intercept().unwrap();
         let (mine, others) = (receive(&worker, 2), receive(&worker, 1));
         let waiter = thread::spawn(move || wait(others, 1));
         inject(&worker, 2);
         wait(mine, 2);
-        // Nobody but the sleeper is there for this.
-        stranger.send(late);
+        // The sleeping thread has to notice this by itself.
+        other_process.send(late);
         waiter.join().unwrap();
     });
 }
@@ -95,12 +95,12 @@ fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
 #[test]
 fn a_progress_thread_works_and_ends() {
     check(1, || {
-        let (worker, stranger) = worker();
+        let (worker, other_process) = worker();
         inject(&worker, 1);
-        let message = stranger.intercept().unwrap();
+        let message = other_process.intercept().unwrap();
         let request = receive(&worker, 1);
         let moves = worker.progress_thread().unwrap();
-        let other = thread::spawn(move || stranger.send(message));
+        let other = thread::spawn(move || other_process.send(message));
         wait(request, 1);
         drop(moves);
         other.join().unwrap();
@@ -110,14 +110,14 @@ fn a_progress_thread_works_and_ends() {
 #[test]
 fn a_progress_thread_that_ends_leaves_the_device_armed_for_the_sleeper() {
     check(2, || {
-        let (worker, stranger) = worker();
+        let (worker, other_process) = worker();
         inject(&worker, 1);
-        let message = stranger.intercept().unwrap();
+        let message = other_process.intercept().unwrap();
         let request = receive(&worker, 1);
         let moves = worker.progress_thread().unwrap();
         let waiter = thread::spawn(move || wait(request, 1));
         drop(moves);
-        stranger.send(message);
+        other_process.send(message);
         waiter.join().unwrap();
     });
 }

@@ -38,7 +38,7 @@ pub struct ScopedRequest<'scope, A: Access = Local> {
 #[derive(Debug)]
 enum Scoped<A: Access> {
     Receive(Request<Received, A>),
-    /// With the envelope that it ends with.
+    /// A send, and the envelope that its result has.
     Send(Request<Sent, A>, Status),
 }
 
@@ -135,8 +135,8 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
 
     /// Ends every operation that may still hold a slice: receives are cancelled, all are waited for.
     fn end(&self) {
-        // Progress wakes foreign wakers. Should one panic, operations would be left on slices whose
-        // borrow ends with this call: there is no way on then.
+        // Progress calls wakers. If one panicked, operations would go on using slices whose borrow ends with this call:
+        // the process has to end.
         let guard = AbortOnUnwind;
         let access = &self.worker.access;
         for request in self.begun.take() {
