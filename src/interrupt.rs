@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Nudge};
+use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 
 /// Ends blocking calls of a worker from another thread. Made by
 /// [`WorkerOf::interrupter`](crate::WorkerOf::interrupter); clones belong to the same worker.
@@ -45,17 +45,17 @@ impl Interrupter {
         calls.is_pending |= calls.blocked.is_empty();
         for call in &calls.blocked {
             call.is_interrupted.store(true, Ordering::Release);
-            if let Some(nudge) = &call.nudge {
-                nudge.ring();
+            if let Some(eventfd) = &call.eventfd {
+                eventfd.signal();
             }
         }
     }
 
-    /// Enters a call that is about to block; it sleeps on `nudge`, if it sleeps.
-    pub(crate) fn enter(&self, nudge: Option<Arc<Nudge>>) -> Blocked<'_> {
+    /// Enters a call that is about to block; it sleeps on `eventfd`, if it sleeps.
+    pub(crate) fn enter(&self, eventfd: Option<Arc<EventFd>>) -> Blocked<'_> {
         let mut calls = self.lock();
         let is_interrupted = AtomicBool::new(std::mem::take(&mut calls.is_pending));
-        let call = Arc::new(Call { is_interrupted, nudge });
+        let call = Arc::new(Call { is_interrupted, eventfd });
         calls.blocked.push(Arc::clone(&call));
         Blocked { interrupter: self, call }
     }
@@ -74,7 +74,7 @@ struct Calls {
 
 struct Call {
     is_interrupted: AtomicBool,
-    nudge: Option<Arc<Nudge>>,
+    eventfd: Option<Arc<EventFd>>,
 }
 
 /// A call that is blocked, until this is dropped.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::access::sealed::Sealed;
 use crate::access::{Access, Shared};
 use crate::sync::thread;
-use crate::sync::{AtomicBool, Nudge, sleep_until_readable};
+use crate::sync::{AtomicBool, EventFd, sleep_until_readable};
 use crate::wait::{Asleep, SLEEP_MAX};
 
 /// A thread that makes progress for a shared worker until it is dropped.
@@ -22,7 +22,7 @@ use crate::wait::{Asleep, SLEEP_MAX};
 #[derive(Debug)]
 pub struct ProgressThread {
     stop: Arc<AtomicBool>,
-    nudge: Arc<Nudge>,
+    eventfd: Arc<EventFd>,
     thread: Option<thread::JoinHandle<()>>,
     /// The process that has the thread. A forked child has no such thread.
     process: u32,
@@ -31,20 +31,20 @@ pub struct ProgressThread {
 impl ProgressThread {
     pub(crate) fn spawn(access: Shared) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let nudge = Arc::new(Nudge::new()?);
-        let (stopped, nudged) = (Arc::clone(&stop), Arc::clone(&nudge));
+        let eventfd = Arc::new(EventFd::new()?);
+        let (stopped, signalled) = (Arc::clone(&stop), Arc::clone(&eventfd));
         let work = move || {
             while !stopped.load(Ordering::Acquire) {
-                turn(&access, &nudged);
+                turn(&access, &signalled);
             }
         };
         let thread = thread::Builder::new().name("tagmatch".into()).spawn(work)?;
-        Ok(ProgressThread { stop, nudge, thread: Some(thread), process: std::process::id() })
+        Ok(ProgressThread { stop, eventfd, thread: Some(thread), process: std::process::id() })
     }
 }
 
 /// Takes in the events that have come, then sleeps until there are more.
-fn turn(access: &Shared, nudge: &Nudge) {
+fn turn(access: &Shared, eventfd: &EventFd) {
     let mut asleep = Asleep::new(access);
     let mut state = access.lock();
     state.progress();
@@ -52,7 +52,7 @@ fn turn(access: &Shared, nudge: &Nudge) {
     // Wakers run here. If one panics, the panic hook has reported it, and the others were called all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
     if asleep.is_counted {
-        let descriptors = [access.fixed().events.as_fd(), nudge.as_fd()];
+        let descriptors = [access.fixed().events.as_fd(), eventfd.as_fd()];
         // An error would repeat at once; progress goes on, only without the sleep.
         let _ = sleep_until_readable(&descriptors, SLEEP_MAX);
     }
@@ -64,7 +64,7 @@ impl Drop for ProgressThread {
             return std::mem::forget(self.thread.take());
         }
         self.stop.store(true, Ordering::Release);
-        self.nudge.ring();
+        self.eventfd.signal();
         if let Some(thread) = self.thread.take()
             // A waker may drop this, in the thread itself, which then ends by itself.
             && thread.thread().id() != thread::current().id()
@@ -164,9 +164,9 @@ mod tests {
             let me = tagmatch_device::PeerId::ONESELF;
             state.engine.inject(me, 1.into(), &[7; 8]).unwrap();
         });
-        let nudge = Nudge::new().unwrap();
+        let eventfd = EventFd::new().unwrap();
         let sleeps = AssertUnwindSafe(|| {
-            sleep(&worker.access, &nudge, Duration::ZERO, &mut |state| {
+            sleep(&worker.access, &eventfd, Duration::ZERO, &mut |state| {
                 while state.progress() > 0 {}
                 (0, None::<()>)
             })

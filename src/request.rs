@@ -14,7 +14,7 @@ use tagmatch_fallback::{Completion, Posted, Refused, RequestId};
 use crate::access::{Access, Local, State};
 use crate::envelope::{Received, Sent, Status};
 use crate::error::{Error, Failed};
-use crate::sync::{AtomicBool, Nudge};
+use crate::sync::{AtomicBool, EventFd};
 use crate::wait::{Limit, wait_within};
 
 /// Polls of [`Request::wait`] before the wait policy applies: mostly the answer is already on its way.
@@ -430,20 +430,20 @@ impl<T: Output, A: Access> fmt::Debug for Request<T, A> {
 /// The waker of a future that runs in [`block_on`].
 struct Alarm {
     rung: AtomicBool,
-    nudge: Nudge,
+    eventfd: EventFd,
 }
 
 impl Wake for Alarm {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Ordering::Release);
-        self.nudge.ring();
+        self.eventfd.signal();
     }
 }
 
 pub(crate) fn block_on<A: Access, F: Future>(access: &A, future: F) -> Result<F::Output, Error> {
     let address = access.fixed().address;
-    let nudge = Nudge::new().map_err(|source| Error::Wait { address, source })?;
-    let alarm = Arc::new(Alarm { rung: AtomicBool::new(true), nudge });
+    let eventfd = EventFd::new().map_err(|source| Error::Wait { address, source })?;
+    let alarm = Arc::new(Alarm { rung: AtomicBool::new(true), eventfd });
     let waker = Waker::from(Arc::clone(&alarm));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -453,6 +453,6 @@ pub(crate) fn block_on<A: Access, F: Future>(access: &A, future: F) -> Result<F:
         {
             return Ok(output);
         }
-        crate::wait::wait_for_alarm(access, &alarm.nudge, || alarm.rung.load(Ordering::Acquire));
+        crate::wait::wait_for_alarm(access, &alarm.eventfd, || alarm.rung.load(Ordering::Acquire));
     }
 }

@@ -2,7 +2,7 @@
 //! checker's, which tries all interleavings; so the code that is checked is the code that ships.
 
 #[cfg(all(loom, test))]
-pub(crate) use crate::loom_model::device::{Nudge, Shm, sleep_until_readable};
+pub(crate) use crate::loom_model::device::{EventFd, Shm, sleep_until_readable};
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     sync::atomic::AtomicBool,
@@ -16,6 +16,6 @@ pub(crate) use std::{
     thread, thread_local,
 };
 #[cfg(not(all(loom, test)))]
-pub(crate) use tagmatch_os::sleep::{Nudge, sleep_until_readable};
+pub(crate) use tagmatch_os::sleep::{EventFd, sleep_until_readable};
 #[cfg(all(feature = "shm", not(all(loom, test))))]
 pub(crate) use tagmatch_shm::Shm;

@@ -12,7 +12,7 @@ use tagmatch_fallback::RequestId;
 use crate::access::{Access, State};
 use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
-use crate::sync::{Nudge, sleep_until_readable, thread_local};
+use crate::sync::{EventFd, sleep_until_readable, thread_local};
 
 /// The longest sleep before the thread looks at the worker again. A safety net: nothing relies on it.
 #[cfg(not(test))]
@@ -23,7 +23,7 @@ pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
     /// Wakes this thread when another thread's progress ends its request.
-    static NUDGE: io::Result<Arc<Nudge>> = Nudge::new().map(Arc::new);
+    static EVENTFD: io::Result<Arc<EventFd>> = EventFd::new().map(Arc::new);
 }
 
 /// Polls of a wait before the processor is told that it spins. On some processors saying so costs
@@ -93,31 +93,32 @@ pub(crate) fn wait_within<A: Access, R>(
     // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending, and drops a worker
     // of its thread-local storage, may have lost its own.
     let may_sleep = access.fixed().wait.sleep && (request.is_some() || !A::SHARED);
-    let own_nudge = || {
-        let nudge = NUDGE.try_with(|nudge| nudge.as_ref().ok().filter(|_| may_sleep).cloned());
-        nudge.ok().flatten()
+    let own_eventfd = || {
+        let eventfd =
+            EVENTFD.try_with(|eventfd| eventfd.as_ref().ok().filter(|_| may_sleep).cloned());
+        eventfd.ok().flatten()
     };
-    let blocked = limit.interrupter.map(|interrupter| interrupter.enter(own_nudge()));
+    let blocked = limit.interrupter.map(|interrupter| interrupter.enter(own_eventfd()));
     let is_over = || limit.is_over() || blocked.as_ref().is_some_and(Blocked::is_interrupted);
     if let Some(found) = poll_for_a_while(access, &is_over, &mut look) {
         return Some(found);
     }
-    let nudge = own_nudge();
+    let eventfd = own_eventfd();
     loop {
-        if let Some(nudge) = &nudge {
-            nudge.reset();
+        if let Some(eventfd) = &eventfd {
+            eventfd.clear();
         }
-        // Asked after the reset: an interrupt that comes later rings the nudge again.
+        // Asked after the reset: an interrupt that comes later signals the eventfd again.
         if is_over() {
             // Each earlier look may have been skipped because another thread had the lock.
             return access.with(&mut look).1;
         }
-        if let Some(nudge) = &nudge {
+        if let Some(eventfd) = &eventfd {
             if let (Some(request), true) = (request, A::SHARED) {
-                let waker = Waker::from(Arc::clone(nudge));
+                let waker = Waker::from(Arc::clone(eventfd));
                 drop(access.with(|state| state.watch(request, waker)));
             }
-            let found = sleep(access, nudge, limit.sleep_max(), &mut look);
+            let found = sleep(access, eventfd, limit.sleep_max(), &mut look);
             if let Some(request) = request {
                 drop(access.with(|state| state.unwatch(request)));
             }
@@ -147,14 +148,14 @@ pub(crate) fn drain<A: Access>(access: &A) {
     }
 }
 
-/// Waits until `rung` is true; the waker that makes it true also signals `nudge`.
-pub(crate) fn wait_for_alarm<A: Access>(access: &A, nudge: &Nudge, rung: impl Fn() -> bool) {
+/// Waits until `rung` is true; the waker that makes it true also signals `eventfd`.
+pub(crate) fn wait_for_alarm<A: Access>(access: &A, eventfd: &EventFd, rung: impl Fn() -> bool) {
     let mut look = |state: &mut State| (state.progress(), rung().then_some(()));
     let mut found = poll_for_a_while(access, &|| false, &mut look);
     while found.is_none() {
-        nudge.reset();
+        eventfd.clear();
         found = if access.fixed().wait.sleep {
-            sleep(access, nudge, SLEEP_MAX, &mut look).unwrap_or_else(|_| {
+            sleep(access, eventfd, SLEEP_MAX, &mut look).unwrap_or_else(|_| {
                 yield_now();
                 None
             })
@@ -193,10 +194,10 @@ fn poll_for_a_while<A: Access, R>(
     }
 }
 
-/// Sleeps until the device has an event, or another thread signals `nudge`. Looks before the sleep and after it.
+/// Sleeps until the device has an event, or another thread signals `eventfd`. Looks before the sleep and after it.
 pub(crate) fn sleep<A: Access, R>(
     access: &A,
-    nudge: &Nudge,
+    eventfd: &EventFd,
     max: Duration,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
@@ -214,7 +215,7 @@ pub(crate) fn sleep<A: Access, R>(
         }
         return Ok(found);
     }
-    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), nudge.as_fd()], max);
+    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), eventfd.as_fd()], max);
     drop(asleep);
     let found = access.with(|state| look(state).1);
     woken.map(|_| found)
@@ -263,12 +264,12 @@ impl<A: Access> Drop for Asleep<'_, A> {
 #[derive(Debug)]
 pub struct Sleeper {
     events: OwnedFd,
-    nudge: Nudge,
+    eventfd: EventFd,
 }
 
 impl Sleeper {
     pub(crate) fn new(events: OwnedFd) -> io::Result<Self> {
-        Ok(Sleeper { events, nudge: Nudge::new()? })
+        Ok(Sleeper { events, eventfd: EventFd::new()? })
     }
 
     /// Blocks until the worker has something to do, or [`ring`](Self::ring) was called since the last sleep, or `max`
@@ -277,15 +278,15 @@ impl Sleeper {
     /// # Errors
     /// poll(2) failed.
     pub fn sleep(&self, max: Duration) -> io::Result<()> {
-        let slept = sleep_until_readable(&[self.events.as_fd(), self.nudge.as_fd()], max);
+        let slept = sleep_until_readable(&[self.events.as_fd(), self.eventfd.as_fd()], max);
         // A ring from here on ends the next sleep.
-        self.nudge.reset();
+        self.eventfd.clear();
         slept.map(drop)
     }
 
     /// Ends the sleep that is under way, or else the next one.
     pub fn ring(&self) {
-        self.nudge.ring();
+        self.eventfd.signal();
     }
 }
 
@@ -469,23 +470,23 @@ mod tests {
     }
 
     #[test]
-    fn a_nudge_that_was_rung_before_keeps_nobody_awake() {
+    fn an_eventfd_that_was_signalled_before_keeps_nobody_awake() {
         let worker = sleeper();
-        let nudge = Arc::new(Nudge::new().unwrap());
-        nudge.ring();
+        let eventfd = Arc::new(EventFd::new().unwrap());
+        eventfd.signal();
         let rung = Arc::new(AtomicBool::new(false));
-        let (nudged, rings) = (Arc::clone(&nudge), Arc::clone(&rung));
+        let (signalled, rings) = (Arc::clone(&eventfd), Arc::clone(&rung));
         thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
             rings.store(true, Ordering::Release);
-            nudged.ring();
+            signalled.signal();
         });
         let looks = std::cell::Cell::new(0);
         let look = || {
             looks.set(looks.get() + 1);
             rung.load(Ordering::Acquire)
         };
-        wait_for_alarm(&worker.access, &nudge, look);
+        wait_for_alarm(&worker.access, &eventfd, look);
         assert!(looks.get() < 50, "{} looks: it did not sleep", looks.get());
     }
 }

@@ -102,38 +102,38 @@ pub(crate) fn sleep_until_readable(fds: &[BorrowedFd<'_>], _: Duration) -> io::R
     Ok(true)
 }
 
-/// Stands for [`tagmatch_os::sleep::Nudge`].
-pub(crate) struct Nudge(Descriptor);
+/// Stands for [`tagmatch_os::sleep::EventFd`].
+pub(crate) struct EventFd(Descriptor);
 
-impl Nudge {
+impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Nudge(Descriptor::new()?))
+        Ok(EventFd(Descriptor::new()?))
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         self.0.signal.set();
     }
 
-    pub(crate) fn reset(&self) {
+    pub(crate) fn clear(&self) {
         self.0.signal.clear();
     }
 }
 
-impl std::fmt::Debug for Nudge {
+impl std::fmt::Debug for EventFd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Nudge")
+        f.write_str("EventFd")
     }
 }
 
-impl AsFd for Nudge {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.pipe.as_fd()
     }
 }
 
-impl Wake for Nudge {
+impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.signal();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Waiting: an epoll descriptor and a timer.
+//! Epoll descriptors and timers: what a device watches, and what wakes a thread that sleeps on it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::check;
 
-/// How many descriptors one look at an [`Epoll`] reports.
+/// Most descriptors that one call of [`Epoll::ready`] reports.
 pub const BATCH: usize = 32;
 
-/// A set of descriptors, each with a number that says what it is.
+/// A set of watched descriptors. The caller gives each a number, by which it is reported.
 pub struct Epoll(OwnedFd);
 
 impl Epoll {
@@ -21,27 +21,27 @@ impl Epoll {
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Watches `fd` for something to read, or an end.
+    /// Watches `fd`: it is reported while it is readable or at its end.
     pub fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, number)
     }
 
-    /// Stops or resumes looking at a watched descriptor.
+    /// Stops reporting that a watched descriptor is readable, or resumes.
     pub fn mute(&self, fd: BorrowedFd<'_>, number: u64, muted: bool) -> io::Result<()> {
         let interest = if muted { 0 } else { libc::EPOLLIN };
         self.control(libc::EPOLL_CTL_MOD, fd, interest, number)
     }
 
-    /// Watches a descriptor for room to write as well, or no longer.
+    /// Also reports a watched descriptor while it is writable, or stops doing so.
     pub fn watch_room(&self, fd: BorrowedFd<'_>, number: u64, wanted: bool) -> io::Result<()> {
         let room = if wanted { libc::EPOLLOUT } else { 0 };
         self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN | room, number)
     }
 
-    /// Forgets a descriptor. Needed before closing it: a forked child may hold it open, and then
+    /// Stops watching a descriptor. Needed before it is closed: if a forked child has it open as well,
     /// the kernel would go on reporting it.
     pub fn forget(&self, fd: BorrowedFd<'_>) {
-        // Fails only if the descriptor isn't watched, and then there is nothing to do.
+        // The call fails only if the descriptor isn't watched, and then there is nothing to do.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
@@ -52,13 +52,14 @@ impl Epoll {
             .map(drop)
     }
 
-    /// The numbers of what is ready now, without waiting. At most [`BATCH`]; the rest next time.
+    /// Stores the numbers of the descriptors that are ready now and returns how many there are. Doesn't
+    /// block. The next call reports those for which there was no room.
     pub fn ready(&self, numbers: &mut [u64; BATCH]) -> usize {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let room = i32::try_from(BATCH).unwrap_or(1);
-        // SAFETY: `events` has room for as many as said.
+        // SAFETY: `events` has room for `room` entries.
         let answer = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), room, 0) };
-        // EINTR is the only error that can happen here: then there is nothing ready this time.
+        // EINTR is the only error that can happen here. It counts as nothing ready.
         let count = usize::try_from(answer).unwrap_or(0);
         for (number, event) in numbers.iter_mut().zip(&events[..count]) {
             *number = event.u64;
@@ -73,7 +74,7 @@ impl AsFd for Epoll {
     }
 }
 
-/// A timer that becomes readable.
+/// A timerfd(2), which becomes readable when its time is over.
 pub struct Timer(OwnedFd);
 
 impl Timer {
@@ -86,7 +87,8 @@ impl Timer {
         Ok(Timer(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Becomes readable after `delay`, or never. Forgets what it was set to, and that it went off.
+    /// Makes the timer readable after `delay`, or never. The earlier setting is replaced, and a timer that
+    /// was readable is unreadable again.
     pub fn set(&self, delay: Option<Duration>) {
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = delay.map_or(zero, |delay| libc::timespec {
@@ -95,8 +97,8 @@ impl Timer {
             tv_nsec: i64::from(delay.subsec_nanos().max(1)),
         });
         let setting = libc::itimerspec { it_interval: zero, it_value: value };
-        // SAFETY: `setting` lives through the call; no old setting is asked for. It can't fail: the
-        // descriptor is a timer and the values are in range.
+        // SAFETY: `setting` lives through the call, and the old setting is not asked for. The call can't
+        // fail: the descriptor is a timer and the values are in range.
         unsafe {
             libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut())
         };
@@ -109,17 +111,17 @@ impl AsFd for Timer {
     }
 }
 
-/// Whether `fd` is readable, or at its end, now.
+/// Whether `fd` is readable or at its end now.
 pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, as said, that lives through the call.
+    // SAFETY: one entry, which lives through the call.
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
-/// Whether the other end of a connected socket has hung up, whatever is still to be read.
+/// Whether the other end of a connected socket was shut down or closed, even if bytes are left to read.
 pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one entry, as said, that lives through the call.
+    // SAFETY: one entry, which lives through the call.
     let count = unsafe { libc::poll(&raw mut poll, 1, 0) };
     count > 0 && poll.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }

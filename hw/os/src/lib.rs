@@ -1,34 +1,49 @@
-//! The system calls of the device, each behind a function that a caller can't misuse.
+//! The system calls that tagmatch's devices share, each behind a safe function.
 //!
-//! Nothing here knows what a peer or a ring is.
+//! This crate doesn't know the devices: it has no peers, rings or protocols. No call blocks, except
+//! [`sleep::sleep_until_readable`], and [`process::read_memory`] where the other process withholds
+//! pages.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`background_close`] | closing descriptors that a peer sent, on another thread |
+//! | [`event`] | epoll descriptors and timers |
+//! | [`memory`] | shared memory that can't shrink |
+//! | [`peer_socket`] | sockets that end for all processes when they are dropped |
+//! | [`process`] | other processes: their end, their memory, memory barriers on them |
+//! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
+//! | [`socket`] | unix sockets that carry packets with descriptors |
+//! | [`stream`] | TCP and unix sockets that carry bytes |
 
-pub mod closing;
+pub mod background_close;
 pub mod event;
 pub mod memory;
+pub mod peer_socket;
 pub mod process;
 pub mod sleep;
 pub mod socket;
+mod socket_calls;
 pub mod stream;
 
 use std::io;
 
-/// The answer of a system call that says -1 for an error.
+/// The result of a system call that returns -1 for an error.
 pub fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// The answer of a system call that says -1 for an error, else a count.
+/// The result of a system call that returns -1 for an error, and a count otherwise.
 pub fn check_count(answer: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }
 
-/// Bytes that nobody can guess.
+/// Unpredictable bytes, from getrandom(2).
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut have = 0;
     while have < N {
         let rest = &mut bytes[have..];
-        // SAFETY: `rest` is ours alone and as long as said.
+        // SAFETY: `rest` is `rest.len()` bytes long, and nothing else refers to it.
         let got = check_count(unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) });
         match got {
             Ok(count) => have += count,

@@ -1,7 +1,7 @@
 //! Memory that two processes share: a memfd, sealed so that neither can shrink it.
 //!
-//! Reading a page of a file beyond its end raises SIGBUS. The seals are what keeps a peer from
-//! doing that to us, so they are verified before anything is mapped.
+//! Reading a mapped page beyond the end of its file raises SIGBUS. The seals keep a peer from shrinking
+//! the file, so they are checked before a peer's memory is mapped.
 
 #![cfg_attr(all(loom, test), allow(dead_code, reason = "the model brings its own memory"))]
 
@@ -11,27 +11,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
+use super::background_close::UncheckedDescriptors;
 use super::check;
-use super::closing::Unchecked;
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// A file in memory, of fixed size, that can be handed to another process.
+/// A memfd of fixed size, which can be sent to another process.
 pub struct SealedMemory {
     fd: OwnedFd,
     length: usize,
 }
 
 impl SealedMemory {
-    /// `length` zero bytes. The name shows in /proc/PID/maps and is no name in any file system.
+    /// `length` zero bytes. The name is shown in /proc/PID/maps; it is in no file system.
     pub fn new(name: &CStr, length: usize) -> io::Result<Self> {
         let create = |flags| {
             // SAFETY: `name` ends in a zero byte.
             check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
         };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // Where `vm.memfd_noexec` is 2 there is no memory without that flag; before Linux 6.3 there
-        // is no such flag.
+        // If the sysctl `vm.memfd_noexec` is 2, memfd_create(2) fails without MFD_NOEXEC_SEAL. Before
+        // Linux 6.3 there is no MFD_NOEXEC_SEAL, and it fails with that flag (EINVAL).
         let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
             other => other?,
@@ -46,38 +46,43 @@ impl SealedMemory {
         Ok(SealedMemory { fd, length })
     }
 
-    /// Takes the descriptors that a peer has sent, if they are memories of these lengths that stay so.
+    /// Takes descriptors from a peer, if there are `N` and they are memfds of these lengths whose size
+    /// can't change.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
     pub fn from_peer<const N: usize>(
-        fds: Unchecked,
+        fds: UncheckedDescriptors,
         lengths: [usize; N],
     ) -> Result<[Self; N], &'static str> {
         for (fd, length) in fds.0.iter().zip(lengths) {
             check_sealed(fd, length)?;
         }
         if fds.0.len() != N {
-            return Err("a packet without its descriptors, or with too many");
+            return Err("a packet has too few or too many descriptors");
         }
-        // All of them are memory: closing it blocks nobody.
-        let fds = <[OwnedFd; N]>::try_from(fds.into_checked()).map_err(|_| "too many")?;
+        // All of them are memfds, and closing a memfd doesn't block.
+        let fds = <[OwnedFd; N]>::try_from(fds.into_checked())
+            .map_err(|_| "a packet has too many descriptors")?;
         let mut lengths = lengths.into_iter();
         Ok(fds.map(|fd| SealedMemory { fd, length: lengths.next().unwrap_or(0) }))
     }
 
-    /// Maps all of it, for reading and writing.
+    /// Maps the whole memory for reading and writing.
     pub fn map(&self) -> io::Result<Mapping> {
         let raw = MmapOptions::new().len(self.length).map_raw(&self.fd)?;
         Ok(Mapping { raw })
     }
 }
 
-/// Checks that a descriptor is memory of `length` bytes that stays so.
+/// Checks that a descriptor is a memfd of `length` bytes whose size can't change.
 fn check_sealed(fd: &OwnedFd, length: usize) -> Result<(), &'static str> {
-    // SAFETY: no pointers. Files without seals answer EINVAL.
+    // SAFETY: no pointers. The call fails with EINVAL for files that can't be sealed.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 || seals & SEALS != SEALS {
         return Err("a descriptor is not a sealed memfd");
     }
-    // Huge pages have seals as well, but touching one may raise SIGBUS when none is left.
+    // A memfd of huge pages can be sealed, too, but touching it raises SIGBUS when no huge page is free.
     // SAFETY: all zeros is a valid `statfs`, which lives through the call.
     let (answer, file_system) = unsafe {
         let mut about: libc::statfs = std::mem::zeroed();
@@ -103,19 +108,19 @@ impl AsFd for SealedMemory {
     }
 }
 
-/// Mapped memory, page-aligned, zero at first, that others may write at any time.
+/// Mapped memory: page-aligned and zeroed at first. Another process may write it at any time.
 pub struct Mapping {
     raw: MmapRaw,
 }
 
 impl Mapping {
-    /// Memory of this process alone.
+    /// Memory that no other process maps.
     pub fn private(length: usize) -> io::Result<Self> {
         let raw = MmapRaw::from(MmapMut::map_anon(length)?);
         Ok(Mapping { raw })
     }
 
-    /// Where it starts; it stays there, readable and writable, for as long as `self` lives.
+    /// Start of the memory. It is readable and writable, and doesn't move, as long as `self` lives.
     #[inline]
     pub fn start(&self) -> *mut u8 {
         self.raw.as_mut_ptr()
@@ -133,9 +138,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_sealed_memory_of_the_right_size_only() {
+    fn only_sealed_memory_of_the_right_size_is_taken() {
         let own = |length| SealedMemory::new(c"tagmatch-test", length).unwrap().fd;
-        let take = |fds, lengths: [usize; 2]| SealedMemory::from_peer(Unchecked(fds), lengths);
+        let take =
+            |fds, lengths: [usize; 2]| SealedMemory::from_peer(UncheckedDescriptors(fds), lengths);
         let both = take(vec![own(8192), own(4096)], [8192, 4096]).unwrap();
         assert!(both.map(|memory| memory.map().unwrap().length()) == [8192, 4096]);
         assert!(take(vec![own(8192), own(4096)], [4096, 4096]).is_err());
@@ -153,6 +159,6 @@ mod tests {
             OwnedFd::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING))
         };
         std::fs::File::from(fd.try_clone().unwrap()).set_len(4096).unwrap();
-        assert!(SealedMemory::from_peer(Unchecked(vec![fd]), [4096]).is_err());
+        assert!(SealedMemory::from_peer(UncheckedDescriptors(vec![fd]), [4096]).is_err());
     }
 }

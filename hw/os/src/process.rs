@@ -1,5 +1,4 @@
-//! Other processes: whether they live, and reading their memory. Also the barrier that reaches
-//! them.
+//! Other processes: whether they have ended, reading their memory, and memory barriers on them.
 
 use std::fs;
 use std::io;
@@ -7,33 +6,34 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{check, check_count};
 
-/// Number of a process, as this process sees it.
+/// Number of a process in this process' pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pid(pub i32);
 
 impl Pid {
     /// The number of this process.
     pub fn own() -> Self {
-        // SAFETY: no pointers, can't fail.
+        // SAFETY: no pointers. The call can't fail.
         Pid(unsafe { libc::getpid() })
     }
 }
 
-/// The effective user of this process, which is the one that peers see on a socket.
+/// The effective user of this process: the one that peers see on a socket.
 pub fn own_uid() -> u32 {
-    // SAFETY: no pointers, can't fail.
+    // SAFETY: no pointers. The call can't fail.
     unsafe { libc::geteuid() }
 }
 
-/// Whether the kernel's word on a peer's user means the user of this process.
+/// Whether a peer's user, as the kernel gives it, is certainly the user of this process.
 ///
-/// In a user namespace, users that have no number there all appear as one, the overflow user. If this
-/// process runs as that one too, another user can't be told from its own.
+/// In a user namespace, all users without a number there appear as one, the overflow user. If this
+/// process itself runs as the overflow user, it can't tell other users from its own; the answer is
+/// `false` then.
 pub fn is_own_user(uid: u32) -> bool {
     uid == own_uid() && (uid != overflow_uid() || has_all_users())
 }
 
-/// The number of users that have none in this namespace, see user_namespaces(7).
+/// The number that stands for all users without a number in this namespace, see user_namespaces(7).
 fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
@@ -44,13 +44,13 @@ fn has_all_users() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_all_users(&map))
 }
 
-/// Whether a uid_map names all of the 2^32 - 1 users.
+/// Whether a uid_map, the text of /proc/PID/uid_map, covers all of the 2^32 - 1 users.
 fn maps_all_users(map: &str) -> bool {
     let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
     counts.sum::<u64>() >= u64::from(u32::MAX)
 }
 
-/// A descriptor that becomes readable when the process ends.
+/// A pidfd: a descriptor that becomes readable when the process ends.
 pub fn open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: no pointers. The descriptor is close-on-exec from the start, see pidfd_open(2).
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
@@ -60,7 +60,8 @@ pub fn open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Since Linux 6.9, a number that no other process has until a reboot. Before, the same for all.
+/// The inode number of a pidfd. Since Linux 6.9 no other process has the same number until a reboot;
+/// before, all pidfds have the same number. 0 if it can't be read.
 pub fn inode(pidfd: BorrowedFd<'_>) -> u64 {
     // SAFETY: all zeros is a valid `stat`, which lives through the call.
     let (answer, inode) = unsafe {
@@ -75,9 +76,11 @@ pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     super::event::is_readable(pidfd)
 }
 
-/// Reads another process' memory into `into`; returns how many bytes came, which may be fewer.
+/// Reads another process' memory into `into` by process_vm_readv(2), and returns how many bytes were
+/// read, which may be fewer than `into` has.
 ///
-/// The caller finds out afterwards whether `pid` was still the process that it meant.
+/// The call blocks while the other process withholds a page (userfaultfd(2), a mapped file of FUSE).
+/// `pid` may have come to mean another process; the caller checks that afterwards, by a pidfd.
 pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let Ok(remote) = usize::try_from(address) else {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
@@ -85,20 +88,22 @@ pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize>
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote =
         libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: into.len() };
-    // SAFETY: the local part is a slice that is ours alone; the remote part is checked by the
-    // kernel against the other process' memory.
+    // SAFETY: the local part is a slice that nothing else refers to; the kernel checks the remote part
+    // against the other process' memory.
     check_count(unsafe {
         libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0)
     })
 }
 
-/// Lets any process of this user read our memory, where Yama would allow only our ancestors.
+/// Lets any process of this user read this process' memory (`PR_SET_PTRACER_ANY`) where Yama's scope 1
+/// would allow that to its ancestors only. Fails where there is no Yama.
 pub fn allow_readers() -> io::Result<()> {
     // SAFETY: prctl(2) with PR_SET_PTRACER takes a number. `PR_SET_PTRACER_ANY` is -1 as a long.
     check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) }).map(drop)
 }
 
-/// Whether the kernel lets others of this user look into this process at all, see prctl(2).
+/// Whether the kernel lets other processes of this user read this process' memory at all, see
+/// `PR_SET_DUMPABLE` in prctl(2).
 pub fn is_dumpable() -> bool {
     // SAFETY: no pointers.
     unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
@@ -110,17 +115,18 @@ fn membarrier(command: libc::c_int) -> io::Result<libc::c_int> {
     check(i32::try_from(answer).map_err(|_| io::ErrorKind::InvalidData)?)
 }
 
-/// Enters this process among those that [`barrier_everywhere`] reaches.
+/// Registers this process, so that [`barrier_everywhere`] in any process reaches it.
 pub fn register_for_barriers() -> io::Result<()> {
     membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED).map(drop)
 }
 
-/// A full memory barrier on every thread of every registered process, as membarrier(2) promises.
+/// Puts a full memory barrier on every running thread of every registered process, by membarrier(2)
+/// (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`).
 pub fn barrier_everywhere() -> io::Result<()> {
     membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).map(drop)
 }
 
-/// Bytes of memory that this process may lock; `None` for no limit.
+/// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`); `None` for no limit.
 pub fn locked_memory_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` lives through the call, which fills it.

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
 
-/// Blocks until one of the descriptors is readable or the time is over; `true` if one is.
-///
-/// Being interrupted by a signal counts as the end of the time.
+/// Blocks until one of the descriptors is readable or the time is over. Returns `true` if one is
+/// readable, `false` at the end of the time and when a signal interrupts the call.
 pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> io::Result<bool> {
     let watch =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut watched: Vec<libc::pollfd> = descriptors.iter().map(watch).collect();
     let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
     let count = watched.len() as libc::nfds_t;
-    // SAFETY: `watched` is an array of `count` pollfds, ours alone for the time of the call.
+    // SAFETY: `watched` is an array of `count` pollfds that nothing else refers to.
     let ready = unsafe { libc::poll(watched.as_mut_ptr(), count, milliseconds) };
     match ready {
         0 => Ok(false),
@@ -27,47 +26,50 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> i
     }
 }
 
-/// An eventfd(2) that wakes a thread which sleeps on it. It is a [`Wake`], so that a request can
-/// wake a sleeping thread just as it wakes a task.
+/// An eventfd(2) that wakes a sleeping thread: the thread sleeps until the descriptor is readable, and
+/// other threads make it readable with [`EventFd::signal`]. It implements [`Wake`], so a request wakes
+/// a sleeping thread in the same way as it wakes a task.
 #[derive(Debug)]
-pub struct Nudge(OwnedFd);
+pub struct EventFd(OwnedFd);
 
-impl Nudge {
-    /// A new one, not readable.
+impl EventFd {
+    /// A new eventfd, not readable.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no memory is involved.
+        // SAFETY: no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made and that nobody else owns.
-        Ok(Nudge(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes it readable.
-    pub fn ring(&self) {
+    /// Makes the descriptor readable.
+    pub fn signal(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight readable bytes. The result doesn't matter: a full counter is readable too.
+        // SAFETY: eight readable bytes. The call fails only if the counter is full, and then the
+        // descriptor is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Makes it unreadable.
-    pub fn reset(&self) {
+    /// Makes the descriptor unreadable until the next signal.
+    pub fn clear(&self) {
         let mut count = [0u8; 8];
-        // SAFETY: eight writable bytes. The result doesn't matter: an empty counter is unreadable.
+        // SAFETY: eight writable bytes. The call fails only if the counter is zero, and then the
+        // descriptor is unreadable already.
         unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }
 
-impl AsFd for Nudge {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Wake for Nudge {
+impl Wake for EventFd {
     fn wake(self: Arc<Self>) {
-        self.ring();
+        self.signal();
     }
 }
 
@@ -76,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nudge_wakes_and_resets() {
-        let nudge = Nudge::new().unwrap();
-        let asleep = |time| sleep_until_readable(&[nudge.as_fd()], Duration::from_millis(time));
+    fn an_eventfd_wakes_until_it_is_cleared() {
+        let eventfd = EventFd::new().unwrap();
+        let asleep = |time| sleep_until_readable(&[eventfd.as_fd()], Duration::from_millis(time));
         assert!(!asleep(0).unwrap());
-        nudge.ring();
-        nudge.ring();
+        eventfd.signal();
+        eventfd.signal();
         assert!(asleep(60_000).unwrap());
-        nudge.reset();
+        eventfd.clear();
         assert!(!asleep(0).unwrap());
     }
 }

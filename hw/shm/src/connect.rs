@@ -23,8 +23,9 @@ use super::progress::Queued;
 use super::ring::{Consumer, Producer, Ring};
 use super::{PEERS_EVER_MAX, ReadPolicy, Shm, Watched};
 use tagmatch_device::{Address, DeviceError, DownReason, Limits, PeerId, ReadMode};
-use tagmatch_os::closing::{self, PeerSocket, Unchecked};
+use tagmatch_os::background_close::{self, UncheckedDescriptors as Unchecked};
 use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket};
 
 /// Time until the next attempt, after one that may succeed later.
@@ -232,7 +233,7 @@ impl Shm {
     pub(crate) fn accept_strangers(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_MAX {
             // Another connection might have to be closed by a thread, and there can be no more of them.
-            if closing::is_busy() {
+            if background_close::is_busy() {
                 return self.mute_listener(now);
             }
             let socket = match socket::accept(self.listener.as_fd()) {
@@ -438,7 +439,7 @@ impl Shm {
             bell_bit: hello.bell_bit,
             inbox: offer.bit,
             socket: Some(socket),
-            nudge: None,
+            eventfd: None,
             process: checked.process,
             guest: checked.guest,
             read_mode: checked.read_mode,

@@ -9,10 +9,10 @@ use super::copied::Copied;
 use super::guests::Guest;
 use super::ring::{Producer, PushError, Ring};
 use tagmatch_device::{Address, DownReason, ReadMode};
-use tagmatch_os::closing::PeerSocket;
 use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::process::{self, Pid};
-use tagmatch_os::sleep::Nudge;
+use tagmatch_os::sleep::EventFd;
 use tagmatch_os::socket;
 
 /// One peer, as long as the device lives.
@@ -108,7 +108,7 @@ pub(crate) struct Link {
     /// `None` for oneself.
     pub(crate) socket: Option<PeerSocket>,
     /// What wakes the owner of the bell in the socket's stead, if that is oneself.
-    pub(crate) nudge: Option<Arc<Nudge>>,
+    pub(crate) eventfd: Option<Arc<EventFd>>,
     /// `None` for oneself, and where the kernel doesn't tell.
     pub(crate) process: Option<Process>,
     /// Whose connection it counts as: `None` if we have made it.
@@ -160,8 +160,8 @@ impl Link {
         if let Some(socket) = &self.socket {
             socket::send_wake(socket);
         }
-        if let Some(nudge) = &self.nudge {
-            nudge.ring();
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.signal();
         }
     }
 }

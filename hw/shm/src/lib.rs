@@ -107,16 +107,16 @@ use name::ShmName;
 use progress::Queued;
 use reads::DirectRead;
 use ring::{Consumer, Geometry, Producer, PushError, Ring};
-use tagmatch_os::closing::Listener;
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::memory::{Mapping, SealedMemory};
+use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::{process, socket};
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
     Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
 };
-use tagmatch_os::sleep::Nudge;
+use tagmatch_os::sleep::EventFd;
 
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: usize = 1 << 20;
@@ -175,7 +175,7 @@ pub struct Shm {
     epoll: Epoll,
     timer: Timer,
     /// Wakes us when one thread sends to oneself while another sleeps.
-    nudge: Arc<Nudge>,
+    eventfd: Arc<EventFd>,
     bell_memory: SealedMemory,
     bell: Arc<Bell>,
     /// Boxed: peers know where it lies.
@@ -236,11 +236,11 @@ impl Shm {
         );
         let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(DeviceError::system("timerfd_create", ""))?;
-        let nudge = Arc::new(Nudge::new().map_err(DeviceError::system("eventfd", ""))?);
+        let eventfd = Arc::new(EventFd::new().map_err(DeviceError::system("eventfd", ""))?);
         let watch = |fd, what: Watched| epoll.watch(fd, what.number());
         watch(listener.as_fd(), Watched::Listener).map_err(DeviceError::system("epoll_ctl", ""))?;
         watch(timer.as_fd(), Watched::Timer).map_err(DeviceError::system("epoll_ctl", ""))?;
-        watch(nudge.as_fd(), Watched::Oneself).map_err(DeviceError::system("epoll_ctl", ""))?;
+        watch(eventfd.as_fd(), Watched::Oneself).map_err(DeviceError::system("epoll_ctl", ""))?;
         let hears_barriers = config.membarrier && process::register_for_barriers().is_ok();
         let makes_barriers = config.membarrier && process::barrier_everywhere().is_ok();
         if config.allow_readers && config.read != ReadPolicy::Copied {
@@ -256,7 +256,7 @@ impl Shm {
             listener,
             epoll,
             timer,
-            nudge,
+            eventfd,
             bell_memory,
             bell,
             nonce: Box::new(Nonce(
@@ -322,7 +322,7 @@ impl Shm {
             bell_bit: bit,
             inbox: bit,
             socket: None,
-            nudge: Some(self.nudge.clone()),
+            eventfd: Some(self.eventfd.clone()),
             process: None,
             guest: None,
             read_mode: ReadMode::Direct,

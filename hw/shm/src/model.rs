@@ -61,7 +61,7 @@ fn link(ring: &Arc<Ring>, bell: &Arc<Bell>, bit: BellBit) -> Link {
         bell_bit: bit,
         inbox: bit,
         socket: None,
-        nudge: None,
+        eventfd: None,
         process: None,
         guest: None,
         read_mode: ReadMode::Copied,

@@ -157,7 +157,7 @@ impl Shm {
                 }
                 Some(Watched::Stranger(id)) => self.hear_stranger(id),
                 Some(Watched::Socket(peer)) => self.hear_socket(peer, now),
-                Some(Watched::Oneself) => self.nudge.reset(),
+                Some(Watched::Oneself) => self.eventfd.clear(),
                 Some(Watched::Process(peer)) => {
                     // A process that ended may have said on the socket that its worker leaves.
                     self.hear_socket(peer, now);

@@ -13,8 +13,9 @@ use super::connection::Connection;
 use super::hello::{Hello, Packet};
 use super::peers::{Attempt, Stage};
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
-use tagmatch_os::closing::{self, Listener, PeerSocket};
+use tagmatch_os::background_close;
 use tagmatch_os::event::Epoll;
+use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::{process, socket, stream};
 
 /// Greetings that wait in the kernel.
@@ -252,7 +253,7 @@ impl Ucx {
     fn accept(&mut self, place: usize, now: Instant) {
         for _ in 0..STRANGERS_MAX {
             let Some(listener) = self.doors.listeners.get(place) else { return };
-            if closing::is_busy() {
+            if background_close::is_busy() {
                 return self.doors.mute(Some(now + MUTE_DELAY));
             }
             let socket = match socket::accept(listener.as_fd()) {

@@ -14,7 +14,7 @@ use super::address::{MAGIC, VERSION};
 use super::hello::{PACKET_MAX, Packet};
 use super::proof::{Challenge, Role, Secret, Session, Tag};
 use tagmatch_device::PeerId;
-use tagmatch_os::closing::PeerSocket;
+use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 
 /// Bytes taken at a time.

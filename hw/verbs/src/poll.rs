@@ -130,7 +130,7 @@ impl Verbs {
             return Err(Refused::TooLong);
         }
         self.oneself.send(message)?;
-        self.alarm.nudge();
+        self.alarm.signal();
         Ok(())
     }
 

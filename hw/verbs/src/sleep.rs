@@ -8,14 +8,14 @@ use super::context::Context;
 use super::object::Channel;
 use tagmatch_device::DeviceError;
 use tagmatch_os::event::{Epoll, Timer};
-use tagmatch_os::sleep::Nudge;
+use tagmatch_os::sleep::EventFd;
 
 /// One descriptor for all that can happen.
 pub(super) struct Alarm {
     epoll: Epoll,
     timer: Timer,
     /// Wakes us when one thread sends to oneself while another sleeps.
-    nudge: Nudge,
+    eventfd: EventFd,
     is_armed: bool,
 }
 
@@ -23,12 +23,12 @@ impl Alarm {
     pub(super) fn new(context: &Context, channel: &Channel) -> Result<Self, DeviceError> {
         let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(DeviceError::system("timerfd_create", ""))?;
-        let nudge = Nudge::new().map_err(DeviceError::system("eventfd", ""))?;
-        let descriptors = [channel.fd(), context.async_fd(), timer.as_fd(), nudge.as_fd()];
+        let eventfd = EventFd::new().map_err(DeviceError::system("eventfd", ""))?;
+        let descriptors = [channel.fd(), context.async_fd(), timer.as_fd(), eventfd.as_fd()];
         for fd in descriptors {
             epoll.watch(fd, 0).map_err(DeviceError::system("epoll_ctl", ""))?;
         }
-        Ok(Alarm { epoll, timer, nudge, is_armed: false })
+        Ok(Alarm { epoll, timer, eventfd, is_armed: false })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -36,9 +36,9 @@ impl Alarm {
     }
 
     /// Makes the descriptor readable if someone sleeps on it.
-    pub(super) fn nudge(&self) {
+    pub(super) fn signal(&self) {
         if self.is_armed {
-            self.nudge.ring();
+            self.eventfd.signal();
         }
     }
 }
@@ -85,7 +85,7 @@ impl Verbs {
         self.alarm.is_armed = false;
         self.cq.take_events();
         self.alarm.timer.set(None);
-        self.alarm.nudge.reset();
+        self.alarm.eventfd.clear();
         self.needs_look = true;
     }
 }
