@@ -5,6 +5,8 @@
 mod circles;
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/pages.rs"]
+mod pages;
 #[path = "tidy/tokens.rs"]
 mod tokens;
 

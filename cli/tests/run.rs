@@ -129,14 +129,16 @@ fn under_three_launchers_a_job_starts_another_and_both_are_one() {
 }
 
 #[test]
-fn readme_shows_the_example_as_it_is() {
+fn the_page_shows_the_example_as_it_is() {
     let example = include_str!("../../comm/examples/survivors.rs");
     let (_, program) = example.split_once("\n\n").unwrap();
     let shown = format!("```rust,ignore\n{program}```\n");
-    assert!(include_str!("../../README.md").contains(&shown), "README is to show:\n{shown}");
+    let page = include_str!("../../docs/communicators.md");
+    assert!(page.contains(&shown), "docs/communicators.md must show:\n{shown}");
 }
 
-/// As README has it: without such options launchers end a job of which a process is killed.
+/// The launchers' options are those of docs/communicators.md. Without them launchers end a job when one of
+/// its processes is killed.
 #[test]
 #[ignore = "needs mpich and openmpi: ci/test launch"]
 fn three_launchers_start_an_example_that_outlives_a_rank() {

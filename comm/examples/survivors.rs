@@ -1,6 +1,6 @@
-//! A job that outlives one of its ranks: the program that README shows.
+//! A job that outlives one of its ranks: the program that docs/communicators.md shows.
 //!
-//! `cargo build -p tagmatch-comm --example survivors`; README says how launchers start it.
+//! `cargo build -p tagmatch-comm --example survivors`; that page says how launchers start it.
 
 use std::process::Command;
 
