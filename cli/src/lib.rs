@@ -25,7 +25,6 @@ mod result;
 mod saved_run;
 mod spec;
 mod style;
-mod table;
 mod units;
 
 use {

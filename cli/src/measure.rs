@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `plan` | the measurements of a test, from the command line |
 //! | `runner` | runs a plan: facts, rows, JSON |
-//! | `row`, `layout` | the figures of a row, and a table's columns |
+//! | `row` | the figures of a row |
 //! | `depth_verdict` | whether depth costs anything |
 //! | `all_tests` | `tagperf` alone: all tests, briefly |
 //! | `peer_process` | the other side, as this side has it: a process of our own, or one behind `serve` |
@@ -26,7 +26,6 @@ mod drain;
 mod error;
 mod interrupt;
 mod launched;
-mod layout;
 mod open_loop;
 mod participant;
 mod peer;

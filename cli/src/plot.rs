@@ -1,10 +1,10 @@
 //! `--plot`: results as charts for a report, in SVG.
 //!
-//! `figures` decides which chart says what; `axis` turns figures into places and labels, `draw`
-//! draws.
+//! `figures` turns a run into charts ([`Figure`]); `axis` turns values into places and ticks; `draw` writes SVG.
 
 mod axis;
 mod draw;
+mod figure;
 mod figures;
 
 use std::path::Path;
@@ -14,34 +14,7 @@ use crate::output::Output;
 use crate::saved_run::Run;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
-
-/// Curves that a reader can tell apart on a chart; more of them make another.
-const LINES_MAX: usize = 8;
-
-/// A curve; points in order of x.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
-}
-
-/// An axis: what it shows, its unit in the label, and how.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Axis {
-    pub(crate) label: String,
-    pub(crate) scale: Scale,
-}
-
-/// A chart.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Figure {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
-    /// Whether single points are marked.
-    pub(crate) markers: bool,
-}
+pub(crate) use figure::{Axis, Figure, Line};
 
 /// Makes the file. Only SVG is written, so another ending is a mistake.
 pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
@@ -60,7 +33,7 @@ pub(crate) fn command_line() -> String {
 }
 
 /// The charts of a run: one for each test in it.
-pub(crate) fn of_run(run: &Run, command: &str) -> Result<String, Failure> {
+pub(crate) fn of_run(run: &Run, command: &str) -> String {
     let figures = figures::figures(run);
     let machine = [run.cpu.as_deref(), run.kernel.as_deref()];
     let machine = machine.into_iter().flatten().collect::<Vec<_>>().join(", Linux ");

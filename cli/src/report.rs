@@ -5,9 +5,11 @@
 //! 2. `begin`, `row` and `end` are called as a test goes on; what they print is out at once.
 //! 3. [`Report::finish`] does what needs all results.
 
+pub(crate) mod columns;
 mod csv;
 mod osu;
 pub(crate) mod stream;
+mod table;
 
 use serde::Serialize;
 
@@ -19,6 +21,7 @@ use crate::result::{Document, Matching, Row};
 use crate::saved_run::Run;
 use crate::style::Style;
 use crate::{files, plot};
+pub(crate) use table::Table;
 
 /// A form that rows are printed in, in place of the table.
 enum Form {
@@ -172,7 +175,7 @@ impl Report {
             run.add(&value).map_err(Failure::Measurement)?;
         }
         if let Some(out) = &mut self.plot {
-            out.print(&plot::of_run(&run, &plot::command_line())?)?;
+            out.print(&plot::of_run(&run, &plot::command_line()))?;
         }
         let Some((name, baseline)) = &self.baseline else {
             return Ok(());

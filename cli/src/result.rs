@@ -15,4 +15,4 @@ pub(crate) use document::{Document, SCHEMA};
 pub(crate) use histogram::Histogram;
 pub(crate) use matching::{Matching, NotOffloaded};
 pub(crate) use row::{Drained, Means, More, Pace, PerMessage, PerThread, Recovered, Row, tenths};
-pub(crate) use samples::{Latency, Samples, shown};
+pub(crate) use samples::{Latency, RUNGS, Rung, Samples};

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
 use crate::output::is_dash;
-use crate::result::SCHEMA;
+use crate::result::{RUNGS, Rung, SCHEMA};
 use crate::spec::default_window;
 use crate::units::show_size;
 
@@ -103,7 +103,7 @@ pub(crate) struct Entry {
     pub(crate) value: f64,
     /// Figures of stretches of the measurement; see [`Blocks`](crate::result::Blocks).
     pub(crate) blocks: Vec<f64>,
-    /// min, p50, p90, p99, p99.9, max in ns.
+    /// Latencies in ns, one for each of [`RUNGS`].
     pub(crate) ladder: Option<[f64; 6]>,
     pub(crate) samples: u64,
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
@@ -223,8 +223,7 @@ impl Run {
             None => None,
             Some(Value::Object(latency)) => {
                 let mut ladder = [0.0; 6];
-                let names = ["min", "p50", "p90", "p99", "p999", "max"];
-                for (slot, name) in ladder.iter_mut().zip(names) {
+                for (slot, Rung { json: name, .. }) in ladder.iter_mut().zip(RUNGS) {
                     *slot = figure(latency, name)?.ok_or_else(|| wrong(name))?;
                 }
                 Some(ladder)

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::args::{self, Common, Effort, Measure};
 use crate::failure::Failure;
+use crate::report::Table;
+use crate::report::columns::{
+    BANDWIDTH_TABLE, DEPTH_TABLE, DRAIN_TABLE, LATENCY_TABLE, PLANNED_RATE_TABLE, RATE_TABLE,
+};
 use crate::spec::bounds::BATCH_MAX;
 use crate::spec::{
     DeviceArg, HwTagsArg, Leg, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit,
@@ -358,6 +362,20 @@ impl Plan {
             hw_tags: self.common.hw_tags,
             address: String::new(),
         }
+    }
+
+    /// The table that its rows are printed in.
+    pub(crate) fn table(&self) -> Table {
+        let columns = match self.test {
+            Test::Lat if self.interval_ps.is_some() => PLANNED_RATE_TABLE,
+            Test::Lat if self.is_by_depth() => DEPTH_TABLE,
+            Test::Lat => LATENCY_TABLE,
+            Test::Depth => DEPTH_TABLE,
+            Test::Bw | Test::Bibw => BANDWIDTH_TABLE,
+            Test::Rate => RATE_TABLE,
+            Test::Drain => DRAIN_TABLE,
+        };
+        if self.threads.is_empty() { Table::new(columns) } else { Table::with_threads(columns) }
     }
 
     /// How long each row is measured, in words.

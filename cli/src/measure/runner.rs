@@ -9,7 +9,6 @@ use super::client::{self, Measured};
 use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
 use super::launched::Places;
-use super::layout::Layout;
 use super::peer_process::Other;
 use super::plan::{Depth, Plan, Test};
 use super::row::row;
@@ -200,9 +199,9 @@ impl Series {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
-        let (layout, style) = (Layout::of(plan), Style::stdout());
+        let (table, style) = (plan.table(), Style::stdout());
         people.print(&style.block(&(self.block(plan) + "#\n")))?;
-        people.print(&(style.heading(layout.heading().trim_end()) + "\n"))?;
+        people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let device = self.device.device.to_string();
         let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
@@ -252,7 +251,7 @@ impl Series {
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            let lines = layout.row(&leg, &row, &measured) + &report.below(&row);
+            let lines = table.row(&row) + &report.below(&row);
             progress.above(|| people.print(&style.block(&lines)))?;
             report.row(&document, &row, &measured.matching)?;
             matched.add(&measured.matching);

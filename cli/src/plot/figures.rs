@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Axis, Figure, LINES_MAX, Line, Scale};
-use crate::result::shown;
+use super::axis::Scale;
+use super::figure::{Axis, Figure, LINES_MAX, Line};
+use crate::result::{RUNGS, Rung};
 use crate::saved_run::{Entry, Metric, Run};
 use crate::units::show_size;
 
@@ -200,12 +201,13 @@ fn by_size(group: &[&Entry], variants: bool) -> Figure {
         by_variant(group, |entry| entry.key.size as f64)
     } else if group[0].metric == Metric::LatencyNs {
         // As in the table: a percentile on too few samples is not shown.
-        let rungs = [("max", 5), ("p99.9", 4), ("p99", 3), ("p90", 2), ("p50", 1), ("min", 0)];
-        let rung = |&(name, at): &(&str, usize)| Line {
-            name: name.into(),
-            points: points(&|entry| Some(shown(entry.ladder?, entry.samples)[at]? / 1e3)),
+        let rung = |(at, rung): (usize, &Rung)| Line {
+            name: rung.shown.into(),
+            points: points(&|entry| {
+                Some(entry.ladder?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
+            }),
         };
-        rungs.iter().map(rung).filter(|line| !line.points.is_empty()).collect()
+        RUNGS.iter().enumerate().rev().map(rung).filter(|line| !line.points.is_empty()).collect()
     } else {
         vec![Line { name: group[0].key.test.clone(), points: points(&|entry| Some(value(entry))) }]
     };
@@ -297,15 +299,14 @@ fn single(entry: &Entry) -> Figure {
             markers: true,
         };
     };
-    let quantiles = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0];
-    let points = quantiles.iter().zip(shown(ladder, entry.samples));
+    let rungs = RUNGS.iter().zip(ladder).filter(|(rung, _)| entry.samples >= rung.samples_min);
     Figure {
         title,
         x: Axis { label: "share of the samples at most as slow".into(), scale: Scale::Quantiles },
         y: Axis { label: label.into(), scale: Scale::Log },
         lines: vec![Line {
             name: entry.key.test.clone(),
-            points: points.filter_map(|(quantile, ns)| Some((*quantile, ns? / 1e3))).collect(),
+            points: rungs.map(|(rung, ns)| (rung.quantile, ns / 1e3)).collect(),
         }],
         markers: true,
     }
@@ -518,7 +519,7 @@ mod tests {
             vec![row(0, 0, 0, 1e12), row(1 << 30, 0, 0, 1e-6)],
             (0..20).map(|n| row(8, n * 1000, 0, n as f64)).collect(),
         ] {
-            let svg = of_run(&run(&rows), "tagperf lat --plot <&\">.svg").unwrap();
+            let svg = of_run(&run(&rows), "tagperf lat --plot <&\">.svg");
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
             assert!(svg.contains("A &lt;fast&gt; &amp; &quot;good&quot; CPU"), "{svg}");
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -71,7 +71,7 @@ pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
         json.json(&report)?;
     }
     if let Some(chart) = &mut chart {
-        chart.print(&report.plot()?)?;
+        chart.print(&report.plot())?;
     }
     for_people(args).print(&report.text())
 }

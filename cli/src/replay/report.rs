@@ -12,7 +12,6 @@ use super::chart;
 use super::nic::NicReport;
 use super::verdict::{Evidence, TraceVerdict};
 use super::wording::{listed, percent, show_entries};
-use crate::failure::Failure;
 use crate::plot;
 use crate::units::{show_3, show_count};
 
@@ -110,7 +109,7 @@ impl ReplayReport {
     }
 
     /// The chart of `--plot`.
-    pub(super) fn plot(&self) -> Result<String, Failure> {
+    pub(super) fn plot(&self) -> String {
         let trace = format!("{}, {} operations", self.trace, show_count(self.operations.total()));
         let command = format!("$ {}", plot::command_line());
         let sentence = self.verdict.verdict.clone();

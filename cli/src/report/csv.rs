@@ -1,18 +1,54 @@
-//! `--csv`: a heading, then a row a result. Names and order of the columns stay; new ones come last.
+//! `--csv`: a heading, then a line for each result. Names and order of the columns stay; new ones come last.
 
 use serde::Serialize;
 
+use super::columns as c;
+use super::columns::Column;
 use crate::result::{Document, Row};
 use crate::spec::HwTagsArg;
-use crate::units::name;
 
-const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
-                       samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
-                       bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
-                       planned_per_s,interrupted,window,hw_tags,ranks,rank_mean_min_ns,\
-                       rank_mean_avg_ns,rank_mean_max_ns\n";
+/// A column of CSV.
+enum CsvColumn {
+    /// The same in all rows of a test.
+    OfTest(&'static str),
+    OfRow(Column),
+}
 
-/// Remembers whether the heading is out: a tour has one for all its tests.
+use CsvColumn::{OfRow, OfTest};
+
+const COLUMNS: [CsvColumn; 29] = [
+    OfTest("test"),
+    OfTest("device"),
+    OfRow(c::SIZE),
+    OfRow(c::POSTED),
+    OfRow(c::UNEXPECTED),
+    OfRow(c::WILDCARD),
+    OfRow(c::ITERS),
+    OfRow(c::SAMPLES),
+    OfRow(c::MIN),
+    OfRow(c::P50),
+    OfRow(c::P90),
+    OfRow(c::P99),
+    OfRow(c::P999),
+    OfRow(c::MAX),
+    OfRow(c::MEAN),
+    OfRow(c::BANDWIDTH),
+    OfRow(c::MESSAGES_PER_S),
+    OfTest("validated"),
+    OfRow(c::THREADS),
+    OfRow(c::QUEUE),
+    OfRow(c::ORDER),
+    OfRow(c::PLANNED_PER_S),
+    OfRow(c::INTERRUPTED),
+    OfRow(c::WINDOW),
+    OfTest("hw_tags"),
+    OfRow(c::RANKS),
+    OfRow(c::RANK_MEAN_MIN),
+    OfRow(c::RANK_MEAN_AVG),
+    OfRow(c::RANK_MEAN_MAX),
+];
+
+/// Remembers whether the heading is out: several tests in one output share it.
 pub(super) struct Csv {
     headed: bool,
     hw_tags: HwTagsArg,
@@ -24,50 +60,41 @@ impl Csv {
     }
 
     pub(super) fn heading(&mut self) -> String {
-        if std::mem::replace(&mut self.headed, true) { String::new() } else { HEADING.to_owned() }
+        if std::mem::replace(&mut self.headed, true) {
+            return String::new();
+        }
+        line(|column| match column {
+            OfTest(name) => (*name).to_owned(),
+            OfRow(column) => column.name.to_owned(),
+        })
     }
 
+    /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value that the
+    /// test does not have is empty.
     pub(super) fn row(&self, document: &Document<impl Serialize>, row: &Row) -> String {
-        let mut cells = cells(document, row);
-        cells.push(self.hw_tags.to_string());
-        cells.push(row.more.ranks.map_or(String::new(), |ranks| ranks.to_string()));
-        match row.more.rank_means_ns {
-            Some(m) => cells.extend([m.min, m.avg, m.max].map(|ns| ns.to_string())),
-            None => cells.extend(std::iter::repeat_n(String::new(), 3)),
-        }
-        cells.join(",") + "\n"
+        line(|column| match column {
+            OfTest("test") => document.test().to_owned(),
+            OfTest("device") => document.device().to_owned(),
+            OfTest("validated") => document.validated().to_string(),
+            OfTest(_) => self.hw_tags.to_string(),
+            OfRow(column) => column.raw(row),
+        })
     }
 }
 
-/// Nothing in it has to be quoted: names of ours, and numbers. What a test has not is empty.
-fn cells(document: &Document<impl Serialize>, row: &Row) -> Vec<String> {
-    let or_empty = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
-    let mut cells = vec![document.test().to_owned(), document.device().to_owned()];
-    cells.extend([row.size, row.posted_depth, row.unexpected_depth].map(|n| n.to_string()));
-    cells.push(row.wildcard_percent.to_string());
-    cells.extend([row.iters, row.samples].map(|n| n.to_string()));
-    match row.latency_ns {
-        Some(l) => cells
-            .extend([l.min, l.p50, l.p90, l.p99, l.p999, l.max, l.mean].map(|ns| ns.to_string())),
-        None => cells.extend(std::iter::repeat_n(String::new(), 7)),
-    }
-    cells.push(or_empty(row.bandwidth_bytes_per_s));
-    cells.push(or_empty(row.messages_per_s));
-    cells.push(document.validated().to_string());
-    cells.push(row.more.threads.unwrap_or(1).to_string());
-    let queue = row.more.drain.as_ref().map(|drain| drain.queue).or(row.more.queue);
-    cells.push(queue.map_or(String::new(), |queue| name(&queue)));
-    cells.push(row.more.drain.as_ref().map_or(String::new(), |drain| name(&drain.order)));
-    cells.push(row.more.pace.map_or(String::new(), |pace| pace.planned_per_s.to_string()));
-    cells.push(row.more.interrupted.to_string());
-    cells.push(or_empty(row.more.window));
-    cells
+fn line(cell: impl Fn(&CsvColumn) -> String) -> String {
+    COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Row;
+
+    const HEADING: &str = "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,\
+                           samples,min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,\
+                           bandwidth_bytes_per_s,messages_per_s,validated,threads,queue,order,\
+                           planned_per_s,interrupted,window,hw_tags,ranks,rank_mean_min_ns,\
+                           rank_mean_avg_ns,rank_mean_max_ns\n";
 
     #[test]
     fn each_figure_stands_under_its_name() {
@@ -78,7 +105,6 @@ mod tests {
             line,
             "lat,shm,8,0,0,0,10,10,1.5,2,3,4,5,6,2.5,7,8,false,1,,,,false,,model:5,,,,\n"
         );
-        assert_eq!(line.split(',').count(), HEADING.split(',').count());
         let stream = Row { latency_ns: None, samples: 0, ..Row::sample() };
         let line = Csv::new(HwTagsArg::Off).row(&document, &stream);
         assert_eq!(line, "lat,shm,8,0,0,0,10,0,,,,,,,,7,8,false,1,,,,false,,off,,,,\n");

@@ -3,50 +3,93 @@
 //! Their `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first
 //! column of 10, others of 18 and two decimals; a latency is the mean, half the round trip.
 
+use super::columns as c;
+use super::columns::Column;
 use crate::result::Row;
-use crate::units::{name, show_size};
+use crate::units::show_size;
 
 const FIRST: usize = 10;
 const OTHERS: usize = 18;
 const ITERATIONS: usize = 12;
 
-/// Those of theirs over all ranks (`osu_barrier`, `osu_bcast`, ...), with what `-f` adds; the others of ours.
-fn of_ranks(test: &str) -> Option<&'static str> {
-    Some(match test {
-        "barrier" => "Barrier",
-        "bcast" => "Broadcast",
-        "allreduce" => "Allreduce",
-        "alltoall" => "All-to-All Personalized Exchange",
-        "dup" => "Communicator Duplicate",
-        "agree" => "Agreement",
-        "shrink" => "Shrink",
-        _ => return None,
-    })
+/// The format of one test.
+struct Format {
+    title: &'static str,
+    first: (&'static str, Column),
+    others: &'static [(&'static str, Column)],
+    /// Whether the number of calls stands last, as OSU's collective tests have it with `-f`.
+    has_iterations: bool,
 }
 
-fn heading(test: &str) -> String {
-    if let Some(title) = of_ranks(test) {
-        let version = env!("CARGO_PKG_VERSION");
-        let columns = ["Avg Latency(us)", "Min Latency(us)", "Max Latency(us)"];
-        let columns: String = columns.iter().map(|column| format!("{column:>OTHERS$}")).collect();
-        let title = format!("# OSU MPI {title} Latency Test format, of tagperf {version}");
-        return format!("{title}\n{:<FIRST$}{columns}{:>ITERATIONS$}\n", "# Size", "Iterations");
+impl Format {
+    /// A test between two processes.
+    fn of_pair(title: &'static str, others: &'static [(&'static str, Column)]) -> Self {
+        Self { title, first: ("# Size", c::SIZE), others, has_iterations: false }
     }
-    let (title, columns): (_, &[&str]) = match test {
-        "bw" => ("Bandwidth Test", &["Bandwidth (MB/s)"]),
-        "bibw" => ("Bi-Directional Bandwidth Test", &["Bandwidth (MB/s)"]),
-        "rate" => ("Multiple Bandwidth / Message Rate Test", &["MB/s", "Messages/s"]),
-        _ => ("Latency Test", &["Latency (us)"]),
-    };
-    let columns: String = columns.iter().map(|column| format!("{column:>OTHERS$}")).collect();
-    let version = env!("CARGO_PKG_VERSION");
-    let first = if by_depth(test) { "# Depth" } else { "# Size" };
-    format!("# OSU MPI {title} format, of tagperf {version}\n{first:<FIRST$}{columns}\n")
-}
 
-/// Theirs have no such test; a depth takes the place of the size.
-fn by_depth(test: &str) -> bool {
-    matches!(test, "depth" | "drain")
+    /// A test by depth. OSU has none: the depth takes the place of the size.
+    fn by_depth(others: &'static [(&'static str, Column)]) -> Self {
+        Self { first: ("# Depth", c::DEPTH), ..Self::of_pair("Latency Test", others) }
+    }
+
+    /// A test of all ranks (`osu_barrier`, `osu_bcast`, ...), and ours that OSU does not have.
+    fn of_ranks(title: &'static str) -> Self {
+        let others = &[
+            ("Avg Latency(us)", c::RANK_MEAN_AVG),
+            ("Min Latency(us)", c::RANK_MEAN_MIN),
+            ("Max Latency(us)", c::RANK_MEAN_MAX),
+        ];
+        Self { has_iterations: true, ..Self::of_pair(title, others) }
+    }
+
+    fn of(test: &str) -> Self {
+        match test {
+            "barrier" => Self::of_ranks("Barrier Latency Test"),
+            "bcast" => Self::of_ranks("Broadcast Latency Test"),
+            "allreduce" => Self::of_ranks("Allreduce Latency Test"),
+            "alltoall" => Self::of_ranks("All-to-All Personalized Exchange Latency Test"),
+            "dup" => Self::of_ranks("Communicator Duplicate Latency Test"),
+            "agree" => Self::of_ranks("Agreement Latency Test"),
+            "shrink" => Self::of_ranks("Shrink Latency Test"),
+            "bw" => Self::of_pair("Bandwidth Test", &[("Bandwidth (MB/s)", c::BANDWIDTH)]),
+            "bibw" => Self::of_pair(
+                "Bi-Directional Bandwidth Test",
+                &[("Bandwidth (MB/s)", c::BANDWIDTH)],
+            ),
+            "rate" => Self::of_pair(
+                "Multiple Bandwidth / Message Rate Test",
+                &[("MB/s", c::BANDWIDTH), ("Messages/s", c::MESSAGES_PER_S)],
+            ),
+            "depth" => Self::by_depth(&[("Latency (us)", c::MEAN)]),
+            // The time of a message is nearest to a latency.
+            "drain" => Self::by_depth(&[("Latency (us)", c::TIME_PER_MESSAGE)]),
+            _ => Self::of_pair("Latency Test", &[("Latency (us)", c::MEAN)]),
+        }
+    }
+
+    fn heading(&self) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        let others: String =
+            self.others.iter().map(|(name, _)| format!("{name:>OTHERS$}")).collect();
+        let iterations = if self.has_iterations {
+            format!("{:>ITERATIONS$}", "Iterations")
+        } else {
+            String::new()
+        };
+        let title = format!("# OSU MPI {} format, of tagperf {version}", self.title);
+        format!("{title}\n{:<FIRST$}{others}{iterations}\n", self.first.0)
+    }
+
+    fn line(&self, row: &Row) -> String {
+        let figure = |(_, column): &(_, Column)| format!("{:>OTHERS$.2}", column.scaled(row));
+        let others: String = self.others.iter().map(figure).collect();
+        let iterations = if self.has_iterations {
+            format!("{:>ITERATIONS$}", c::ITERS.raw(row))
+        } else {
+            String::new()
+        };
+        format!("{:<FIRST$}{others}{iterations}\n", self.first.1.raw(row))
+    }
 }
 
 /// Rows of one test. Theirs differ in the size alone; where ours differ in more, a comment above
@@ -61,13 +104,13 @@ impl Osu {
     /// Two lines that begin with `#`, the first with the words that scripts look for.
     pub(super) fn heading(&mut self, test: &str) -> String {
         self.block.clear();
-        heading(test)
+        Format::of(test).heading()
     }
 
     /// A row, with a comment above it if it begins a block.
     pub(super) fn row(&mut self, test: &str, row: &Row) -> String {
         let block = block(test, row);
-        let line = line(test, row);
+        let line = Format::of(test).line(row);
         if block == self.block {
             return line;
         }
@@ -81,12 +124,11 @@ impl Osu {
 /// What a row's own columns don't say; nothing if it is as theirs are.
 fn block(test: &str, row: &Row) -> String {
     let mut facts = Vec::new();
-    if by_depth(test) {
+    if matches!(test, "depth" | "drain") {
         facts.push(format!("messages of {}", show_size(row.size)));
-        let drain = row.more.drain.as_ref();
-        let queue = drain.map(|drain| drain.queue).or(row.more.queue);
-        facts.extend(queue.map(|queue| format!("{} queue", name(&queue))));
-        facts.extend(drain.map(|drain| format!("order {}", name(&drain.order))));
+        let of = |column: Column| Some(column.raw(row)).filter(|word| !word.is_empty());
+        facts.extend(of(c::QUEUE).map(|queue| format!("{queue} queue")));
+        facts.extend(of(c::ORDER).map(|order| format!("order {order}")));
     } else {
         let depths = [("posted", row.posted_depth), ("unexpected", row.unexpected_depth)];
         let deep = depths.into_iter().filter(|(_, depth)| *depth > 0);
@@ -100,24 +142,6 @@ fn block(test: &str, row: &Row) -> String {
     facts.join(", ")
 }
 
-fn line(test: &str, row: &Row) -> String {
-    if let Some(means) = row.more.rank_means_ns {
-        let us = [means.avg, means.min, means.max].map(|ns| format!("{:>OTHERS$.2}", ns / 1e3));
-        return format!("{:<FIRST$}{}{:>ITERATIONS$}\n", row.size, us.concat(), row.iters);
-    }
-    let mb = row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6;
-    let figures = match (test, row.latency_ns) {
-        ("bw" | "bibw", _) => vec![mb],
-        ("rate", _) => vec![mb, row.messages_per_s.unwrap_or(0) as f64],
-        (_, Some(latency)) => vec![latency.mean / 1e3],
-        // Its time a message is what comes nearest to a latency.
-        (_, None) => vec![row.messages_per_s.map_or(0.0, |rate| 1e6 / rate.max(1) as f64)],
-    };
-    let figures: String = figures.iter().map(|figure| format!("{figure:>OTHERS$.2}")).collect();
-    let first = if by_depth(test) { row.posted_depth.max(row.unexpected_depth) } else { row.size };
-    format!("{first:<FIRST$}{figures}\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,24 +150,29 @@ mod tests {
 
     #[test]
     fn columns_stand_where_theirs_do() {
-        let columns = |test| heading(test).lines().nth(1).unwrap().to_owned();
+        let columns = |test| Format::of(test).heading().lines().nth(1).unwrap().to_owned();
         // As a published run of osu_latency, osu_bibw and osu_mbw_mr has them.
         assert_eq!(columns("lat"), "# Size          Latency (us)");
         assert_eq!(columns("bw"), "# Size      Bandwidth (MB/s)");
         assert_eq!(columns("bibw"), "# Size      Bandwidth (MB/s)");
         assert_eq!(columns("rate"), "# Size                  MB/s        Messages/s");
-        assert!(heading("bibw").starts_with("# OSU MPI Bi-Directional Bandwidth Test"));
+        assert!(
+            Format::of("bibw").heading().starts_with("# OSU MPI Bi-Directional Bandwidth Test")
+        );
         let mut some = Row::sample();
         some.bandwidth_bytes_per_s = Some(19_069_250_000);
         some.messages_per_s = Some(9_311_156);
-        assert_eq!(line("bw", &some), "8                   19069.25\n");
-        assert_eq!(line("rate", &some), "8                   19069.25        9311156.00\n");
+        assert_eq!(Format::of("bw").line(&some), "8                   19069.25\n");
+        assert_eq!(
+            Format::of("rate").line(&some),
+            "8                   19069.25        9311156.00\n"
+        );
         some.size = 4_194_304;
         some.latency_ns.as_mut().unwrap().mean = 584_220.0;
-        assert_eq!(line("lat", &some), "4194304               584.22\n");
+        assert_eq!(Format::of("lat").line(&some), "4194304               584.22\n");
         some.unexpected_depth = 256;
         assert_eq!(columns("depth"), "# Depth         Latency (us)");
-        assert_eq!(line("depth", &some), "256                   584.22\n");
+        assert_eq!(Format::of("depth").line(&some), "256                   584.22\n");
     }
 
     #[test]
@@ -151,8 +180,8 @@ mod tests {
         let mut some = Row::sample();
         some.more.rank_means_ns = Some(Means { min: 1230.0, avg: 2340.0, max: 3456.0 });
         let want = "8                       2.34              1.23              3.46          10\n";
-        assert_eq!(line("allreduce", &some), want);
-        let columns = heading("allreduce").lines().nth(1).unwrap().to_owned();
+        assert_eq!(Format::of("allreduce").line(&some), want);
+        let columns = Format::of("allreduce").heading().lines().nth(1).unwrap().to_owned();
         assert_eq!(columns.len() + 1, want.len());
         assert!(columns.starts_with("# Size       Avg Latency(us)   Min Latency(us)"), "{columns}");
     }

@@ -8,7 +8,7 @@ use super::samples::Latency;
 use crate::spec::{Order, Queue};
 
 /// What was measured at one size and depth.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) size: u64,
     pub(crate) posted_depth: u64,

@@ -12,9 +12,32 @@ pub(crate) struct Samples {
     sum: u128,
 }
 
-/// The shares that are reported, each with the least number of samples that people are shown it of. A tail has ten
-/// samples above it. A median has five samples in all: it lies between the least and the most of them at 94 %.
-const LADDER: [(f64, u64); 4] = [(0.5, 5), (0.9, 100), (0.99, 1000), (0.999, 10_000)];
+/// A figure of a latency's distribution that is reported.
+#[derive(Clone, Copy)]
+pub(crate) struct Rung {
+    /// Its name in JSON.
+    pub(crate) json: &'static str,
+    /// Its name for people.
+    pub(crate) shown: &'static str,
+    pub(crate) quantile: f64,
+    /// With fewer samples than this people are not shown it. A tail has ten samples above it. A median has five
+    /// samples in all: it lies between the least and the most of them with a probability of 94 %.
+    pub(crate) samples_min: u64,
+}
+
+const fn rung(json: &'static str, shown: &'static str, quantile: f64, samples_min: u64) -> Rung {
+    Rung { json, shown, quantile, samples_min }
+}
+
+/// All that are reported, in ascending order.
+pub(crate) const RUNGS: [Rung; 6] = [
+    rung("min", "min", 0.0, 0),
+    rung("p50", "p50", 0.5, 5),
+    rung("p90", "p90", 0.9, 100),
+    rung("p99", "p99", 0.99, 1000),
+    rung("p999", "p99.9", 0.999, 10_000),
+    rung("max", "max", 1.0, 0),
+];
 
 impl Samples {
     pub(crate) fn new() -> Self {
@@ -91,7 +114,7 @@ impl Samples {
             let ns = self.histogram.value_at_quantile(quantile);
             half(ns.clamp(self.min, self.max))
         };
-        let [p50, p90, p99, p999] = LADDER.map(|(quantile, _)| at(quantile));
+        let [_, p50, p90, p99, p999, _] = RUNGS.map(|rung| at(rung.quantile));
         let mean = self.sum as f64 / self.count() as f64 / 2.0;
         Some(Latency {
             min: half(self.min),
@@ -121,23 +144,6 @@ pub(crate) struct Latency {
     pub(crate) mean: f64,
 }
 
-impl Latency {
-    /// min, p50, p90, p99, p99.9, max for a table of `samples`; `None` where a percentile stands
-    /// on too few of them.
-    pub(crate) fn ladder(&self, samples: u64) -> [Option<f64>; 6] {
-        shown([self.min, self.p50, self.p90, self.p99, self.p999, self.max], samples)
-    }
-}
-
-/// The same of a ladder that was read from a file.
-pub(crate) fn shown(ladder: [f64; 6], samples: u64) -> [Option<f64>; 6] {
-    let mut shown = ladder.map(Some);
-    for (rung, (_, least)) in shown[1..5].iter_mut().zip(LADDER) {
-        *rung = rung.filter(|_| samples >= least);
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,13 +164,6 @@ mod tests {
         };
         assert_eq!(samples.halved(), Some(want));
         assert_eq!(samples.count(), 1000);
-        let shown = [Some(1.0), Some(500.0), Some(900.0), Some(990.0), None, Some(1000.0)];
-        assert_eq!(want.ladder(1000), shown);
-        assert_eq!(want.ladder(999)[3], None);
-        assert_eq!(want.ladder(10_000)[4], Some(999.0));
-        assert_eq!(want.ladder(16)[1..5], [Some(500.0), None, None, None], "a median of 16");
-        assert_eq!((want.ladder(5)[1], want.ladder(4)[1]), (Some(500.0), None));
-        assert_eq!((want.ladder(100)[2], want.ladder(99)[2]), (Some(900.0), None));
     }
 
     #[test]

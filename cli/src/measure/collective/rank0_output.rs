@@ -7,11 +7,11 @@ use crate::args::{Common, Effort};
 use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::report::Report;
+use crate::report::columns::Column;
+use crate::report::{Report, Table};
 use crate::result::{Document, Matching, Row};
 use crate::spec::HwTagsArg;
 use crate::style::Style;
-use crate::table::Table;
 
 /// What a sheet is about.
 pub(super) struct Subject<'a> {
@@ -55,11 +55,11 @@ impl Sheet {
         ranks: &Ranks,
         common: &Common,
         subject: &Subject<'_>,
-        table: Table,
+        columns: &[Column],
     ) -> Result<Option<Self>, Failure> {
         let world = ranks.world();
         let opened = match world.rank() {
-            0 => Self::begin(ranks, common, subject, table).map(Some),
+            0 => Self::begin(ranks, common, subject, columns).map(Some),
             _ => Ok(None),
         };
         let told = world.broadcast(0, vec![u8::from(opened.is_ok())]);
@@ -77,9 +77,10 @@ impl Sheet {
         ranks: &Ranks,
         common: &Common,
         subject: &Subject<'_>,
-        table: Table,
+        columns: &[Column],
     ) -> Result<Self, Failure> {
         let mut report = Report::open(common)?;
+        let table = Table::new(columns);
         let (mut people, json) = report.outputs(common)?;
         let world = ranks.world();
         let launcher = ranks.launcher().to_string();
@@ -133,8 +134,8 @@ impl Sheet {
         self.document.interrupt();
     }
 
-    pub(super) fn add(&mut self, row: Row, cells: &[String]) -> Result<(), Failure> {
-        let lines = self.table.row(cells) + &self.report.below(&row);
+    pub(super) fn add(&mut self, row: Row) -> Result<(), Failure> {
+        let lines = self.table.row(&row) + &self.report.below(&row);
         self.people.print(&Style::stdout().block(&lines))?;
         self.report.row(&self.document, &row, &Matching::default())?;
         self.document.add(row, &Matching::default());

@@ -16,20 +16,9 @@ use super::ranks::{Ranks, World};
 use crate::args::{Effort, Recovery};
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
+use crate::report::columns::RECOVERY_TABLE;
 use crate::result::{Means, More, Recovered, Row, Samples, tenths};
-use crate::table::{Column, Table, US, us};
 
-const COLUMNS: [Column; 9] = [
-    Column("ranks", 5),
-    Column("noticed", 10),
-    Column("revoke", US),
-    Column("agree", US),
-    Column("shrink", US),
-    Column("barrier", US),
-    Column("avg", US),
-    Column("min", US),
-    Column("max", US),
-];
 /// Figures that each rank tells.
 const STEPS: usize = 5;
 
@@ -58,8 +47,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         // Those who live need rank 0 also where nobody reads what it tells.
         if let Some(sheet) = sheet.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
-            let cells = cells(&row);
-            written = sheet.add(row, &cells);
+            written = sheet.add(row);
         }
         comm = next;
     }
@@ -77,7 +65,7 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Sheet>, Failure> {
         sizes: &[0],
         effort: &Effort { iters: Some(1), ..Effort::default() },
     };
-    Sheet::open(ranks, &args.common, &subject, Table(&COLUMNS))
+    Sheet::open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
 /// The last rank dies; the others get a communicator without it, and how long each step took in ns.
@@ -126,29 +114,7 @@ fn row(ranks: u32, all: &[f64]) -> Row {
         recovery_ns: Some(Recovered { noticed, revoke, agree, shrink, barrier }),
         ..More::default()
     };
-    Row {
-        size: 0,
-        posted_depth: 0,
-        unexpected_depth: 0,
-        wildcard_percent: 0,
-        iters: 1,
-        samples: samples.count(),
-        latency_ns: samples.halved(),
-        bandwidth_bytes_per_s: None,
-        messages_per_s: None,
-        more,
-        blocks: None,
-        histogram: None,
-    }
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let More { ranks, rank_means_ns, recovery_ns, .. } = &row.more;
-    let steps = recovery_ns.map(|r| [r.noticed, r.revoke, r.agree, r.shrink, r.barrier].map(Some));
-    let means = rank_means_ns.map(|means| [means.avg, means.min, means.max].map(Some));
-    let ranks = ranks.map_or(String::new(), |ranks| ranks.to_string());
-    let steps = steps.unwrap_or_default().map(us);
-    std::iter::once(ranks).chain(steps).chain(means.unwrap_or_default().map(us)).collect()
+    Row { iters: 1, samples: samples.count(), latency_ns: samples.halved(), more, ..Row::default() }
 }
 
 #[cfg(test)]
@@ -163,6 +129,5 @@ mod tests {
         assert_eq!(row.more.recovery_ns, Some(steps));
         assert_eq!(row.more.rank_means_ns, Some(Means { min: 10.0, avg: 15.0, max: 20.0 }));
         assert_eq!(row.latency_ns.unwrap().p50, 10.0, "rank 0's");
-        assert_eq!(cells(&row)[..3], ["3", "0.200", "0.002"]);
     }
 }

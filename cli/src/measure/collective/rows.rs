@@ -11,26 +11,15 @@ use crate::args::Collective;
 use crate::failure::Failure;
 use crate::measure::interrupt::Interrupt;
 use crate::progress::Progress;
+use crate::report::columns::COLLECTIVE_TABLE;
 use crate::result::{Blocks, Histogram, Means, More, Row, Samples};
 use crate::spec::Limits;
-use crate::table::{Column, Table, US, us};
-use crate::units::{show_count, show_size};
+use crate::units::show_size;
 
 const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
 /// Calls between two looks at the clock: as many as fill this, at most so many.
 const BATCH_BYTES: u64 = 256 << 10;
 const BATCH: u64 = 64;
-
-const COLUMNS: [Column; 8] = [
-    Column("size", 8),
-    Column("avg", US),
-    Column("min", US),
-    Column("max", US),
-    Column("p50", US),
-    Column("p99", US),
-    Column("p99.9", US),
-    Column("calls", 11),
-];
 
 /// Measures on all ranks; rank 0 tells of it.
 pub(super) fn measure(
@@ -42,7 +31,6 @@ pub(super) fn measure(
     let world = ranks.world();
     operation.fits(sizes, world.size()).map_err(|why| refused(world.rank(), why))?;
     let prepared = |size| prepared(operation, size, args, ranks, &world);
-    let unsized_columns = usize::from(!operation.has_size());
     let subject = Subject {
         test: operation.name(),
         title: format!("{}: us a call", operation.title()),
@@ -50,8 +38,8 @@ pub(super) fn measure(
         sizes,
         effort: &args.effort,
     };
-    let table = Table(&COLUMNS[unsized_columns..]);
-    let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, table)? else {
+    let columns = &COLLECTIVE_TABLE[usize::from(!operation.has_size())..];
+    let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, columns)? else {
         for &size in sizes {
             let mut call = prepared(size)?;
             Measured::of(&mut call, &world, &mut |_, _| 0)?.means(&call, &world)?;
@@ -84,8 +72,7 @@ pub(super) fn measure(
             if sheet.wants_histogram() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            let cells = cells(&row);
-            written = progress.above(|| sheet.add(row, &cells[unsized_columns..]));
+            written = progress.above(|| sheet.add(row));
         }
     }
     drop(progress);
@@ -196,27 +183,14 @@ impl Measured {
             More { ranks: Some(ranks), rank_means_ns: Some(means), interrupted, ..More::default() };
         Row {
             size,
-            posted_depth: 0,
-            unexpected_depth: 0,
-            wildcard_percent: 0,
             iters: self.samples.count(),
             samples: self.samples.count(),
             latency_ns: self.samples.halved(),
-            bandwidth_bytes_per_s: None,
-            messages_per_s: None,
             more,
             blocks: self.blocks.figures(),
-            histogram: None,
+            ..Row::default()
         }
     }
-}
-
-fn cells(row: &Row) -> Vec<String> {
-    let means = row.more.rank_means_ns.map(|means| [means.avg, means.min, means.max].map(Some));
-    let [avg, min, max] = means.unwrap_or_default().map(us);
-    let ladder = row.latency_ns.map_or([None; 6], |latency| latency.ladder(row.samples));
-    let [_, p50, _, p99, p999, _] = ladder.map(us);
-    vec![show_size(row.size), avg, min, max, p50, p99, p999, show_count(row.iters)]
 }
 
 #[cfg(test)]
