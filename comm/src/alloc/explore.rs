@@ -2,19 +2,19 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::claims::{Attempt, Claims, Key, Round};
+use super::shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
 use super::*;
 
 /// Ranks, and the allocations that all of them take part in, each from a thread of its own.
 #[derive(Clone)]
 pub(crate) struct Scope {
-    pub(crate) ranks: Vec<Claims>,
-    /// Key and roles of each allocation; `None` where the rank isn't a member of the parent.
-    pub(crate) calls: Vec<(Key, Vec<Option<Role>>)>,
+    pub(crate) ranks: Vec<SharedMask>,
+    /// Priority and roles of each allocation; `None` where the rank isn't a member of the parent.
+    pub(crate) calls: Vec<(Priority, Vec<Option<Role>>)>,
     /// Allocations of which one reduction may fail: their members abandon them.
     pub(crate) may_fail: bool,
-    /// Call and rank that begins it only when the other call has ended at all its ranks: the rank waits for a
-    /// message.
+    /// Call and rank that begins it only when the other call has ended at all its ranks: the rank
+    /// waits for a message.
     pub(crate) after: Vec<(usize, usize, usize)>,
     /// What ranks use before they begin anything.
     pub(crate) used: Vec<Use>,
@@ -28,7 +28,8 @@ pub(crate) type Use = (usize, u32, bool);
 struct Rests {
     prefix: u32,
     freed_in: u64,
-    /// Of each rank: the latest sweep in which it has answered that it uses the id; none once it does not.
+    /// Of each rank: the latest sweep in which it has answered that it uses the id; none once it
+    /// does not.
     used_in: Vec<Option<u64>>,
 }
 
@@ -53,13 +54,13 @@ impl Freeing {
     }
 
     /// As the sweeps of `ft/rest.rs` do it.
-    fn settle(&mut self, claims: &mut Claims) {
-        let layout = claims.mask.layout();
+    fn settle(&mut self, shared: &mut SharedMask) {
+        let layout = shared.free.layout();
         self.rests.retain(|rests| {
             let is_done = rests.used_in.iter().all(Option::is_none);
             if is_done {
-                claims.resting.end();
-                claims.mask.free(layout.id(rests.prefix).unwrap()).unwrap();
+                shared.resting.end();
+                shared.free.free(layout.id(rests.prefix).unwrap()).unwrap();
             }
             !is_done
         });
@@ -67,23 +68,23 @@ impl Freeing {
             rests.used_in.iter().flatten().min().copied().unwrap_or(0).max(rests.freed_in)
         };
         let settled = self.rests.iter().map(known_in).min().unwrap_or(self.sweep);
-        claims.resting.settle(settled.min(self.sweep));
+        shared.resting.settle(settled.min(self.sweep));
     }
 }
 
 /// Where one rank is in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stage {
+enum CallStage {
     Idle,
-    Ready(Attempt),
-    Offered(Attempt, Vec<u32>),
+    Ready(AllocationState),
+    Offered(AllocationState, Vec<u32>),
     Ended(Result<Option<ContextId>, Error>),
     Abandoned,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Call {
-    stages: Vec<Option<Stage>>,
+    stages: Vec<Option<CallStage>>,
     /// The result of the round that some ranks have not taken in yet.
     reduced: Option<Vec<u32>>,
     failed: bool,
@@ -91,7 +92,7 @@ struct Call {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    ranks: Vec<Claims>,
+    ranks: Vec<SharedMask>,
     calls: Vec<Call>,
     freeing: Vec<Freeing>,
 }
@@ -100,7 +101,7 @@ impl Scope {
     fn must_wait(&self, state: &State, call: usize, rank: usize) -> bool {
         let has_ended = |call: usize| {
             let mut stages = state.calls[call].stages.iter().flatten();
-            stages.all(|stage| matches!(stage, Stage::Ended(_) | Stage::Abandoned))
+            stages.all(|stage| matches!(stage, CallStage::Ended(_) | CallStage::Abandoned))
         };
         self.after.iter().any(|(of, at, other)| (*of, *at) == (call, rank) && !has_ended(*other))
     }
@@ -108,8 +109,8 @@ impl Scope {
 
 impl State {
     fn new(scope: &Scope) -> Self {
-        let call = |(_, roles): &(Key, Vec<Option<Role>>)| Call {
-            stages: roles.iter().map(|role| role.map(|_| Stage::Idle)).collect(),
+        let call = |(_, roles): &(Priority, Vec<Option<Role>>)| Call {
+            stages: roles.iter().map(|role| role.map(|_| CallStage::Idle)).collect(),
             reduced: None,
             failed: false,
         };
@@ -121,36 +122,36 @@ impl State {
     /// The states after a rank has freed an id, begun a sweep, or heard from another rank.
     fn free(&self, rank: usize) -> Vec<State> {
         let mut all = Vec::new();
-        let mut push = |change: &dyn Fn(&mut Freeing, &mut Claims)| {
+        let mut push = |change: &dyn Fn(&mut Freeing, &mut SharedMask)| {
             let mut next = self.clone();
             change(&mut next.freeing[rank], &mut next.ranks[rank]);
             all.push(next);
         };
         let own = &self.freeing[rank];
         if !own.to_free.is_empty() {
-            push(&|own, claims| {
+            push(&|own, shared| {
                 let prefix = own.to_free.remove(0);
                 own.uses.retain(|used| *used != prefix);
                 let used_in = (0..self.ranks.len()).map(|of| (of != rank).then_some(0)).collect();
                 own.rests.push(Rests { prefix, freed_in: own.sweep, used_in });
-                claims.resting.add(Freed { prefix: 0, senders: Vec::new() });
-                claims.resting.take();
+                shared.resting.add(FreedId { prefix: 0, senders: Vec::new() });
+                shared.resting.take();
             });
         }
         if self.ranks[rank].resting.is_wanted() {
-            push(&|own, claims| {
-                own.sweep = claims.resting.sweep();
-                own.settle(claims);
+            push(&|own, shared| {
+                own.sweep = shared.resting.begin_sweep();
+                own.settle(shared);
             });
         }
         for of in (0..self.ranks.len()).filter(|of| *of != rank && own.asked[*of] < own.sweep) {
-            push(&|own, claims| {
+            push(&|own, shared| {
                 own.asked[of] = own.sweep;
                 for Rests { prefix, used_in, .. } in &mut own.rests {
                     let is_used = self.freeing[of].uses.contains(prefix);
                     used_in[of] = is_used.then_some(own.sweep);
                 }
-                own.settle(claims);
+                own.settle(shared);
             });
         }
         all
@@ -160,47 +161,47 @@ impl State {
     fn step(&self, scope: &Scope, call: usize, rank: usize) -> Option<State> {
         let mut next = self.clone();
         let State { ranks, calls, freeing } = &mut next;
-        let claims = &mut ranks[rank];
+        let shared = &mut ranks[rank];
         let of_call = &mut calls[call];
         let stage = of_call.stages[rank].as_mut()?;
         match stage {
-            Stage::Idle if scope.must_wait(self, call, rank) => return None,
-            Stage::Idle if !freeing[rank].to_free.is_empty() => return None,
-            Stage::Idle => {
-                let (key, roles) = &scope.calls[call];
-                *stage = Stage::Ready(claims.begin(*key, roles[rank]?));
+            CallStage::Idle if scope.must_wait(self, call, rank) => return None,
+            CallStage::Idle if !freeing[rank].to_free.is_empty() => return None,
+            CallStage::Idle => {
+                let (priority, roles) = &scope.calls[call];
+                *stage = CallStage::Ready(shared.begin(*priority, roles[rank]?));
             }
-            Stage::Ready(attempt) if of_call.failed => {
-                claims.abandon(attempt);
-                *stage = Stage::Abandoned;
+            CallStage::Ready(state) if of_call.failed => {
+                shared.abandon(state);
+                *stage = CallStage::Abandoned;
             }
             // Others have yet to take in the round before.
-            Stage::Ready(_) if of_call.reduced.is_some() => return None,
-            Stage::Ready(attempt) => {
-                let offer = claims.offer(attempt);
-                *stage = Stage::Offered(attempt.clone(), offer);
+            CallStage::Ready(_) if of_call.reduced.is_some() => return None,
+            CallStage::Ready(state) => {
+                let offer = shared.offer(state);
+                *stage = CallStage::Offered(state.clone(), offer);
             }
-            Stage::Offered(attempt, _) if of_call.failed => {
-                claims.abandon(attempt);
-                *stage = Stage::Abandoned;
+            CallStage::Offered(state, _) if of_call.failed => {
+                shared.abandon(state);
+                *stage = CallStage::Abandoned;
             }
-            Stage::Offered(attempt, _) => {
+            CallStage::Offered(state, _) => {
                 let all = of_call.reduced.clone()?;
-                let mut attempt = attempt.clone();
-                *stage = match claims.conclude(&mut attempt, &all) {
-                    Ok(Round::Again) => Stage::Ready(attempt),
-                    Ok(Round::Done(id)) => Stage::Ended(Ok(id)),
-                    Err(error) => Stage::Ended(Err(error)),
+                let mut state = state.clone();
+                *stage = match shared.conclude(&mut state, &all) {
+                    Ok(RoundEnd::Again) => CallStage::Ready(state),
+                    Ok(RoundEnd::Done(id)) => CallStage::Ended(Ok(id)),
+                    Err(error) => CallStage::Ended(Err(error)),
                 };
             }
-            Stage::Ended(_) | Stage::Abandoned => return None,
+            CallStage::Ended(_) | CallStage::Abandoned => return None,
         }
         of_call.reduce();
         Some(next)
     }
 
     fn fail(&self, call: usize) -> Option<State> {
-        let is_over = |stage: &Option<Stage>| matches!(stage, Some(Stage::Ended(_)));
+        let is_over = |stage: &Option<CallStage>| matches!(stage, Some(CallStage::Ended(_)));
         if self.calls[call].failed || self.calls[call].stages.iter().any(is_over) {
             return None;
         }
@@ -216,13 +217,13 @@ impl State {
             let mut outcome = None;
             for (rank, stage) in call.stages.iter().enumerate() {
                 let of_rank = match stage {
-                    None | Some(Stage::Ended(Ok(None))) => continue,
-                    Some(Stage::Abandoned) => Err(None),
-                    Some(Stage::Ended(Ok(Some(id)))) => {
+                    None | Some(CallStage::Ended(Ok(None))) => continue,
+                    Some(CallStage::Abandoned) => Err(None),
+                    Some(CallStage::Ended(Ok(Some(id)))) => {
                         taken[rank].push(*id);
                         Ok(*id)
                     }
-                    Some(Stage::Ended(Err(error))) => Err(Some(error.clone())),
+                    Some(CallStage::Ended(Err(error))) => Err(Some(error.clone())),
                     Some(stage) => return Err(format!("rank {rank} is stuck at {stage:?}")),
                 };
                 if outcome.get_or_insert_with(|| of_rank.clone()) != &of_rank {
@@ -231,8 +232,8 @@ impl State {
             }
         }
         for (rank, mut ids) in taken.into_iter().enumerate() {
-            let claims = &self.ranks[rank];
-            if !claims.is_at_rest() {
+            let shared = &self.ranks[rank];
+            if !shared.is_at_rest() {
                 return Err(format!("rank {rank} still holds something"));
             }
             let count = ids.len();
@@ -247,7 +248,7 @@ impl State {
 
     /// Ids that the ranks have used up.
     fn burnt(&self, scope: &Scope) -> Vec<u32> {
-        let free = |claims: &Claims| claims.mask.free_count() + claims.resting.count();
+        let free = |shared: &SharedMask| shared.free.free_count() + shared.resting.count();
         let ranks = scope.ranks.iter().zip(&self.ranks).zip(0..);
         let freed =
             |rank: usize| scope.used.iter().filter(move |(of, _, frees)| *of == rank && *frees);
@@ -264,13 +265,13 @@ impl Call {
     fn reduce(&mut self) {
         let members = || self.stages.iter().flatten();
         if self.reduced.is_some() {
-            if !members().any(|stage| matches!(stage, Stage::Offered(..))) {
+            if !members().any(|stage| matches!(stage, CallStage::Offered(..))) {
                 self.reduced = None;
             }
             return;
         }
         let offers: Option<Vec<_>> = members()
-            .map(|stage| if let Stage::Offered(_, offer) = stage { Some(offer) } else { None })
+            .map(|stage| if let CallStage::Offered(_, offer) = stage { Some(offer) } else { None })
             .collect();
         let and = |a: Vec<u32>, b: &Vec<u32>| a.iter().zip(b).map(|(a, b)| a & b).collect();
         self.reduced = offers.and_then(|offers| {
@@ -280,8 +281,8 @@ impl Call {
     }
 }
 
-/// Tries every order. From every state that is reached, an end can be reached; and every end is right. How many
-/// states there are.
+/// Tries every order. From every state that is reached, an end can be reached; and every end is
+/// right. How many states there are.
 pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<usize, String> {
     let mut numbers = HashMap::new();
     let mut states = VecDeque::from([State::new(scope)]);
@@ -328,8 +329,8 @@ pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<u
     Ok(at)
 }
 
-/// The most rounds that any allocation takes when, in every turn, each rank moves each of its threads
-/// once, in whatever order. More than `max` is an error.
+/// The most rounds that any allocation takes when, in every turn, each rank moves each of its
+/// threads once, in whatever order. More than `max` is an error.
 pub(crate) fn rounds_when_fair(scope: &Scope, max: u32) -> Result<u32, String> {
     let movers: Vec<(usize, usize)> = (0..scope.calls.len())
         .flat_map(|call| (0..scope.ranks.len()).map(move |rank| (call, rank)))

@@ -1,33 +1,39 @@
 //! Collective allocation of context ids.
 //!
-//! All members of a parent communicator look for an id that is free in each of them. Each offers the free
-//! ids of its mask, a reduction by bitwise AND leaves those that all have, and all take the first of
-//! these. A process may be at several allocations at once, from several threads or non-blocking calls,
-//! and must not offer one id to two of them. So an allocation holds the part of the mask that it offers
-//! until its round is over; one that finds it held offers nothing, and there is another round.
+//! All members of a parent communicator look for an id that is free in each of them. Each member
+//! offers free ids of its mask, a reduction by bitwise AND leaves the ids that all have offered,
+//! and all take the first of these. A process may take part in several allocations at the same
+//! time, from several threads or non-blocking calls, and must not offer an id to two of them. So an
+//! allocation holds the part of the mask that it offers until its round is over. Another allocation
+//! doesn't offer held ids, and may need another round.
 //!
-//! 1. The first round is about the *eager* words alone, the first few of the mask: short, and mostly
-//!    enough. It also makes sure that all members have begun. Until they have, which may depend on anything
-//!    that this process does next, the round holds what it offers. So it offers a few ids only, and none once
-//!    ids are scarce: allocations that begin later find the others.
-//! 2. Later rounds are about the whole mask. All members make progress in them, so they end whatever the
-//!    program does. Only the first of a list offers anything, and all processes order their lists alike: by the
-//!    parent's context, then by tag. So of all allocations under way the least is first everywhere, and
-//!    succeeds once the rounds are over that others have begun.
-//! 3. Only a process that has offered all ids that no later round of another allocation holds can say that it
-//!    has no id; only when all say so, the allocation fails, everywhere with the same error. An id that a first
-//!    round holds counts as taken: to wait for that round could be to wait for oneself.
-//! 4. An id that was freed *rests* until no process sends in it any more (`ft/rest.rs`). An allocation fails
-//!    only when all members know which of their resting ids are still used elsewhere: those count as taken.
+//! 1. The first round is about the *eager* words only, the first few words of the mask. It is
+//!    short, and usually enough. It also waits until all members have begun. How long that takes
+//!    may depend on anything that this process does next, and during this time the round holds the
+//!    ids that it offers. So it offers only a few ids, and none once ids are scarce: allocations
+//!    that begin later find the other ids.
+//! 2. Later rounds are about the whole mask. All members make progress in them, so these rounds end
+//!    whatever the program does. Allocations that need later rounds form a list, and only the first
+//!    one offers ids. All processes order their lists alike: by the parent's context, then by tag.
+//!    So the least of all allocations under way is first in all processes. It succeeds once the
+//!    rounds that others have begun are over.
+//! 3. A process may claim that it has no id only if it has offered all ids that no later round of
+//!    another allocation holds. The allocation fails only if all members claim this, with the same
+//!    error at all of them. An id that a first round holds counts as taken: this process may have
+//!    to go on before that round can end, so waiting for the round could be waiting for itself.
+//! 4. An id that was freed *rests* until no process sends in it any more (`ft/rest.rs`). An
+//!    allocation fails only if all members know which of their resting ids are still used by other
+//!    processes. Those ids count as taken.
 //!
-//! This is MPICH's algorithm (src/mpi/comm/contextid.c), but for the few ids of a first round, where MPICH holds
-//! all of them and an allocation may wait for one that can't begin; for points 3 and 4; and in that the flags of
-//! the round tell exhaustion from fragmentation, where MPICH needs another reduction.
+//! This is MPICH's algorithm (src/mpi/comm/contextid.c), except for three things. A first round
+//! holds few ids: MPICH's holds all of them, and an allocation may wait for one that can't begin.
+//! Points 3 and 4 are new. And the flags of the round tell exhaustion from fragmentation, for which
+//! MPICH needs another reduction.
 
-mod claims;
 #[cfg(test)]
 mod explore;
 mod resting;
+mod shared_mask;
 #[cfg(test)]
 mod tests;
 
@@ -37,71 +43,74 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 
-use claims::{Attempt, Claims, Key, Round};
-pub(crate) use resting::{Freed, Resting, Senders};
+pub(crate) use resting::{FreedId, RestState, Senders};
+use shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
 
-/// Whether a process is to have the id.
+/// The part of a process in an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// It will be a member of the communicator.
+    /// The process will be a member of the communicator.
     Member,
-    /// It takes part in the reduction and burns no id.
+    /// The process takes part in the reduction, and uses up no id.
     Ignored,
 }
 
-/// The context ids of one process. Clones are the same; threads may share it.
+/// The context ids of one process. Clones share the same ids, and threads may share an allocator.
 #[derive(Clone, Debug)]
-pub struct Allocator(Arc<Mutex<Claims>>);
+pub struct Allocator(Arc<Mutex<SharedMask>>);
 
 impl Allocator {
-    /// All ids are free. `eager_words` words of the mask are offered in first rounds; MPICH's default is 2.
+    /// An allocator whose ids are all free. First rounds offer ids of the first `eager_words` words
+    /// of the mask; MPICH's default is 2.
     ///
     /// # Errors
-    /// The eager words leave no other word of the mask.
+    /// There is no word of the mask beside the eager words.
     pub fn new(layout: IdLayout, eager_words: usize) -> Result<Self, Error> {
-        Ok(Allocator(Arc::new(Mutex::new(Claims::new(layout, eager_words)?))))
+        Ok(Allocator(Arc::new(Mutex::new(SharedMask::new(layout, eager_words)?))))
     }
 
-    /// Begins an allocation. All members of the parent begin theirs, with the same tag; those of several
-    /// at once on one parent differ in their tags, or begin everywhere in the same order.
+    /// Begins an allocation. All members of the parent must begin it, with the same tag. If several
+    /// allocations on one parent are under way at once, they need different tags, or must begin in
+    /// the same order at all members.
     pub fn begin(&self, parent: ContextId, tag: u32, role: Role) -> Allocation {
-        let attempt = self.claims().begin(Key { parent, tag }, role);
-        Allocation { allocator: self.clone(), attempt, senders: None }
+        let state = self.shared().begin(Priority { parent, tag }, role);
+        Allocation { allocator: self.clone(), state, senders: None }
     }
 
-    /// Ids that no communicator of this process has. Of some of them other processes may not be done yet: those
-    /// are not offered before they are.
+    /// The number of ids that no communicator of this process has. Some of them may rest: they are
+    /// not offered until the other processes are done with them.
     pub fn free_count(&self) -> u32 {
-        let claims = self.claims();
-        claims.mask.free_count() + claims.resting.count()
+        let shared = self.shared();
+        shared.free.free_count() + shared.resting.count()
     }
 
-    /// What rests, for who asks others about it.
-    pub(crate) fn resting<R>(&self, with: impl FnOnce(&mut Resting) -> R) -> R {
-        with(&mut self.claims().resting)
+    /// Gives access to the resting ids, for the service that asks other processes about them.
+    pub(crate) fn with_rest<R>(&self, with: impl FnOnce(&mut RestState) -> R) -> R {
+        with(&mut self.shared().resting)
     }
 
-    /// An id is as free as before it was allocated.
+    /// Frees an id that has rested.
     pub(crate) fn end_rest(&self, prefix: u32) {
-        let mut claims = self.claims();
-        claims.resting.end();
-        let id = claims.mask.layout().id(prefix);
-        let freed = id.map(|id| claims.mask.free(id));
+        let mut shared = self.shared();
+        shared.resting.end();
+        let id = shared.free.layout().id(prefix);
+        let freed = id.map(|id| shared.free.free(id));
         debug_assert_eq!(freed, Some(Ok(())), "a resting id is allocated");
     }
 
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        // What panics while it holds the lock is memory that ran out.
+    fn shared(&self) -> MutexGuard<'_, SharedMask> {
+        // A panic while the lock is held can only come from a failed allocation of memory.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// An allocation under way. Dropping it, as when its reduction failed, leaves nothing held.
+/// An allocation under way. Dropping it, for instance after its reduction has failed, releases all
+/// that it holds.
 #[derive(Debug)]
 pub struct Allocation {
     allocator: Allocator,
-    attempt: Attempt,
-    /// Who will send in the id.
+    state: AllocationState,
+    /// The processes that will send in the id.
     senders: Option<Senders>,
 }
 
@@ -110,42 +119,43 @@ pub struct Allocation {
 pub enum Progress {
     /// No id yet: another round.
     Again,
-    /// All members have the id; a process that is ignored has none.
+    /// All members have the id. A process with [`Role::Ignored`] has none.
     Done(Option<OwnedId>),
 }
 
 impl Allocation {
-    /// The id will be that of a communicator of these members, all of which give the allocation the same name. It
-    /// rests, once it is freed, until they are done with it.
-    pub(crate) fn for_members(mut self, birth: u64, group: &Arc<Group>) -> Self {
-        if self.attempt.role() == Role::Member {
-            self.allocator.claims().resting.enter(birth);
-            self.senders = Some(Senders { birth, group: Arc::clone(group) });
+    /// Sets the members of the communicator that the id is for, and the name of its creation, which
+    /// is the same at all of them. When the id is freed, it rests until these members are done with
+    /// it.
+    pub(crate) fn for_members(mut self, creation: u64, group: &Arc<Group>) -> Self {
+        if self.state.role() == Role::Member {
+            self.allocator.shared().resting.enter_creation(creation);
+            self.senders = Some(Senders { creation, group: Arc::clone(group) });
         }
         self
     }
 
-    /// What this process contributes to the next round's bitwise AND.
+    /// What this process contributes to the bitwise AND of the next round.
     pub fn offer(&mut self) -> Vec<u32> {
-        self.allocator.claims().offer(&self.attempt)
+        self.allocator.shared().offer(&self.state)
     }
 
-    /// Takes in the bitwise AND of what all have offered.
+    /// Takes in the bitwise AND of the contributions of all processes.
     ///
     /// # Errors
     /// [`Error::Exhausted`] or [`Error::Fragmented`], the same one in all processes.
-    /// [`Error::NotOffered`] if the reduction can't be right.
+    /// [`Error::NotOffered`] if the result of the reduction is impossible.
     pub fn conclude(&mut self, all: &[u32]) -> Result<Progress, Error> {
-        let round = self.allocator.claims().conclude(&mut self.attempt, all)?;
+        let round = self.allocator.shared().conclude(&mut self.state, all)?;
         Ok(match round {
-            Round::Again => Progress::Again,
-            Round::Done(id) => Progress::Done(id.map(|id| self.own(id))),
+            RoundEnd::Again => Progress::Again,
+            RoundEnd::Done(id) => Progress::Done(id.map(|id| self.own(id))),
         })
     }
 
     fn own(&self, id: ContextId) -> OwnedId {
-        if let Some(Senders { birth, .. }) = self.senders {
-            self.allocator.claims().resting.enter(birth);
+        if let Some(Senders { creation, .. }) = self.senders {
+            self.allocator.shared().resting.enter_creation(creation);
         }
         let senders = self.senders.iter().cloned().collect();
         OwnedId { id, allocator: self.allocator.clone(), senders, is_traced: true }
@@ -154,22 +164,23 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let mut claims = self.allocator.claims();
-        claims.abandon(&self.attempt);
-        if let Some(Senders { birth, .. }) = self.senders {
-            claims.resting.leave(birth);
+        let mut shared = self.allocator.shared();
+        shared.abandon(&self.state);
+        if let Some(Senders { creation, .. }) = self.senders {
+            shared.resting.leave_creation(creation);
         }
     }
 }
 
-/// An allocated id; dropping it gives it back.
+/// An allocated id. Dropping it frees the id.
 #[derive(Debug)]
 pub struct OwnedId {
     id: ContextId,
     allocator: Allocator,
-    /// Those with which it was allocated first; none for an allocator without a transport.
+    /// The processes that may send in the id; first those that took part in its allocation. Empty
+    /// for an allocator without a transport.
     senders: Vec<Senders>,
-    /// Whether all who may send in it are known.
+    /// Whether all processes that may send in the id are known.
     is_traced: bool,
 }
 
@@ -179,35 +190,35 @@ impl OwnedId {
         self.id
     }
 
-    /// From now on others may be told of the id whom this process does not know.
+    /// From now on, processes that this one does not know may be told of the id.
     pub(crate) fn lose_track(&mut self) {
         self.is_traced = false;
     }
 
-    /// Nobody was told of the id after all.
+    /// No other process was told of the id after all.
     pub(crate) fn keep_track(&mut self) {
         self.is_traced = true;
     }
 
-    /// It is known who was told of the id.
-    pub(crate) fn trace(&mut self, birth: u64, group: &Arc<Group>) {
+    /// It is known which processes were told of the id: the members of this group.
+    pub(crate) fn trace(&mut self, creation: u64, group: &Arc<Group>) {
         self.is_traced = true;
-        self.senders.push(Senders { birth, group: Arc::clone(group) });
+        self.senders.push(Senders { creation, group: Arc::clone(group) });
     }
 }
 
 impl Drop for OwnedId {
     fn drop(&mut self) {
-        let mut claims = self.allocator.claims();
-        let Some(Senders { birth, .. }) = self.senders.first() else {
-            let freed = claims.mask.free(self.id);
+        let mut shared = self.allocator.shared();
+        let Some(Senders { creation, .. }) = self.senders.first() else {
+            let freed = shared.free.free(self.id);
             debug_assert_eq!(freed, Ok(()), "an owned id is allocated");
             return;
         };
-        claims.resting.leave(*birth);
-        let prefix = claims.mask.layout().prefix(self.id);
+        shared.resting.leave_creation(*creation);
+        let prefix = shared.free.layout().prefix(self.id);
         let senders = std::mem::take(&mut self.senders);
         let senders = if self.is_traced { senders } else { Vec::new() };
-        claims.resting.add(Freed { prefix, senders });
+        shared.resting.add(FreedId { prefix, senders });
     }
 }

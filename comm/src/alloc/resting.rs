@@ -1,70 +1,74 @@
-//! Ids that no communicator of this process has any more, and that others may still send in.
+//! Ids that this process has freed, and in which other processes may still send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::group::Group;
 
-/// Processes that may send in an id, as far as they have the communicator that the id was allocated for.
+/// Processes that may send in an id, while they have the communicator that the id was allocated
+/// for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Senders {
-    /// Names the allocation by which they got, or may get, the communicator.
-    pub(crate) birth: u64,
+    /// Names the creation that gives them the communicator.
+    pub(crate) creation: u64,
     pub(crate) group: Arc<Group>,
 }
 
-/// An id that was freed, and who may still send in it.
+/// An id that was freed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Freed {
+pub(crate) struct FreedId {
     pub(crate) prefix: u32,
-    /// None: it is not known who, and the id stays out of use for good.
+    /// The processes that may still send in the id. Empty: they are not known, and the id is never
+    /// offered again.
     pub(crate) senders: Vec<Senders>,
 }
 
-/// What allocations need to know of resting ids.
+/// What allocations and the service that asks about resting ids know in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Resting {
-    /// All that rest, those in `freed` and those that are never given out again among them.
+pub(crate) struct RestState {
+    /// The number of resting ids, with those in `freed` and those that are never offered again.
     count: u32,
-    /// Freed since the last call of [`take`](Self::take).
-    freed: Vec<Freed>,
-    /// Allocations under way, and ids of them that are in use, by the allocation's name.
-    births: BTreeMap<u64, u32>,
-    /// The latest sweep that has begun: other processes are asked about resting ids.
+    /// The ids freed since the last call of [`take`](Self::take).
+    freed: Vec<FreedId>,
+    /// The creations that this process takes part in: for each, the number of its allocations under
+    /// way and of its ids in use.
+    creations: BTreeMap<u64, u32>,
+    /// The latest sweep that has begun.
     begun: u64,
     /// The latest sweep that an allocation waits for.
     wanted: u64,
-    /// The latest sweep from which on all have answered about each id that rested when it began.
+    /// The latest sweep in which all processes have answered about each id that rested when it
+    /// began.
     settled: u64,
 }
 
-impl Resting {
+impl RestState {
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// `sweep`: the first one whose answers count; none if it is not known yet.
+    /// Whether the answers of this sweep have arrived. `None`: the sweep is not known yet.
     pub(crate) fn is_settled(&self, sweep: Option<u64>) -> bool {
         self.count == 0 || sweep.is_some_and(|sweep| self.settled >= sweep)
     }
 
-    /// Asks for a sweep that begins later than now.
+    /// Asks for a sweep that begins later than now. Returns its number.
     pub(crate) fn want(&mut self) -> u64 {
         self.wanted = self.begun + 1;
         self.wanted
     }
 
-    /// Lets an id rest.
-    pub(crate) fn add(&mut self, freed: Freed) {
+    /// Adds a resting id.
+    pub(crate) fn add(&mut self, freed: FreedId) {
         self.count += 1;
         self.freed.push(freed);
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Freed> {
+    pub(crate) fn take(&mut self) -> Vec<FreedId> {
         std::mem::take(&mut self.freed)
     }
 
-    /// One rests no more.
+    /// An id has stopped to rest.
     pub(crate) fn end(&mut self) {
         self.count = self.count.saturating_sub(1);
     }
@@ -79,8 +83,8 @@ impl Resting {
         self.wanted > self.settled
     }
 
-    /// A sweep begins: its number.
-    pub(crate) fn sweep(&mut self) -> u64 {
+    /// Begins a sweep. Returns its number.
+    pub(crate) fn begin_sweep(&mut self) -> u64 {
         self.begun += 1;
         self.begun
     }
@@ -89,21 +93,21 @@ impl Resting {
         self.settled = sweep;
     }
 
-    pub(crate) fn enter(&mut self, birth: u64) {
-        *self.births.entry(birth).or_default() += 1;
+    pub(crate) fn enter_creation(&mut self, creation: u64) {
+        *self.creations.entry(creation).or_default() += 1;
     }
 
-    pub(crate) fn leave(&mut self, birth: u64) {
-        if let Some(count) = self.births.get_mut(&birth) {
+    pub(crate) fn leave_creation(&mut self, creation: u64) {
+        if let Some(count) = self.creations.get_mut(&creation) {
             *count -= 1;
             if *count == 0 {
-                self.births.remove(&birth);
+                self.creations.remove(&creation);
             }
         }
     }
 
-    /// Whether this process has, or may still get, the communicator of this allocation.
-    pub(crate) fn is_in(&self, birth: u64) -> bool {
-        self.births.contains_key(&birth)
+    /// Whether this process has, or may still get, the communicator of this creation.
+    pub(crate) fn takes_part(&self, creation: u64) -> bool {
+        self.creations.contains_key(&creation)
     }
 }

@@ -2,8 +2,8 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::claims::Claims;
 use super::explore::{Scope, Use, explore, rounds_when_fair};
+use super::shared_mask::SharedMask;
 use super::*;
 
 /// Two words, of which one is eager: prefixes 2 to 31, and 32 to 63.
@@ -15,23 +15,23 @@ fn tiny() -> IdLayout {
 }
 
 /// A rank that has only these ids left.
-fn rank(left: &[u32]) -> Claims {
-    let mut claims = Claims::new(tiny(), 1).unwrap();
+fn rank(left: &[u32]) -> SharedMask {
+    let mut shared = SharedMask::new(tiny(), 1).unwrap();
     for prefix in (2..64).filter(|prefix| !left.contains(prefix)) {
-        claims.mask.take(prefix).unwrap();
+        shared.free.take(prefix).unwrap();
     }
-    claims
+    shared
 }
 
-fn key(parent: u32) -> Key {
-    Key { parent: tiny().id(parent).unwrap(), tag: 0 }
+fn priority(parent: u32) -> Priority {
+    Priority { parent: tiny().id(parent).unwrap(), tag: 0 }
 }
 
 const MEMBER: Option<Role> = Some(Role::Member);
 
 /// All ranks, with the same ids left, in each of two allocations.
 fn two_calls(ranks: usize, left: &[u32]) -> Scope {
-    let calls = vec![(key(0), vec![MEMBER; ranks]), (key(9), vec![MEMBER; ranks])];
+    let calls = vec![(priority(0), vec![MEMBER; ranks]), (priority(9), vec![MEMBER; ranks])];
     Scope {
         ranks: vec![rank(left); ranks],
         calls,
@@ -43,16 +43,19 @@ fn two_calls(ranks: usize, left: &[u32]) -> Scope {
 
 /// First rounds hold an id as long as there is another one.
 fn with_plenty(mut scope: Scope) -> Scope {
-    for claims in &mut scope.ranks {
-        (claims.held_max, claims.plenty) = (1, 2);
+    for shared in &mut scope.ranks {
+        (shared.held_max, shared.plenty) = (1, 2);
     }
     scope
 }
 
-/// Both ranks allocate in the first call, and rank 0 alone in the others, which rank 1 waits for before it begins.
+/// Both ranks allocate in the first call, and rank 0 alone in the others, which rank 1 waits for
+/// before it begins.
 fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
-    let mut calls = vec![(key(0), vec![MEMBER; 2])];
-    calls.extend((0..alone).map(|at| (key(1 + u32::try_from(at).unwrap()), vec![MEMBER, None])));
+    let mut calls = vec![(priority(0), vec![MEMBER; 2])];
+    calls.extend(
+        (0..alone).map(|at| (priority(1 + u32::try_from(at).unwrap()), vec![MEMBER, None])),
+    );
     let after = (1..=alone).map(|call| (0, 1, call)).collect();
     Scope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
 }
@@ -61,7 +64,7 @@ fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
 fn ring(left: &[u32]) -> Scope {
     let calls = (0..3).map(|out| {
         let roles = (0..3).map(|rank| (rank != out).then_some(Role::Member)).collect();
-        (key(9 - u32::try_from(out).unwrap()), roles)
+        (priority(9 - u32::try_from(out).unwrap()), roles)
     });
     let after = Vec::new();
     Scope {
@@ -76,7 +79,8 @@ fn ring(left: &[u32]) -> Scope {
 /// Whether the ids that each rank has used up are as many as should be.
 type Check = &'static dyn Fn(&[u32]) -> bool;
 
-/// What `explore` says of the scopes that have to come out right in every order, the first fault of them.
+/// What `explore` says of the scopes that have to come out right in every order, the first fault of
+/// them.
 fn explore_all() -> Result<(), String> {
     let both: Check = &|burnt| burnt.iter().all(|ids| *ids == 2);
     let mut scopes: Vec<(&str, Scope, Check)> = vec![
@@ -123,7 +127,7 @@ fn explore_all() -> Result<(), String> {
         let mut scope = two_calls(2, &[40]);
         scope.calls.truncate(1);
         for (rank, prefix, _) in &used {
-            scope.ranks[*rank].mask.take(*prefix);
+            scope.ranks[*rank].free.take(*prefix);
         }
         scope.used = used;
         scopes.push((name, scope, check));
@@ -235,12 +239,12 @@ fn what_cannot_be_right_is_refused_and_leaves_nothing_held() {
         let mut allocation = allocator.begin(tiny().world(), 0, Role::Member);
         allocation.offer();
         assert!(matches!(allocation.conclude(all), Err(Error::NotOffered)), "{all:?}");
-        assert!(allocator.claims().is_at_rest());
+        assert!(allocator.shared().is_at_rest());
     }
     let mut allocation = allocator.begin(tiny().world(), 0, Role::Member);
     allocation.offer();
     drop(allocation);
-    assert!(allocator.claims().is_at_rest());
+    assert!(allocator.shared().is_at_rest());
     assert_eq!(allocator.free_count(), before);
     assert!(Allocator::new(tiny(), 2).is_err());
 }
@@ -276,8 +280,8 @@ fn threads_that_allocate_at_once_get_ids_of_their_own() {
 }
 
 proptest! {
-    /// With any ids left to each of a few ranks: the lowest word's highest bit that all have, or the error
-    /// that says why there is none.
+    /// With any ids left to each of a few ranks: the lowest word's highest bit that all have, or
+    /// the error that says why there is none.
     #[test]
     fn the_first_common_id(masks in prop::collection::vec(any::<u64>(), 1..5), ignored in 0usize..5) {
         let left = |bits: u64| (2..64).filter(|prefix| bits >> prefix & 1 == 1).collect::<Vec<_>>();

@@ -1,47 +1,55 @@
-//! One agreement in one process: messages and deaths in, messages out.
+//! One agreement in one process, as a pure state machine: messages and deaths in, messages out.
 //!
-//! As long as nobody knows of a death, each member tells what it has gathered to those at distances of 1, 2,
-//! 4 and so on, each once it has heard of as many before it; whoever has heard of all has decided. That takes
-//! as many messages in a row as the size has bits.
+//! While no process knows of a death, each member sends what it has gathered to the members at
+//! distances of 1, 2, 4 and so on: each message once it has heard of as many members before it. A
+//! member that has heard of all members has decided. That takes as many messages in a row as the
+//! size has bits.
 //!
-//! Else values go up a binary tree of ranks and are merged on the way; the *leader*, the lowest rank that is
-//! not known to be dead, decides once it has heard of every member that lives; the decision goes down. In
-//! either case who has it may return at once, and answers others later (the early-returning agreement of
-//! Herault et al., SC'15, with its tree).
+//! Once a death is known, values go up a binary tree of ranks and are merged on the way. The
+//! *leader* is the lowest rank that is not known to be dead. It decides once it has heard of every
+//! living member, and the decision goes down the tree. In both cases a member that has the decision
+//! may return at once, and answers others later (the early-returning agreement of Herault et al.,
+//! SC'15, with its tree).
 //!
-//! What makes it uniform is the *ballot*: 0 while no death is known, and then one more than the leader's rank.
+//! The *ballot* makes the decision uniform. It is 0 while no death is known, and then one more than
+//! the leader's rank.
 //!
-//! 1. A process that learns of the first death, or of its leader's, goes to the next ballot: it drops what it
-//!    has gathered, and reports again, now with the decision if it has one. From then on it takes no decision
-//!    of an older ballot, as if it had never come.
-//! 2. All decisions of ballot 0 are the same: what all members have contributed.
-//! 3. A leader hears of all who live, at its own ballot, before it decides. So if any of them had taken a
-//!    decision before, it has heard of that, and decides the same; and if none had, none will.
-//! 4. Another death only moves the dead one's children up to the nearest ancestor that lives. They
-//!    report to it again; values are merged so that to do it twice is harmless. What the dead one was to
-//!    pass on is not lost: nobody reports for a rank before that rank is heard of or known to be dead.
+//! 1. A process that learns of the first death, or of the leader's, goes to the next ballot. It
+//!    drops what it has gathered, and reports again: its decision, if it has one. From then on it
+//!    accepts no decision of an older ballot.
+//! 2. All decisions of ballot 0 are the same: the contributions of all members.
+//! 3. A leader hears of all living members, at its own ballot, before it decides. If any of them
+//!    has accepted a decision before, the leader has heard of it, and decides the same. If none
+//!    has, none will.
+//! 4. Any other death only moves the children of the dead member up to the nearest living ancestor.
+//!    They report to it again. Merging a value twice does no harm. A value that the dead member was
+//!    to pass on is not lost: a member reports for a part of the tree only when each rank in it was
+//!    heard of or is known to be dead.
 //!
-//! All messages carry who is known to be dead, so that nobody waits for what another process knows.
+//! All messages carry the deaths that the sender knows of. So no process waits for a member that
+//! another process knows to be dead.
 //!
-//! Where not all know that there is an agreement, they are *asked*: whoever enters it asks its neighbours
-//! in the tree, and does so again when a death gives it others. All who live are joined by such neighbours.
-//! Such an agreement has no ballot 0.
+//! If not all members know that there is an agreement, they are *asked*. A process that enters the
+//! agreement asks its neighbours in the tree, and asks again when a death gives it other
+//! neighbours. All living members are connected by these neighbours. An agreement of this kind has
+//! no ballot 0.
 //!
-//! This assumes that who is said to be down is down, and that all who live learn of it in the end. A process
-//! that decides, and dies before any other one has heard of that, may have decided otherwise than the rest.
+//! It is assumed that a process that is reported as down is down, and that all living processes
+//! learn of it in the end. A process that decides, and dies before any other process has heard of
+//! the decision, may have decided otherwise than the rest.
 
 use super::ranks::Ranks;
 
-/// What members have contributed, merged; or what was decided.
+/// The merged contributions of some members, or the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) flags: u64,
-    /// The least number of an agreement that a contributor has not seen ended.
+    /// The lowest number of an agreement whose end some contributor has not seen.
     pub(crate) low: u32,
     pub(crate) contributors: Ranks,
     /// Ranks whose failures all contributors have acknowledged.
     pub(crate) acknowledged: Ranks,
-    /// Ranks that some contributor knew to be dead.
+    /// Ranks that some contributor, or the leader, knew to be dead.
     pub(crate) dead: Ranks,
 }
 
@@ -64,7 +72,7 @@ impl Value {
         self.dead.add(&other.dead);
     }
 
-    /// Non-contributors whose failure some contributor has not acknowledged.
+    /// Members that have not contributed, and whose failure some contributor has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> Vec<u32> {
         let is_news =
             |rank: &u32| !self.contributors.contains(*rank) && !self.acknowledged.contains(*rank);
@@ -73,22 +81,22 @@ impl Value {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// What was gathered in a part of the tree.
+pub(crate) enum AgreeKind {
+    /// The merged value of a part of the tree or, at ballot 0, of the members up to the sender.
     Gathered,
-    /// A decision of an older ballot, or one that such a decision was reported in.
+    /// A decision of an older ballot, on its way up to the leader.
     Reported,
-    /// The ballot's decision.
+    /// The decision of the ballot.
     Decided,
-    /// Nothing, but that there is this agreement.
+    /// Tells the receiver that there is this agreement.
     Asked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) kind: Kind,
+pub(crate) struct AgreeMessage {
+    pub(crate) kind: AgreeKind,
     pub(crate) ballot: u32,
-    /// Who the sender knows to be dead.
+    /// The ranks that the sender knows to be dead.
     pub(crate) dead: Ranks,
     pub(crate) value: Value,
 }
@@ -100,19 +108,20 @@ pub(crate) struct Agreement {
     dead: Ranks,
     ballot: u32,
     vote: Option<Value>,
-    /// At this ballot.
+    /// The value gathered at this ballot.
     gathered: Value,
-    /// A decision that another process took at an older ballot.
+    /// A decision that another process accepted at an older ballot.
     reported: Option<Value>,
-    /// And the ballot at which it was taken last.
+    /// The decision, and the latest ballot at which it was accepted.
     decision: Option<(u32, Value)>,
-    /// To whom this process has reported at this ballot, and whether a decision.
+    /// The rank to which this process has reported at this ballot, and whether it reported a
+    /// decision.
     sent: Option<(u32, bool)>,
-    /// At ballot 0: how far away the next one is that this process tells.
+    /// At ballot 0: the distance of the next member to send to.
     reach: u32,
-    /// Who was told that there is this agreement; `None`: all begin it by themselves.
+    /// The members that were asked; `None` if all members begin the agreement by themselves.
     asked: Option<Ranks>,
-    out: Vec<(u32, Message)>,
+    out: Vec<(u32, AgreeMessage)>,
 }
 
 impl Agreement {
@@ -132,19 +141,15 @@ impl Agreement {
         }
     }
 
-    /// One that others take part in only once they are asked.
+    /// An agreement that other members enter only once they are asked.
     pub(crate) fn asking(mut self) -> Self {
         self.asked = Some(Ranks::none(self.dead.size()));
         self.advance();
         self
     }
 
-    pub(crate) fn has_messages(&self) -> bool {
-        !self.out.is_empty()
-    }
-
-    /// What is to be sent, and to whom.
-    pub(crate) fn take_messages(&mut self) -> Vec<(u32, Message)> {
+    /// Takes the messages to send, each with the receiver's rank.
+    pub(crate) fn take_messages(&mut self) -> Vec<(u32, AgreeMessage)> {
         std::mem::take(&mut self.out)
     }
 
@@ -152,7 +157,7 @@ impl Agreement {
         self.decision.as_ref().map(|(_, value)| value)
     }
 
-    /// This process's part.
+    /// Contributes the value of this process.
     pub(crate) fn vote(&mut self, flags: u64, low: u32, acknowledged: &[u32]) {
         let size = self.dead.size();
         self.vote = Some(Value {
@@ -172,7 +177,7 @@ impl Agreement {
         }
     }
 
-    pub(crate) fn receive(&mut self, from: u32, message: &Message) {
+    pub(crate) fn receive(&mut self, from: u32, message: &AgreeMessage) {
         let known = self.dead.clone();
         self.dead.add(&message.dead);
         self.dead.remove(self.own);
@@ -184,26 +189,28 @@ impl Agreement {
         }
         let has_decided = self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot);
         match message.kind {
-            Kind::Decided if !has_decided => self.decide(message.value.clone()),
-            Kind::Decided => {}
-            Kind::Gathered if self.ballot == 0 && has_decided => {}
-            Kind::Gathered | Kind::Reported | Kind::Asked if has_decided => self.tell(from),
-            Kind::Asked => {}
-            Kind::Gathered => self.gathered.merge(&message.value),
-            Kind::Reported => drop(self.reported.get_or_insert_with(|| message.value.clone())),
+            AgreeKind::Decided if !has_decided => self.decide(message.value.clone()),
+            AgreeKind::Decided => {}
+            AgreeKind::Gathered if self.ballot == 0 && has_decided => {}
+            AgreeKind::Gathered | AgreeKind::Reported | AgreeKind::Asked if has_decided => {
+                self.send_decision(from)
+            }
+            AgreeKind::Asked => {}
+            AgreeKind::Gathered => self.gathered.merge(&message.value),
+            AgreeKind::Reported => drop(self.reported.get_or_insert_with(|| message.value.clone())),
         }
         self.advance();
     }
 
-    /// Does what can be done now.
+    /// Goes to another ballot, reports, or decides, as far as that can be done now.
     fn advance(&mut self) {
-        let is_undisturbed = self.asked.is_none() && self.dead.is_empty();
+        let is_without_death = self.asked.is_none() && self.dead.is_empty();
         let leader = self.leader();
-        let ballot = if is_undisturbed { 0 } else { leader + 1 };
+        let ballot = if is_without_death { 0 } else { leader + 1 };
         if ballot != self.ballot {
             self.ballot = ballot;
             self.gathered = Value::nothing(self.dead.size());
-            // What was reported is a decision, which another ballot does not undo.
+            // `reported` stays: it is a decision, which a new ballot does not undo.
             self.sent = None;
         }
         if self.decision.as_ref().is_some_and(|(at, _)| *at == self.ballot) {
@@ -232,12 +239,12 @@ impl Agreement {
         let to = self.parent(self.own);
         if self.sent != Some((to, is_known)) {
             self.sent = Some((to, is_known));
-            let kind = if is_known { Kind::Reported } else { Kind::Gathered };
+            let kind = if is_known { AgreeKind::Reported } else { AgreeKind::Gathered };
             self.send(to, kind, value);
         }
     }
 
-    /// Tells others what was gathered, at ballot 0.
+    /// Sends what was gathered, at ballot 0.
     fn spread(&mut self) {
         let size = self.dead.size();
         let back = |by: u32| (self.own + size - by) % size;
@@ -249,14 +256,14 @@ impl Agreement {
             self.reach = self.reach.saturating_mul(2);
         }
         for to in out {
-            self.send(to, Kind::Gathered, self.gathered.clone());
+            self.send(to, AgreeKind::Gathered, self.gathered.clone());
         }
         if self.gathered.contributors.is_full() {
             self.decision = Some((0, self.gathered.clone()));
         }
     }
 
-    /// Whether all were heard of whom this process is to report for.
+    /// Whether this process has heard of all living members that it has to report for.
     fn has_all(&self) -> bool {
         let is_leader = self.leads();
         (0..self.dead.size()).all(|rank| {
@@ -266,13 +273,13 @@ impl Agreement {
         })
     }
 
-    /// Tells neighbours in the tree, each once.
+    /// Asks the neighbours in the tree, each once.
     fn ask(&mut self) {
         let Some(mut asked) = self.asked.take() else { return };
         let above = (!self.leads()).then(|| self.parent(self.own));
         for rank in self.children().into_iter().chain(above) {
             if asked.insert(rank) {
-                self.send(rank, Kind::Asked, Value::nothing(self.dead.size()));
+                self.send(rank, AgreeKind::Asked, Value::nothing(self.dead.size()));
             }
         }
         self.asked = Some(asked);
@@ -281,33 +288,33 @@ impl Agreement {
     fn decide(&mut self, value: Value) {
         self.decision = Some((self.ballot, value));
         for rank in self.children() {
-            self.tell(rank);
+            self.send_decision(rank);
         }
     }
 
-    fn tell(&mut self, rank: u32) {
+    fn send_decision(&mut self, rank: u32) {
         if let Some((_, value)) = &self.decision {
             let value = value.clone();
-            self.send(rank, Kind::Decided, value);
+            self.send(rank, AgreeKind::Decided, value);
         }
     }
 
-    fn send(&mut self, to: u32, kind: Kind, value: Value) {
-        let message = Message { kind, ballot: self.ballot, dead: self.dead.clone(), value };
+    fn send(&mut self, to: u32, kind: AgreeKind, value: Value) {
+        let message = AgreeMessage { kind, ballot: self.ballot, dead: self.dead.clone(), value };
         self.out.push((to, message));
     }
 
-    /// The lowest rank that lives: this one at last.
+    /// The lowest living rank; this process itself if no lower one lives.
     fn leader(&self) -> u32 {
         (0..self.own).find(|rank| !self.dead.contains(*rank)).unwrap_or(self.own)
     }
 
-    /// Whether this process is its ballot's leader.
+    /// Whether this process leads its ballot.
     fn leads(&self) -> bool {
         self.ballot == self.own + 1
     }
 
-    /// The nearest ancestor that lives; without any, the leader.
+    /// The nearest living ancestor; the leader if there is none.
     fn parent(&self, rank: u32) -> u32 {
         let mut ancestors = std::iter::successors(above(rank), |rank| above(*rank));
         ancestors.find(|rank| !self.dead.contains(*rank)).unwrap_or_else(|| self.leader())
@@ -315,12 +322,13 @@ impl Agreement {
 
     fn children(&self) -> Vec<u32> {
         let mut found = Vec::new();
-        // Of the leader they are the heads of all parts of the tree: nobody above it lives.
+        // No ancestor of the leader lives, so its children are the top living ranks of the whole
+        // tree.
         self.heads(if self.leads() { 0 } else { self.own }, &mut found);
         found
     }
 
-    /// Those who live at the top of this part of the tree, without this process.
+    /// The top living ranks in the part of the tree below `top`, without this process.
     fn heads(&self, top: u32, found: &mut Vec<u32>) {
         if top == self.own || self.dead.contains(top) {
             let beneath = beneath(top).into_iter().filter(|rank| *rank < self.dead.size());
@@ -339,7 +347,7 @@ fn beneath(rank: u32) -> [u32; 2] {
     [2 * rank + 1, 2 * rank + 2]
 }
 
-/// Whether a rank is in the part of the tree beneath another, or is it.
+/// Whether a rank is in the part of the tree whose top is `top`.
 fn is_beneath(rank: u32, top: u32) -> bool {
     std::iter::successors(Some(rank), |rank| above(*rank)).any(|rank| rank == top)
 }

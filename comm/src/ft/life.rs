@@ -1,4 +1,4 @@
-//! What the members of a communicator have in common about failures, as one of them knows it.
+//! The members of a communicator, and what one process knows of its failures.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,51 +9,10 @@ use crate::ids::ContextId;
 use crate::net::Net;
 use crate::port::Abroad;
 
-/// Tells a communicator from all others that these processes have had or will have.
-///
-/// Context ids are given out again. The epoch is a function of how the communicator came to be: its parent's
-/// epoch, the number of the call, its members' ranks in the parent. So all members know it without a message, and
-/// all the same, also those of other jobs, who number processes otherwise. No process is in two that have the
-/// same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
-    pub(crate) context: u32,
-    pub(crate) epoch: u64,
-}
+use super::key::{Key, digest};
 
-impl Key {
-    pub(crate) fn new(id: ContextId, epoch: u64) -> Self {
-        Key { context: id.bits(), epoch }
-    }
-}
-
-/// A communicator's epoch from those things that no other one has in common with it, and the ranks of its members
-/// in a group that they all know.
-pub(crate) fn epoch(parts: &[u64], group: &Group, whole: &Group) -> u64 {
-    let all = group.size();
-    let parts = parts.iter().copied().chain([all.into()]);
-    if group == whole {
-        // The commonest: nobody's rank says anything.
-        return digest(parts);
-    }
-    let ranks: Vec<u32> = (0..all).collect();
-    let ranks = group.translate(&ranks, whole);
-    digest(parts.chain(ranks.into_iter().map(|rank| rank.map_or(u64::MAX, u64::from))))
-}
-
-fn digest(parts: impl IntoIterator<Item = u64>) -> u64 {
-    parts.into_iter().fold(0, |digest, part| mix(digest ^ mix(part)))
-}
-
-/// SplitMix64's output function: every bit of the value changes half of the result's.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
-/// What this process knows of a communicator's failures.
+/// A communicator's key and members, and what this process knows of its failures, its revocation
+/// and its agreements.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) key: Key,
@@ -61,25 +20,30 @@ pub(crate) struct Life {
     pub(crate) own: u32,
     /// The context in which this process receives.
     receives_in: ContextId,
-    /// The members that receive in another one, of an intercommunicator.
+    /// In an intercommunicator: the members of the remote group, which receive in another context.
     abroad: Option<Abroad>,
     revoked: AtomicBool,
+    /// The number of known failures.
     known: AtomicU32,
+    /// The number of acknowledged failures: the first ones of those known.
     acknowledged: AtomicU32,
+    /// Whether the transport was asked to report the deaths of the members.
     is_watched: AtomicBool,
     /// Agreements below this number have ended at all members.
     over: AtomicU32,
-    state: Mutex<State>,
+    lists: Mutex<Lists>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Ranks, in the order in which their failures became known.
+struct Lists {
+    /// The ranks that have failed, in the order in which that became known.
     failed: Vec<u32>,
+    /// The number of agreements that this process has begun.
     agreements: u32,
-    /// Agreements that this process has begun and that have not ended, the oldest first.
+    /// The agreements that this process has begun and not ended, the oldest first.
     open: Vec<u32>,
-    /// How often a communicator of a group was made with a tag.
+    /// How often a communicator was made of a group with a tag, by a hash of the group, and the
+    /// tag.
     made: HashMap<(u64, u32), u64>,
 }
 
@@ -96,11 +60,12 @@ impl Life {
             acknowledged: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
             over: AtomicU32::new(0),
-            state: Mutex::default(),
+            lists: Mutex::default(),
         }
     }
 
-    /// Of an intercommunicator: the context in which this process receives, and that of the other group.
+    /// For an intercommunicator: the context in which this process receives, and the one in which
+    /// the remote group receives.
     pub(crate) fn between(self, receives_in: ContextId, abroad: Abroad) -> Self {
         Life { receives_in, abroad: Some(abroad), ..self }
     }
@@ -115,9 +80,9 @@ impl Life {
         abroad.map_or(self.receives_in, |abroad| abroad.context)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // What panics while it holds the lock is memory that ran out.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // A panic while the lock is held can only come from a failed allocation of memory.
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
@@ -128,13 +93,13 @@ impl Life {
         self.revoked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a member is known to have failed whose failure was not acknowledged.
+    /// Whether there is a failure that was not acknowledged.
     pub(crate) fn has_news(&self) -> bool {
         self.known.load(Ordering::Relaxed) > self.acknowledged.load(Ordering::Relaxed)
     }
 
     pub(super) fn fail(&self, rank: u32) {
-        let failed = &mut self.state().failed;
+        let failed = &mut self.lists().failed;
         if !failed.contains(&rank) {
             failed.push(rank);
             self.known.store(u32::try_from(failed.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -142,7 +107,7 @@ impl Life {
     }
 
     pub(super) fn failed(&self) -> Vec<u32> {
-        self.state().failed.clone()
+        self.lists().failed.clone()
     }
 
     pub(super) fn acknowledged(&self) -> Vec<u32> {
@@ -151,48 +116,51 @@ impl Life {
         failed
     }
 
-    /// Acknowledges the first failures that are known; how many are acknowledged then.
+    /// Acknowledges the first `count` failures. Returns how many are acknowledged now.
     pub(super) fn acknowledge(&self, count: u32) -> u32 {
         let count = count.min(self.known.load(Ordering::Relaxed));
         self.acknowledged.fetch_max(count, Ordering::Relaxed).max(count)
     }
 
-    /// Sees to it that the death of each member becomes known.
+    /// Asks the transport to report the death of each member.
     pub(crate) fn watch<N: Net>(&self, net: &mut N) {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
             self.group.processes().iter().for_each(|process| net.watch(*process));
         }
     }
 
-    /// The number of an agreement that begins, and of the oldest one that has not ended.
+    /// Begins an agreement. Returns its number, and the number of the oldest agreement that has not
+    /// ended.
     pub(super) fn begin(&self) -> (u32, u32) {
-        let mut state = self.state();
-        let number = state.agreements;
-        state.agreements = number.wrapping_add(1);
-        state.open.push(number);
-        (number, state.open.first().copied().unwrap_or(number))
+        let mut lists = self.lists();
+        let number = lists.agreements;
+        lists.agreements = number.wrapping_add(1);
+        lists.open.push(number);
+        (number, lists.open.first().copied().unwrap_or(number))
     }
 
     pub(super) fn end(&self, number: u32) {
-        self.state().open.retain(|open| *open != number);
+        self.lists().open.retain(|open| *open != number);
     }
 
-    /// All members have seen the end of agreements below this number.
+    /// Notes that all members have seen the end of the agreements below this number.
     pub(super) fn pass(&self, number: u32) {
         self.over.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Whether all have seen its end: what still comes of it is late.
+    /// Whether all members have seen the end of an agreement: a message of it is late.
     pub(super) fn is_over(&self, number: u32) -> bool {
         number < self.over.load(Ordering::Relaxed)
     }
 
-    /// How often this was called with these values before.
+    /// Counts the communicators that are made of a group with a tag. Returns how many there were
+    /// before.
     pub(crate) fn made(&self, group: &Group, tag: u32) -> u64 {
-        let mut state = self.state();
-        // By this process's own numbers: nobody else hears of it.
+        let mut lists = self.lists();
+        // The hash uses the process numbers of this process, which is safe: it is not sent to
+        // others.
         let group = digest(group.processes().iter().map(|process| process.0.into()));
-        let count = state.made.entry((group, tag)).or_default();
+        let count = lists.made.entry((group, tag)).or_default();
         *count += 1;
         *count - 1
     }

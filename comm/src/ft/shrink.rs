@@ -24,9 +24,9 @@ use super::{Agree, Life, epoch};
 pub type ShrinkRequest<N> = Request<N, Shrinking<N>>;
 
 impl<N: Net> Comm<N> {
-    /// A communicator of the members that live, in their order: none is in it whose failure any member had
-    /// seen before. The same at all who live; revocation does not touch it, nor do more failures. Collective;
-    /// blocks.
+    /// A communicator of the members that live, in their order: none is in it whose failure any
+    /// member had seen before. The same at all who live; revocation does not touch it, nor do more
+    /// failures. Collective; blocks.
     ///
     /// # Errors
     /// [`Error::Exhausted`] or [`Error::Fragmented`], the same at all who live.
@@ -92,8 +92,8 @@ impl<N: Net> Pending<N> for Shrinking<N> {
 
 /// 1. Agree on who is dead.
 /// 2. One round of an allocation among the others. This may fail at some of them.
-/// 3. Agree on whether it has failed at any: then another one has died, and all begin again. Else all have
-///    the same: an id, none, or another round.
+/// 3. Agree on whether it has failed at any: then another one has died, and all begin again. Else
+///    all have the same: an id, none, or another round.
 struct Shrink {
     life: Arc<Life>,
     allocator: Allocator,
@@ -135,7 +135,8 @@ impl Shrink {
     }
 }
 
-/// The number of a shrink's messages: those of an attempt that failed, or of another shrink, have others.
+/// The number of a shrink's messages: those of an attempt that failed, or of another shrink, have
+/// others.
 pub(crate) fn number(life: &Life, attempts: u32, tags: TagLayout) -> u32 {
     let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
     first.wrapping_add(attempts) & ((1 << (tags.tag_bits() - 2)) - 1)
@@ -181,7 +182,8 @@ impl<N: Net> Machine<N> for Shrink {
                     match reduced {
                         Ok(all) if decision.flags == 1 => {
                             match conclude(&mut allocation, &all) {
-                                // What this one waits for may be another machine, which must have its turn.
+                                // What this one waits for may be another machine, which must have
+                                // its turn.
                                 Ok(Progress::Again) => {
                                     self.stage = self.reduce(allocation);
                                     port.ft.expect();

@@ -9,12 +9,12 @@ use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::ProcessId;
 
-use super::agree::{Agreement, Kind, Message, Value};
+use super::agree::{AgreeKind, AgreeMessage, Agreement, Value};
 use super::life::Life;
 use super::ranks::Ranks;
 
 enum Event {
-    Message(Message),
+    Message(AgreeMessage),
     Down,
 }
 
@@ -139,7 +139,7 @@ fn all_who_live_decide_alike() {
 }
 
 /// What a member would send, if it were told of these deaths and had gathered this.
-fn message(kind: Kind, ballot: u32, dead: &[u32], contributors: &[u32]) -> Message {
+fn message(kind: AgreeKind, ballot: u32, dead: &[u32], contributors: &[u32]) -> AgreeMessage {
     let set = |ranks: &[u32]| Ranks::of(3, ranks);
     let value = Value {
         flags: 1,
@@ -148,17 +148,17 @@ fn message(kind: Kind, ballot: u32, dead: &[u32], contributors: &[u32]) -> Messa
         acknowledged: set(&[]),
         dead: set(&[]),
     };
-    Message { kind, ballot, dead: set(dead), value }
+    AgreeMessage { kind, ballot, dead: set(dead), value }
 }
 
 #[test]
 fn one_that_is_said_to_be_dead_knows_better() {
     let mut agreement = Agreement::new(3, 0);
-    agreement.receive(1, &message(Kind::Gathered, 1, &[0, 2], &[1]));
+    agreement.receive(1, &message(AgreeKind::Gathered, 1, &[0, 2], &[1]));
     // Its own part is still to come.
     assert_eq!(agreement.decision(), None);
     agreement.vote(1, 0, &[]);
-    agreement.receive(1, &message(Kind::Gathered, 1, &[0, 2], &[1]));
+    agreement.receive(1, &message(AgreeKind::Gathered, 1, &[0, 2], &[1]));
     let decided = agreement.decision().unwrap();
     assert!(!decided.dead.contains(0) && decided.dead.contains(2));
     assert!(agreement.take_messages().iter().all(|(_, message)| !message.dead.contains(0)));
@@ -169,7 +169,7 @@ fn whom_a_leader_knows_to_be_dead_is_dead_for_all_though_it_has_contributed() {
     let mut agreement = Agreement::new(3, 0);
     agreement.vote(1, 0, &[]);
     agreement.die(2);
-    agreement.receive(1, &message(Kind::Gathered, 1, &[2], &[1, 2]));
+    agreement.receive(1, &message(AgreeKind::Gathered, 1, &[2], &[1, 2]));
     let decided = agreement.decision().unwrap();
     assert!(decided.contributors.contains(2) && decided.dead.contains(2));
     assert_eq!(decided.living(0..3).collect::<Vec<_>>(), [0, 1]);

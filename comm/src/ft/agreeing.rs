@@ -1,0 +1,40 @@
+//! One agreement, for a state machine that needs it.
+
+use std::sync::Arc;
+
+use crate::net::Net;
+use crate::port::Port;
+
+use super::agree::Value;
+use super::life::Life;
+
+/// Drives one agreement, for another machine.
+pub(crate) struct Agree {
+    life: Arc<Life>,
+    number: u32,
+    low: u32,
+    flags: u64,
+    has_voted: bool,
+}
+
+impl Agree {
+    /// The number is taken now: all members begin their agreements in the same order.
+    pub(crate) fn new(life: &Arc<Life>, flags: u64) -> Self {
+        let (number, low) = life.begin();
+        Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
+    }
+
+    pub(crate) fn step<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Value> {
+        let Port { net, ft, .. } = port;
+        if !std::mem::replace(&mut self.has_voted, true) {
+            ft.vote(net, &self.life, self.number, self.low, self.flags);
+        } else if net.progress() > 0 {
+            // So that each of several steps in a row looks for what decides.
+            ft.look(net);
+        }
+        ft.expect();
+        let decision = ft.decision(net, self.life.key, self.number)?;
+        self.life.end(self.number);
+        Some(decision)
+    }
+}

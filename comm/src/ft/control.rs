@@ -1,0 +1,58 @@
+//! Control messages: what processes tell each other outside of any communicator's messages.
+
+use std::sync::Arc;
+
+use crate::group::Group;
+use crate::mailbox::Letter;
+
+use super::agree::AgreeMessage;
+use super::key::Key;
+
+/// A message of one process's service to that of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// The communicator with these members is revoked.
+    Revoke { key: Key, group: Group },
+    /// The sender has left an allocation after it had begun this many rounds.
+    Left { key: Key, rounds: u32 },
+    /// A message of an agreement.
+    Agree { key: Key, number: u32, message: AgreeMessage },
+    /// A message of the agreement on an intercommunicator, with an invitation to take part in it.
+    Join { key: Key, invitation: Invitation, message: AgreeMessage },
+    /// Asks whether the receiver is done with these context ids.
+    Ask { number: u64, asked: Vec<Asked> },
+    /// Answers the question with that number: a bit for each id, set if the sender is done with it.
+    Answer { number: u64, done: Vec<u64> },
+    /// A letter to a mailbox of the receiver.
+    Letter(Letter),
+}
+
+/// A context id of the process that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) prefix: u32,
+    /// Names the creation that may have given the receiver the communicator with this id.
+    pub(crate) creation: u64,
+}
+
+/// The most ids that one message asks about.
+pub(crate) const ASK_MAX: usize = 256;
+
+/// What a process that knows nothing of the other group needs in order to take part in the
+/// agreement on an intercommunicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Invitation {
+    /// The attempts of both groups to create it.
+    pub(crate) attempts: [Key; 2],
+    /// The members of both groups: the first group, then the second one.
+    pub(crate) members: Arc<Group>,
+    /// The size of the first group.
+    pub(crate) split: u32,
+}
+
+impl Invitation {
+    /// The attempt of the group that a member belongs to.
+    pub(crate) fn attempt(&self, rank: u32) -> Key {
+        self.attempts[usize::from(rank >= self.split)]
+    }
+}

@@ -1,0 +1,89 @@
+//! Revocations: a reliable broadcast among the members of a communicator.
+//!
+//! A process that hears of a revocation for the first time passes it on to the members at distances
+//! of powers of two. The nearest living members on both sides are among them, so the living members
+//! form a ring. When a member dies, its neighbours pass the revocation on again, and close the
+//! ring.
+
+use std::collections::VecDeque;
+
+use crate::group::Group;
+use crate::net::{Net, ProcessId};
+
+use super::control::Control;
+use super::control_context::ControlContext;
+use super::key::Key;
+use super::life::Life;
+use super::registry::Registry;
+
+/// The most revoked communicators that are remembered, so that members are told again when one
+/// dies.
+const REVOKED_MAX: usize = 1024;
+
+#[derive(Default)]
+pub(super) struct Revocations {
+    revoked: VecDeque<(Key, Group)>,
+}
+
+impl Revocations {
+    /// Whether this process has heard that a communicator is revoked.
+    pub(super) fn contains(&self, life: &Life) -> bool {
+        self.knows(life.key, &life.group)
+    }
+
+    pub(super) fn knows(&self, key: Key, group: &Group) -> bool {
+        self.revoked.iter().any(|(of, members)| *of == key && members == group)
+    }
+
+    /// Remembers a revocation that is new, and tells the members.
+    pub(super) fn add<N: Net>(
+        &mut self,
+        net: &mut N,
+        (context, registry): (&ControlContext<N>, &Registry),
+        key: Key,
+        group: Group,
+    ) {
+        tell(net, (context, registry), key, &group, true);
+        if self.revoked.len() == REVOKED_MAX {
+            self.revoked.pop_front();
+        }
+        self.revoked.push_back((key, group));
+    }
+
+    /// A process is down: its neighbours among the members are told again.
+    pub(super) fn die<N: Net>(
+        &self,
+        net: &mut N,
+        context: &ControlContext<N>,
+        registry: &Registry,
+        process: ProcessId,
+    ) {
+        let affected = self.revoked.iter().filter(|(_, group)| group.rank(process).is_some());
+        affected.for_each(|(key, group)| tell(net, (context, registry), *key, group, false));
+    }
+}
+
+/// Tells the nearest living members on both sides, and `everywhere`: the members at distances of
+/// powers of two as well.
+fn tell<N: Net>(
+    net: &mut N,
+    (context, registry): (&ControlContext<N>, &Registry),
+    key: Key,
+    group: &Group,
+    everywhere: bool,
+) {
+    let (size, Some(own)) = (group.size(), group.rank(registry.own)) else { return };
+    let powers = (0..u32::BITS).map(|power| 1 << power).take_while(|by| *by < size);
+    let mut to: Vec<u32> = powers
+        .filter(|_| everywhere)
+        .flat_map(|by| [(own + by) % size, (own + size - by) % size])
+        .collect();
+    let is_alive =
+        |rank: &u32| group.process(*rank).is_some_and(|process| !registry.is_down(process));
+    to.extend((1..size).map(|by| (own + by) % size).find(is_alive));
+    to.extend((1..size).map(|by| (own + size - by) % size).find(is_alive));
+    to.sort_unstable();
+    to.dedup();
+    let to = to.iter().filter(|rank| is_alive(rank)).filter_map(|rank| group.process(*rank));
+    context.send_all(net, to, &Control::Revoke { key, group: group.clone() });
+}
