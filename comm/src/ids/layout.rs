@@ -1,59 +1,33 @@
-//! How the bits of a context id are used.
-
-use std::fmt;
+//! The fields of a context id.
 
 use crate::error::Error;
 
-/// Bits of the place of an id in its word of the mask.
+use super::context_id::ContextId;
+
+/// Bits of the field X.
 const BIT_BITS: u32 = 5;
 /// Bits of [`Sub`].
 const SUB_BITS: u32 = 2;
-/// Above the suffix.
+/// The position of [`Sub`], above the suffix.
 const SUB_SHIFT: u32 = 1;
-/// Above suffix and sub-communicator.
+/// The position of the bit L, above the suffix and [`Sub`].
 const LOCAL_SHIFT: u32 = SUB_SHIFT + SUB_BITS;
-/// The collective context's suffix.
+/// The suffix of the context of collective operations.
 const COLLECTIVE: u32 = 1;
 
-/// What tells the messages of one communicator from those of all others that a process has.
+/// The field Y: it tells communicators apart that share one allocated id.
 ///
-/// It is not unique over a job: after a split all colours share one. Whatever is keyed by it must be
-/// keyed by the group too.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContextId(u32);
-
-impl ContextId {
-    /// The bits, as they stand in a message's tag.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Debug for ContextId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ContextId({:#x})", self.0)
-    }
-}
-
-impl fmt::Display for ContextId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
-    }
-}
-
-/// Which of the communicators that share one allocated id: the field Y.
-///
-/// MPICH uses code 3 for two things, the id that a merge borrows and the leaders of a node's parts, which
-/// can clash. Here it is the merge's alone.
+/// MPICH uses the code 3 for two things, the id that a merge borrows and the leaders of the parts
+/// of a node, which can clash. Here only the merge uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sub {
     /// The communicator itself.
     Whole,
-    /// Its members on one node.
+    /// The members on one node.
     Intranode,
     /// One member of each node.
     Internode,
-    /// What a merge of an intercommunicator borrows until it has an id of its own.
+    /// The id that a merge of an intercommunicator borrows until it has an id of its own.
     Merging,
 }
 
@@ -61,19 +35,20 @@ impl Sub {
     const ALL: [Sub; 4] = [Sub::Whole, Sub::Intranode, Sub::Internode, Sub::Merging];
 }
 
-/// Widths of a context id's fields, highest first: `V WWWWWW XXXXX L YY Z`.
+/// The widths of the fields of a context id, from the highest bit down: `V WWWWWW XXXXX L YY Z`.
 ///
 /// | field | bits | meaning |
 /// |---|---|---|
-/// | V | 1 | of processes that met at run time, outside of any mask |
-/// | W | settable | word of the mask |
-/// | X | 5 | bit in the word |
-/// | L | 0 or 1 | the local communicator of an intercommunicator |
+/// | V | 1 | 1 for an id of processes that met at run time, which no mask has |
+/// | W | settable | the word of the mask |
+/// | X | 5 | the bit in the word |
+/// | L | 0 or 1 | 1 for the local communicator of an intercommunicator |
 /// | Y | 2 | [`Sub`] |
 /// | Z | 1 | 0 for point to point, 1 for collective operations |
 ///
-/// W and X together are the *prefix*: what is allocated and freed. Everything below is derived from it.
-/// The fields are those of MPICH (src/mpi/comm/contextid.c), whose widths changed over time.
+/// W and X together are the *prefix*. A prefix is allocated and freed; the ids with bits set below
+/// it are derived from it. These are the fields of MPICH (src/mpi/comm/contextid.c), whose widths
+/// changed over time.
 ///
 /// ```
 /// use tagmatch_comm::ids::{IdLayout, IdMask};
@@ -89,47 +64,47 @@ pub struct IdLayout {
 }
 
 impl IdLayout {
-    /// 16 bits as MPICH has them today: 2048 ids, of which 2 are predefined.
+    /// 16 bits as in MPICH today: 2048 ids, of which 2 are predefined.
     pub const BITS_16: IdLayout = IdLayout { word_bits: 6, has_local: true, predefined: 2 };
-    /// 16 bits as MPICH had them in 2009, before the bit L: 4096 ids, of which 3 are predefined.
+    /// 16 bits as in MPICH in 2009, before the bit L: 4096 ids, of which 3 are predefined.
     pub const HISTORICAL: IdLayout = IdLayout { word_bits: 7, has_local: false, predefined: 3 };
     /// 20 bits: 32768 ids, of which 2 are predefined (MPICH's `HAVE_EXTENDED_CONTEXT_BITS`).
     pub const BITS_20: IdLayout = IdLayout { word_bits: 10, has_local: true, predefined: 2 };
 
-    /// A layout with `1 << word_bits` words (`word_bits` from 1 to 12), of whose ids the first
-    /// `predefined` (2 to 31) are never allocated.
+    /// A layout with `1 << word_bits` words (`word_bits` from 1 to 12). The first `predefined` ids
+    /// (2 to 31) are never allocated.
     ///
     /// # Errors
     /// A width is out of range.
     pub fn new(word_bits: u32, has_local: bool, predefined: u32) -> Result<Self, Error> {
         if !(1..=12).contains(&word_bits) {
-            return Err(Error::Layout { what: "words of the mask, as a power of two", max: 12 });
+            return Err(Error::Layout {
+                what: "words of the mask, as a power of two (at least 1)",
+                max: 12,
+            });
         }
         if !(2..=31).contains(&predefined) {
-            return Err(Error::Layout {
-                what: "predefined ids, of which there are 2 at least",
-                max: 31,
-            });
+            return Err(Error::Layout { what: "predefined ids (at least 2)", max: 31 });
         }
         Ok(IdLayout { word_bits, has_local, predefined })
     }
 
-    /// Bits of a whole id: the width that the context needs in a message's tag.
+    /// The number of bits of an id: the width of the context in a message's tag.
     pub const fn bits(&self) -> u32 {
         1 + self.word_bits + BIT_BITS + self.shift()
     }
 
-    /// Words of the mask.
+    /// The number of words of the mask.
     pub const fn words(&self) -> usize {
         1 << self.word_bits
     }
 
-    /// Ids that there are, predefined ones included.
+    /// The number of ids, with the predefined ones.
     pub const fn ids(&self) -> u32 {
         1 << (self.word_bits + BIT_BITS)
     }
 
-    /// Ids, from the first on, that are never allocated.
+    /// The number of ids, from the first on, that are never allocated.
     pub const fn predefined(&self) -> u32 {
         self.predefined
     }
@@ -149,10 +124,10 @@ impl IdLayout {
         (prefix < self.ids()).then(|| ContextId(prefix << self.shift()))
     }
 
-    /// Bits from elsewhere as an id.
+    /// Takes bits that another process has sent as an id.
     ///
     /// # Errors
-    /// There are more bits than this layout has.
+    /// A bit above the width of this layout is set.
     pub fn parse(&self, bits: u32) -> Result<ContextId, Error> {
         if bits >> self.bits() == 0 {
             Ok(ContextId(bits))
@@ -161,29 +136,29 @@ impl IdLayout {
         }
     }
 
-    /// The place in the mask of the id, or of what it was derived from.
+    /// The position in the mask of an id, or of the id that it is derived from.
     pub fn prefix(&self, id: ContextId) -> u32 {
         (id.0 >> self.shift()) & (self.ids() - 1)
     }
 
-    /// The same communicator's context for collective operations.
+    /// The context for collective operations of the communicator with this id.
     #[must_use]
     pub fn collective(&self, id: ContextId) -> ContextId {
         ContextId(id.0 | COLLECTIVE)
     }
 
-    /// The id of a part of the communicator.
+    /// The id of a part of the communicator with this id.
     #[must_use]
     pub fn sub(&self, id: ContextId, sub: Sub) -> ContextId {
         ContextId(id.0 & !(((1 << SUB_BITS) - 1) << SUB_SHIFT) | (sub as u32) << SUB_SHIFT)
     }
 
-    /// Which part an id names.
+    /// The part that an id belongs to.
     pub fn sub_of(&self, id: ContextId) -> Sub {
         Sub::ALL[(id.0 >> SUB_SHIFT & ((1 << SUB_BITS) - 1)) as usize]
     }
 
-    /// The id of an intercommunicator's local communicator.
+    /// The id of the local communicator of an intercommunicator.
     ///
     /// # Errors
     /// The layout has no bit L.
@@ -195,42 +170,43 @@ impl IdLayout {
         }
     }
 
-    /// Whether it is the id of an intercommunicator's local communicator.
+    /// Whether this is the id of the local communicator of an intercommunicator.
     pub fn is_localcomm(&self, id: ContextId) -> bool {
         self.has_local && id.0 >> LOCAL_SHIFT & 1 == 1
     }
 
-    /// An id for processes that meet at run time, outside of any mask.
+    /// An id for processes that meet at run time. No mask has it.
     ///
     /// # Errors
-    /// `number` is not below [`ids`](Self::ids), or the last one.
+    /// `number` is not below `ids() - 1`.
     pub fn dynamic(&self, number: u32) -> Result<ContextId, Error> {
         let id = self.id(number).filter(|_| number < self.ids() - 1);
         let id = id.ok_or(Error::NotAnId { bits: number, width: self.word_bits + BIT_BITS })?;
         Ok(ContextId(id.0 | 1 << (self.bits() - 1)))
     }
 
-    /// The last of those: what processes tell each other of failures, and no communicator has.
+    /// The last id of processes that met at run time. No communicator has it: it is the context of
+    /// control messages.
     pub(crate) fn control(&self) -> ContextId {
         ContextId((self.ids() - 1) << self.shift() | 1 << (self.bits() - 1))
     }
 
-    /// Whether it is an id of processes that met at run time.
+    /// Whether this is an id of processes that met at run time.
     pub fn is_dynamic(&self, id: ContextId) -> bool {
         id.0 >> (self.bits() - 1) & 1 == 1
     }
 
-    /// Whether no mask holds it: freeing it frees nothing.
+    /// Whether no mask has this id, so that freeing it frees nothing.
     pub fn is_derived(&self, id: ContextId) -> bool {
         self.is_dynamic(id) || id.0 & ((1 << self.shift()) - 1) != 0
     }
 
-    /// The bits of a context in which all that is derived from one id differs.
+    /// The bits in which the ids derived from one id differ.
     pub(crate) fn derived_bits(&self) -> u32 {
         (1 << self.shift()) - 1
     }
 
-    /// Bits below the prefix.
+    /// The number of bits below the prefix.
     const fn shift(&self) -> u32 {
         LOCAL_SHIFT + self.has_local as u32
     }

@@ -1,13 +1,14 @@
-//! Which ids a process has left.
+//! The ids that are free in a process.
 
 use crate::error::Error;
 
-use super::layout::{ContextId, IdLayout};
+use super::context_id::ContextId;
+use super::layout::IdLayout;
 
 /// The ids that are free in one process: a set bit is a free id.
 ///
-/// Ids are taken from the lowest word that has one, and of that the highest bit, as in MPICH, so that
-/// traces of both can be laid side by side.
+/// The next id is the highest set bit of the lowest word that is not 0, as in MPICH. So traces of
+/// both can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdMask {
     layout: IdLayout,
@@ -15,7 +16,7 @@ pub struct IdMask {
 }
 
 impl IdMask {
-    /// All ids of the layout are free, but the predefined ones.
+    /// A mask in which all ids except the predefined ones are free.
     pub fn new(layout: IdLayout) -> Self {
         let mut words = vec![u32::MAX; layout.words()];
         words[0] <<= layout.predefined();
@@ -32,18 +33,18 @@ impl IdMask {
         &self.words
     }
 
-    /// Ids that are free.
+    /// The number of free ids.
     pub fn free_count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The next id, for this process alone. `None`: none is free.
+    /// Takes the next id, without other processes. `None`: no id is free.
     pub fn allocate(&mut self) -> Option<ContextId> {
         let prefix = next_of(&self.words)?;
         self.take(prefix)
     }
 
-    /// Takes the id with this prefix; `None` if it isn't free, or there is no such id.
+    /// Takes the id with this prefix; `None` if the id isn't free, or there is no such id.
     pub fn take(&mut self, prefix: u32) -> Option<ContextId> {
         let id = self.layout.id(prefix)?;
         let (word, bit) = place(prefix);
@@ -53,7 +54,7 @@ impl IdMask {
         was_free.then_some(id)
     }
 
-    /// Gives an id back. What was derived from another id frees nothing.
+    /// Frees an id. Freeing a derived id frees nothing.
     ///
     /// # Errors
     /// The id is free already, or predefined.
@@ -74,13 +75,13 @@ impl IdMask {
     }
 }
 
-/// The prefix that is taken next, of words like those of a mask.
+/// The prefix that is taken next from the words of a mask.
 pub(crate) fn next_of(words: &[u32]) -> Option<u32> {
     let (at, word) = words.iter().enumerate().find(|(_, word)| **word != 0)?;
     Some(u32::try_from(at).ok()? * u32::BITS + word.ilog2())
 }
 
-/// Word, and bit in it, of a prefix.
+/// The word of a prefix, and its bit in the word.
 fn place(prefix: u32) -> (usize, u32) {
     ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS))
 }

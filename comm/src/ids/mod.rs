@@ -1,10 +1,12 @@
-//! Context ids: their fields, and which of them a process has left.
+//! Context ids: their fields, and the mask of ids that are free in a process.
 
+mod context_id;
 mod layout;
 mod mask;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{ContextId, IdLayout, Sub};
+pub use context_id::ContextId;
+pub use layout::{IdLayout, Sub};
 pub use mask::IdMask;
 pub(crate) use mask::next_of;
