@@ -7,13 +7,11 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use libc::{EINVAL, ENOENT};
-use tagmatch_rdma_core_sys::{self as sys, ibv_cq_ex, ibv_wc_tm_info};
+use tagmatch_rdma_core_sys::{self as sys, ibv_cq_ex};
 
-use crate::bell::Bell;
 use crate::device::Device;
 use crate::engine::Record;
-use crate::registry;
+use crate::event_trigger::{EventRequest, EventTrigger};
 use crate::tag_queue::TagQueue;
 
 /// An extended completion queue of an emulated device.
@@ -21,8 +19,7 @@ pub(crate) struct Completions {
     pub(crate) device: Arc<Device>,
     raw: *mut ibv_cq_ex,
     tag_queues: RwLock<Vec<Arc<TagQueue>>>,
-    /// The program has asked for an event.
-    is_armed: AtomicBool,
+    event_request: Arc<EventRequest>,
     /// Somebody is polling: from a `start_poll` that found something to its `end_poll`.
     is_polled: AtomicBool,
     place: UnsafeCell<Place>,
@@ -44,38 +41,13 @@ unsafe impl Sync for Completions {}
 pub(crate) const FLAGS: u64 = sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO;
 
 impl Completions {
-    /// Takes over polling of a queue, for what the program has asked of completions.
-    ///
-    /// # Safety
-    /// The queue was just made on this device.
-    pub(crate) unsafe fn take_over(device: Arc<Device>, raw: *mut ibv_cq_ex, flags: u64) -> Self {
-        // SAFETY: the queue is ours alone, still.
-        unsafe {
-            let cq = &mut *raw;
-            cq.start_poll = Some(start_poll);
-            cq.next_poll = Some(next_poll);
-            cq.end_poll = Some(end_poll);
-            cq.read_opcode = Some(read_opcode);
-            cq.read_vendor_err = Some(read_vendor_err);
-            cq.read_wc_flags = Some(read_wc_flags);
-            // Null where the program hasn't asked for it.
-            cq.read_byte_len = cq.read_byte_len.and(Some(read_byte_len));
-            cq.read_imm_data = cq.read_imm_data.and(Some(read_imm_data));
-            cq.read_qp_num = cq.read_qp_num.and(Some(read_qp_num));
-            cq.read_src_qp = cq.read_src_qp.and(Some(read_src_qp));
-            cq.read_slid = cq.read_slid.and(Some(read_slid));
-            cq.read_sl = cq.read_sl.and(Some(read_sl));
-            cq.read_dlid_path_bits = cq.read_dlid_path_bits.and(Some(read_dlid_path_bits));
-            if flags & sys::IBV_WC_EX_WITH_TM_INFO != 0 {
-                cq.read_tm_info = Some(read_tm_info);
-            }
-        }
+    pub(crate) fn new(device: Arc<Device>, raw: *mut ibv_cq_ex) -> Self {
         let current = Record::plain(sys::ibv_wc::zeroed());
         Completions {
             device,
             raw,
             tag_queues: RwLock::default(),
-            is_armed: AtomicBool::new(false),
+            event_request: Arc::default(),
             is_polled: AtomicBool::new(false),
             place: UnsafeCell::new(Place { current, is_devices_turn: false }),
         }
@@ -99,7 +71,7 @@ impl Completions {
     /// number or 0.
     pub(crate) fn arm(&self, solicited_only: i32) -> i32 {
         let queues = self.tag_queues.read().unwrap_or_else(PoisonError::into_inner);
-        self.is_armed.store(!queues.is_empty(), Ordering::SeqCst);
+        self.event_request.set(!queues.is_empty());
         // The bell is no solicited message: a program that waits for those alone gets more events.
         let solicited_only = if queues.is_empty() { solicited_only } else { 0 };
         // SAFETY: the queue is alive.
@@ -111,12 +83,12 @@ impl Completions {
         answer
     }
 
-    /// Whether the program is to be told of a completion; once.
-    pub(crate) fn take_armed(&self) -> bool {
-        self.is_armed.load(Ordering::Relaxed) && self.is_armed.swap(false, Ordering::SeqCst)
+    /// The program's request for an event, which the tag-matching queues answer, too.
+    pub(crate) fn event_request(&self) -> Arc<EventRequest> {
+        self.event_request.clone()
     }
 
-    fn lock(&self) {
+    pub(crate) fn lock(&self) {
         while self.is_polled.swap(true, Ordering::Acquire) {
             while self.is_polled.load(Ordering::Relaxed) {
                 std::thread::yield_now();
@@ -124,7 +96,7 @@ impl Completions {
         }
     }
 
-    fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         self.is_polled.store(false, Ordering::Release);
     }
 
@@ -132,7 +104,7 @@ impl Completions {
     ///
     /// # Safety
     /// The caller has [locked](Self::lock) the queue.
-    unsafe fn advance(&self) -> bool {
+    pub(crate) unsafe fn advance(&self) -> bool {
         // SAFETY: locked.
         let place = unsafe { &mut *self.place.get() };
         let is_devices_turn = place.is_devices_turn;
@@ -152,6 +124,15 @@ impl Completions {
         true
     }
 
+    /// The completion at which polling stands.
+    ///
+    /// # Safety
+    /// The caller has [locked](Self::lock) the queue, and [advanced](Self::advance) it.
+    pub(crate) unsafe fn current(&self) -> &Record {
+        // SAFETY: locked.
+        unsafe { &(*self.place.get()).current }
+    }
+
     fn of_tag_queues(&self) -> Option<Record> {
         let queues = self.tag_queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.iter().find_map(|queue| queue.poll())
@@ -164,7 +145,7 @@ impl Completions {
             if unsafe { sys::ibv_poll_cq(self.raw.cast(), 1, &raw mut wc) } != 1 {
                 return None;
             }
-            if !Bell::is_its(&wc) {
+            if !EventTrigger::is_its(&wc) {
                 break;
             }
         }
@@ -174,65 +155,4 @@ impl Completions {
         }
         Some(Record::plain(wc))
     }
-}
-
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut sys::ibv_poll_cq_attr) -> i32 {
-    // SAFETY: attributes, if there are any, are readable.
-    if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
-        return EINVAL;
-    }
-    let start = |queue: &Completions| {
-        queue.lock();
-        // SAFETY: locked.
-        if unsafe { queue.advance() } {
-            return 0;
-        }
-        queue.unlock();
-        ENOENT
-    };
-    registry::with_completions(cq, start).unwrap_or(EINVAL)
-}
-
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> i32 {
-    // SAFETY: locked by `start_poll`, which comes before.
-    let next = |queue: &Completions| if unsafe { queue.advance() } { 0 } else { ENOENT };
-    registry::with_completions(cq, next).unwrap_or(EINVAL)
-}
-
-unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    let _ = registry::with_completions(cq, Completions::unlock);
-}
-
-/// Reads from the completion at which polling stands.
-fn current<T: Default>(cq: *mut ibv_cq_ex, read: impl FnOnce(&Record) -> T) -> T {
-    // SAFETY: locked by `start_poll`, which comes before all reading.
-    let read = |queue: &Completions| read(unsafe { &(*queue.place.get()).current });
-    registry::with_completions(cq, read).unwrap_or_default()
-}
-
-macro_rules! readers {
-    ($($name:ident -> $type:ty: $field:ident;)*) => {$(
-        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            current(cq, |record| record.wc.$field.into())
-        }
-    )*};
-}
-
-readers! {
-    read_opcode -> u32: opcode;
-    read_vendor_err -> u32: vendor_err;
-    read_wc_flags -> u32: wc_flags;
-    read_byte_len -> u32: byte_len;
-    read_imm_data -> u32: imm_data;
-    read_qp_num -> u32: qp_num;
-    read_src_qp -> u32: src_qp;
-    read_slid -> u32: slid;
-    read_sl -> u8: sl;
-    read_dlid_path_bits -> u8: dlid_path_bits;
-}
-
-unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    let (tag, priv_) = current(cq, |record| (record.tm_info.tag, record.tm_info.priv_));
-    // SAFETY: there is room for it.
-    unsafe { info.write(ibv_wc_tm_info { tag, priv_ }) };
 }

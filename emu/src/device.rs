@@ -9,9 +9,9 @@ use tagmatch_rdma_core_sys::{
     self as sys, Verbs, ibv_context, verbs_context, verbs_get_ctx_reaching,
 };
 
+use crate::error::EnableError;
 use crate::regions::Regions;
 use crate::settings::Settings;
-use crate::{EnableError, inline};
 
 type QueryDevice = unsafe extern "C" fn(
     *mut ibv_context,
@@ -117,28 +117,6 @@ impl Device {
             srq_elements_max: u32::try_from(attr.max_srq_sge).unwrap_or(0),
             datagrams: RwLock::default(),
         })
-    }
-
-    /// Replaces the context's pointers.
-    ///
-    /// # Safety
-    /// As for [`Self::new`], which has looked at the same context.
-    pub(crate) unsafe fn patch(&self) {
-        // SAFETY: the context is open, and reaches as far as `new` has asked for.
-        unsafe {
-            let offset = offset_of!(verbs_context, post_srq_ops);
-            let whole = verbs_get_ctx_reaching(self.context, offset);
-            (*whole).query_device_ex = Some(inline::query_device_ex);
-            (*whole).create_cq_ex = Some(inline::create_cq_ex);
-            (*whole).create_srq_ex = Some(inline::create_srq_ex);
-            (*whole).post_srq_ops = Some(inline::post_srq_ops);
-            if self.original.create_qp_ex.is_some() {
-                (*whole).create_qp_ex = Some(inline::create_qp_ex);
-            }
-            (*whole).context.ops.post_srq_recv = Some(inline::post_srq_recv);
-            (*whole).context.ops.post_send = Some(inline::post_send);
-            (*whole).context.ops.req_notify_cq = Some(inline::req_notify_cq);
-        }
     }
 
     /// What the device says of its tag matching.

@@ -58,48 +58,33 @@
 //! | `exported` | what the library's functions come to |
 //! | `settings` | what can be set |
 
-mod bell;
+mod bounce;
 mod completions;
+mod context_calls;
 mod device;
+mod enable;
 mod engine;
-pub mod exported;
-mod helper;
-mod hidden;
-mod inline;
-mod link;
-mod pairs;
+mod error;
+mod event_trigger;
+mod hidden_cq;
+pub mod library_calls;
+mod polling;
+mod progress_thread;
+mod queue_pairs;
 mod regions;
 mod registry;
 mod settings;
 mod tag_queue;
+mod verbs_wire;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use tagmatch_model::Fault;
-use tagmatch_rdma_core_sys::{LoadError, Verbs, ibv_context, ibv_srq};
+use tagmatch_rdma_core_sys::{LoadError, Verbs, ibv_srq};
 
-use device::Device;
+pub use enable::enable;
+pub use error::EnableError;
 pub use settings::{BadSetting, FAULTS_VARIABLE, MESSAGE_MAX_VARIABLE, Settings};
-
-/// Why a device can't be emulated.
-#[derive(Debug, thiserror::Error)]
-pub enum EnableError {
-    /// libibverbs is not there.
-    #[error(transparent)]
-    NotLoaded(#[from] &'static LoadError),
-    /// The context is of an interface without tag matching: a library older than rdma-core 16.
-    #[error("its context ends before post_srq_ops")]
-    NotExtended,
-    /// The device has no such call.
-    #[error("it has no {0}")]
-    Lacks(&'static str),
-    /// It has been enabled already.
-    #[error("it has been enabled already")]
-    Twice,
-    /// A setting is out of its range.
-    #[error(transparent)]
-    BadSetting(#[from] BadSetting),
-}
 
 /// libibverbs' functions, for devices with emulated tag matching: those opened through this table have it,
 /// with [`Settings::from_environment`]; contexts, and objects, that aren't emulated are passed on.
@@ -109,43 +94,11 @@ pub enum EnableError {
 pub fn verbs() -> Result<&'static Verbs, &'static LoadError> {
     static TABLE: OnceLock<Verbs> = OnceLock::new();
     let below = Verbs::get()?;
-    Ok(TABLE.get_or_init(|| exported::table(below)))
-}
-
-/// Gives an open device tag matching.
-///
-/// # Safety
-/// The context is open and was just opened: nothing was made of it, and no other thread uses it. From now
-/// on, what is made of it is changed and destroyed, and it is closed, through [`verbs`]' table. Memory that
-/// is registered stays mapped until that is ended.
-///
-/// # Errors
-/// The device lacks something, or a setting is out of its range; nothing has changed then.
-pub unsafe fn enable(context: *mut ibv_context, settings: Settings) -> Result<(), EnableError> {
-    settings.check()?;
-    if registry::device(context).is_some() {
-        return Err(EnableError::Twice);
-    }
-    let below = Verbs::get()?;
-    // SAFETY: as the caller says.
-    let device = Arc::new(unsafe { Device::new(below, context, settings) }?);
-    registry::write().devices.insert(context.addr(), device.clone());
-    // SAFETY: as the caller says.
-    unsafe { device.patch() };
-    Ok(())
+    Ok(TABLE.get_or_init(|| library_calls::table(below)))
 }
 
 /// Rules of the NIC that the user of a queue has broken: the first 64 different ones, none of a program
 /// that is right. Empty for a queue that isn't emulated.
 pub fn faults(srq: *mut ibv_srq) -> Vec<Fault> {
     registry::tag_queue(srq).map_or_else(Vec::new, |queue| queue.faults())
-}
-
-/// A context is closed. What the program has left of it isn't touched any more.
-fn forget(context: *mut ibv_context) {
-    for queue in registry::take_device(context) {
-        queue.stop();
-        // Its objects on the device go with the context.
-        std::mem::forget(queue);
-    }
 }

@@ -83,7 +83,11 @@ pub(crate) fn device_to_send_on(qp: *mut sys::ibv_qp) -> Option<Arc<Device>> {
 }
 
 pub(crate) fn completions(cq: *mut sys::ibv_cq) -> Option<Arc<Completions>> {
-    read().completions.get(&cq.addr()).cloned()
+    completions_at(cq.addr())
+}
+
+pub(crate) fn completions_at(address: usize) -> Option<Arc<Completions>> {
+    read().completions.get(&address).cloned()
 }
 
 /// Takes a completion queue out.

@@ -1,6 +1,5 @@
 //! A tag-matching shared receive queue, as the program's calls reach it.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,13 +7,14 @@ use libc::{EBUSY, EINVAL, ENOMEM, EOPNOTSUPP};
 use tagmatch_model::{Fault, Nic};
 use tagmatch_rdma_core_sys as sys;
 
-use crate::bell::Bell;
-use crate::completions::Completions;
+use crate::bounce::Bounce;
 use crate::device::Device;
 use crate::engine::{Engine, Record, Sizes};
-use crate::helper::Helper;
-use crate::hidden::{Bounce, HiddenCq, made};
-use crate::link::Link;
+use crate::error::{errno, made};
+use crate::event_trigger::{EventRequest, EventTrigger};
+use crate::hidden_cq::HiddenCq;
+use crate::progress_thread::{ProgressThread, Served};
+use crate::verbs_wire::VerbsWire;
 
 /// READs and FINs of one queue that the device has at once.
 const REQUESTS: u32 = 256;
@@ -22,14 +22,16 @@ const REQUESTS: u32 = 256;
 /// A tag-matching shared receive queue.
 pub(crate) struct TagQueue {
     pub(crate) device: Arc<Device>,
-    pub(crate) completions: Arc<Completions>,
+    /// Address of the program's completion queue.
+    pub(crate) reports_to: usize,
+    event_request: Arc<EventRequest>,
     pub(crate) cq: Arc<HiddenCq>,
     /// What the program asked for.
     pub(crate) attr: sys::ibv_srq_attr,
-    engine: Mutex<Engine<Link>>,
+    engine: Mutex<Engine<VerbsWire>>,
     /// If the program's queue has a channel.
-    bell: Mutex<Option<Bell>>,
-    helper: Mutex<Option<Helper>>,
+    trigger: Mutex<Option<EventTrigger>>,
+    thread: Mutex<Option<ProgressThread>>,
     /// How often the program has polled.
     polls: AtomicU64,
 }
@@ -38,10 +40,10 @@ impl TagQueue {
     /// Makes one; or an error number.
     ///
     /// # Safety
-    /// Attributes are those of `ibv_create_srq_ex(3)`; `completions` is of their queue.
+    /// Attributes are those of `ibv_create_srq_ex(3)`; `event_request` is that of their completion queue.
     pub(crate) unsafe fn new(
         device: Arc<Device>,
-        completions: Arc<Completions>,
+        event_request: Arc<EventRequest>,
         attr: &mut sys::ibv_srq_init_attr_ex,
     ) -> Result<(Arc<Self>, *mut sys::ibv_srq), i32> {
         check(&device, attr)?;
@@ -57,29 +59,30 @@ impl TagQueue {
             attr: sys::ibv_srq_attr { max_wr: sizes.bounces, max_sge: 1, srq_limit: 0 },
         };
         // SAFETY: the context is open; domain and queue are alive, and the program must keep them.
-        let (cq, bounce, bell, srq) = unsafe {
+        let (cq, bounce, trigger, srq) = unsafe {
             let cq = HiddenCq::new(verbs, device.context, entries).map_err(errno)?;
             let bounce = Bounce::new(verbs, attr.pd, messages, REQUESTS).map_err(errno)?;
             let has_channel = !(*attr.cq).channel.is_null();
-            let bell = has_channel.then(|| Bell::new(&device, attr.pd, attr.cq));
-            let bell = bell.transpose().map_err(errno)?;
+            let trigger = has_channel.then(|| EventTrigger::new(&device, attr.pd, attr.cq));
+            let trigger = trigger.transpose().map_err(errno)?;
             let srq = made((verbs.ibv_create_srq)(attr.pd, &raw mut plain)).map_err(errno)?;
-            (cq, bounce, bell, srq.as_ptr())
+            (cq, bounce, trigger, srq.as_ptr())
         };
         let cq = Arc::new(cq);
-        let link = Link::new(device.clone(), cq.clone(), bounce, (srq, attr.pd));
+        let wire = VerbsWire::new(device.clone(), cq.clone(), bounce, (srq, attr.pd));
         let queue = Arc::new(TagQueue {
             device,
-            completions,
+            reports_to: attr.cq.addr(),
+            event_request,
             cq,
             attr: attr.attr,
-            engine: Mutex::new(Engine::new(nic, link, sizes)),
-            bell: Mutex::new(bell),
-            helper: Mutex::new(None),
+            engine: Mutex::new(Engine::new(nic, wire, sizes)),
+            trigger: Mutex::new(trigger),
+            thread: Mutex::new(None),
             polls: AtomicU64::new(0),
         });
-        match Helper::start(&queue) {
-            Ok(helper) => *queue.helper() = Some(helper),
+        match ProgressThread::start(&queue) {
+            Ok(thread) => *queue.thread() = Some(thread),
             Err(error) => {
                 // SAFETY: just made, and used by nobody.
                 unsafe { (verbs.ibv_destroy_srq)(srq) };
@@ -91,30 +94,30 @@ impl TagQueue {
 
     /// Does something with the engine; tells the program, if it has asked for that, when there is a
     /// completion for it.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Engine<Link>) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Engine<VerbsWire>) -> T) -> T {
         let mut engine = self.engine();
         let result = act(&mut engine);
         let is_ready = engine.is_ready();
         drop(engine);
-        if is_ready && self.completions.take_armed() {
-            self.ring();
+        if is_ready && self.event_request.take() {
+            self.cause_event();
         }
         result
     }
 
-    fn engine(&self) -> MutexGuard<'_, Engine<Link>> {
+    fn engine(&self) -> MutexGuard<'_, Engine<VerbsWire>> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
-        let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = &*bell {
-            bell.ring();
+    fn cause_event(&self) {
+        let trigger = self.trigger.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(trigger) = &*trigger {
+            trigger.pull();
         }
     }
 
-    fn helper(&self) -> MutexGuard<'_, Option<Helper>> {
-        self.helper.lock().unwrap_or_else(PoisonError::into_inner)
+    fn thread(&self) -> MutexGuard<'_, Option<ProgressThread>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next completion for the program, which asks.
@@ -128,12 +131,7 @@ impl TagQueue {
         })
     }
 
-    /// How often the program has polled.
-    pub(crate) fn polls(&self) -> u64 {
-        self.polls.load(Ordering::Relaxed)
-    }
-
-    /// Asks the device for an event at the next thing that it has for us.
+    /// Asks the device for an event at the next completion on the hidden queue.
     pub(crate) fn arm(&self) -> bool {
         // SAFETY: the queue is alive.
         unsafe { (self.device.original.req_notify_cq)(self.cq.raw(), 0) == 0 }
@@ -160,19 +158,36 @@ impl TagQueue {
         drop(engine);
         self.stop();
         // Before its completion queue, which the program may destroy next.
-        self.bell.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.trigger.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(())
     }
 
-    /// Ends the helper.
+    /// Ends the thread.
     pub(crate) fn stop(&self) {
-        let helper = self.helper().take();
-        drop(helper);
+        let thread = self.thread().take();
+        drop(thread);
     }
 }
 
-fn errno(error: io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(ENOMEM)
+impl Served for TagQueue {
+    fn cq(&self) -> &HiddenCq {
+        &self.cq
+    }
+
+    fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn progress(&self) -> bool {
+        self.with(|engine| {
+            engine.progress();
+            engine.has_work() && !engine.is_ready()
+        })
+    }
 }
 
 fn sizes(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Sizes {

@@ -10,12 +10,14 @@
 //!    to the sender.
 //! 4. What the NIC reports is what the program polls.
 
+mod in_flight;
 mod pairs;
 mod receives;
 mod record;
-mod requests;
+mod sending;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,57 +27,13 @@ use tagmatch_model::{
     Verdict, Work,
 };
 
+use in_flight::InFlight;
 use pairs::Pair;
-pub(crate) use pairs::PairChange;
+pub(crate) use pairs::{PairChange, REQUESTS_PER_PAIR};
 use receives::Receives;
 pub(crate) use record::Record;
-use requests::InFlight;
-pub(crate) use requests::{PER_PAIR as REQUESTS_PER_PAIR, Request};
 use tagmatch_rdma_core_sys::{IBV_WC_LOC_PROT_ERR, ibv_wc_status};
-
-/// A run of the program's memory, as it named it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub(crate) address: u64,
-    pub(crate) length: u32,
-    pub(crate) lkey: u32,
-}
-
-/// Memory that may not be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Denied;
-
-/// What comes from the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
-    /// A bounce buffer comes back with a message.
-    Arrived { pair: u32, buffer: u32, length: u32, immediate: Option<u32> },
-    /// A bounce buffer comes back without: the queue pair has failed at it.
-    Failed { pair: u32, buffer: u32 },
-    /// A READ or FIN has ended.
-    Done { token: u64, is_ok: bool },
-}
-
-/// The device below, and the program's memory.
-pub(crate) trait Wire {
-    /// What the device has to tell.
-    fn poll(&mut self) -> Option<Event>;
-    /// Gives a bounce buffer to the device; `false` if it takes none.
-    fn post(&mut self, buffer: u32) -> bool;
-    /// What is in a bounce buffer that the device has given back.
-    fn bounce(&self, buffer: u32) -> &[u8];
-    /// Copies a part of a bounce buffer to where the program wants it. It fits.
-    fn scatter(
-        &self,
-        buffer: u32,
-        range: std::ops::Range<usize>,
-        to: &[Segment],
-    ) -> Result<(), Denied>;
-    /// Begins a READ or a FIN, whose end will be told with this token; `false` if it can't be begun.
-    fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool;
-    /// Puts a queue pair into error.
-    fn break_pair(&mut self, pair: u32);
-}
+pub(crate) use wire::{Denied, Event, Request, Segment, Wire};
 
 /// Sizes of a queue.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use libc::ENOMEM;
 
-use super::Segment;
+use super::wire::Segment;
 
 #[derive(Clone, Debug, Default)]
 struct Receive {

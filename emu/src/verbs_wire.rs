@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use tagmatch_rdma_core_sys as sys;
 
+use crate::bounce::Bounce;
 use crate::device::Device;
 use crate::engine::{Denied, Event, Request, Segment, Wire};
-use crate::hidden::{Bounce, HiddenCq};
+use crate::hidden_cq::HiddenCq;
 
 /// Marks receives among the `wr_id`s of the hidden queue; the rest names the bounce buffer.
 const RECEIVE: u64 = 1 << 63;
@@ -17,7 +18,7 @@ const RECEIVE: u64 = 1 << 63;
 const BATCH: i32 = 16;
 
 /// Everything on the device that belongs to one tag-matching queue.
-pub(crate) struct Link {
+pub(crate) struct VerbsWire {
     pub(crate) device: Arc<Device>,
     pub(crate) cq: Arc<HiddenCq>,
     pub(crate) bounce: Bounce,
@@ -31,9 +32,9 @@ pub(crate) struct Link {
 }
 
 // SAFETY: libibverbs' objects belong to no thread.
-unsafe impl Send for Link {}
+unsafe impl Send for VerbsWire {}
 
-impl Link {
+impl VerbsWire {
     pub(crate) fn new(
         device: Arc<Device>,
         cq: Arc<HiddenCq>,
@@ -41,7 +42,7 @@ impl Link {
         (srq, pd): (*mut sys::ibv_srq, *mut sys::ibv_pd),
     ) -> Self {
         let polled = [sys::ibv_wc::zeroed(); BATCH as usize];
-        Link { device, cq, bounce, srq, pd, pairs: BTreeMap::new(), polled, ready: 0..0 }
+        VerbsWire { device, cq, bounce, srq, pd, pairs: BTreeMap::new(), polled, ready: 0..0 }
     }
 
     fn event_of(wc: &sys::ibv_wc) -> Event {
@@ -60,7 +61,7 @@ impl Link {
     }
 }
 
-impl Wire for Link {
+impl Wire for VerbsWire {
     fn poll(&mut self) -> Option<Event> {
         if self.ready.is_empty() {
             // SAFETY: the queue is alive, and there is room for as many as said.

@@ -7,20 +7,31 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::engine::Engine;
-use crate::tag_queue::TagQueue;
+use crate::hidden_cq::HiddenCq;
 
 /// Milliseconds between looks at whether the program polls.
 const TICK_MS: i32 = 1;
 
+/// A queue, as the thread sees it.
+pub(crate) trait Served: Send + Sync + 'static {
+    /// The completion queue whose events wake the thread.
+    fn cq(&self) -> &HiddenCq;
+    /// How often the program has polled.
+    fn polls(&self) -> u64;
+    /// Asks the device for an event at the next completion; `false` if it refuses.
+    fn arm(&self) -> bool;
+    /// Does what there is to do; `true` if time alone will bring more, and nothing is ready for the program.
+    fn progress(&self) -> bool;
+}
+
 /// The running thread; dropping this ends it.
-pub(crate) struct Helper {
+pub(crate) struct ProgressThread {
     stop: i32,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Helper {
-    pub(crate) fn start(queue: &Arc<TagQueue>) -> io::Result<Self> {
+impl ProgressThread {
+    pub(crate) fn start<Q: Served>(queue: &Arc<Q>) -> io::Result<Self> {
         // SAFETY: no pointers.
         let stop = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if stop < 0 {
@@ -29,7 +40,7 @@ impl Helper {
         let weak = Arc::downgrade(queue);
         let run = move || {
             while let Some(queue) = weak.upgrade() {
-                if !turn(&queue, stop) {
+                if !turn(&*queue, stop) {
                     return;
                 }
             }
@@ -37,7 +48,7 @@ impl Helper {
         let thread =
             without_signals(|| std::thread::Builder::new().name("tagmatch-emu".into()).spawn(run));
         match thread {
-            Ok(thread) => Ok(Helper { stop, thread: Some(thread) }),
+            Ok(thread) => Ok(ProgressThread { stop, thread: Some(thread) }),
             Err(error) => {
                 // SAFETY: opened above.
                 unsafe { libc::close(stop) };
@@ -47,7 +58,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for ProgressThread {
     fn drop(&mut self) {
         let one = 1u64;
         // SAFETY: the descriptor is open; eight bytes are written to it.
@@ -83,29 +94,25 @@ fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
 }
 
 /// Goes on while the program doesn't poll; `false` at the end.
-fn turn(queue: &TagQueue, stop: i32) -> bool {
+fn turn<Q: Served>(queue: &Q, stop: i32) -> bool {
     let before = queue.polls();
-    // The device has events for us only if the program has asked for some of its own, or we have.
-    if !wait(stop, queue.cq.fd(), TICK_MS) {
+    // The device has events for this queue only if the program has asked for some of its own, or this thread has.
+    if !wait(stop, queue.cq().fd(), TICK_MS) {
         return false;
     }
-    if queue.cq.take_events() {
-        queue.with(Engine::progress);
+    if queue.cq().take_events() {
+        queue.progress();
     }
     while queue.polls() == before {
         if !queue.arm() {
             return wait(stop, -1, -1);
         }
-        let is_waiting = queue.with(|engine| {
-            engine.progress();
-            engine.has_work() && !engine.is_ready()
-        });
-        let timeout_ms = if is_waiting { TICK_MS } else { -1 };
-        if !wait(stop, queue.cq.fd(), timeout_ms) {
+        let timeout_ms = if queue.progress() { TICK_MS } else { -1 };
+        if !wait(stop, queue.cq().fd(), timeout_ms) {
             return false;
         }
-        if queue.cq.take_events() {
-            queue.with(Engine::progress);
+        if queue.cq().take_events() {
+            queue.progress();
         }
     }
     true

@@ -7,7 +7,9 @@ use std::ffi::c_void;
 use libc::{EBUSY, EOPNOTSUPP};
 use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
 
-use crate::pairs;
+use crate::enable::{enable, forget};
+use crate::error::{EnableError, failed};
+use crate::queue_pairs;
 use crate::regions::Region;
 use crate::registry;
 use crate::settings::{FAULTS_VARIABLE, Settings};
@@ -33,9 +35,9 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
         return context;
     }
     let enabled = Settings::from_environment()
-        .map_err(crate::EnableError::from)
+        .map_err(EnableError::from)
         // SAFETY: just opened.
-        .and_then(|settings| unsafe { crate::enable(context, settings) });
+        .and_then(|settings| unsafe { enable(context, settings) });
     if let Err(error) = enabled {
         eprintln!("tagmatch-emu: no tag matching on this device: {error}");
     }
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
     unsafe {
         match below().ibv_import_device {
             Some(import) => opened(import(cmd_fd)),
-            None => crate::inline::failed(EOPNOTSUPP),
+            None => failed(EOPNOTSUPP),
         }
     }
 }
@@ -64,7 +66,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
 /// # Safety
 /// As `ibv_close_device(3)` says.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
-    crate::forget(context);
+    forget(context);
     // SAFETY: handed on.
     unsafe { (below().ibv_close_device)(context) }
 }
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     unsafe {
         let make = || (below().ibv_create_qp)(pd, attr);
         match registry::device((*pd).context) {
-            Some(device) => pairs::create(&device, attr, make),
+            Some(device) => queue_pairs::create(&device, attr, make),
             None => make(),
         }
     }
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: handed on.
     unsafe {
         match registry::queue_pair(qp) {
-            Some(pair) => pairs::modify(&pair, qp, attr, mask),
+            Some(pair) => queue_pairs::modify(&pair, qp, attr, mask),
             None => (below().ibv_modify_qp)(qp, attr, mask),
         }
     }
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
     // SAFETY: handed on.
     unsafe {
         match registry::queue_pair(qp) {
-            Some(pair) => pairs::destroy(&pair, qp),
+            Some(pair) => queue_pairs::destroy(&pair, qp),
             None => (below().ibv_destroy_qp)(qp),
         }
     }
@@ -140,7 +142,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     };
     match queue.destroy() {
         Ok(()) => {
-            queue.completions.detach(&queue);
+            if let Some(completions) = registry::completions_at(queue.reports_to) {
+                completions.detach(&queue);
+            }
             if std::env::var_os(FAULTS_VARIABLE).is_some() {
                 queue.faults().iter().for_each(|fault| eprintln!("tagmatch-emu: {fault}"));
             }
@@ -232,7 +236,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: i32,
 ) -> *mut sys::ibv_mr {
     let Some(register) = below().ibv_reg_mr_iova else {
-        return crate::inline::failed(EOPNOTSUPP);
+        return failed(EOPNOTSUPP);
     };
     // SAFETY: handed on.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access.cast_unsigned()) }
@@ -250,7 +254,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: u32,
 ) -> *mut sys::ibv_mr {
     let Some(register) = below().ibv_reg_mr_iova2 else {
-        return crate::inline::failed(EOPNOTSUPP);
+        return failed(EOPNOTSUPP);
     };
     // SAFETY: handed on.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access) }

@@ -7,7 +7,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use crate::device::Device;
 use crate::engine::{PairChange, REQUESTS_PER_PAIR, Wire};
-use crate::inline::failed;
+use crate::error::failed;
 use crate::registry::{self, QueuePair};
 
 /// Makes a queue pair with `make`, which uses the same attributes.

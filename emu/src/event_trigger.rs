@@ -7,27 +7,43 @@
 use std::io;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tagmatch_rdma_core_sys as sys;
 
 use crate::device::Device;
-use crate::hidden::made;
+use crate::error::made;
 
 /// Marks its completions: "tagmbell".
 const MARK: u64 = 0x7461_676d_6265_6c6c;
 
-/// Rings at one completion queue.
-pub(crate) struct Bell {
+/// Whether the program has asked for an event at the next completion (`ibv_req_notify_cq(3)`).
+#[derive(Default)]
+pub(crate) struct EventRequest(AtomicBool);
+
+impl EventRequest {
+    pub(crate) fn set(&self, is_asked: bool) {
+        self.0.store(is_asked, Ordering::SeqCst);
+    }
+
+    /// Whether the program is to be told of a completion; `true` once per request.
+    pub(crate) fn take(&self) -> bool {
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// Causes events on the channel of one completion queue.
+pub(crate) struct EventTrigger {
     device: Arc<Device>,
     qp: *mut sys::ibv_qp,
 }
 
 // SAFETY: libibverbs' objects belong to no thread.
-unsafe impl Send for Bell {}
+unsafe impl Send for EventTrigger {}
 // SAFETY: its calls may come from any, several at once.
-unsafe impl Sync for Bell {}
+unsafe impl Sync for EventTrigger {}
 
-impl Bell {
+impl EventTrigger {
     /// # Safety
     /// Queue and domain are alive, of this device, and outlive the bell.
     pub(crate) unsafe fn new(
@@ -44,15 +60,15 @@ impl Bell {
         attr.cap.max_send_sge = 1;
         // SAFETY: as the caller says.
         let qp = made(unsafe { (device.verbs.ibv_create_qp)(pd, &raw mut attr) })?.as_ptr();
-        let bell = Bell { device: device.clone(), qp };
+        let trigger = EventTrigger { device: device.clone(), qp };
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_INIT;
         attr.port_num = 1;
         let ways = sys::IBV_QP_PKEY_INDEX | sys::IBV_QP_PORT | sys::IBV_QP_ACCESS_FLAGS;
-        bell.modify(&mut attr, sys::IBV_QP_STATE | ways)?;
+        trigger.modify(&mut attr, sys::IBV_QP_STATE | ways)?;
         attr.qp_state = sys::IBV_QPS_ERR;
-        bell.modify(&mut attr, sys::IBV_QP_STATE)?;
-        Ok(bell)
+        trigger.modify(&mut attr, sys::IBV_QP_STATE)?;
+        Ok(trigger)
     }
 
     fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
@@ -64,7 +80,7 @@ impl Bell {
     }
 
     /// An event comes, if one was asked for.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn pull(&self) {
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = MARK;
         wr.opcode = sys::IBV_WR_SEND;
@@ -80,7 +96,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for EventTrigger {
     fn drop(&mut self) {
         // SAFETY: made in `new`.
         unsafe { (self.device.verbs.ibv_destroy_qp)(self.qp) };

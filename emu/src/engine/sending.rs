@@ -1,68 +1,60 @@
-//! READs and FINs: what waits for its turn, and what is under way.
+//! Queue pairs of the queue, and the NIC's READs and FINs on them.
 
 use tagmatch_device::tm::Rvh;
-use tagmatch_model::{HEADERS_BYTES, Handle, QueuePair};
+use tagmatch_model::{Handle, QueuePair};
+use tagmatch_rdma_core_sys::{IBV_QPS_ERR, IBV_QPS_RESET};
 
-use super::{Engine, Segment, Wire};
-
-/// Most requests of one queue pair that the device has at once.
-pub(crate) const PER_PAIR: u32 = 16;
-
-/// Something that the NIC's own send queue does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    /// A READ of a part of a rendezvous.
-    Read { handle: Handle, address: u64, rkey: u32, into: Segment },
-    /// The end of one; `length` bytes of the headers.
-    Fin { handle: Handle, headers: [u8; HEADERS_BYTES], length: usize },
-}
-
-/// A request that the device has.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    pair: u32,
-    handle: Handle,
-    is_fin: bool,
-}
-
-/// What the device has. A token is a place, and how often it was used: one that has ended for other
-/// reasons is told from the next at its place.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    places: Vec<(u32, Option<Job>)>,
-    free: Vec<u32>,
-}
-
-impl InFlight {
-    pub(super) fn new(count: u32) -> Self {
-        InFlight { places: vec![(0, None); count as usize], free: (0..count).rev().collect() }
-    }
-
-    fn put(&mut self, job: Job) -> Option<u64> {
-        let place = self.free.pop()?;
-        let (uses, held) = &mut self.places[place as usize];
-        *uses = uses.wrapping_add(1) & (u32::MAX >> 1);
-        *held = Some(job);
-        Some(u64::from(*uses) << 32 | u64::from(place))
-    }
-
-    fn take(&mut self, token: u64) -> Option<Job> {
-        let place = u32::try_from(token & u64::from(u32::MAX)).ok()?;
-        let (uses, held) = self.places.get_mut(place as usize)?;
-        let job = held.take_if(|_| u64::from(*uses) == token >> 32)?;
-        self.free.push(place);
-        Some(job)
-    }
-
-    /// Takes out one of a queue pair.
-    fn take_of(&mut self, pair: u32) -> Option<Job> {
-        let at = self.places.iter().position(|(_, job)| job.is_some_and(|job| job.pair == pair))?;
-        self.free.extend(u32::try_from(at));
-        self.places[at].1.take()
-    }
-}
+use super::Engine;
+use super::in_flight::Job;
+use super::pairs::{Pair, PairChange};
+use super::wire::{Request, Segment, Wire};
 
 impl<W: Wire> Engine<W> {
+    /// A queue pair was made.
+    pub(crate) fn add_pair(&mut self, number: u32, is_offloaded: bool) {
+        self.pairs.insert(number, Pair::new(is_offloaded));
+    }
+
+    /// A queue pair was changed.
+    pub(crate) fn change_pair(&mut self, number: u32, change: PairChange) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        pair.mtu = change.mtu.unwrap_or(pair.mtu);
+        pair.reads_max = change.reads_max.or(pair.reads_max);
+        pair.state = change.state.unwrap_or(pair.state);
+        match change.state {
+            Some(IBV_QPS_ERR) => {
+                self.nic.queue_pair_down(QueuePair(number));
+                self.begin_requests(number);
+            }
+            Some(IBV_QPS_RESET) => {
+                self.nic.queue_pair_down(QueuePair(number));
+                self.drop_requests(number);
+                self.nic.forget(QueuePair(number));
+            }
+            _ => self.begin_requests(number),
+        }
+    }
+
+    /// The NIC has put a queue pair into error.
+    pub(super) fn break_pair(&mut self, number: u32) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        pair.state = IBV_QPS_ERR;
+        self.wire.break_pair(number);
+        self.begin_requests(number);
+    }
+
+    /// A queue pair was destroyed.
+    pub(crate) fn remove_pair(&mut self, number: u32) {
+        self.change_pair(number, PairChange { state: Some(IBV_QPS_RESET), ..Default::default() });
+        self.pairs.remove(&number);
+        self.carry_out();
+    }
+
+    /// Whether queue pairs are on the queue.
+    pub(crate) fn has_pairs(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
     /// The NIC wants a rendezvous read: in as many READs as the device needs.
     pub(super) fn read(&mut self, handle: Handle, queue_pair: QueuePair, remote: Rvh) {
         let pair = self.pairs.get(&queue_pair.0);
@@ -157,17 +149,5 @@ impl<W: Wire> Engine<W> {
             self.ended(request.handle(), request.is_fin(), false);
         }
         self.waiting.remove(&number);
-    }
-}
-
-impl Request {
-    fn handle(&self) -> Handle {
-        match self {
-            Request::Read { handle, .. } | Request::Fin { handle, .. } => *handle,
-        }
-    }
-
-    fn is_fin(&self) -> bool {
-        matches!(self, Request::Fin { .. })
     }
 }

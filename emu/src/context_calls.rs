@@ -1,28 +1,45 @@
 //! What stands in an emulated context where the header's inline functions call through it.
 
 use std::mem::offset_of;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 use libc::{EINVAL, ENOMEM, EOPNOTSUPP};
 use tagmatch_model::{Handle, Operation, OperationKind};
-use tagmatch_rdma_core_sys::{self as sys, ibv_context};
+use tagmatch_rdma_core_sys::{self as sys, ibv_context, verbs_context, verbs_get_ctx_reaching};
 
 use crate::completions::{Completions, FLAGS};
+use crate::device::Device;
 use crate::engine::{Engine, Segment};
-use crate::link::Link;
-use crate::pairs;
+use crate::error::failed;
+use crate::polling;
+use crate::queue_pairs;
 use crate::registry;
 use crate::tag_queue::TagQueue;
+use crate::verbs_wire::VerbsWire;
 
-/// Null, with an error number in `errno`.
-pub(crate) fn failed<T>(errno: i32) -> *mut T {
-    // SAFETY: the calling thread's own.
-    unsafe { *libc::__errno_location() = errno };
-    null_mut()
+/// Replaces the context's pointers by the functions of this file.
+///
+/// # Safety
+/// The device's context is open, and nobody else uses it now. `Device::new` has checked how far it reaches.
+pub(crate) unsafe fn patch(device: &Device) {
+    // SAFETY: the context is open, and reaches as far as `Device::new` has asked for.
+    unsafe {
+        let offset = offset_of!(verbs_context, post_srq_ops);
+        let whole = verbs_get_ctx_reaching(device.context, offset);
+        (*whole).query_device_ex = Some(query_device_ex);
+        (*whole).create_cq_ex = Some(create_cq_ex);
+        (*whole).create_srq_ex = Some(create_srq_ex);
+        (*whole).post_srq_ops = Some(post_srq_ops);
+        if device.original.create_qp_ex.is_some() {
+            (*whole).create_qp_ex = Some(create_qp_ex);
+        }
+        (*whole).context.ops.post_srq_recv = Some(post_srq_recv);
+        (*whole).context.ops.post_send = Some(post_send);
+        (*whole).context.ops.req_notify_cq = Some(req_notify_cq);
+    }
 }
 
-pub(crate) unsafe extern "C" fn query_device_ex(
+unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const sys::ibv_query_device_ex_input,
     attr: *mut sys::ibv_device_attr_ex,
@@ -40,7 +57,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     answer
 }
 
-pub(crate) unsafe extern "C" fn create_cq_ex(
+unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut sys::ibv_cq_init_attr_ex,
 ) -> *mut sys::ibv_cq_ex {
@@ -55,14 +72,15 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let cq = (device.original.create_cq_ex)(context, attr);
         (*attr).wc_flags = flags;
         if !cq.is_null() {
-            let completions = Arc::new(Completions::take_over(device, cq, flags));
+            polling::take_over(cq, flags);
+            let completions = Arc::new(Completions::new(device, cq));
             registry::write().completions.insert(cq.addr(), completions);
         }
         cq
     }
 }
 
-pub(crate) unsafe extern "C" fn create_srq_ex(
+unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut sys::ibv_srq_init_attr_ex,
 ) -> *mut sys::ibv_srq {
@@ -80,7 +98,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         let has_cq = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_CQ != 0;
         let completions = has_cq.then(|| registry::completions((*attr).cq)).flatten();
         let Some(completions) = completions else { return failed(EINVAL) };
-        match TagQueue::new(device, completions.clone(), &mut *attr) {
+        match TagQueue::new(device, completions.event_request(), &mut *attr) {
             Ok((queue, srq)) => {
                 completions.attach(queue.clone());
                 registry::write().tag_queues.insert(srq.addr(), queue);
@@ -91,17 +109,17 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     }
 }
 
-pub(crate) unsafe extern "C" fn create_qp_ex(
+unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut sys::ibv_qp_init_attr_ex,
 ) -> *mut sys::ibv_qp {
     let Some(device) = registry::device(context) else { return failed(EINVAL) };
     let Some(create) = device.original.create_qp_ex else { return failed(EOPNOTSUPP) };
     // SAFETY: extended attributes begin as the plain ones do.
-    unsafe { pairs::create(&device, attr.cast(), || create(context, attr)) }
+    unsafe { queue_pairs::create(&device, attr.cast(), || create(context, attr)) }
 }
 
-pub(crate) unsafe extern "C" fn post_srq_ops(
+unsafe extern "C" fn post_srq_ops(
     srq: *mut sys::ibv_srq,
     op: *mut sys::ibv_ops_wr,
     bad_op: *mut *mut sys::ibv_ops_wr,
@@ -176,7 +194,7 @@ unsafe fn segment_of(sge: *const sys::ibv_sge) -> Segment {
     Segment { address: sge.addr, length: sge.length, lkey: sge.lkey }
 }
 
-pub(crate) unsafe extern "C" fn post_srq_recv(
+unsafe extern "C" fn post_srq_recv(
     srq: *mut sys::ibv_srq,
     wr: *mut sys::ibv_recv_wr,
     bad_wr: *mut *mut sys::ibv_recv_wr,
@@ -209,7 +227,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 
 /// # Safety
 /// The request's elements can be read, if they are as few as may be.
-unsafe fn post_one(engine: &mut Engine<Link>, request: &sys::ibv_recv_wr) -> Result<(), i32> {
+unsafe fn post_one(engine: &mut Engine<VerbsWire>, request: &sys::ibv_recv_wr) -> Result<(), i32> {
     let elements = usize::try_from(request.num_sge).map_err(|_| EINVAL)?;
     if elements > engine.elements_max() {
         return Err(EINVAL);
@@ -220,7 +238,7 @@ unsafe fn post_one(engine: &mut Engine<Link>, request: &sys::ibv_recv_wr) -> Res
 }
 
 /// The send queue of a queue pair that was made with none is the NIC's.
-pub(crate) unsafe extern "C" fn post_send(
+unsafe extern "C" fn post_send(
     qp: *mut sys::ibv_qp,
     wr: *mut sys::ibv_send_wr,
     bad_wr: *mut *mut sys::ibv_send_wr,
@@ -237,7 +255,7 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) -> i32 {
+unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) -> i32 {
     if let Some(completions) = registry::completions(cq) {
         return completions.arm(solicited_only);
     }

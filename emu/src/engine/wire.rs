@@ -1,0 +1,68 @@
+//! The device under the engine, as the engine sees it: events, requests, and memory of the program.
+
+use tagmatch_model::{HEADERS_BYTES, Handle};
+
+/// A run of the program's memory, as it named it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) lkey: u32,
+}
+
+/// Memory that may not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied;
+
+/// What comes from the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A bounce buffer comes back with a message.
+    Arrived { pair: u32, buffer: u32, length: u32, immediate: Option<u32> },
+    /// A bounce buffer comes back without: the queue pair has failed at it.
+    Failed { pair: u32, buffer: u32 },
+    /// A READ or FIN has ended.
+    Done { token: u64, is_ok: bool },
+}
+
+/// The device below, and the program's memory.
+pub(crate) trait Wire {
+    /// What the device has to tell.
+    fn poll(&mut self) -> Option<Event>;
+    /// Gives a bounce buffer to the device; `false` if it takes none.
+    fn post(&mut self, buffer: u32) -> bool;
+    /// What is in a bounce buffer that the device has given back.
+    fn bounce(&self, buffer: u32) -> &[u8];
+    /// Copies a part of a bounce buffer to where the program wants it. It fits.
+    fn scatter(
+        &self,
+        buffer: u32,
+        range: std::ops::Range<usize>,
+        to: &[Segment],
+    ) -> Result<(), Denied>;
+    /// Begins a READ or a FIN, whose end will be told with this token; `false` if it can't be begun.
+    fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool;
+    /// Puts a queue pair into error.
+    fn break_pair(&mut self, pair: u32);
+}
+
+/// Something that the NIC's own send queue does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    /// A READ of a part of a rendezvous.
+    Read { handle: Handle, address: u64, rkey: u32, into: Segment },
+    /// The end of one; `length` bytes of the headers.
+    Fin { handle: Handle, headers: [u8; HEADERS_BYTES], length: usize },
+}
+
+impl Request {
+    pub(super) fn handle(&self) -> Handle {
+        match self {
+            Request::Read { handle, .. } | Request::Fin { handle, .. } => *handle,
+        }
+    }
+
+    pub(super) fn is_fin(&self) -> bool {
+        matches!(self, Request::Fin { .. })
+    }
+}
