@@ -1,5 +1,5 @@
-//! `tagperf replay --hw-tags model`: the matches are those of the oracle, and the report says how many
-//! the NIC has made. The tests of `tagmatch-trace` compare random traces.
+//! `tagperf replay --hw-tags model`: the matches are those of the oracle, and the report says how
+//! many the NIC has made. The tests of `tagmatch-trace` compare random traces.
 
 mod common;
 

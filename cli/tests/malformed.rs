@@ -1,11 +1,11 @@
-//! Traces that are none: exit status 2, the line to blame, and not one line of matches.
+//! Malformed traces: exit status 2, an error that names the line, and no line of matches.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tagmatch_trace::Trace;
 
-/// A directory of this test's own, gone at its end.
+/// A directory for one test, which is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -32,9 +32,9 @@ fn tagperf(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tagperf")).args(args).output().unwrap()
 }
 
-/// The line to blame, and a trace's text after its header.
+/// The line with the mistake, and a trace's text after its header.
 const OPERATIONS: &[(u64, &[u8])] = &[
-    // Operations that are none.
+    // Unknown operations.
     (2, b"message 1 0 0 0 0\n"),
     (2, b"MSG 1 0 0 0 0\n"),
     (2, b"msg1 0 0 0 0\n"),
@@ -43,7 +43,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (2, b"tagtrace 1\n"),
     (3, b"\nmatch 1 2\n"),
     (5, b"# one\n\n \t \nnothing\n"),
-    // Too few fields, too many.
+    // Too few or too many fields.
     (2, b"msg\n"),
     (2, b"msg 1 0 0 0\n"),
     (2, b"msg 1 0 0 0 # 0\n"),
@@ -61,7 +61,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (3, b"mprobe 1 0 0 0\nmrecv 1 2 3\n"),
     (3, b"mprobe 1 0 0 0\nmcancel\n"),
     (3, b"mprobe 1 0 0 0\nmcancel 1 0\n"),
-    // Numbers that are none.
+    // Fields that are not numbers, or not plain decimal.
     (2, b"msg 01 0 0 0 0\n"),
     (2, b"msg 00 0 0 0 0\n"),
     (2, b"msg +1 0 0 0 0\n"),
@@ -90,7 +90,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (2, b"probe 65536 * *\n"),
     (2, b"mprobe 1 0 4294967296 *\n"),
     (3, b"mprobe 1 0 * *\nmrecv 1 18446744073709551616\n"),
-    // Wildcards where there are none, and almost wildcards.
+    // Wildcards where none is allowed, and fields that are almost wildcards.
     (2, b"msg * 0 0 0 0\n"),
     (2, b"msg 1 * 0 0 0\n"),
     (2, b"msg 1 0 * 0 0\n"),
@@ -103,7 +103,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (2, b"recv 1 0 -1 0 0\n"),
     (2, b"probe * 0 0\n"),
     (2, b"mprobe * 0 0 0\n"),
-    // Ids used again.
+    // Ids that are defined twice.
     (3, b"msg 1 0 0 0 0\nmsg 1 0 0 0 0\n"),
     (3, b"recv 1 0 0 0 0\nrecv 1 0 0 0 0\n"),
     (3, b"msg 1 0 0 0 0\nrecv 1 0 0 0 0\n"),
@@ -113,7 +113,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (4, b"mprobe 1 0 0 0\nmcancel 1\nmprobe 1 0 0 0\n"),
     (4, b"recv 1 0 0 0 0\ncancel 1\nrecv 1 0 0 0 0\n"),
     (3, b"msg 18446744073709551615 0 0 0 0\nmsg 18446744073709551615 0 0 0 0\n"),
-    // Ids that nothing defines, or something else, or that are used up.
+    // Ids that are not defined, are defined as something else, or are used up.
     (2, b"cancel 1\nrecv 1 0 0 0 0\n"),
     (3, b"recv 1 0 0 0 0\ncancel 2\n"),
     (3, b"msg 1 0 0 0 0\ncancel 1\n"),
@@ -126,7 +126,7 @@ const OPERATIONS: &[(u64, &[u8])] = &[
     (4, b"mprobe 1 0 0 0\nmrecv 1 0\nmcancel 1\n"),
     (4, b"mprobe 1 0 0 0\nmcancel 1\nmrecv 1 0\n"),
     (4, b"mprobe 1 0 0 0\nmcancel 1\nmcancel 1\n"),
-    // Bytes that are no text, blanks that are none, ends that are none.
+    // Bytes that are not text, wrong blanks, wrong line ends.
     (2, b"msg 1 0 0 0 0\x00\n"),
     (2, b"\x00\n"),
     (2, b"\xff\xfe\n"),
@@ -178,7 +178,7 @@ fn cases() -> Vec<(u64, Vec<u8>)> {
     let mut cases: Vec<_> = HEADERS.iter().map(|text| (1, text.to_vec())).collect();
     for (line, text) in OPERATIONS {
         let text = [b"tagtrace 1\n", *text].concat();
-        // What comes after the mistake changes nothing, unless it makes a CR part of a CRLF.
+        // Lines after the mistake change nothing, unless they make a CR a part of a CRLF.
         if text.ends_with(b"\n") {
             cases.push((*line, [&text[..], b"\nmsg 77 0 0 0 0\nbad\n"].concat()));
         }
@@ -203,7 +203,7 @@ fn every_mistake_names_its_line() {
 #[test]
 fn the_command_refuses_them_and_prints_no_match() {
     let scratch = Scratch::new("malformed");
-    // Matches that would be, before the mistake: none may be printed.
+    // These operations before the mistake have matches, which must not be printed.
     let some = b"msg 900 0 0 0 0\nrecv 901 0 * * 0\nprobe 0 * *\n";
     for (number, (line, text)) in OPERATIONS.iter().enumerate() {
         let text = [b"tagtrace 1\n", &some[..], text].concat();

@@ -1,5 +1,5 @@
-//! `tagperf replay --matches` writes what the oracle says. The tests of `tagmatch-trace` compare many more
-//! traces, without the command.
+//! `tagperf replay --matches` writes what the oracle says. The tests of `tagmatch-trace` compare
+//! many more traces, without the command.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Measurements of other shapes: both ways, depths, drains, threads, one buffer, planned rates, idle
-//! peers, oneself.
+//! Measurements with options: both ways at once, depths, drains, threads, a single buffer, planned
+//! rates, idle peers, a worker that sends to itself.
 
 mod common;
 
@@ -9,18 +9,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::{children, command, eventually, json, refused, tagperf, text};
 use serde_json::Value;
 
-/// One test at a time: all processes of a measurement spin, and several measurements on few cores
-/// take turns in slices of the scheduler's.
+/// Lets one test run at a time. All processes of a measurement spin, so several measurements on few
+/// cores would each wait for the scheduler.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
-/// Receives that were posted, and that found their message waiting; none of them by a NIC.
+/// Receives that were posted before their message, and receives that met an unexpected message. None
+/// was matched by a NIC.
 fn matched(document: &Value) -> (u64, u64) {
     let matching = &document["matching"];
     assert_eq!(matching["hardware"], 0);
@@ -42,7 +43,7 @@ fn both_ways_at_once() {
         assert_eq!((&row["iters"], &row["samples"]), (&300.into(), &0.into()));
         let (bytes, messages) =
             (count(&row["bandwidth_bytes_per_s"]), count(&row["messages_per_s"]));
-        // Rounded each for itself.
+        // Both figures are rounded.
         assert!(bytes.abs_diff(messages * count(&row["size"])) <= count(&row["size"]));
     }
     let said = tagperf("bibw --sizes 8 --iters 20");
@@ -63,7 +64,7 @@ fn a_sweep_of_depths() {
         .collect();
     let want = [[0, 0, 0, 40], [100, 0, 0, 40], [100, 0, 50, 40], [0, 100, 0, 40]];
     assert_eq!(found, want);
-    // Fillers never match: all others were posted.
+    // The receives and messages that only make the lists deep never match. All others were posted.
     assert_eq!(matched(&document), (4 * 2 * 40, 0));
     let one =
         json("depth --queue unexpected --depths 5 --sizes 64 --iters 4 --wildcard-recv --json -");
@@ -111,9 +112,9 @@ fn drains_match_all_of_a_queue_in_every_order() {
         }
     }
     assert_eq!(at, rows(&document).len());
-    // Half of the rows each: what was posted met its receive, what waited was found.
+    // Half of the rows are about posted receives, half about unexpected messages.
     assert_eq!(matched(&document), (16 * 1000, 16 * 1000));
-    // A round is whole: the least that is measured.
+    // At least one whole round is measured.
     let one = json("depth --drain --queue posted --depths 300 --iters 1 --sizes 20000 --json -");
     assert_eq!((rows(&one)[0]["iters"].clone(), matched(&one)), (300.into(), (300, 0)));
 }
@@ -152,14 +153,14 @@ fn threads_share_a_worker() {
 }
 
 #[test]
-fn oneself_needs_no_other_process() {
+fn a_worker_that_sends_to_itself_needs_no_other_process() {
     let _alone = alone();
     let document = json("lat --self --sizes 0,8,64K --iters 50 --posted-depth 20 --json -");
     assert_eq!(matched(&document), (3 * 50, 0));
     let other = document["config"]["other_side"].as_str().unwrap();
     assert!(other.contains("sends to itself"), "{other}");
     assert_eq!(document["config"]["oneself"], true);
-    // There is no other side that could be on a CPU.
+    // There is no other side that could be pinned.
     assert_eq!(
         json("lat --self --sizes 8 --iters 5 --pin 0,0 --json -")["config"]["pin"],
         serde_json::json!([0])
@@ -178,7 +179,7 @@ fn oneself_needs_no_other_process() {
 #[test]
 fn a_single_buffer_says_how_little_was_checked() {
     let _alone = alone();
-    // 256 round trips or 1 024 messages a batch; windows of 64 stay behind.
+    // A batch is 256 round trips or 1024 messages. Of each batch the last window of 64 can be checked.
     for (line, checked) in [
         ("lat --sizes 8 --iters 600", 3),
         ("bw --sizes 8 --iters 2048", 2 * 64),
@@ -211,8 +212,8 @@ fn a_planned_rate_is_kept_or_said_not_to_be() {
         assert!(row["latency_ns"]["max"].as_f64() >= row["latency_ns"]["min"].as_f64());
         assert!(count(&pace["late_max_ns"]) < 60_000_000_000);
     }
-    // Nobody sends a thousand million a second, and it ends in time all the same. Each message is late
-    // by what the ones before it took: the last by nearly all of the run.
+    // A rate of 10^9 messages a second can't be kept, and the run ends in time all the same. Each
+    // message is late by the time of all before it, so the last one by nearly the whole run.
     let document = json("lat --rate 1000M --duration 50ms --json -");
     let row = &rows(&document)[0];
     assert_eq!(row["pace"]["held"], false);
@@ -239,13 +240,13 @@ fn idle_peers_change_nothing_that_is_counted() {
     assert!(text(&output.stdout).contains("3 more peers connected"), "{}", text(&output.stdout));
 }
 
-/// What is under `/proc/PID/WHAT`, as many as there are.
+/// The entries of `/proc/PID/WHAT`.
 fn entries(pid: u32, what: &str) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/{what}")).into_iter().flatten();
     entries.flatten().map(|entry| entry.path()).collect()
 }
 
-/// Both processes of a measurement that goes on, until `seen` sees it in both.
+/// Starts a measurement, waits until `seen` is true of both of its processes, and ends it.
 fn watch(line: &str, seen: impl Fn(u32) -> bool) {
     let mut first = command(&format!("{line} --duration 60s"))
         .stdout(Stdio::null())
@@ -270,12 +271,12 @@ fn threads_and_idle_peers_are_there() {
     };
     let lanes = |pid| entries(pid, "task").iter().filter(|task| is_lane(task)).count();
     watch("lat --sizes 8 --threads 3", |pid| lanes(pid) == 3);
-    // A connection has at least a socket at each end, and a worker one to listen on.
+    // A worker has a socket to listen on, and each connection has a socket at each end.
     watch("lat --sizes 8 --idle-peers 30", |pid| entries(pid, "fd").len() > 90);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn options_that_contradict_each_other_are_refused() {
     let _alone = alone();
     for (line, why) in [
         ("lat --wildcard 50", "none is posted; --posted-depth N"),

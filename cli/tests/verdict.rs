@@ -1,4 +1,4 @@
-//! `tagperf replay`: depths over time, and a verdict that is the same for the same trace.
+//! The report of `tagperf replay`: depths over time, and a verdict that depends on the trace alone.
 
 mod common;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 const LAMMPS: &str = include_str!("../../trace/tests/traces/lammps-crack-rank0of8.trace");
 const HPCC: &str = include_str!("../../trace/tests/traces/hpcc-rank0of6.trace");
 
-/// The real command, the trace on its standard input.
+/// Runs the command with the trace on its standard input.
 fn replay(trace: &str, more: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tagperf"))
         .args(["replay", "-"])
@@ -40,13 +40,14 @@ fn both(trace: &str) -> (Value, String) {
     (report, text(&output.stdout).to_owned())
 }
 
-/// A trace of these operations, each `{id}` another id.
+/// A trace of these operations. Each `{id}` becomes an id of its own.
 fn trace(operations: impl Iterator<Item = String>) -> String {
     let lines = operations.enumerate().map(|(id, line)| line.replace("{id}", &id.to_string()));
     std::iter::once("tagtrace 1".to_owned()).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// `deep` receives posted, then their messages, last first; then the same unexpected.
+/// Posts `deep` receives, then sends their messages in reverse order. Then as many messages come
+/// unexpectedly, and are received in reverse order.
 fn reversed(deep: usize) -> String {
     let line = |what: &str, tag: usize| format!("{what} {{id}} 0 1 {tag} 100");
     let posted = (0..deep).map(move |tag| line("recv", tag));
@@ -67,7 +68,7 @@ fn all_but_the_times_is_the_same_each_time() {
             }
         }
         assert_eq!(first, again);
-        // In text too, the cost's line aside.
+        // The text is the same as well, except for the line of the cost.
         let lines = |said: String| {
             said.lines().filter(|l| !l.starts_with("cost")).map(String::from).collect::<Vec<_>>()
         };
@@ -86,7 +87,7 @@ fn a_deep_trace_is_told_from_a_shallow_one() {
     assert_eq!(deep["posted_peak"], serde_json::json!({"depth": 500, "operation": 500}));
     assert_eq!(deep["unexpected_peak"], serde_json::json!({"depth": 500, "operation": 1500}));
     assert_eq!(deep["unexpected_bytes_max"], 50_000);
-    // Each of 500 walks over what is left, there and back; the first receives walk nothing.
+    // Of 500 entries the last is taken each time, from the posted list and from the unexpected list.
     let walked = (1..=500u64).sum::<u64>();
     let walks = &deep["plain_walks"];
     assert_eq!(
@@ -99,14 +100,15 @@ fn a_deep_trace_is_told_from_a_shallow_one() {
     assert!(advice.iter().any(|a| a.as_str().unwrap().starts_with("post fewer receives")));
 }
 
-/// What walks is what the advice is about, and nothing else is.
+/// There is one advice on walks, and it is about the kind of search that walks.
 #[test]
-fn advice_on_walking_names_who_walks() {
+fn advice_on_walks_names_the_kind_of_search() {
     let line = |what: &str, tag: usize| format!("{what} {{id}} 0 1 {tag} 0");
     let messages = || (0..100).map(move |tag| line("msg", tag));
     let receives = || (0..100).map(move |tag| line("recv", tag));
     let backwards = |what: &'static str| (0..100).rev().map(move |tag| line(what, tag));
-    // The kind, its walks, and the trace: first what makes a list deep, then what walks through it.
+    // The kind of search, the entries it walks, the advice, and a trace that first makes a list deep
+    // and then searches it.
     let cases = [
         ("messages", 5050, "a message walks 50.5 of up to 100 posted receives", {
             trace(receives().chain(backwards("msg")))
@@ -139,10 +141,11 @@ fn advice_on_walking_names_who_walks() {
     }
 }
 
-/// A plain list is timed up to a bound only, but the verdict is on all of the trace.
+/// Plain lists are timed up to a bound, but the verdict is about the whole trace.
 #[test]
 fn long_traces_are_judged_to_their_end() {
-    // A deep list whose front is always what is sought: nothing but what is walked may count.
+    // A deep list whose first entry is always the one that is searched for. The verdict depends on the
+    // entries walked, not on the depth.
     let post = |tag: usize| format!("recv {{id}} 0 1 {tag} 0");
     let arrive = |tag: usize| format!("msg {{id}} 0 1 {tag} 0");
     let deep = 10_000;
@@ -153,7 +156,7 @@ fn long_traces_are_judged_to_their_end() {
     assert!(verdict.starts_with("a plain list is enough: lists are deep"), "{verdict}");
     assert_eq!(report["plain_walks"]["entries_by_messages"], deep);
     assert_eq!(report["cost"]["plain_stopped_after"], Value::Null);
-    // Shallow for long, then so deep that plain lists are given up.
+    // Long shallow, then so deep that the time of plain lists is not measured to the end.
     let pairs = (0..15_000).flat_map(|n| [post(n), arrive(n)]);
     let backwards = (0..9000).map(post).chain((0..9000).rev().map(arrive));
     let report = json(&trace(pairs.chain(backwards)));
@@ -194,12 +197,12 @@ fn depths_over_time_are_bounded_and_drawn() {
         let peak = series.iter().position(|&depth| depth == 2000).unwrap();
         assert!(peak_in.contains(&peak), "{name} at {peak}");
     }
-    // Three operations have three points.
+    // A trace of three operations has three points.
     let short = json("tagtrace 1\nrecv 1 0 0 0 0\nrecv 2 0 0 0 0\nmsg 3 0 0 0 0");
     assert_eq!(short["depth_over_time"]["posted_max"], serde_json::json!([1, 2, 1]));
 
-    let said = replay(&trace, &[]);
-    let said = text(&said.stdout);
+    let output = replay(&trace, &[]);
+    let said = text(&output.stdout);
     assert!(said.contains("depth over time") && said.contains("8 000 operations"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() < 200));
 
@@ -209,7 +212,7 @@ fn depths_over_time_are_bounded_and_drawn() {
     for word in ["Matching depth over the trace", "posted receives", "unexpected messages"] {
         assert!(svg.contains(word), "{word}");
     }
-    // Two steps a point, not one an operation.
+    // Its size depends on the number of points, not of operations.
     assert!(svg.len() < 60_000, "{} bytes", svg.len());
     std::fs::remove_file(path).unwrap();
 }
@@ -217,7 +220,7 @@ fn depths_over_time_are_bounded_and_drawn() {
 #[test]
 fn hostile_traces_are_replayed_to_the_end() {
     let most = u64::MAX;
-    // Lengths whose sum overflows, a deep list, nothing but misses.
+    // Lengths whose sum overflows 64 bits; then a deep list; then matched probes that find nothing.
     let sums = (0..40).map(|tag| format!("msg {{id}} 0 0 {tag} {most}"));
     let report = json(&trace(sums));
     assert_eq!(report["unexpected_bytes_max"], most);

@@ -1,9 +1,10 @@
-//! A table of time by depth: one post and one matching message (or one unexpected message and one receive
-//! that takes it), while the depth stays constant and entries leave in random order. Beside it a bare
-//! hash and a plain list. Then the recorded traces.
+//! A table of time by depth: one post and one matching message (or one unexpected message and one
+//! receive that takes it), while the depth stays constant and entries leave in random order. Beside
+//! it a bare hash and a plain list. Then the recorded traces.
 //!
-//! `cargo bench -p tagmatch-soft --bench depth` prints nanoseconds per pair, the best of many batches; with
-//! `-- --quick` of fewer. Orders are drawn before the clock starts. Nothing else should run on the machine.
+//! `cargo bench -p tagmatch-soft --bench depth` prints nanoseconds per pair, the best of many
+//! batches; with `-- --quick` of fewer. Orders are drawn before the clock starts. Nothing else
+//! should run on the machine.
 
 mod work;
 
@@ -28,7 +29,8 @@ struct Effort {
 }
 
 impl Effort {
-    /// Nanoseconds per step of the best batch. As many steps as the queue is deep are not timed first.
+    /// Nanoseconds per step of the best batch. As many steps as the queue is deep are not timed
+    /// first.
     fn measure(self, depth: usize, mut batch: impl FnMut(&[Step])) -> f64 {
         let mut steps = Steps::new(depth, Order::Random);
         for _ in 0..depth.div_ceil(BATCH) {

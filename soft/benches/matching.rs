@@ -1,10 +1,10 @@
-//! Matching alone, by list, order, share of wildcards and depth, beside a bare hash and a plain list. Then
-//! the recorded traces.
+//! Matching alone, by list, order, share of wildcards and depth, beside a bare hash and a plain
+//! list. Then the recorded traces.
 //!
-//! `cargo bench -p tagmatch-soft --bench matching` takes some minutes, with `-- --quick` fewer. With
-//! `-- posted/random/10%` it runs only the measurements that have this in their names. One iteration is one
-//! match and the entry that takes its place, so the depth is constant. Steps are drawn before the clock
-//! starts. The benchmark `depth` prints a table.
+//! `cargo bench -p tagmatch-soft --bench matching` takes some minutes, with `-- --quick` fewer.
+//! With `-- posted/random/10%` it runs only the measurements that have this in their names. One
+//! iteration is one match and the entry that takes its place, so the depth is constant. Steps are
+//! drawn before the clock starts. The benchmark `depth` prints a table.
 
 mod work;
 
@@ -25,8 +25,8 @@ const WILD_PERCENTS: [u32; 3] = [0, 10, 50];
 /// Steps that are drawn at a time.
 const BATCH: u64 = 1 << 14;
 
-/// Which entry leaves next, and how far tags are apart. All tags of the adversarial order have the same
-/// place in a table of 1021, the size that a well known library has.
+/// Which entry leaves next, and how far tags are apart. All tags of the adversarial order have the
+/// same place in a table of 1021, the size that a well known library has.
 const ORDERS: [(&str, Order, u32); 4] = [
     ("forward", Order::Forward, 1),
     ("reverse", Order::Reverse, 1),
@@ -114,7 +114,8 @@ impl MeasuredList for Plain {
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
-/// Measures a list of constant depth. The list is filled only if the filter selects the measurement.
+/// Measures a list of constant depth. The list is filled only if the filter selects the
+/// measurement.
 fn run<L: MeasuredList>(group: &mut Group<'_>, depth: usize, order: Order, mix: Mix) {
     let mut filled: Option<(L, Steps)> = None;
     group.bench_function(BenchmarkId::from_parameter(depth), |bencher| {

@@ -1,8 +1,8 @@
 //! The reference for matching: what MPI's rules say, in the plainest code that says it.
 //!
-//! MPI-4.1, section 3.5: if two posted receives accept a message, the one posted first gets it; if a
-//! receive accepts two messages, it gets the one that came first. So there are two lists, both
-//! in order, and each search starts at the front and takes the first entry that fits. Every search
+//! MPI-4.1, section 3.5: if two posted receives accept a message, the one posted first gets it; if
+//! a receive accepts two messages, it gets the one that came first. So there are two lists, both in
+//! order, and each search starts at the front and takes the first entry that fits. Every search
 //! takes time in proportion to the list. That is slow, and easy to check by reading.
 //!
 //! A test runs the same operations through the code under test and through this, and compares what

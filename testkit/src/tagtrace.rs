@@ -104,8 +104,9 @@ pub const LENS: [u64; 6] = [0, 1, 7, 8, 4096, u64::MAX];
 
 /// A well-formed trace of about `ops` operations, with messages and receives of the lengths `lens`.
 ///
-/// There are few different envelopes, so that much matches. Ids have no order. Some traces have more
-/// messages and some more receives, so that lists get long. Some lines have odd blanks and comments.
+/// There are few different envelopes, so that much matches. Ids have no order. Some traces have
+/// more messages and some more receives, so that lists get long. Some lines have odd blanks and
+/// comments.
 #[must_use]
 pub fn random_trace(seed: u64, ops: u64, lens: &[u64]) -> String {
     let mut random = Random::new(seed);

@@ -14,8 +14,8 @@ use crate::walks::Walks;
 /// A trace is run again until all runs together have taken this long; a long trace is run once.
 const RUNS_TIME: Duration = Duration::from_millis(50);
 const RUNS_MAX: usize = 1000;
-/// The most entries that are walked in plain lists, which takes some 100 ms. A list of a million entries
-/// would be walked for hours.
+/// The most entries that are walked in plain lists, which takes some 100 ms. A list of a million
+/// entries would be walked for hours.
 const PLAIN_ENTRIES_MAX: u64 = 1 << 25;
 
 /// Mean times of an operation; each is the median of several runs.
@@ -35,8 +35,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Times a trace. `first` is a run of it that was timed, and `walks` was counted over the whole of it.
-    /// `None` if the trace is empty.
+    /// Times a trace. `first` is a run of it that was timed, and `walks` was counted over the whole
+    /// of it. `None` if the trace is empty.
     #[must_use]
     pub fn measure(trace: &PackedTrace, first: &Pass<IndexedLists>, walks: &Walks) -> Option<Self> {
         if trace.ops.is_empty() {

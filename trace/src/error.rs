@@ -1,4 +1,5 @@
-//! What can be wrong with a trace. Each message names the mistake, the field and what would be right.
+//! What can be wrong with a trace. Each message names the mistake, the field and what would be
+//! right.
 
 use std::fmt::{self, Display, Formatter};
 

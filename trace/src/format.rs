@@ -69,7 +69,8 @@ pub enum TraceOp {
         /// The messages that it asks for.
         pattern: Pattern,
     },
-    /// A matched probe, which removes the message that it finds from the unexpected messages and holds it.
+    /// A matched probe, which removes the message that it finds from the unexpected messages and
+    /// holds it.
     Mprobe {
         /// The matched probe.
         id: Id,

@@ -1,7 +1,7 @@
 //! The ids of a trace: messages, receives and matched probes share one id space.
 //!
-//! Whether an id is defined, and whether a matched probe has been received or dropped, does not depend
-//! on what matches what. So all of it is checked while the file is read.
+//! Whether an id is defined, and whether a matched probe has been received or dropped, does not
+//! depend on what matches what. So all of it is checked while the file is read.
 
 use std::collections::HashMap;
 
@@ -19,9 +19,9 @@ pub(super) struct Ids {
     names: Vec<u64>,
 }
 
-/// The definition of each id. Most recorders count their ids up, so ids that are small, given how many
-/// there are, stand in an array. All others are in a map, whose hash is seeded: no choice of ids makes it
-/// slow.
+/// The definition of each id. Most recorders count their ids up, so ids that are small, given how
+/// many there are, stand in an array. All others are in a map, whose hash is seeded: no choice of
+/// ids makes it slow.
 #[derive(Default)]
 struct Known {
     small: Vec<Option<Definition>>,

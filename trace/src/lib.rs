@@ -5,17 +5,20 @@
 //!
 //! 1. [`Trace::parse`] reads a whole trace and finds everything that can be wrong with it. A replay
 //!    of what it returns cannot fail.
-//! 2. [`PackedTrace`] has the same operations with tags and patterns as the matching lists take them.
-//! 3. [`run`] runs a packed trace through a [`Matcher`]: [`IndexedLists`], which are tagmatch's own, or
-//!    [`PlainLists`], linked lists as most MPI libraries have them. It measures the time and tells an
-//!    observer what each operation came to.
-//! 4. The observers: [`DepthCounter`] counts how deep the lists are, [`WalkCounter`] how many entries a
-//!    plain list looks at, [`write_result`] writes what matched what. [`Census`] counts what can be
-//!    counted without a run, [`Cost`] has the times of both kinds of lists.
-//! 5. With the feature `workers`, `workers::replay` runs a packed trace through two whole workers, one
-//!    of which may have a NIC that matches. The results must be those of 3, whatever the NIC does.
+//! 2. [`PackedTrace`] has the same operations with tags and patterns as the matching lists take
+//!    them.
+//! 3. [`run`] runs a packed trace through a [`Matcher`]: [`IndexedLists`], which are tagmatch's
+//!    own, or [`PlainLists`], linked lists as most MPI libraries have them. It measures the time
+//!    and tells an observer what each operation came to.
+//! 4. The observers: [`DepthCounter`] counts how deep the lists are, [`WalkCounter`] how many
+//!    entries a plain list looks at, [`write_result`] writes what matched what. [`Census`] counts
+//!    what can be counted without a run, [`Cost`] has the times of both kinds of lists.
+//! 5. With the feature `workers`, `workers::replay` runs a packed trace through two whole workers,
+//!    one of which may have a NIC that matches. The results must be those of 3, whatever the NIC
+//!    does.
 //!
-//! `tagperf replay` is the command that does all this and renders a report. [`check`] is for fuzzers.
+//! `tagperf replay` is the command that does all this and renders a report. [`check`] is for
+//! fuzzers.
 #![forbid(unsafe_code)]
 
 mod census;

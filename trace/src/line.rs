@@ -83,8 +83,8 @@ fn operation(fields: Fields<'_>) -> Result<RawOp, Box<Mistake>> {
     }
 }
 
-/// A comment is UTF-8 text. A CR in it is refused because a file whose lines end in a CR alone would
-/// be one long comment, and a NUL because the file is then not a text file.
+/// A comment is UTF-8 text. A CR in it is refused because a file whose lines end in a CR alone
+/// would be one long comment, and a NUL because the file is then not a text file.
 fn check_comment(comment: &[u8]) -> Result<(), Box<Mistake>> {
     let holds = if comment.contains(&b'\r') {
         "a CR that no LF follows"

@@ -47,8 +47,8 @@ pub fn write_result(trace: &Trace, result: OpResult, out: &mut impl Write) -> io
     }
 }
 
-/// Writes the lines of what is in the lists at the end. A message that a matched probe still holds is in
-/// neither list and has no line.
+/// Writes the lines of what is in the lists at the end. A message that a matched probe still holds
+/// is in neither list and has no line.
 ///
 /// # Errors
 ///

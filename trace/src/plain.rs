@@ -1,7 +1,8 @@
 //! Plain linked lists, as most MPI libraries have them: what tagmatch's lists are compared with.
 //!
-//! This is a yardstick, which is timed, so it is as fast as such lists are. The reference that tests
-//! compare results with is the oracle of `tagmatch-testkit`, which is as plain as possible instead.
+//! This is a yardstick, which is timed, so it is as fast as such lists are. The reference that
+//! tests compare results with is the oracle of `tagmatch-testkit`, which is as plain as possible
+//! instead.
 
 use tagmatch_soft::{Pattern, Tag};
 
@@ -19,8 +20,9 @@ struct Node<K> {
     next: u32,
 }
 
-/// A singly linked list as in MPICH: a search walks from the head and unlinks the entry that it finds.
-/// All nodes are in one array, so they lie closer together than the requests of a library do.
+/// A singly linked list as in MPICH: a search walks from the head and unlinks the entry that it
+/// finds. All nodes are in one array, so they lie closer together than the requests of a library
+/// do.
 #[derive(Debug)]
 pub struct PlainQueue<K> {
     nodes: Vec<Node<K>>,
@@ -96,8 +98,8 @@ impl<K> PlainQueue<K> {
     }
 }
 
-/// A posted receive, as the request that a program holds: its node, and which receive it is, since the
-/// node may belong to a later receive by now.
+/// A posted receive, as the request that a program holds: its node, and which receive it is, since
+/// the node may belong to a later receive by now.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainHandle {
     at: u32,

@@ -2,9 +2,9 @@
 
 use crate::format::Id;
 
-/// The entries of one list. A trace's ids are numbered in order of definition, which is the order in
-/// which entries are added to a list. So the position of an entry is how many entries have an id that
-/// is not greater.
+/// The entries of one list. A trace's ids are numbered in order of definition, which is the order
+/// in which entries are added to a list. So the position of an entry is how many entries have an id
+/// that is not greater.
 #[derive(Debug)]
 pub(crate) struct Positions {
     /// At n: how many of the ids in (n - (n & -n), n] are in the list, ids being counted from 1.

@@ -1,11 +1,12 @@
 //! Reads a trace: line by line, until its end or its first mistake.
 //!
-//! Everything that can be wrong with a trace is found here, before anything is matched: `line` finds
-//! wrong syntax and numbers out of range, `ids` finds ids that are unknown or used twice. So a
-//! replay needs no further check: each reference is an [`Id`] that names a thing of the right kind.
+//! Everything that can be wrong with a trace is found here, before anything is matched: `line`
+//! finds wrong syntax and numbers out of range, `ids` finds ids that are unknown or used twice. So
+//! a replay needs no further check: each reference is an [`Id`] that names a thing of the right
+//! kind.
 //!
-//! The file is read as bytes, a line at a time: its text may be larger than memory, and a stray byte is
-//! an error with a line number.
+//! The file is read as bytes, a line at a time: its text may be larger than memory, and a stray
+//! byte is an error with a line number.
 
 use std::io::BufRead;
 
@@ -79,7 +80,8 @@ impl<R: BufRead> Lines<'_, R> {
         }
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.pop();
-            // A CR is a part of the line's end only directly before an LF. Elsewhere it is a stray byte.
+            // A CR is a part of the line's end only directly before an LF. Elsewhere it is a stray
+            // byte.
             if self.buffer.last() == Some(&b'\r') {
                 self.buffer.pop();
             }

@@ -9,8 +9,8 @@ use crate::format::Id;
 use crate::matcher::Matcher;
 use crate::packed::{OpResult, PackedOp, PackedTrace};
 
-/// Operations between two readings of the clock: enough that the clock's cost does not show, and few
-/// enough that their results stay in the nearest cache.
+/// Operations between two readings of the clock: enough that the clock's cost does not show, and
+/// few enough that their results stay in the nearest cache.
 const CHUNK: usize = 512;
 
 /// A run of a trace.
@@ -32,9 +32,9 @@ impl<M> Pass<M> {
     }
 }
 
-/// Runs `trace` through `lists`, until the end or until the lists have walked `entries_max` entries. The
-/// bound is not a time, so that a trace always stops at the same operation. `see` is shown each operation
-/// and its result.
+/// Runs `trace` through `lists`, until the end or until the lists have walked `entries_max`
+/// entries. The bound is not a time, so that a trace always stops at the same operation. `see` is
+/// shown each operation and its result.
 ///
 /// # Errors
 ///
@@ -99,8 +99,8 @@ impl<M: Matcher> Runner<'_, M> {
                     return None;
                 }
             },
-            // A receive that met an unexpected message has no handle; the handle of one that has left
-            // the list is stale.
+            // A receive that met an unexpected message has no handle; the handle of one that has
+            // left the list is stale.
             PackedOp::Cancel { recv } => match self.handles[recv.index()] {
                 Some(handle) if self.lists.cancel(handle) => OpResult::Cancelled { recv },
                 _ => OpResult::Late { recv },

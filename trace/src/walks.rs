@@ -1,5 +1,5 @@
-//! How many entries searches through plain lists look at. The entries are counted, not walked, so that a
-//! trace of any length and depth is counted to its end.
+//! How many entries searches through plain lists look at. The entries are counted, not walked, so
+//! that a trace of any length and depth is counted to its end.
 
 use serde::Serialize;
 
@@ -68,8 +68,8 @@ impl WalkCounter {
         self.walks
     }
 
-    /// Takes in the next operation and its result. A search that finds an entry looks at all entries up to
-    /// that one; a search that finds none looks at the whole list.
+    /// Takes in the next operation and its result. A search that finds an entry looks at all
+    /// entries up to that one; a search that finds none looks at the whole list.
     pub fn see(&mut self, op: &PackedOp, result: Option<OpResult>) {
         let Self { posted, unexpected, walks } = self;
         let (entries, walked) = match (op, result) {
@@ -99,8 +99,8 @@ impl WalkCounter {
             (_, Some(OpResult::Cancelled { recv })) => {
                 (&mut walks.entries_by_cancels, posted.remove(recv))
             }
-            // None of these searches: a late cancel finds its request complete, and a matched probe has
-            // its message.
+            // None of these searches: a late cancel finds its request complete, and a matched probe
+            // has its message.
             (PackedOp::Cancel { .. } | PackedOp::Mrecv { .. } | PackedOp::Mcancel { .. }, _) => {
                 return;
             }

@@ -16,7 +16,8 @@ fn matches(trace: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Replays random traces and compares them with the oracle; counts how often each kind of line occurs.
+/// Replays random traces and compares them with the oracle; counts how often each kind of line
+/// occurs.
 fn agree(seeds: impl Iterator<Item = u64>) -> BTreeMap<String, u64> {
     let mut seen = BTreeMap::<String, u64>::new();
     for seed in seeds {
@@ -105,7 +106,8 @@ fn the_rules_one_by_one() {
             "msg 1 0 0 0 5\nmprobe 2 0 * *\nmrecv 2 4\nmsg 3 0 0 0 5\nmprobe 4 0 * *\nmrecv 4 5\n",
             "mprobe 2 1\nmrecv 2 1 truncated\nmprobe 4 3\nmrecv 4 3\n",
         ),
-        // The receive of a matched probe that found nothing gets nothing. A dropped message is gone.
+        // The receive of a matched probe that found nothing gets nothing. A dropped message is
+        // gone.
         (
             "mprobe 1 0 * *\nmsg 2 0 0 0 5\nmrecv 1 0\nmprobe 3 0 * *\nmcancel 3\nmprobe 4 0 * *\n\
           mcancel 4\n",

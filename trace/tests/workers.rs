@@ -1,5 +1,5 @@
-//! A replay through two workers, one with a model NIC, compared with the oracle: the record is the same
-//! whatever the NIC does where it may choose.
+//! A replay through two workers, one with a model NIC, compared with the oracle: the record is the
+//! same whatever the NIC does where it may choose.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ fn nic(slots: u32, seed: Option<u64>) -> HwTags {
     HwTags::Model(ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() })
 }
 
-/// Lengths around 1 KiB, from which on a receive is offered to the NIC, and around 8 KiB, above which a
-/// message is sent as a rendezvous.
+/// Lengths around 1 KiB, from which on a receive is offered to the NIC, and around 8 KiB, above
+/// which a message is sent as a rendezvous.
 const LENS: [u64; 9] = [0, 8, 1023, 1024, 4096, 8192, 8193, 1 << 20, u64::MAX];
 /// Lengths that are all offered to the NIC: in a short trace with small receives, too, the order of
 /// matching keeps most receives from the NIC.
@@ -58,8 +58,8 @@ impl Sum {
         }
     }
 
-    /// The comparison tests something only if the NIC matches often, and if everything that can keep a
-    /// receive from it does so often.
+    /// The comparison tests something only if the NIC matches often, and if everything that can
+    /// keep a receive from it does so often.
     fn covers_everything(&self) {
         assert!(self.hardware * 20 > self.received, "{} of {}", self.hardware, self.received);
         assert!(self.with_hardware * 3 > self.traces, "{} of {}", self.with_hardware, self.traces);

@@ -17,8 +17,8 @@ use crate::output::{Output, is_dash, to_stdout};
 use crate::spec::HwTagsArg;
 use crate::{args, files, plot};
 
-/// Runs `tagperf replay`. With a NIC the trace is run through two workers first. The matches are then
-/// those of the workers, and must be those of the lists, through which the trace is run next.
+/// Runs `tagperf replay`. With a NIC the trace is run through two workers first. The matches are
+/// then those of the workers, and must be those of the lists, through which the trace is run next.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
     let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
@@ -80,8 +80,8 @@ fn failed(error: WorkersError) -> Failure {
     Failure::Measurement(error.to_string())
 }
 
-/// Where the report as text goes: standard error if the matches go to standard output, and nowhere if
-/// the JSON does.
+/// Where the report as text goes: standard error if the matches go to standard output, and nowhere
+/// if the JSON does.
 fn for_people(args: &args::Replay) -> Output {
     if to_stdout(args.matches.as_ref()) {
         Output::stderr()

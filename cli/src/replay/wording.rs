@@ -18,8 +18,8 @@ pub(super) fn show_entries(mean: f64) -> String {
     if mean < 1000.0 { show_3(mean) } else { show_count(mean.round() as u64) }
 }
 
-/// Bytes with three digits in the largest unit of which there is at least one, since a sum of lengths is
-/// rarely round.
+/// Bytes with three digits in the largest unit of which there is at least one, since a sum of
+/// lengths is rarely round.
 pub(super) fn show_bytes(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift {

@@ -1,5 +1,5 @@
-//! A bare hash: exact keys only, no wildcards, no order, no handles. It shows the least that a lookup
-//! costs.
+//! A bare hash: exact keys only, no wildcards, no order, no handles. It shows the least that a
+//! lookup costs.
 
 const NIL: u32 = u32::MAX;
 
@@ -13,7 +13,8 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 32);
 
-/// A chained table with as many heads as keys. Nodes are in one array; the node freed last is used next.
+/// A chained table with as many heads as keys. Nodes are in one array; the node freed last is used
+/// next.
 pub(crate) struct BareHash {
     heads: Vec<u32>,
     nodes: Vec<Node>,

@@ -11,9 +11,9 @@ use tagmatch_testkit::random::Random;
 /// Entries are numbered modulo this. A list holds fewer, so no number is in it twice.
 const NUMBERS: u32 = 1 << 24;
 
-/// The masks of the classes. The first is for receives that name a source, the second for any source. The next
-/// two have the wildcards of MPI: any source in the tag, any tag. The others ignore a bit of the context
-/// id each.
+/// The masks of the classes. The first is for receives that name a source, the second for any
+/// source. The next two have the wildcards of MPI: any source in the tag, any tag. The others
+/// ignore a bit of the context id each.
 const MASKS: [TagMask; 8] = {
     let layout = TagLayout::MPI;
     [
@@ -28,17 +28,17 @@ const MASKS: [TagMask; 8] = {
     ]
 };
 
-/// The classes of the entries, and how far apart their tags are. Entries are numbers, which become tags
-/// where they are used: so the benchmark's own data takes little room in the caches.
+/// The classes of the entries, and how far apart their tags are. Entries are numbers, which become
+/// tags where they are used: so the benchmark's own data takes little room in the caches.
 #[derive(Clone, Copy)]
 pub(crate) struct Mix {
     /// How many classes there are, with equally many entries: a power of two up to 8.
     classes: u32,
-    /// If given, in place of `classes`: this share of entries has any source or any tag, all others are
-    /// exact.
+    /// If given, in place of `classes`: this share of entries has any source or any tag, all others
+    /// are exact.
     wild_percent: Option<u32>,
-    /// The distance of tags, an odd number. 1021 is the size of the table of a well known library, which
-    /// keeps all tags of this distance in one chain.
+    /// The distance of tags, an odd number. 1021 is the size of the table of a well known library,
+    /// which keeps all tags of this distance in one chain.
     stride: u32,
 }
 

@@ -1,5 +1,5 @@
-//! How a replay through workers can fail. A trace alone cannot make it fail: each error is a defect of
-//! tagmatch, or the system refuses what a worker needs.
+//! How a replay through workers can fail. A trace alone cannot make it fail: each error is a defect
+//! of tagmatch, or the system refuses what a worker needs.
 
 use std::fmt::Display;
 

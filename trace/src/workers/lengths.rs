@@ -1,9 +1,9 @@
 //! Shorter lengths in place of a trace's, so that a replay fits into memory.
 //!
 //! A length decides whether a message is longer than its receive's buffer, how the message is sent,
-//! and whether a receive is worth a place in a NIC's list. So lengths up to a bound stay as they are.
-//! Longer ones keep their order: the shortest of them becomes one byte more than the bound, the next
-//! one two bytes more, and so on.
+//! and whether a receive is worth a place in a NIC's list. So lengths up to a bound stay as they
+//! are. Longer ones keep their order: the shortest of them becomes one byte more than the bound,
+//! the next one two bytes more, and so on.
 
 use tagmatch::Config;
 

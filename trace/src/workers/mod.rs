@@ -3,13 +3,13 @@
 //!
 //! Both workers run on the caller's thread, so the trace and a seed alone decide what happens:
 //!
-//! 1. The result of `cancel`, `probe`, `mprobe`, `mrecv` and `mcancel` depends on when they are called.
-//!    So each of them waits until everything that was begun before has ended.
-//! 2. Before `msg` and `recv`, the seed decides how much is left outstanding ([`lag`]). Without a seed
-//!    nothing is. Which receive gets which message does not depend on it: the order of the receives
-//!    and the order of the messages decide that.
-//! 3. A match is the result of the later one of its two operations, and it may become known much later.
-//!    So results are collected by operation.
+//! 1. The result of `cancel`, `probe`, `mprobe`, `mrecv` and `mcancel` depends on when they are
+//!    called. So each of them waits until everything that was begun before has ended.
+//! 2. Before `msg` and `recv`, the seed decides how much is left outstanding (`lag`). Without a
+//!    seed nothing is. Which receive gets which message does not depend on it: the order of the
+//!    receives and the order of the messages decide that.
+//! 3. A match is the result of the later one of its two operations, and it may become known much
+//!    later. So results are collected by operation.
 
 mod agreement;
 mod error;
@@ -32,13 +32,13 @@ use lag::Lag;
 use two_workers::TwoWorkers;
 pub use two_workers::WorkersRun;
 
-/// Runs a trace, with `nic` in the receiving worker. `seed` decides how far the NIC and the workers lag
-/// behind the trace.
+/// Runs a trace, with `nic` in the receiving worker. `seed` decides how far the NIC and the workers
+/// lag behind the trace.
 ///
 /// # Errors
 ///
-/// If a worker cannot be made, a request fails, a message comes with another envelope or other bytes than
-/// it was sent with, or the NIC breaks the rules of its list.
+/// If a worker cannot be made, a request fails, a message comes with another envelope or other
+/// bytes than it was sent with, or the NIC breaks the rules of its list.
 pub fn replay(
     trace: &Trace,
     packed: &PackedTrace,
@@ -58,8 +58,8 @@ pub fn replay(
     workers.finish()
 }
 
-/// Writes the record of [`replay`], as [`write_matches`](crate::write_matches) does for the lists. Gives
-/// the receiving worker's counters.
+/// Writes the record of [`replay`], as [`write_matches`](crate::write_matches) does for the lists.
+/// Gives the receiving worker's counters.
 ///
 /// # Errors
 ///

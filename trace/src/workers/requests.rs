@@ -1,4 +1,5 @@
-//! Thousands of requests under way. Requests that have ended are found without a look at the others.
+//! Thousands of requests under way. Requests that have ended are found without a look at the
+//! others.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

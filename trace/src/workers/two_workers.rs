@@ -42,8 +42,8 @@ pub(super) struct TwoWorkers<'a> {
     receives: RequestsById<Received>,
     /// The messages that matched probes have found, by the probe's id.
     held: Vec<Option<Message>>,
-    /// The operation that sent a message, posted a receive, or received the message of a matched probe;
-    /// by id.
+    /// The operation that sent a message, posted a receive, or received the message of a matched
+    /// probe; by id.
     begun_at: Vec<usize>,
     results: Vec<Option<OpResult>>,
     /// Receives that were reported as cancelled.
@@ -59,7 +59,8 @@ impl<'a> TwoWorkers<'a> {
         hw_tags: HwTags,
     ) -> Result<Self, WorkersError> {
         let ids = packed.lens.len();
-        // All messages of the trace fit into the unexpected messages' memory, so none has to wait for it.
+        // All messages of the trace fit into the unexpected messages' memory, so none has to wait
+        // for it.
         let defaults = Config::default();
         let messages = (2 * ids as u64).max(defaults.unexpected_messages);
         let bytes = (messages * 2).saturating_mul(defaults.eager_max as u64);
@@ -239,8 +240,8 @@ impl<'a> TwoWorkers<'a> {
         }
     }
 
-    /// Ends the replay: notes what is left, cancels the receives that are still posted, and checks that
-    /// everything ends.
+    /// Ends the replay: notes what is left, cancels the receives that are still posted, and checks
+    /// that everything ends.
     pub(super) fn finish(mut self) -> Result<WorkersRun, WorkersError> {
         self.settle()?;
         let counters = self.receiver.counters();
