@@ -95,19 +95,18 @@ impl Core {
         }
     }
 
-    /// Takes in any event of the device. `true`: it is one of the NIC's list, which tells of it.
+    /// Takes in any event of the device.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) -> bool {
+    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
+        let Some(event) = event else { return };
         match event {
-            Some(Event::Tags) => return true,
-            None => {}
-            Some(Event::Message(incoming)) => self.message(&incoming),
-            Some(Event::ReadDone { token, into, result }) => self.read_done(token, into, result),
-            Some(Event::PeerUp { peer, limits }) => self.peer_up(peer, limits.message_max),
-            Some(Event::PeerDown { peer, reason }) => self.peer_down(peer, reason.into()),
+            Event::Tag(event) => self.tag_event(event),
+            Event::Message(incoming) => self.message(&incoming),
+            Event::ReadDone { token, into, result } => self.read_done(token, into, result),
+            Event::PeerUp { peer, limits } => self.peer_up(peer, limits.message_max),
+            Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
         }
-        false
     }
 
     /// Takes in a message.

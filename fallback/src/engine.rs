@@ -308,20 +308,19 @@ impl<D: Device> Engine<D> {
     /// Takes the next event and does what follows from it; `false` if there is none.
     #[inline(always)]
     fn take_event(&mut self) -> bool {
-        let is_of_list = {
-            let event = self.device.poll();
-            // By reference: moving it would cost more than most of what is done with it.
-            match &event {
-                Some(Event::Message(incoming)) => {
-                    self.core.message(incoming);
-                    false
-                }
-                Some(_) => self.core.take_rare(event),
-                None => return false,
+        let event = self.device.poll();
+        // By reference: moving it would cost more than most of what is done with it. A message owns nothing,
+        // nor does none: it is forgotten, so that no destructor is looked for.
+        match &event {
+            Some(Event::Message(incoming)) => {
+                self.core.message(incoming);
+                std::mem::forget(event);
             }
-        };
-        if is_of_list {
-            self.take_list_event();
+            Some(_) => self.core.take_rare(event),
+            None => {
+                std::mem::forget(event);
+                return false;
+            }
         }
         if !self.core.todo.is_empty() {
             self.settle();

@@ -29,7 +29,7 @@ pub fn poll<D: Device>(device: &mut D) -> Option<Owned> {
     Some(match device.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
         Event::ReadDone { token, into, result } => Owned::ReadDone(token, into, result),
-        Event::Tags => unreachable!("a device without a tag list"),
+        Event::Tag(_) => unreachable!("a device without a tag list"),
         Event::PeerUp { peer, limits } => Owned::Up(peer, limits.message_max),
         Event::PeerDown { peer, reason } => Owned::Down(peer, reason),
     })

@@ -24,6 +24,7 @@ impl Core {
                 self.nic_matched(entry, peer, Tag(tag), AppCtx(app_ctx))
             }
             TagEvent::Landed { entry, length, immediate, buffer } => {
+                let length = length.into();
                 self.nic_landed(entry, buffer, length, |landing| {
                     landing.status.length = length;
                     landing.status.immediate = landing.status.immediate.or(immediate);

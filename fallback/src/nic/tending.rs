@@ -54,15 +54,6 @@ impl<D: Device> Engine<D> {
             refused
         })
     }
-
-    /// Takes in what [`tagmatch_device::Event::Tags`] announced.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn take_list_event(&mut self) {
-        if let Some(event) = self.list().and_then(|list| list.next_event()) {
-            self.core.tag_event(event);
-        }
-    }
 }
 
 fn refusal(refused: TagRefused) -> Refusal {

@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::{Address, Buffer, Bytes, TagList};
+use crate::{Address, Buffer, Bytes, TagEvent, TagList};
 
 /// A peer as this device numbers it: dense from 0, never reused while the device lives.
 ///
@@ -191,8 +191,8 @@ pub enum Event<'a> {
         /// Whether all its bytes are there.
         result: Result<(), ReadError>,
     },
-    /// Something happened on the tag list: [`TagList::next_event`] tells what.
-    Tags,
+    /// Something happened to the entries of the [`TagList`], or one of its operations is done.
+    Tag(TagEvent),
     /// A peer can be sent to from now on. Comes before the peer's first message.
     PeerUp {
         /// Which.

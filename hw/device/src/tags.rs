@@ -129,8 +129,8 @@ pub enum TagEvent {
     Landed {
         /// Which entry.
         entry: u32,
-        /// Bytes of payload.
-        length: u64,
+        /// Bytes of payload. An RVH has 32 bits for a length, so the NIC reads no longer message.
+        length: u32,
         /// Immediate data of an eager message; a rendezvous has none that the NIC could hand on.
         immediate: Option<u32>,
         /// The entry's buffer.
@@ -153,6 +153,9 @@ pub enum TagEvent {
         buffer: Buffer,
     },
 }
+
+// An event of the list is no larger than any other, so that no device pays for it when it polls.
+const _: () = assert!(size_of::<TagEvent>() <= 40);
 
 /// A NIC's list of posted receives. See the module's page for the rules.
 pub trait TagList {
@@ -181,7 +184,4 @@ pub trait TagList {
     /// The buffer of an entry that the caller knows was not and can't be matched, since the phases
     /// forbid it. `None`: it was matched, the NIC has broken its rules.
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer>;
-
-    /// The event that [`Event::Tags`](crate::Event::Tags) announced; once for each.
-    fn next_event(&mut self) -> Option<TagEvent>;
 }

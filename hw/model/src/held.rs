@@ -23,6 +23,24 @@ impl<D: Device> Model<D> {
         })
     }
 
+    /// The event of the completion that the NIC reports next, which is about an entry or about the list.
+    pub(super) fn tag_event(&mut self, completion: &Completion) -> TagEvent {
+        let Some(handle) = completion.handle else {
+            self.nic.poll();
+            return TagEvent::Synced;
+        };
+        let whole = WcFlags::MATCH | WcFlags::DATA_VALID;
+        let is_second = std::mem::take(&mut self.is_halfway);
+        // A match with all its data in one completion is two events. The second ends the entry, so the
+        // completion stays until that is taken.
+        if completion.flags.contains(whole) && !is_second {
+            self.is_halfway = true;
+        } else {
+            self.nic.poll();
+        }
+        self.event_of(completion, handle, is_second)
+    }
+
     /// What a completion about an entry says; a match with everything in one says two things.
     fn event_of(&mut self, completion: &Completion, handle: Handle, is_second: bool) -> TagEvent {
         let held = &mut self.entries[handle.slot()];
@@ -44,7 +62,8 @@ impl<D: Device> Model<D> {
         let buffer = held.buffer.take().unwrap_or_default();
         match completion.status {
             WcStatus::Success => {
-                let Completion { length, immediate, .. } = *completion;
+                let length = u32::try_from(completion.length).unwrap_or(u32::MAX);
+                let immediate = completion.immediate;
                 TagEvent::Landed { entry, length, immediate, buffer }
             }
             WcStatus::RendezvousIncomplete => TagEvent::Incomplete { entry, buffer },
@@ -98,22 +117,5 @@ impl<D: Device> TagList for Model<D> {
         }
         let held = self.entries.get_mut(handle.slot())?;
         held.buffer.take_if(|_| held.handle == Some(handle))
-    }
-
-    fn next_event(&mut self) -> Option<TagEvent> {
-        let completion = *self.nic.peek()?;
-        let Some(handle) = completion.handle else {
-            self.nic.poll();
-            return Some(TagEvent::Synced);
-        };
-        let whole = WcFlags::MATCH | WcFlags::DATA_VALID;
-        let is_second = std::mem::take(&mut self.is_halfway);
-        // The entry hasn't ended before its last event was taken.
-        if completion.flags.contains(whole) && !is_second {
-            self.is_halfway = true;
-        } else {
-            self.nic.poll();
-        }
-        Some(self.event_of(&completion, handle, is_second))
     }
 }

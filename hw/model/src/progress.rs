@@ -80,7 +80,7 @@ impl<D: Device> Model<D> {
                     self.nic.poll();
                     continue;
                 }
-                return Some(Found::Plain(Event::Tags));
+                return Some(Found::Plain(Event::Tag(self.tag_event(&completion))));
             };
             self.nic.poll();
             let wr_id = usize::try_from(completion.wr_id).ok()?;
@@ -130,7 +130,7 @@ impl<D: Device> Model<D> {
                 return Step::Absorbed;
             }
             Event::ReadDone { token, into, result } => Event::ReadDone { token, into, result },
-            Event::Tags => return Step::Absorbed,
+            Event::Tag(_) => return Step::Absorbed,
             Event::PeerUp { peer, limits } => Event::PeerUp { peer, limits },
             Event::PeerDown { peer, reason } => {
                 self.peer_down(peer, reason);

@@ -355,10 +355,7 @@ fn on_shared_memory_messages_and_rendezvous_land() {
     let (mut landed, mut fin) = (vec![], None);
     let start = std::time::Instant::now();
     while landed.len() < 2 || fin.is_none() {
-        if let Some(Event::Tags) = a.poll()
-            && let Some(TagEvent::Landed { entry, length, buffer, .. }) =
-                a.tags().unwrap().next_event()
-        {
+        if let Some(Event::Tag(TagEvent::Landed { entry, length, buffer, .. })) = a.poll() {
             let length = usize::try_from(length).unwrap();
             landed.push((entry, buffer[..length].to_vec()));
         }

@@ -159,8 +159,8 @@ impl Verbs {
             self.events.push_back(read.end(result));
         }
         if let Some(list) = &mut self.list {
-            let failed = list.fail(peer);
-            self.events.extend((0..failed).map(|_| Queued::Tags));
+            list.fail(peer);
+            self.events.extend(list.take_events().map(Queued::Tag));
         }
         self.events.push_back(Queued::Down(peer, reason));
     }

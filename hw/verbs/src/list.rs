@@ -1,7 +1,6 @@
 //! The NIC's list of posted receives: operations go to the tag-matching queue, its completions become
 //! events.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -58,7 +57,7 @@ pub(super) struct List {
     srq: Arc<Srq>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    events: VecDeque<TagEvent>,
+    events: Vec<TagEvent>,
     caps: TagCaps,
     is_broken: bool,
     pd: Arc<Pd>,
@@ -78,7 +77,7 @@ impl List {
             srq,
             entries: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
-            events: VecDeque::new(),
+            events: Vec::new(),
             caps,
             is_broken: false,
             pd,
@@ -103,45 +102,37 @@ impl List {
         }
     }
 
-    /// An operation has ended: which, and how. How many events that makes.
-    pub(super) fn answered(&mut self, wr_id: u64, status: sys::ibv_wc_status) -> usize {
-        let before = self.events.len();
+    /// An operation has ended: which, and how.
+    pub(super) fn answered(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
         let slot = wr_id & u64::from(u32::MAX);
         if wr_id & SYNCED != 0 {
-            self.events.push_back(TagEvent::Synced);
+            self.events.push(TagEvent::Synced);
         } else if let Some(entry) = self.entry(slot) {
             let name = entry.name;
             if wr_id & ADDED != 0 {
                 entry.owes_added = false;
-                self.events.push_back(TagEvent::Added { entry: name });
+                self.events.push(TagEvent::Added { entry: name });
             } else if wr_id & DELETED != 0 {
                 entry.owes_deleted = false;
                 if status == sys::IBV_WC_SUCCESS {
                     entry.region = None;
                     entry.is_finished = true;
                     let buffer = entry.buffer.take();
-                    self.events.push_back(TagEvent::Deleted { entry: name, buffer });
+                    self.events.push(TagEvent::Deleted { entry: name, buffer });
                 } else {
-                    self.events.push_back(TagEvent::DeleteLost { entry: name });
+                    self.events.push(TagEvent::DeleteLost { entry: name });
                 }
             }
         }
         // A delete that came too late is an answer; any other failure is the end of the list.
         self.is_broken |= status != sys::IBV_WC_SUCCESS && status != sys::IBV_WC_TM_ERR;
         self.sweep(slot);
-        self.events.len() - before
     }
 
-    /// A completion of a matched entry. How many events that makes.
-    pub(super) fn received(
-        &mut self,
-        wc: &sys::ibv_wc,
-        tm: sys::ibv_wc_tm_info,
-        peer: PeerId,
-    ) -> usize {
-        let before = self.events.len();
+    /// A completion of a matched entry.
+    pub(super) fn received(&mut self, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info, peer: PeerId) {
         let slot = wc.wr_id & u64::from(u32::MAX);
-        let Some(entry) = self.entry(slot) else { return 0 };
+        let Some(entry) = self.entry(slot) else { return };
         let name = entry.name;
         let is_match = wc.wc_flags & sys::IBV_WC_TM_MATCH != 0;
         let has_data = wc.wc_flags & sys::IBV_WC_TM_DATA_VALID != 0;
@@ -158,24 +149,22 @@ impl List {
         });
         if is_first {
             let (tag, app_ctx) = (tm.tag, tm.priv_);
-            self.events.push_back(TagEvent::Matched { entry: name, peer, tag, app_ctx });
+            self.events.push(TagEvent::Matched { entry: name, peer, tag, app_ctx });
         }
         if let Some(Some(buffer)) = landed {
             let immediate =
                 (wc.wc_flags & sys::IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data));
-            self.events.push_back(if is_incomplete {
+            self.events.push(if is_incomplete {
                 TagEvent::Incomplete { entry: name, buffer }
             } else {
-                TagEvent::Landed { entry: name, length: wc.byte_len.into(), immediate, buffer }
+                TagEvent::Landed { entry: name, length: wc.byte_len, immediate, buffer }
             });
         }
         self.sweep(slot);
-        self.events.len() - before
     }
 
-    /// The queue pair of a peer is gone: what it was sending will never come. How many events that makes.
-    pub(super) fn fail(&mut self, peer: PeerId) -> usize {
-        let before = self.events.len();
+    /// The queue pair of a peer is gone: what it was sending will never come.
+    pub(super) fn fail(&mut self, peer: PeerId) {
         for slot in 0..self.caps.slots {
             let Some(entry) = self.entry(slot.into()) else { continue };
             if entry.matched == Some(peer) && !entry.is_finished {
@@ -183,12 +172,16 @@ impl List {
                 entry.region = None;
                 let name = entry.name;
                 if let Some(buffer) = entry.buffer.take() {
-                    self.events.push_back(TagEvent::Failed { entry: name, buffer });
+                    self.events.push(TagEvent::Failed { entry: name, buffer });
                 }
                 self.sweep(slot.into());
             }
         }
-        self.events.len() - before
+    }
+
+    /// Takes the events of what the list was told since the last call.
+    pub(super) fn take_events(&mut self) -> impl Iterator<Item = TagEvent> {
+        self.events.drain(..)
     }
 
     fn post(&self, operation: &mut sys::ibv_ops_wr) -> Result<(), TagRefused> {
@@ -310,9 +303,5 @@ impl TagList for List {
             }
             (_, buffer) => buffer,
         }
-    }
-
-    fn next_event(&mut self) -> Option<TagEvent> {
-        self.events.pop_front()
     }
 }

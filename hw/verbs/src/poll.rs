@@ -11,6 +11,7 @@ use super::{ENTRY, FIN, GREETED, GREETING, OPERATION, PER_PEER, RECEIVE, Verbs};
 use tagmatch_device::tm::{Opcode, TMH_BYTES};
 use tagmatch_device::{
     Buffer, Bytes, DownReason, Event, Incoming, Limits, Outgoing, PeerId, ReadError, Refused,
+    TagEvent,
 };
 
 /// Completions that are taken at a time.
@@ -27,8 +28,7 @@ pub(super) enum Queued {
     Up(PeerId, Limits),
     Down(PeerId, DownReason),
     ReadDone(u64, Buffer, Result<(), ReadError>),
-    /// An event of the list.
-    Tags,
+    Tag(TagEvent),
 }
 
 /// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
@@ -245,8 +245,8 @@ impl Verbs {
         }
         if id & OPERATION != 0 {
             if let Some(list) = &mut self.list {
-                let count = list.answered(id, wc.status);
-                self.events.extend((0..count).map(|_| Queued::Tags));
+                list.answered(id, wc.status);
+                self.events.extend(list.take_events().map(Queued::Tag));
             }
         } else if id & GREETED != 0 {
             if let Some(datagram) = self.datagrams.came(wc) {
@@ -356,8 +356,8 @@ impl Verbs {
             self.count_message(peer);
         }
         if let Some(list) = &mut self.list {
-            let count = list.received(wc, tm, peer);
-            self.events.extend((0..count).map(|_| Queued::Tags));
+            list.received(wc, tm, peer);
+            self.events.extend(list.take_events().map(Queued::Tag));
         }
         Outcome::Internal
     }
@@ -509,7 +509,7 @@ fn report(event: Queued) -> Event<'static> {
         Queued::Up(peer, limits) => Event::PeerUp { peer, limits },
         Queued::Down(peer, reason) => Event::PeerDown { peer, reason },
         Queued::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
-        Queued::Tags => Event::Tags,
+        Queued::Tag(event) => Event::Tag(event),
     }
 }
 

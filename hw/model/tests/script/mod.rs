@@ -86,7 +86,7 @@ pub fn poll(model: &mut Model<Script>) -> Option<Seen> {
         Event::ReadDone { token, result, .. } => Seen::ReadDone(token, result),
         Event::PeerUp { peer, .. } => Seen::Up(peer),
         Event::PeerDown { peer, reason } => Seen::Down(peer, reason),
-        Event::Tags => Seen::Tag(model.tags().unwrap().next_event().unwrap()),
+        Event::Tag(event) => Seen::Tag(event),
     };
     Some(event)
 }
