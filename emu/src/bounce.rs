@@ -71,12 +71,12 @@ impl Bounce {
         sys::ibv_sge { addr: self.memory.addr().get() as u64 + offset as u64, length, lkey }
     }
 
-    /// A place for a message, as the device is told of it.
+    /// The scatter element of a place for a message.
     pub(crate) fn message_segment(&self, index: u32) -> sys::ibv_sge {
         self.segment(self.part * index as usize, self.part)
     }
 
-    /// What is in a place for a message; nothing if there is no such place.
+    /// The bytes in a place for a message; empty if there is no such place.
     ///
     /// # Safety
     /// The device has given the place back.
@@ -89,7 +89,7 @@ impl Bounce {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset), self.part) }
     }
 
-    /// Writes a FIN into its place, as the device is told of it.
+    /// Writes a FIN into its place, and returns the scatter element of the FIN.
     pub(crate) fn write_fin(&mut self, index: u32, bytes: &[u8]) -> sys::ibv_sge {
         let offset = self.fins_at + FIN_STEP * index as usize;
         assert!(offset + FIN_STEP <= self.length && bytes.len() <= FIN_STEP);

@@ -1,7 +1,7 @@
-//! An extended completion queue: what the device reports, and what the tag-matching queues on it do.
+//! An extended completion queue: completions of the device, and of the tag-matching queues that report to it.
 //!
-//! Of the device, completions are taken by `ibv_poll_cq`, which is right for extended queues too. (rxe's
-//! own `next_poll` loses count at the end of the queue before rdma-core 55.)
+//! The device's completions are taken by `ibv_poll_cq(3)`, which extended queues allow. (Before rdma-core 55, rxe's
+//! own `next_poll` loses count at the end of the queue.)
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +20,15 @@ pub(crate) struct Completions {
     raw: *mut ibv_cq_ex,
     tag_queues: RwLock<Vec<Arc<TagQueue>>>,
     event_request: Arc<EventRequest>,
-    /// Somebody is polling: from a `start_poll` that found something to its `end_poll`.
+    /// A thread is polling: it is between a `start_poll` that found a completion and its `end_poll`.
     is_polled: AtomicBool,
     place: UnsafeCell<Place>,
 }
 
-/// Where polling stands.
+/// The state of polling.
 struct Place {
     current: Record,
-    /// The device is asked first, next time.
+    /// The next poll asks the device first, then the tag-matching queues.
     is_devices_turn: bool,
 }
 
@@ -37,7 +37,7 @@ unsafe impl Send for Completions {}
 // SAFETY: `place` is touched by whoever has set `is_polled` alone.
 unsafe impl Sync for Completions {}
 
-/// What the program may ask of a completion.
+/// The fields that the program may ask for in completions.
 pub(crate) const FLAGS: u64 = sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO;
 
 impl Completions {
@@ -72,7 +72,8 @@ impl Completions {
     pub(crate) fn arm(&self, solicited_only: i32) -> i32 {
         let queues = self.tag_queues.read().unwrap_or_else(PoisonError::into_inner);
         self.event_request.set(!queues.is_empty());
-        // The bell is no solicited message: a program that waits for those alone gets more events.
+        // The trigger's completion is not a solicited message, so an event has to be asked for at any completion. A
+        // program that waits for solicited messages only gets more events.
         let solicited_only = if queues.is_empty() { solicited_only } else { 0 };
         // SAFETY: the queue is alive.
         let answer =
@@ -105,7 +106,7 @@ impl Completions {
     /// # Safety
     /// The caller has [locked](Self::lock) the queue.
     pub(crate) unsafe fn advance(&self) -> bool {
-        // SAFETY: locked.
+        // SAFETY: this thread has locked the queue, so nobody else touches the place.
         let place = unsafe { &mut *self.place.get() };
         let is_devices_turn = place.is_devices_turn;
         place.is_devices_turn = !is_devices_turn;
@@ -129,7 +130,7 @@ impl Completions {
     /// # Safety
     /// The caller has [locked](Self::lock) the queue, and [advanced](Self::advance) it.
     pub(crate) unsafe fn current(&self) -> &Record {
-        // SAFETY: locked.
+        // SAFETY: this thread has locked the queue, so nobody else touches the place.
         unsafe { &(*self.place.get()).current }
     }
 
@@ -149,7 +150,7 @@ impl Completions {
                 break;
             }
         }
-        // rxe says so of connected queue pairs as well, which no hardware does.
+        // rxe sets this flag for connected queue pairs, too, which no hardware does.
         if wc.wc_flags & sys::IBV_WC_GRH != 0 && !self.device.is_datagram(wc.qp_num) {
             wc.wc_flags &= !sys::IBV_WC_GRH;
         }

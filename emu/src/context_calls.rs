@@ -1,4 +1,4 @@
-//! What stands in an emulated context where the header's inline functions call through it.
+//! The functions in an emulated context: inline functions of `verbs.h` call them through its pointers.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ unsafe extern "C" fn query_device_ex(
 ) -> i32 {
     let Some(device) = registry::device(context) else { return EINVAL };
     let Some(query) = device.original.query_device_ex else { return EOPNOTSUPP };
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     let answer = unsafe { query(context, input, attr, attr_size) };
     let end = offset_of!(sys::ibv_device_attr_ex, tm_caps) + size_of::<sys::ibv_tm_caps>();
     if answer == 0 && attr_size >= end {
@@ -94,7 +94,7 @@ unsafe extern "C" fn create_srq_ex(
                 None => failed(EOPNOTSUPP),
             };
         }
-        // A queue that isn't extended is not known here.
+        // Only extended completion queues are registered here, and a tag-matching queue needs one.
         let has_cq = (*attr).comp_mask & sys::IBV_SRQ_INIT_ATTR_CQ != 0;
         let completions = has_cq.then(|| registry::completions((*attr).cq)).flatten();
         let Some(completions) = completions else { return failed(EINVAL) };
@@ -131,7 +131,7 @@ unsafe extern "C" fn post_srq_ops(
     };
     // SAFETY: a list of requests, as ibv_post_srq_ops(3) has them, and room for one that is bad.
     queue.with(|engine| unsafe {
-        // What has arrived came before.
+        // Messages that have arrived already come before this operation.
         engine.progress();
         let mut next = op;
         while let Some(request) = next.as_mut() {
@@ -151,7 +151,7 @@ unsafe extern "C" fn post_srq_ops(
     })
 }
 
-/// What a request asks of the NIC, and the memory of an entry.
+/// The operation that a request asks for, and the buffer of the entry that it adds.
 fn operation_of(request: &sys::ibv_ops_wr) -> Result<(Operation, Segment), i32> {
     let mut segment = Segment::default();
     let kind = match request.opcode {
@@ -179,7 +179,7 @@ fn operation_of(request: &sys::ibv_ops_wr) -> Result<(Operation, Segment), i32> 
     let operation = Operation {
         wr_id: request.wr_id,
         signalled: request.flags & sys::IBV_OPS_SIGNALED != 0,
-        // The NIC's count has 16 bits; mlx5 leaves out the others.
+        // The NIC's count has 16 bits; mlx5 ignores the upper ones.
         unexpected_count: has_count.then(|| u16::from_le_bytes([low, high])),
         kind,
     };
@@ -187,9 +187,9 @@ fn operation_of(request: &sys::ibv_ops_wr) -> Result<(Operation, Segment), i32> 
 }
 
 /// # Safety
-/// It can be read.
+/// The element can be read.
 unsafe fn segment_of(sge: *const sys::ibv_sge) -> Segment {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller keeps the promise of this function's Safety section.
     let sge = unsafe { *sge };
     Segment { address: sge.addr, length: sge.length, lkey: sge.lkey }
 }
@@ -226,24 +226,24 @@ unsafe extern "C" fn post_srq_recv(
 }
 
 /// # Safety
-/// The request's elements can be read, if they are as few as may be.
+/// The request's elements can be read, if there are at most as many as the queue allows.
 unsafe fn post_one(engine: &mut Engine<VerbsWire>, request: &sys::ibv_recv_wr) -> Result<(), i32> {
     let elements = usize::try_from(request.num_sge).map_err(|_| EINVAL)?;
     if elements > engine.elements_max() {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller keeps the promise of this function's Safety section.
     let segments = (0..elements).map(|at| unsafe { segment_of(request.sg_list.add(at)) });
     engine.post_receive(request.wr_id, segments)
 }
 
-/// The send queue of a queue pair that was made with none is the NIC's.
+/// Refuses to send on a queue pair that was made without a send queue: the one that it has is the NIC's.
 unsafe extern "C" fn post_send(
     qp: *mut sys::ibv_qp,
     wr: *mut sys::ibv_send_wr,
     bad_wr: *mut *mut sys::ibv_send_wr,
 ) -> i32 {
-    // SAFETY: a queue pair of this device; handed on.
+    // SAFETY: a queue pair of this device; the arguments are the caller's, who keeps the contract.
     unsafe {
         match registry::device_to_send_on(qp) {
             Some(device) => (device.original.post_send)(qp, wr, bad_wr),
@@ -259,7 +259,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut sys::ibv_cq, solicited_only: i32) ->
     if let Some(completions) = registry::completions(cq) {
         return completions.arm(solicited_only);
     }
-    // SAFETY: a queue of an emulated device; handed on.
+    // SAFETY: a queue of an emulated device; the arguments are the caller's, who keeps the contract.
     unsafe {
         match registry::device((*cq).context) {
             Some(device) => (device.original.req_notify_cq)(cq, solicited_only),

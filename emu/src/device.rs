@@ -41,7 +41,7 @@ type Notify = unsafe extern "C" fn(*mut sys::ibv_cq, i32) -> i32;
 #[allow(clippy::cast_possible_truncation, reason = "64")]
 const RENDEZVOUS_MAX: u32 = Outgoing::HEADER_MAX as u32;
 
-/// What the context's pointers were before.
+/// The context's original pointers.
 pub(crate) struct Original {
     pub(crate) query_device_ex: Option<QueryDevice>,
     pub(crate) create_cq_ex: CreateCq,
@@ -61,10 +61,11 @@ pub(crate) struct Device {
     pub(crate) regions: Regions,
     /// Bytes in the longest message of any of its ports.
     pub(crate) message_max: u32,
-    /// What a shared receive queue can hold, and in how many elements each.
+    /// The most receives of a shared receive queue.
     pub(crate) srq_receives_max: u32,
+    /// The most scatter elements of a receive.
     pub(crate) srq_elements_max: u32,
-    /// Numbers of queue pairs that are not connected: their messages do bring a GRH.
+    /// Numbers of datagram queue pairs, whose messages have a GRH.
     datagrams: RwLock<BTreeSet<u32>>,
 }
 
@@ -119,7 +120,7 @@ impl Device {
         })
     }
 
-    /// What the device says of its tag matching.
+    /// The tag-matching capabilities that the emulated device reports.
     pub(crate) fn tm_caps(&self) -> sys::ibv_tm_caps {
         sys::ibv_tm_caps {
             max_rndv_hdr_size: RENDEZVOUS_MAX,
@@ -130,7 +131,7 @@ impl Device {
         }
     }
 
-    /// A queue pair that isn't connected was made, or destroyed.
+    /// Records that a datagram queue pair was made or destroyed.
     pub(crate) fn set_datagram(&self, number: u32, is_datagram: bool) {
         let mut datagrams = self.datagrams.write().unwrap_or_else(PoisonError::into_inner);
         if is_datagram {

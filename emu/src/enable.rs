@@ -13,31 +13,31 @@ use crate::settings::Settings;
 /// Gives an open device tag matching.
 ///
 /// # Safety
-/// The context is open and was just opened: nothing was made of it, and no other thread uses it. From now
-/// on, what is made of it is changed and destroyed, and it is closed, through [`verbs`]' table. Memory that
-/// is registered stays mapped until that is ended.
+/// The context was just opened: no object was made in it yet, and no other thread uses it. From now on its objects
+/// are changed and destroyed, and it is closed, through the table of [`verbs`](crate::verbs). Registered memory stays
+/// mapped until it is deregistered.
 ///
 /// # Errors
-/// The device lacks something, or a setting is out of its range; nothing has changed then.
+/// The device lacks a call, or a setting is out of its range. The device is unchanged then.
 pub unsafe fn enable(context: *mut ibv_context, settings: Settings) -> Result<(), EnableError> {
     settings.check()?;
     if registry::device(context).is_some() {
         return Err(EnableError::Twice);
     }
     let below = Verbs::get()?;
-    // SAFETY: as the caller says.
+    // SAFETY: the caller keeps the promise of this function's Safety section.
     let device = Arc::new(unsafe { Device::new(below, context, settings) }?);
     registry::write().devices.insert(context.addr(), device.clone());
-    // SAFETY: as the caller says.
+    // SAFETY: the caller keeps the promise of this function's Safety section.
     unsafe { context_calls::patch(&device) };
     Ok(())
 }
 
-/// A context is closed. What the program has left of it isn't touched any more.
+/// Forgets a context that is about to be closed. Objects that the program left in it are not touched any more.
 pub(crate) fn forget(context: *mut ibv_context) {
     for queue in registry::take_device(context) {
         queue.stop();
-        // Its objects on the device go with the context.
+        // Closing the context ends the queue's objects on the device.
         std::mem::forget(queue);
     }
 }

@@ -11,17 +11,17 @@ use crate::settings::BadSetting;
 /// Why a device can't be emulated.
 #[derive(Debug, thiserror::Error)]
 pub enum EnableError {
-    /// libibverbs is not there.
+    /// libibverbs can't be loaded.
     #[error(transparent)]
     NotLoaded(#[from] &'static LoadError),
-    /// The context is of an interface without tag matching: a library older than rdma-core 16.
-    #[error("its context ends before post_srq_ops")]
+    /// The context has no room for tag-matching calls: the library is older than rdma-core 16.
+    #[error("the context ends before post_srq_ops: rdma-core is older than 16")]
     NotExtended,
-    /// The device has no such call.
-    #[error("it has no {0}")]
+    /// The device lacks this call.
+    #[error("the device has no {0}")]
     Lacks(&'static str),
-    /// It has been enabled already.
-    #[error("it has been enabled already")]
+    /// The context has been enabled already.
+    #[error("the device has been enabled already")]
     Twice,
     /// A setting is out of its range.
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub(crate) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }
 
-/// Null, with an error number in `errno`.
+/// A null pointer, with the error number in `errno`.
 pub(crate) fn failed<T>(errno: i32) -> *mut T {
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = errno };

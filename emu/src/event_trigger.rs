@@ -1,8 +1,8 @@
-//! Events for completions that the device knows nothing of.
+//! Events on the program's channel for completions of the NIC, which the device doesn't know.
 //!
-//! A completion channel tells of what the device puts into a completion queue. The bell is a queue pair in
-//! error on the program's queue: whatever is posted to it comes back at once, flushed, and with it the
-//! event. Its completions are taken out before the program sees them.
+//! A completion channel reports only completions that the device puts into the queue. So the trigger is a queue pair in
+//! error whose completions go to the program's queue: a request that is posted to it is flushed at once, and causes the
+//! event. The trigger's completions are removed before the program sees them.
 
 use std::io;
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ use tagmatch_rdma_core_sys as sys;
 use crate::device::Device;
 use crate::error::made;
 
-/// Marks its completions: "tagmbell".
+/// The `wr_id` of the trigger's completions: "tagmbell" in ASCII.
 const MARK: u64 = 0x7461_676d_6265_6c6c;
 
 /// Whether the program has asked for an event at the next completion (`ibv_req_notify_cq(3)`).
@@ -40,12 +40,12 @@ pub(crate) struct EventTrigger {
 
 // SAFETY: libibverbs' objects belong to no thread.
 unsafe impl Send for EventTrigger {}
-// SAFETY: its calls may come from any, several at once.
+// SAFETY: libibverbs' calls may come from several threads at once.
 unsafe impl Sync for EventTrigger {}
 
 impl EventTrigger {
     /// # Safety
-    /// Queue and domain are alive, of this device, and outlive the bell.
+    /// Queue and domain are alive, of this device, and outlive the trigger.
     pub(crate) unsafe fn new(
         device: &Arc<Device>,
         pd: *mut sys::ibv_pd,
@@ -58,7 +58,7 @@ impl EventTrigger {
         attr.sq_sig_all = 1;
         attr.cap.max_send_wr = 4;
         attr.cap.max_send_sge = 1;
-        // SAFETY: as the caller says.
+        // SAFETY: the caller keeps the promise of this function's Safety section.
         let qp = made(unsafe { (device.verbs.ibv_create_qp)(pd, &raw mut attr) })?.as_ptr();
         let trigger = EventTrigger { device: device.clone(), qp };
         let mut attr = sys::ibv_qp_attr::zeroed();
@@ -79,7 +79,7 @@ impl EventTrigger {
         }
     }
 
-    /// An event comes, if one was asked for.
+    /// Causes an event, if the program has asked for one.
     pub(crate) fn pull(&self) {
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = MARK;
@@ -90,7 +90,7 @@ impl EventTrigger {
         unsafe { (self.device.original.post_send)(self.qp, &raw mut wr, &raw mut bad) };
     }
 
-    /// Whether a completion is a bell's.
+    /// Whether a completion is a trigger's.
     pub(crate) fn is_its(wc: &sys::ibv_wc) -> bool {
         wc.wr_id == MARK && wc.status == sys::IBV_WC_WR_FLUSH_ERR
     }

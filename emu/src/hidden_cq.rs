@@ -17,7 +17,7 @@ pub(crate) struct HiddenCq {
 
 // SAFETY: libibverbs' objects belong to no thread.
 unsafe impl Send for HiddenCq {}
-// SAFETY: its calls may come from any, several at once.
+// SAFETY: libibverbs' calls may come from several threads at once.
 unsafe impl Sync for HiddenCq {}
 
 impl HiddenCq {
@@ -53,11 +53,11 @@ impl HiddenCq {
 
     /// The descriptor that becomes readable at an event.
     pub(crate) fn fd(&self) -> i32 {
-        // SAFETY: alive.
+        // SAFETY: the channel is alive as long as `self`.
         unsafe { (*self.channel.as_ptr()).fd }
     }
 
-    /// Takes the events that came; `false` if none did.
+    /// Takes all events from the channel; `false` if there was none.
     pub(crate) fn take_events(&self) -> bool {
         let (mut cq, mut context): (_, *mut c_void) = (null_mut(), null_mut());
         let mut has_come = false;

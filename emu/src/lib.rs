@@ -1,62 +1,61 @@
 //! A tag-matching shared receive queue for any verbs device.
 //!
-//! Very few devices match tags, and none that everybody has. This crate puts the model NIC of
-//! [`tagmatch_model`] on a device that can't, soft-RoCE for one: queues of the type `IBV_SRQT_TM` can
-//! be made, take `ibv_post_srq_ops`, scatter what is matched into tagged buffers, READ what is announced
-//! by a rendezvous, and send the FIN, as hardware does and as strictly. Programs need no change.
+//! Few RDMA devices match tags. This crate puts the model NIC of [`tagmatch_model`] on a device that doesn't, such
+//! as soft-RoCE: the program can then make queues of the type `IBV_SRQT_TM` and call `ibv_post_srq_ops(3)`. Matched
+//! messages are scattered into the tagged buffers; the data of a matched rendezvous is fetched by RDMA READ, and the
+//! FIN is sent, by the same rules as hardware has. Programs need no change.
 //!
-//! - In process: [`verbs`] is the table of libibverbs' functions for devices that are emulated. Whoever
-//!   calls through [`tagmatch_rdma_core_sys`] uses that table instead of
-//!   [`Verbs::get`](tagmatch_rdma_core_sys::Verbs::get), and differs in nothing else. [`enable`] does one
-//!   device, with [`Settings`].
-//! - Under foreign programs: `LD_PRELOAD=libtagmatch_emu.so`, built from `emu/preload`.
+//! - In process: [`verbs`] is the table of libibverbs' functions for devices that are emulated. A
+//!   program that calls through [`tagmatch_rdma_core_sys`] uses this table instead of
+//!   [`Verbs::get`](tagmatch_rdma_core_sys::Verbs::get), and needs no other change. [`enable`] emulates one device,
+//!   with [`Settings`].
+//! - Under a program in C: `LD_PRELOAD=libtagmatch_emu.so`, built from `emu/preload`.
 //!
 //! # How it works
-//! 1. The program's tag-matching queue is a plain shared receive queue of the device, which the program
-//!    can't tell. To it go bounce buffers, exactly while the NIC has ordinary buffers for what arrives in
-//!    them: so RNR is the device's own.
-//! 2. Queue pairs on it report to a completion queue that the program doesn't see. Each message is
-//!    given to the NIC, and copied to where that says, within registered memory alone.
+//! 1. The program's tag-matching queue is a plain shared receive queue of the device. The emulator posts bounce
+//!    buffers to it, at most as many as the NIC has ordinary buffers: so a sender that has to wait gets the device's
+//!    own RNR NAK.
+//! 2. Queue pairs on it report to a completion queue that the program doesn't see. Each message is given to the model
+//!    NIC, and copied to the memory that the NIC names, within registered memory only.
 //! 3. Queue pairs that are made without a send queue get one, for the NIC's READs and FINs.
-//! 4. What the NIC reports comes out of the program's extended completion queue, between what the
-//!    device itself reports there; with an event on its channel, if one was asked for.
-//! 5. All that happens while the program polls; while it doesn't, a thread does it.
+//! 4. The NIC's completions appear in the program's extended completion queue, among those of the device, with an
+//!    event on its channel if the program asked for one.
+//! 5. All this is done when the program polls. While it doesn't poll, a thread does it.
 //!
 //! # What differs from hardware
 //! - A message of more than [`Settings::message_max`] bytes ends its queue pair.
 //! - A queue pair that the NIC puts into error (an overflow, memory that isn't registered) gives no
-//!   asynchronous event, and its peer no NAK: requests there end when their retries do. (rxe takes a
-//!   `retry_cnt` of 7 for infinite.)
+//!   asynchronous event, and its peer gets no NAK: the peer's requests end when their retries are used up. (rxe takes
+//!   a `retry_cnt` of 7 for infinite.)
 //! - rxe reports a message before it acknowledges it: on several processors, a FIN may reach the sender
 //!   before the completion of the request that it ends.
-//! - Memory is what `ibv_reg_mr(3)` and its kin have registered in this process; not device memory,
-//!   dma-buf, or what was imported. It must stay mapped while it is registered: hardware would pin it.
-//! - The NIC's completions take no room in the completion queue, so that it never overflows by them.
-//!   `ibv_poll_cq(3)` doesn't show them: on mlx5 it would show them wrong. Asked for events of solicited
-//!   messages alone, the queue gives those of others too.
+//! - Memory has to be registered in this process by `ibv_reg_mr(3)` or one of its variants. Device memory, dma-buf and
+//!   imported memory are not known. The memory must stay mapped while it is registered: hardware would pin it.
+//! - The NIC's completions take no room in the completion queue, so they never make it overflow.
+//!   `ibv_poll_cq(3)` doesn't show them; on mlx5 it shows them wrong. A program that asks for events of solicited
+//!   messages only gets events of other messages, too.
 //! - `ibv_modify_srq(3)` of the queue is refused: it has neither limit nor resizing.
 //! - RDMA WRITE with immediate data to the queue ends its queue pair.
 //! - A forked child has no thread, and must leave the queues alone.
 //!
-//! Rules that the program breaks, and that hardware would punish silently, are kept for [`faults`]; with
-//! [`FAULTS_VARIABLE`] set they are written to standard error when the queue is destroyed.
+//! When the program breaks a rule, where hardware would silently misbehave, the rule is recorded for [`faults`]. With
+//! [`FAULTS_VARIABLE`] set, the broken rules are written to standard error when the queue is destroyed.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | `engine` | the queue itself, in safe code |
-//! | `link` | its wire: verbs |
-//! | `hidden` | a completion queue and memory that the program doesn't see |
+//! | `engine` | a tag-matching queue over any wire, in safe code |
+//! | `verbs_wire` | the engine's wire: queue pairs and bounce buffers of the device |
+//! | `tag_queue` | a tag-matching queue with its wire, its lock and its thread |
+//! | `completions`, `polling` | an extended completion queue, and the functions that poll it |
+//! | `event_trigger` | events for the NIC's completions |
+//! | `hidden_cq`, `bounce` | a completion queue and memory that the program doesn't see |
 //! | `regions` | memory that the program has registered |
-//! | `tag_queue` | a tag-matching queue, as calls reach it |
-//! | `completions` | an extended completion queue |
-//! | `bell` | its events, where the device knows of no completion |
-//! | `helper` | the thread that goes on while the program doesn't poll |
-//! | `pairs` | queue pairs |
-//! | `device` | an open context, and its pointers |
-//! | `registry` | which objects are emulated |
-//! | `inline` | what the header's functions come to |
-//! | `exported` | what the library's functions come to |
-//! | `settings` | what can be set |
+//! | `progress_thread` | the thread that makes progress while the program doesn't poll |
+//! | `queue_pairs` | queue pairs of an emulated device |
+//! | `device`, `enable` | an emulated context; enabling it and forgetting it |
+//! | `registry` | which objects are emulated, by their addresses |
+//! | `context_calls`, `library_calls` | the functions that a program calls, through the context and by name |
+//! | `settings`, `error` | settings; errors |
 
 mod bounce;
 mod completions;
@@ -86,8 +85,8 @@ pub use enable::enable;
 pub use error::EnableError;
 pub use settings::{BadSetting, FAULTS_VARIABLE, MESSAGE_MAX_VARIABLE, Settings};
 
-/// libibverbs' functions, for devices with emulated tag matching: those opened through this table have it,
-/// with [`Settings::from_environment`]; contexts, and objects, that aren't emulated are passed on.
+/// libibverbs' functions with emulated tag matching. A device that is opened through this table is emulated, with
+/// [`Settings::from_environment`]. Calls on contexts and objects that aren't emulated are passed on.
 ///
 /// # Errors
 /// libibverbs can't be loaded.
@@ -97,8 +96,8 @@ pub fn verbs() -> Result<&'static Verbs, &'static LoadError> {
     Ok(TABLE.get_or_init(|| library_calls::table(below)))
 }
 
-/// Rules of the NIC that the user of a queue has broken: the first 64 different ones, none of a program
-/// that is right. Empty for a queue that isn't emulated.
+/// The rules of the NIC that the program has broken on a queue: the first 64 different ones. Empty for a correct
+/// program, and for a queue that isn't emulated.
 pub fn faults(srq: *mut ibv_srq) -> Vec<Fault> {
     registry::tag_queue(srq).map_or_else(Vec::new, |queue| queue.faults())
 }

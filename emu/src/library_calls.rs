@@ -1,6 +1,6 @@
-//! What stands in the table, or in a preloaded library, where libibverbs' exported functions are called.
+//! The functions of libibverbs that a program calls by name: they stand in the table, and in the preloaded library.
 //!
-//! Each has the page of its name as its contract, and passes on what isn't about emulated objects.
+//! Each has the contract of the manual page of its name, and passes calls on objects that aren't emulated on.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ use crate::regions::Region;
 use crate::registry;
 use crate::settings::{FAULTS_VARIABLE, Settings};
 
-/// The library below. Whoever calls this has got an object from it, or a table that was made from it.
+/// The real libibverbs. It has been loaded: the caller has an object of it, or a table that was made from it.
 fn below() -> &'static Verbs {
     match Verbs::get() {
         Ok(verbs) => verbs,
@@ -25,8 +25,8 @@ fn below() -> &'static Verbs {
     }
 }
 
-/// Emulates what was opened, as the environment says; what can't be is left as it is, with a word on
-/// standard error.
+/// Emulates a context that was opened, with the settings of the environment. A device that can't be emulated is left as
+/// it is, with a line on standard error.
 ///
 /// # Safety
 /// Null, or a context that was just opened.
@@ -47,14 +47,14 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
 /// # Safety
 /// As `ibv_open_device(3)` says.
 pub unsafe extern "C" fn ibv_open_device(device: *mut sys::ibv_device) -> *mut ibv_context {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { opened((below().ibv_open_device)(device)) }
 }
 
 /// # Safety
 /// As `ibv_import_device(3)` says.
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         match below().ibv_import_device {
             Some(import) => opened(import(cmd_fd)),
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: i32) -> *mut ibv_context {
 /// As `ibv_close_device(3)` says.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
     forget(context);
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { (below().ibv_close_device)(context) }
 }
 
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut sys::ibv_pd,
     attr: *mut sys::ibv_qp_init_attr,
 ) -> *mut sys::ibv_qp {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         let make = || (below().ibv_create_qp)(pd, attr);
         match registry::device((*pd).context) {
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
 ) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         match registry::queue_pair(qp) {
             Some(pair) => queue_pairs::modify(&pair, qp, attr, mask),
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
 /// # Safety
 /// As `ibv_destroy_qp(3)` says.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         match registry::queue_pair(qp) {
             Some(pair) => queue_pairs::destroy(&pair, qp),
@@ -122,9 +122,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
     if registered.is_some_and(|completions| completions.is_used()) {
         return EBUSY;
     }
-    // Before it is gone, as its address may name another one right after.
+    // Removed first: once it is destroyed, a new object may have the same address.
     let registered = registry::take_completions(cq);
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     let answer = unsafe { (below().ibv_destroy_cq)(cq) };
     if answer != 0 {
         registry::write().completions.extend(registered.map(|queue| (cq.addr(), queue)));
@@ -135,9 +135,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
 /// # Safety
 /// As `ibv_destroy_srq(3)` says.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
-    // Before it is gone, as its address may name another one right after.
+    // Removed first: once it is destroyed, a new object may have the same address.
     let Some(queue) = registry::write().tag_queues.remove(&srq.addr()) else {
-        // SAFETY: handed on.
+        // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
         return unsafe { (below().ibv_destroy_srq)(srq) };
     };
     match queue.destroy() {
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut sys::ibv_srq) -> i32 {
     }
 }
 
-/// The NIC has no use for a limit of its ordinary buffers, and they can't become more.
+/// Refuses changes of a tag-matching queue: the NIC has no limit event, and can't be resized.
 ///
 /// # Safety
 /// As `ibv_modify_srq(3)` says.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     if registry::tag_queue(srq).is_some() {
         return EOPNOTSUPP;
     }
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { (below().ibv_modify_srq)(srq, attr, mask) }
 }
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ibv_query_srq(
     srq: *mut sys::ibv_srq,
     attr: *mut sys::ibv_srq_attr,
 ) -> i32 {
-    // SAFETY: there is room for it; handed on.
+    // SAFETY: there is room for it; the arguments are the caller's, who keeps the contract.
     unsafe {
         match registry::tag_queue(srq) {
             Some(queue) => {
@@ -191,12 +191,12 @@ pub unsafe extern "C" fn ibv_query_srq(
     }
 }
 
-/// Keeps in mind what was registered.
+/// Records a registration.
 ///
 /// # Safety
 /// Null, or a registration that was just made or changed.
 unsafe fn registered(mr: *mut sys::ibv_mr, start: u64, access: u32) -> *mut sys::ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller keeps the promise of this function's Safety section.
     let Some(made) = (unsafe { mr.as_ref() }) else { return mr };
     if let Some(device) = registry::device(made.context) {
         let region = Region {
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: i32,
 ) -> *mut sys::ibv_mr {
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe {
         let mr = (below().ibv_reg_mr)(pd, addr, length, access);
         registered(mr, addr.addr() as u64, access.cast_unsigned())
@@ -238,11 +238,11 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     let Some(register) = below().ibv_reg_mr_iova else {
         return failed(EOPNOTSUPP);
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access.cast_unsigned()) }
 }
 
-/// What `ibv_reg_mr` and `ibv_reg_mr_iova` of the header come to.
+/// Called by the header's `ibv_reg_mr` and `ibv_reg_mr_iova`.
 ///
 /// # Safety
 /// As `ibv_reg_mr_iova(3)` says.
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     let Some(register) = below().ibv_reg_mr_iova2 else {
         return failed(EOPNOTSUPP);
     };
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     unsafe { registered(register(pd, addr, length, iova, access), iova, access) }
 }
 
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     access: i32,
 ) -> i32 {
     let Some(change) = below().ibv_rereg_mr else { return EOPNOTSUPP };
-    // SAFETY: the registration is alive; handed on.
+    // SAFETY: the registration is alive; the arguments are the caller's, who keeps the contract.
     unsafe {
         let device = registry::device((*mr).context);
         let before = device.as_ref().and_then(|device| device.regions.remove((*mr).lkey));
@@ -294,10 +294,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 /// # Safety
 /// As `ibv_dereg_mr(3)` says.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
-    // SAFETY: the registration is alive; handed on.
+    // SAFETY: the registration is alive; the arguments are the caller's, who keeps the contract.
     unsafe {
         let (lkey, device) = ((*mr).lkey, registry::device((*mr).context));
-        // Before it is gone, as its key may name another one right after.
+        // Removed first: once it is deregistered, a new registration may have the same key.
         let before = device.as_ref().and_then(|device| device.regions.remove(lkey));
         let answer = (below().ibv_dereg_mr)(mr);
         if let Some((device, region)) = device.zip(before).filter(|_| answer != 0) {
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
     }
 }
 
-/// The library's table, with these functions in it.
+/// A copy of the library's table, with the functions of this file in it.
 pub(crate) fn table(below: &Verbs) -> Verbs {
     let has_import = below.ibv_import_device.is_some();
     let mut table = below.clone();

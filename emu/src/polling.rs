@@ -12,7 +12,7 @@ use crate::registry;
 /// # Safety
 /// The queue was just made, on an emulated device.
 pub(crate) unsafe fn take_over(raw: *mut ibv_cq_ex, flags: u64) {
-    // SAFETY: the queue is ours alone, still.
+    // SAFETY: the queue was just made, so only this function uses it.
     unsafe {
         let cq = &mut *raw;
         cq.start_poll = Some(start_poll);
@@ -21,7 +21,7 @@ pub(crate) unsafe fn take_over(raw: *mut ibv_cq_ex, flags: u64) {
         cq.read_opcode = Some(read_opcode);
         cq.read_vendor_err = Some(read_vendor_err);
         cq.read_wc_flags = Some(read_wc_flags);
-        // Null where the program hasn't asked for it.
+        // A function stays null if the program hasn't asked for its field.
         cq.read_byte_len = cq.read_byte_len.and(Some(read_byte_len));
         cq.read_imm_data = cq.read_imm_data.and(Some(read_imm_data));
         cq.read_qp_num = cq.read_qp_num.and(Some(read_qp_num));
@@ -42,7 +42,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut sys::ibv_poll_cq_
     }
     let start = |queue: &Completions| {
         queue.lock();
-        // SAFETY: locked.
+        // SAFETY: this thread has locked the queue, so nobody else touches the place.
         if unsafe { queue.advance() } {
             return 0;
         }
@@ -53,7 +53,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut sys::ibv_poll_cq_
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> i32 {
-    // SAFETY: locked by `start_poll`, which comes before.
+    // SAFETY: the program has called `start_poll` before, which has locked the queue.
     let next = |queue: &Completions| if unsafe { queue.advance() } { 0 } else { ENOENT };
     registry::with_completions(cq, next).unwrap_or(EINVAL)
 }
@@ -64,7 +64,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 
 /// Reads from the completion at which polling stands.
 fn current<T: Default>(cq: *mut ibv_cq_ex, read: impl FnOnce(&Record) -> T) -> T {
-    // SAFETY: locked by `start_poll`, which comes before all reading.
+    // SAFETY: the program has called `start_poll` before, which has locked the queue.
     let read = |queue: &Completions| read(unsafe { queue.current() });
     registry::with_completions(cq, read).unwrap_or_default()
 }

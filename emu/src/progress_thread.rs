@@ -1,7 +1,7 @@
-//! The engine's own thread: it does what hardware would, while the program does not poll.
+//! The thread of a queue: it makes progress, as hardware would, while the program does not poll.
 //!
-//! A program that polls is left alone, but for a look at its count of polls once a tick. While it
-//! doesn't, the thread sleeps until the device has something.
+//! While the program polls, the thread only looks at the number of polls once a tick. While the program doesn't poll,
+//! the thread sleeps until the device has an event.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ const TICK_MS: i32 = 1;
 pub(crate) trait Served: Send + Sync + 'static {
     /// The completion queue whose events wake the thread.
     fn cq(&self) -> &HiddenCq;
-    /// How often the program has polled.
+    /// The number of polls by the program.
     fn polls(&self) -> u64;
     /// Asks the device for an event at the next completion; `false` if it refuses.
     fn arm(&self) -> bool;
-    /// Does what there is to do; `true` if time alone will bring more, and nothing is ready for the program.
+    /// Makes progress. `true`: the NIC will do more after some time without any event, and no completion is ready.
     fn progress(&self) -> bool;
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct ProgressThread {
 
 impl ProgressThread {
     pub(crate) fn start<Q: Served>(queue: &Arc<Q>) -> io::Result<Self> {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let stop = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if stop < 0 {
             return Err(io::Error::last_os_error());
@@ -71,7 +71,7 @@ impl Drop for ProgressThread {
     }
 }
 
-/// Lets a thread begin that no signal of the program goes to.
+/// Starts a thread with all signals blocked, so that the program's signals go to its own threads.
 fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals of our own; the mask is put back.
     unsafe {
@@ -84,16 +84,16 @@ fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Waits for the end, for the device, or for a time; `false` at the end.
+/// Waits until the thread shall stop, the device has an event, or the time is over. `false`: the thread shall stop.
 fn wait(stop: i32, device: i32, timeout_ms: i32) -> bool {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(stop), entry(device)];
-    // SAFETY: two entries.
+    // SAFETY: `fds` has two entries.
     unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout_ms) };
     fds[0].revents == 0
 }
 
-/// Goes on while the program doesn't poll; `false` at the end.
+/// Makes progress while the program doesn't poll. `false`: the thread shall stop.
 fn turn<Q: Served>(queue: &Q, stop: i32) -> bool {
     let before = queue.polls();
     // The device has events for this queue only if the program has asked for some of its own, or this thread has.

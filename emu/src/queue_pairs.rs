@@ -13,13 +13,13 @@ use crate::registry::{self, QueuePair};
 /// Makes a queue pair with `make`, which uses the same attributes.
 ///
 /// # Safety
-/// Attributes as ibv_create_qp(3) has them; `make` makes one on this device.
+/// The attributes are valid for ibv_create_qp(3); `make` makes a queue pair on this device.
 pub(crate) unsafe fn create(
     device: &Arc<Device>,
     attr: *mut sys::ibv_qp_init_attr,
     make: impl FnOnce() -> *mut sys::ibv_qp,
 ) -> *mut sys::ibv_qp {
-    // SAFETY: as the caller says; what the program must not see changed is put back.
+    // SAFETY: the caller keeps the promise of this function's Safety section; what the program must not see changed is put back.
     unsafe {
         let asked = *attr;
         let tags = registry::tag_queue(asked.srq);
@@ -60,14 +60,14 @@ pub(crate) unsafe fn create(
 /// `ibv_modify_qp(3)` of a queue pair that is emulated.
 ///
 /// # Safety
-/// As there.
+/// The contract of the manual page.
 pub(crate) unsafe fn modify(
     pair: &QueuePair,
     qp: *mut sys::ibv_qp,
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
 ) -> i32 {
-    // SAFETY: handed on; fields that the mask names are set.
+    // SAFETY: the arguments are the caller's, who keeps the contract; fields that the mask names are set.
     unsafe {
         let answer = (pair.device.verbs.ibv_modify_qp)(qp, attr, mask);
         let Some(tags) = pair.tags.as_ref().filter(|_| answer == 0) else { return answer };
@@ -86,15 +86,15 @@ pub(crate) unsafe fn modify(
 /// `ibv_destroy_qp(3)` of a queue pair that is emulated.
 ///
 /// # Safety
-/// As there.
+/// The contract of the manual page.
 pub(crate) unsafe fn destroy(pair: &QueuePair, qp: *mut sys::ibv_qp) -> i32 {
-    // Before it is gone, as its address may name another one right after.
+    // Removed first: once it is destroyed, a new queue pair may have the same address.
     let registered = registry::write().queue_pairs.remove(&qp.addr());
-    // SAFETY: handed on.
+    // SAFETY: the caller keeps the contract of this function, which is that of the one called here.
     let destroy = || unsafe { (pair.device.verbs.ibv_destroy_qp)(qp) };
     let answer = match &pair.tags {
         Some(tags) => tags.with(|engine| {
-            // In error, it gives back the bounce buffer of a message that was under way.
+            // A queue pair in error gives back the bounce buffer of a message that was under way.
             engine.wire_mut().break_pair(pair.number);
             engine.progress();
             let answer = destroy();

@@ -20,7 +20,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Where a segment is in this process, if all of it is in this region and may be written.
+    /// The address of a segment in this process, if all of it lies in this region and may be written.
     fn find(&self, segment: &Segment, domain: usize) -> Option<usize> {
         let offset = usize::try_from(segment.address.checked_sub(self.start)?).ok()?;
         let end = offset.checked_add(segment.length as usize)?;
@@ -39,16 +39,16 @@ impl Regions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, region);
     }
 
-    /// Memory is not to be written any more, which takes as long as a copy into it may.
+    /// Removes a region. Blocks while a copy into registered memory is under way.
     pub(crate) fn remove(&self, lkey: u32) -> Option<Region> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
     }
 
-    /// Copies bytes into segments, which are as long in all, or longer. Nothing is written unless all
-    /// that would be may be.
+    /// Copies bytes into segments, which together are at least as long. If one of the segments that would be written is
+    /// not writable, nothing is written.
     ///
     /// # Safety
-    /// Every region is memory that stays mapped, and that Rust knows nothing of, while it is here.
+    /// Every region is memory that stays mapped while it is registered here, and that no Rust reference covers.
     pub(crate) unsafe fn scatter(
         &self,
         domain: usize,
@@ -66,8 +66,8 @@ impl Regions {
         for (segment, part) in used {
             let address = find(segment)?;
             let part = &bytes[part];
-            // SAFETY: within a region, which nobody takes away while we hold the lock. Others may write
-            // there as well, as they may while a device does; what they see then is theirs to mind.
+            // SAFETY: the target lies within a region, which can't be removed while the lock is held. The program may
+            // write there at the same time, as it may while hardware does; that is the program's own mistake.
             unsafe {
                 let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
                 std::ptr::copy(part.as_ptr(), target, part.len());
@@ -77,7 +77,7 @@ impl Regions {
     }
 }
 
-/// Segments that so many bytes touch, each with the part that goes there.
+/// The segments that `total` bytes reach, each with the range of bytes that goes there.
 fn used_parts(
     to: &[Segment],
     total: usize,
@@ -111,7 +111,7 @@ mod tests {
     fn bytes_go_where_segments_say() {
         let (regions, bytes) = memory();
         let to = [segment(0x1000, 2, 1), segment(0x1020, 8, 1), segment(0, 100, 9)];
-        // SAFETY: the region is `bytes`, which lives.
+        // SAFETY: the region is `bytes`, which is alive.
         unsafe { regions.scatter(7, &to, b"abcdef") }.unwrap();
         assert_eq!((&bytes[..3], &bytes[32..37]), (&b"ab\0"[..], &b"cdef\0"[..]));
     }
@@ -127,14 +127,14 @@ mod tests {
             segment(0x1000, 8, 3),
         ] {
             let to = [segment(0x1000, 4, 1), wrong];
-            // SAFETY: as above.
+            // SAFETY: the region is `bytes`, which is alive.
             assert_eq!(unsafe { regions.scatter(7, &to, b"abcdef") }, Err(Denied), "{wrong:?}");
         }
         let to = [segment(0x1000, 8, 1)];
-        // SAFETY: as above.
+        // SAFETY: the region is `bytes`, which is alive.
         assert_eq!(unsafe { regions.scatter(8, &to, b"abcdef") }, Err(Denied));
         assert_eq!(regions.remove(1).map(|region| region.domain), Some(7));
-        // SAFETY: as above.
+        // SAFETY: the region is `bytes`, which is alive.
         assert_eq!(unsafe { regions.scatter(7, &to, b"abcdef") }, Err(Denied));
         assert!(bytes.iter().all(|byte| *byte == 0));
     }

@@ -1,4 +1,4 @@
-//! Which objects of libibverbs are emulated: its calls bring nothing but their pointers.
+//! The emulated objects of libibverbs by their addresses, since a call names an object by its pointer only.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::tag_queue::TagQueue;
 pub(crate) struct QueuePair {
     pub(crate) device: Arc<Device>,
     pub(crate) number: u32,
-    /// Its send queue is the NIC's.
+    /// The NIC uses its send queue, not the program.
     pub(crate) is_offloaded: bool,
     /// The tag-matching queue that it receives from.
     pub(crate) tags: Option<Arc<TagQueue>>,
@@ -37,14 +37,14 @@ static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
     queue_pairs: BTreeMap::new(),
 });
 
-/// How often completion queues have been taken out.
+/// How many times a completion queue was removed.
 static REMOVALS: AtomicU64 = AtomicU64::new(0);
 
-/// A completion queue by its address, as of so many removals.
+/// A completion queue with its address, and the number of removals at which both belonged together.
 type Last = (usize, u64, Arc<Completions>);
 
 thread_local! {
-    /// What this thread has polled last.
+    /// The completion queue that this thread has polled last.
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
@@ -52,7 +52,7 @@ fn read() -> RwLockReadGuard<'static, Registry> {
     REGISTRY.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To change something. Calls of libibverbs are not made meanwhile.
+/// The registry, to be changed. No call of libibverbs may be made while it is held.
 pub(crate) fn write() -> RwLockWriteGuard<'static, Registry> {
     REGISTRY.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -90,15 +90,15 @@ pub(crate) fn completions_at(address: usize) -> Option<Arc<Completions>> {
     read().completions.get(&address).cloned()
 }
 
-/// Takes a completion queue out.
+/// Removes a completion queue.
 pub(crate) fn take_completions(cq: *mut sys::ibv_cq) -> Option<Arc<Completions>> {
     let taken = write().completions.remove(&cq.addr());
     REMOVALS.fetch_add(1, Ordering::Release);
     taken
 }
 
-/// Does something with an extended completion queue; quickly with the one that the same thread had last.
-/// `None` if it isn't emulated.
+/// Calls `act` with an extended completion queue, quickly if the same thread used the same queue last. `None` if the
+/// queue isn't emulated.
 pub(crate) fn with_completions<T>(
     cq: *mut sys::ibv_cq_ex,
     act: impl FnOnce(&Completions) -> T,
@@ -110,12 +110,12 @@ pub(crate) fn with_completions<T>(
         None => completions(cq.cast())?,
     };
     let result = act(&queue);
-    // A thread that ends has no such place any more.
+    // A thread that is ending may have no thread-local storage any more.
     let _ = LAST.try_with(|last| last.replace(Some((cq.addr(), removals, queue))));
     Some(result)
 }
 
-/// Takes out a device and everything of it; gives the tag-matching queues that were left.
+/// Removes a device with all its objects, and returns the tag-matching queues that were left.
 pub(crate) fn take_device(context: *mut sys::ibv_context) -> Vec<Arc<TagQueue>> {
     let mut registry = write();
     let Some(device) = registry.devices.remove(&context.addr()) else { return Vec::new() };

@@ -1,11 +1,11 @@
-//! What can be set.
+//! Settings of the emulator.
 
 use tagmatch_model::{Knobs, ModelConfig};
 
 /// The environment variable for [`Settings::message_max`].
 pub const MESSAGE_MAX_VARIABLE: &str = "TAGMATCH_EMU_MESSAGE_MAX";
 
-/// The environment variable that, if set, has broken rules written to standard error.
+/// The environment variable that, if set, makes the emulator write broken rules to standard error.
 pub const FAULTS_VARIABLE: &str = "TAGMATCH_EMU_FAULTS";
 
 /// How devices are emulated. The default is what a ConnectX-6 announces.
@@ -18,13 +18,12 @@ pub struct Settings {
     /// Bytes in the longest message that can arrive at a queue, header included: 64 bytes to 1 GiB. A
     /// longer one ends its queue pair, which hardware would not do.
     pub message_max: u32,
-    /// Bytes of memory into which messages of one queue arrive, before they are copied to where they
-    /// belong. With room for fewer messages than the program has posted buffers, more senders at once
-    /// than that are told to wait.
+    /// Bytes of bounce buffers of one queue. If they hold fewer messages than the program has posted buffers, senders
+    /// are told to wait (RNR) once they are full.
     pub memory_max: u64,
-    /// How the NIC behaves where it may choose. `packet_bytes` follows from the queue pairs' paths.
+    /// The NIC's behaviour where its rules leave a choice. `packet_bytes` follows from the queue pairs' paths.
     pub knobs: Knobs,
-    /// Where its choices come from.
+    /// The seed of these choices.
     pub seed: u64,
 }
 
@@ -45,11 +44,11 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} is {value}; it must be {range}")]
 pub struct BadSetting {
-    /// Which.
+    /// Name of the setting.
     pub setting: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The values that are allowed.
     pub range: &'static str,
 }
 
@@ -95,7 +94,7 @@ impl Settings {
         self.model(self.tags, self.operations).check().map_err(|error| BadSetting {
             setting: "knobs",
             value: error.to_string(),
-            range: "as there",
+            range: "a NIC that the model accepts",
         })
     }
 
@@ -106,7 +105,7 @@ impl Settings {
         ModelConfig { slots, operations, buffers, seed: self.seed, knobs }
     }
 
-    /// Messages that can arrive at a queue before it is looked at.
+    /// The number of bounce buffers of a queue.
     pub(crate) fn bounces(&self) -> u32 {
         u32::try_from(self.memory_max / u64::from(self.message_max)).unwrap_or(u32::MAX)
     }

@@ -26,10 +26,10 @@ pub(crate) struct TagQueue {
     pub(crate) reports_to: usize,
     event_request: Arc<EventRequest>,
     pub(crate) cq: Arc<HiddenCq>,
-    /// What the program asked for.
+    /// The attributes that the program asked for.
     pub(crate) attr: sys::ibv_srq_attr,
     engine: Mutex<Engine<VerbsWire>>,
-    /// If the program's queue has a channel.
+    /// `Some` if the program's completion queue has a channel.
     trigger: Mutex<Option<EventTrigger>>,
     thread: Mutex<Option<ProgressThread>>,
     /// How often the program has polled.
@@ -37,7 +37,10 @@ pub(crate) struct TagQueue {
 }
 
 impl TagQueue {
-    /// Makes one; or an error number.
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// An error number.
     ///
     /// # Safety
     /// Attributes are those of `ibv_create_srq_ex(3)`; `event_request` is that of their completion queue.
@@ -92,8 +95,7 @@ impl TagQueue {
         Ok((queue, srq))
     }
 
-    /// Does something with the engine; tells the program, if it has asked for that, when there is a
-    /// completion for it.
+    /// Calls `act` with the engine. Causes an event if the program has asked for one and a completion is ready.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Engine<VerbsWire>) -> T) -> T {
         let mut engine = self.engine();
         let result = act(&mut engine);
@@ -120,7 +122,7 @@ impl TagQueue {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next completion for the program, which asks.
+    /// The next completion, for the program's poll.
     pub(crate) fn poll(&self) -> Option<Record> {
         self.polls.fetch_add(1, Ordering::Relaxed);
         self.with(|engine| {
@@ -142,7 +144,10 @@ impl TagQueue {
         self.engine().faults().to_vec()
     }
 
-    /// Destroys the device's queue; or gives an error number, and all is as it was.
+    /// Destroys the device's queue.
+    ///
+    /// # Errors
+    /// An error number; the queue is unchanged then.
     pub(crate) fn destroy(&self) -> Result<(), i32> {
         let mut engine = self.engine();
         if engine.has_pairs() {
@@ -157,7 +162,7 @@ impl TagQueue {
         engine.close();
         drop(engine);
         self.stop();
-        // Before its completion queue, which the program may destroy next.
+        // The trigger goes before the program's completion queue, which may be destroyed next.
         self.trigger.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(())
     }
@@ -201,7 +206,7 @@ fn sizes(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Sizes {
     }
 }
 
-/// What `ibv_create_srq_ex(3)` and mlx5 ask of attributes.
+/// Checks attributes as `ibv_create_srq_ex(3)` and mlx5 do.
 fn check(device: &Device, attr: &sys::ibv_srq_init_attr_ex) -> Result<(), i32> {
     let wanted = sys::IBV_SRQ_INIT_ATTR_TYPE
         | sys::IBV_SRQ_INIT_ATTR_PD

@@ -1,4 +1,4 @@
-//! The engine's wire: verbs.
+//! The engine's wire over verbs: queue pairs, bounce buffers and completions of the device.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::engine::{Denied, Event, Request, Segment, Wire};
 use crate::hidden_cq::HiddenCq;
 
-/// Marks receives among the `wr_id`s of the hidden queue; the rest names the bounce buffer.
+/// The bit of a `wr_id` that marks a receive; the other bits are the number of the bounce buffer.
 const RECEIVE: u64 = 1 << 63;
 /// Completions taken at once.
 const BATCH: i32 = 16;
@@ -22,7 +22,7 @@ pub(crate) struct VerbsWire {
     pub(crate) device: Arc<Device>,
     pub(crate) cq: Arc<HiddenCq>,
     pub(crate) bounce: Bounce,
-    /// The plain queue under the one that the program sees: the same object.
+    /// The device's plain queue; the program sees the same object as its tag-matching queue.
     pub(crate) srq: *mut sys::ibv_srq,
     pub(crate) pd: *mut sys::ibv_pd,
     /// By number.

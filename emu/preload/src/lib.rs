@@ -1,12 +1,12 @@
-//! To be preloaded: the functions of libibverbs that a program calls by name, and that must know of
-//! emulated devices. All of them are those of [`tagmatch_emu`].
+//! The library to preload. It exports the functions of libibverbs that have to know emulated devices; their code is
+//! that of [`tagmatch_emu`].
 
 macro_rules! preloaded {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         #[doc = concat!("`", stringify!($name), "(3)`.")]
         ///
         /// # Safety
-        /// As the page says.
+        /// As the manual page of the function says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             // SAFETY: handed on.

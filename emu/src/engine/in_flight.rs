@@ -10,8 +10,8 @@ pub(super) struct Job {
     pub(super) is_fin: bool,
 }
 
-/// What the device has. A token is a place, and how often it was used: one that has ended for other
-/// reasons is told from the next at its place.
+/// The requests that the device has. A token holds a place and the number of times that it was used, so that a late
+/// completion is not taken for that of the next request at the same place.
 #[derive(Debug)]
 pub(super) struct InFlight {
     places: Vec<(u32, Option<Job>)>,
@@ -39,7 +39,7 @@ impl InFlight {
         Some(job)
     }
 
-    /// Takes out one of a queue pair.
+    /// Removes one request of a queue pair.
     pub(super) fn take_of(&mut self, pair: u32) -> Option<Job> {
         let at = self.places.iter().position(|(_, job)| job.is_some_and(|job| job.pair == pair))?;
         self.free.extend(u32::try_from(at));

@@ -1,14 +1,13 @@
-//! The queue itself, in safe code: the model NIC, what it is told of the wire and of the program, and
-//! what it wants done.
+//! A tag-matching queue in safe code: it passes the program's operations and the wire's events to the model NIC, and
+//! carries out the NIC's decisions.
 //!
-//! 1. The program posts ordinary buffers. For each of them, as far as there are bounce buffers, one of
-//!    ours is given to the device: so a message arrives exactly if the NIC has room for it, and otherwise
-//!    the device itself tells the sender to wait.
-//! 2. A message arrives in a bounce buffer. The NIC says where it goes; it is copied there, within the
-//!    memory that the program has registered.
-//! 3. For a matched rendezvous the device READs into the tagged buffer; when all is there, the FIN goes
-//!    to the sender.
-//! 4. What the NIC reports is what the program polls.
+//! 1. The program posts ordinary buffers. For each of them one bounce buffer is given to the device, as long as there
+//!    are any. So a message arrives only if the NIC has room for it; otherwise the device tells the sender to wait.
+//! 2. A message arrives in a bounce buffer. The NIC decides where it goes, and it is copied there, within the memory
+//!    that the program has registered.
+//! 3. For a matched rendezvous the device READs into the tagged buffer. When all READs have ended, the FIN goes to the
+//!    sender.
+//! 4. The program polls the NIC's completions.
 
 mod in_flight;
 mod pairs;
@@ -52,15 +51,16 @@ pub(crate) struct Sizes {
     pub(crate) read_max: u32,
 }
 
-/// What an entry of the list has in the program's memory.
+/// The buffer of an entry of the list, and the READs into it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     handle: Option<Handle>,
     segment: Segment,
-    /// Its memory couldn't be written.
+    /// The buffer is not registered, or not for writing.
     is_denied: bool,
-    /// READs that haven't ended, and whether all that did went well.
+    /// READs that have not ended.
     reads: u32,
+    /// All READs that have ended succeeded.
     are_reads_ok: bool,
 }
 
@@ -73,11 +73,12 @@ pub(crate) struct Engine<W> {
     /// By slot.
     entries: Vec<Held>,
     pairs: BTreeMap<u32, Pair>,
-    /// Those with requests that wait.
+    /// Queue pairs with requests that wait.
     waiting: BTreeSet<u32>,
     in_flight: InFlight,
-    /// Bounce buffers that are here, and how many the device has.
+    /// Bounce buffers that the device doesn't have.
     bounces: Vec<u32>,
+    /// Number of bounce buffers that the device has.
     posted: u32,
     /// Nothing is given to the device any more.
     is_closed: bool,
@@ -109,7 +110,7 @@ impl<W: Wire> Engine<W> {
         self.nic.faults()
     }
 
-    /// Posts a list operation; gives the handle of an entry that is added, or an error number.
+    /// Posts a list operation. `Ok`: the handle, if it adds an entry. `Err`: an error number.
     pub(crate) fn post_operation(
         &mut self,
         operation: Operation,
@@ -129,7 +130,7 @@ impl<W: Wire> Engine<W> {
         self.sizes.elements as usize
     }
 
-    /// Posts an ordinary buffer; or gives an error number.
+    /// Posts an ordinary buffer. `Err`: an error number.
     pub(crate) fn post_receive(
         &mut self,
         wr_id: u64,
@@ -140,7 +141,7 @@ impl<W: Wire> Engine<W> {
         Ok(())
     }
 
-    /// Takes what the device has, lets the NIC decide, carries that out; `false` if there was nothing.
+    /// Takes the device's events, lets the NIC decide, and carries the decisions out. `false` if there was no event.
     pub(crate) fn progress(&mut self) -> bool {
         self.nic.tick();
         let mut was_busy = false;
@@ -153,7 +154,7 @@ impl<W: Wire> Engine<W> {
         was_busy
     }
 
-    /// Whether time alone will bring more.
+    /// Whether the NIC will do more after some time, without any event.
     pub(crate) fn has_work(&self) -> bool {
         self.nic.has_work()
     }
@@ -209,7 +210,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// A message is in a bounce buffer: the NIC says where it goes.
+    /// Takes a message that has arrived in a bounce buffer: the NIC decides where it goes.
     fn arrive(&mut self, pair: u32, buffer: u32, length: u32, immediate: Option<u32>) {
         let queue_pair = QueuePair(pair);
         let bytes = length as usize;
@@ -235,7 +236,7 @@ impl<W: Wire> Engine<W> {
                 self.land(queue_pair, handle, buffer, 0..HEADERS_BYTES);
             }
             Verdict::Rendezvous | Verdict::Dropped => {}
-            // A bounce buffer is with the device only if the NIC has an ordinary one for it.
+            // Can't be: the device has at most as many bounce buffers as the NIC has ordinary ones.
             Verdict::NotReady => self.nic.fail(queue_pair, "a message without a buffer"),
         }
     }
@@ -255,7 +256,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// Does what the NIC wants done.
+    /// Carries out the NIC's decisions.
     fn carry_out(&mut self) {
         while let Some(work) = self.nic.next_work() {
             match work {
@@ -270,7 +271,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// Lets the device have as many bounce buffers as the NIC has ordinary ones.
+    /// Gives the device bounce buffers, until it has as many as the NIC has ordinary ones.
     pub(crate) fn refill(&mut self) {
         if self.is_closed || !self.nic.is_ready() {
             return;
@@ -287,5 +288,5 @@ impl<W: Wire> Engine<W> {
     }
 }
 
-/// Why a queue pair fails whose message goes where the program may not be written.
+/// The reason why a queue pair fails when a message goes to memory that may not be written.
 const DENIED: &str = "a buffer is not registered, or not for writing";

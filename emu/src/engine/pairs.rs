@@ -21,7 +21,7 @@ pub(super) struct Pair {
     pub(super) is_offloaded: bool,
     /// Bytes in a packet.
     pub(super) mtu: u32,
-    /// READs that it may have under way, once that was set.
+    /// The most READs that may be under way at once; `None` until it was set.
     pub(super) reads_max: Option<u8>,
     pub(super) state: ibv_qp_state,
     pub(super) requests: VecDeque<Request>,
@@ -41,14 +41,14 @@ impl Pair {
         }
     }
 
-    /// Whether the device takes a request now. In error it does as well, and flushes it.
+    /// Whether the device takes a request now. A queue pair in error takes requests, too, and flushes them.
     pub(super) fn is_ready(&self) -> bool {
         let can_send = [IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR].contains(&self.state);
         can_send && self.under_way < REQUESTS_PER_PAIR
     }
 }
 
-/// What the program has changed.
+/// The attributes that the program has changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PairChange {
     pub(crate) state: Option<ibv_qp_state>,

@@ -8,12 +8,12 @@ use super::wire::Segment;
 struct Receive {
     wr_id: u64,
     segments: Vec<Segment>,
-    /// The NIC hasn't used it.
+    /// The NIC has not used this buffer.
     is_posted: bool,
     is_denied: bool,
 }
 
-/// Ordinary buffers; the NIC knows each by its place here.
+/// Ordinary buffers. The NIC's number of a buffer is its place here.
 #[derive(Debug)]
 pub(super) struct Receives {
     places: Vec<Receive>,
@@ -27,7 +27,7 @@ impl Receives {
         Receives { places: Vec::new(), free: Vec::new(), limit, unconsumed: 0 }
     }
 
-    /// A place for a buffer, and its length in bytes; or an error number.
+    /// Posts a buffer. `Ok`: its place, and its length in bytes. `Err`: an error number.
     pub(super) fn post(
         &mut self,
         wr_id: u64,
@@ -52,7 +52,7 @@ impl Receives {
         Ok((place as u64, length))
     }
 
-    /// How many the NIC hasn't used.
+    /// The number of buffers that the NIC has not used.
     pub(super) fn unconsumed(&self) -> u32 {
         self.unconsumed
     }
@@ -61,7 +61,7 @@ impl Receives {
         usize::try_from(id).ok().and_then(|place| self.places.get_mut(place))
     }
 
-    /// The NIC uses one: where its message goes.
+    /// Marks a buffer as used by the NIC, and returns its segments.
     pub(super) fn consume(&mut self, id: u64) -> &[Segment] {
         self.unconsumed -= 1;
         self.at(id).map_or(&[], |receive| {
@@ -70,14 +70,14 @@ impl Receives {
         })
     }
 
-    /// Its memory couldn't be written.
+    /// Records that a buffer's memory may not be written.
     pub(super) fn deny(&mut self, id: u64) {
         if let Some(receive) = self.at(id) {
             receive.is_denied = true;
         }
     }
 
-    /// The program has its completion: the `wr_id`, and whether its memory couldn't be written.
+    /// Removes a buffer whose completion the program gets: its `wr_id`, and whether its memory could not be written.
     pub(super) fn take(&mut self, id: u64) -> Option<(u64, bool)> {
         let receive = self.at(id).filter(|receive| !receive.is_posted)?;
         let taken = (receive.wr_id, receive.is_denied);

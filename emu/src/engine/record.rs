@@ -1,4 +1,4 @@
-//! What the NIC reports, as the program polls it.
+//! A completion of the NIC in the form that the program polls.
 
 use tagmatch_model::{Completion, WcFlags};
 use tagmatch_rdma_core_sys::{IBV_WC_WITH_IMM, ibv_wc, ibv_wc_status, ibv_wc_tm_info};
@@ -11,7 +11,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Nothing, or a completion that has no tag.
+    /// A completion without a tag.
     pub(crate) const fn plain(wc: ibv_wc) -> Self {
         Record { wc, tm_info: ibv_wc_tm_info::zeroed() }
     }
@@ -27,7 +27,7 @@ impl Record {
             wc.wc_flags |= IBV_WC_WITH_IMM;
             wc.imm_data = immediate;
         }
-        // A message is no longer than its 32-bit length says.
+        // No message is longer than 32 bits can say.
         wc.byte_len = u32::try_from(completion.length).unwrap_or(u32::MAX);
         wc.qp_num = completion.queue_pair.map_or(0, |queue_pair| queue_pair.0);
         let mut tm_info = ibv_wc_tm_info::zeroed();

@@ -10,12 +10,12 @@ use super::pairs::{Pair, PairChange};
 use super::wire::{Request, Segment, Wire};
 
 impl<W: Wire> Engine<W> {
-    /// A queue pair was made.
+    /// Adds a queue pair that was made.
     pub(crate) fn add_pair(&mut self, number: u32, is_offloaded: bool) {
         self.pairs.insert(number, Pair::new(is_offloaded));
     }
 
-    /// A queue pair was changed.
+    /// Follows a change of a queue pair.
     pub(crate) fn change_pair(&mut self, number: u32, change: PairChange) {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         pair.mtu = change.mtu.unwrap_or(pair.mtu);
@@ -35,7 +35,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// The NIC has put a queue pair into error.
+    /// Puts a queue pair into error, as the NIC has decided.
     pub(super) fn break_pair(&mut self, number: u32) {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         pair.state = IBV_QPS_ERR;
@@ -43,7 +43,7 @@ impl<W: Wire> Engine<W> {
         self.begin_requests(number);
     }
 
-    /// A queue pair was destroyed.
+    /// Removes a queue pair that was destroyed.
     pub(crate) fn remove_pair(&mut self, number: u32) {
         self.change_pair(number, PairChange { state: Some(IBV_QPS_RESET), ..Default::default() });
         self.pairs.remove(&number);
@@ -55,7 +55,7 @@ impl<W: Wire> Engine<W> {
         !self.pairs.is_empty()
     }
 
-    /// The NIC wants a rendezvous read: in as many READs as the device needs.
+    /// Reads the data of a rendezvous, in as many READs as the device needs.
     pub(super) fn read(&mut self, handle: Handle, queue_pair: QueuePair, remote: Rvh) {
         let pair = self.pairs.get(&queue_pair.0);
         let Some(_) = pair.filter(|pair| pair.is_offloaded && pair.reads_max != Some(0)) else {
@@ -78,7 +78,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// Lets a request wait for its turn, which may be now.
+    /// Queues a request on its queue pair, and begins it if it can begin.
     pub(super) fn queue(&mut self, pair: u32, request: Request) {
         match self.pairs.get_mut(&pair) {
             Some(state) => {
@@ -90,7 +90,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// Gives the device what it can take of a queue pair's requests.
+    /// Gives the device as many requests of a queue pair as it takes now.
     pub(super) fn begin_requests(&mut self, number: u32) {
         while let Some(pair) = self.pairs.get_mut(&number) {
             let Some(&request) = pair.requests.front().filter(|_| pair.is_ready()) else { break };
@@ -109,7 +109,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// The device has ended a request.
+    /// Ends a request that the device has completed.
     pub(super) fn request_done(&mut self, token: u64, is_ok: bool) {
         let Some(job) = self.in_flight.take(token) else { return };
         if let Some(pair) = self.pairs.get_mut(&job.pair) {
@@ -138,7 +138,7 @@ impl<W: Wire> Engine<W> {
         }
     }
 
-    /// The device has forgotten all requests of a queue pair: none of them will end any more.
+    /// Ends all requests of a queue pair as failed: the device has dropped them, and will not complete them.
     pub(super) fn drop_requests(&mut self, number: u32) {
         while let Some(job) = self.in_flight.take_of(number) {
             self.ended(job.handle, job.is_fin, false);

@@ -1,4 +1,4 @@
-//! The engine on a wire of paper.
+//! Tests of the engine on a wire that records its calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

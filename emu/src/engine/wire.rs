@@ -2,7 +2,7 @@
 
 use tagmatch_model::{HEADERS_BYTES, Handle};
 
-/// A run of the program's memory, as it named it.
+/// A scatter element of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
@@ -14,12 +14,12 @@ pub(crate) struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied;
 
-/// What comes from the device.
+/// An event of the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A bounce buffer comes back with a message.
+    /// A bounce buffer has come back with a message.
     Arrived { pair: u32, buffer: u32, length: u32, immediate: Option<u32> },
-    /// A bounce buffer comes back without: the queue pair has failed at it.
+    /// A bounce buffer has come back without a message, since the queue pair has failed.
     Failed { pair: u32, buffer: u32 },
     /// A READ or FIN has ended.
     Done { token: u64, is_ok: bool },
@@ -27,31 +27,31 @@ pub(crate) enum Event {
 
 /// The device below, and the program's memory.
 pub(crate) trait Wire {
-    /// What the device has to tell.
+    /// The next event of the device.
     fn poll(&mut self) -> Option<Event>;
     /// Gives a bounce buffer to the device; `false` if it takes none.
     fn post(&mut self, buffer: u32) -> bool;
-    /// What is in a bounce buffer that the device has given back.
+    /// The bytes of a bounce buffer that the device has given back.
     fn bounce(&self, buffer: u32) -> &[u8];
-    /// Copies a part of a bounce buffer to where the program wants it. It fits.
+    /// Copies a part of a bounce buffer into segments of the program, which are long enough.
     fn scatter(
         &self,
         buffer: u32,
         range: std::ops::Range<usize>,
         to: &[Segment],
     ) -> Result<(), Denied>;
-    /// Begins a READ or a FIN, whose end will be told with this token; `false` if it can't be begun.
+    /// Begins a READ or a FIN. Its end is an [`Event::Done`] with this token. `false` if it can't begin.
     fn begin(&mut self, pair: u32, token: u64, request: &Request) -> bool;
     /// Puts a queue pair into error.
     fn break_pair(&mut self, pair: u32);
 }
 
-/// Something that the NIC's own send queue does.
+/// A request on the NIC's own send queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
     /// A READ of a part of a rendezvous.
     Read { handle: Handle, address: u64, rkey: u32, into: Segment },
-    /// The end of one; `length` bytes of the headers.
+    /// The FIN of a rendezvous: the first `length` bytes of `headers`.
     Fin { handle: Handle, headers: [u8; HEADERS_BYTES], length: usize },
 }
 
