@@ -4,29 +4,29 @@
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Address;
 use tagmatch_shm::fuzzing::{
-    BellBit, Bounds, Geometry, Greeting, Internal, Meta, Progress, ShmName, check_progress,
-    parse_internal, parse_slot,
+    DoorbellBit, Bounds, Geometry, HandshakePacket, ReadMessage, Meta, Progress, ShmName, check_progress,
+    parse_read_message, parse_slot,
 };
 
 fuzz_target!(|data: &[u8]| {
     // Greetings: what is understood is written as it was read, up to the padding.
-    if let Ok(greeting) = Greeting::parse(data) {
+    if let Ok(greeting) = HandshakePacket::parse(data) {
         let again = match greeting.clone() {
-            Greeting::Hello(hello) => hello.emit(),
-            Greeting::Refusal(refusal) => refusal.emit(),
+            HandshakePacket::Hello(hello) => hello.emit(),
+            HandshakePacket::Refusal(refusal) => refusal.emit(),
         };
-        assert_eq!(Greeting::parse(&again), Ok(greeting));
+        assert_eq!(HandshakePacket::parse(&again), Ok(greeting));
     }
     if let Ok(address) = Address::from_bytes(data) {
         let _ = ShmName::parse(&address);
     }
-    if let Ok(internal) = parse_internal(data) {
+    if let Ok(internal) = parse_read_message(data) {
         // A fragment carries bytes behind its header.
         let mut again = internal.emit().to_vec();
-        if matches!(internal, Internal::Fragment { .. }) {
+        if matches!(internal, ReadMessage::Fragment { .. }) {
             again.push(0);
         }
-        assert_eq!(parse_internal(&again), Ok(internal));
+        assert_eq!(parse_read_message(&again), Ok(internal));
     }
     let word = |at: usize| {
         let bytes = data.get(at * 4..at * 4 + 4)?;
@@ -63,6 +63,6 @@ fuzz_target!(|data: &[u8]| {
             assert!(start + length <= geometry.spill_bytes());
             assert!(next.wrapping_sub(c) <= geometry.spill_bytes());
         }
-        let _ = BellBit::new(a);
+        let _ = DoorbellBit::new(a);
     }
 });

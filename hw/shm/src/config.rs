@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bell;
+use super::doorbell;
 use super::ring::Geometry;
 use tagmatch_device::DeviceError;
 
@@ -92,7 +92,7 @@ impl ShmConfig {
             return Err(bad("message_max", self.message_max.into(), range));
         }
         // One bit of the bell is for messages to oneself.
-        if self.peers_max == 0 || self.peers_max as usize >= bell::BITS {
+        if self.peers_max == 0 || self.peers_max as usize >= doorbell::BITS {
             return Err(bad("peers_max", self.peers_max.into(), "from 1 to 4095"));
         }
         if self.process_peers_max == 0 {

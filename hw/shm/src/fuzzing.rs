@@ -2,10 +2,10 @@
 
 use tagmatch_device::Bytes;
 
-pub use super::bell::BellBit;
-pub use super::copied::Internal;
-pub use super::hello::{Greeting, Hello, Nonce, Refusal};
+pub use super::doorbell::DoorbellBit;
+pub use super::handshake::packet::{HandshakePacket, Hello, Nonce, Refusal};
 pub use super::name::ShmName;
+pub use super::read_message::ReadMessage;
 pub use super::ring::geometry::{Geometry, Progress};
 pub use super::ring::producer::check_progress;
 pub use super::ring::slot::{Bounds, Meta, Shape, parse as parse_slot};
@@ -14,6 +14,6 @@ pub use super::ring::slot::{Bounds, Meta, Shape, parse as parse_slot};
 ///
 /// # Errors
 /// The rule that it breaks.
-pub fn parse_internal(bytes: &[u8]) -> Result<Internal, &'static str> {
-    Internal::parse(&Bytes::from_slice(bytes))
+pub fn parse_read_message(bytes: &[u8]) -> Result<ReadMessage, &'static str> {
+    ReadMessage::parse(&Bytes::from_slice(bytes))
 }

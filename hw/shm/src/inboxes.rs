@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::bell::{Announced, Bell, BellBit, Pending};
+use super::doorbell::{Doorbell, DoorbellBit, PendingRings, SleepAnnounced};
 use super::ring::Consumer;
 use super::ring::consumer::{Taken, Watch};
 use super::ring::slot::{Meta, Shape};
@@ -34,7 +34,7 @@ pub(crate) struct Inbox {
 
 struct Hot {
     watch: Watch,
-    bit: BellBit,
+    bit: DoorbellBit,
     idle_ticks: u32,
     /// Whether a message was found since the last tick.
     was_busy: bool,
@@ -43,14 +43,14 @@ struct Hot {
 /// A ring in which there is a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
-    pub(crate) bit: BellBit,
+    pub(crate) bit: DoorbellBit,
     pub(crate) meta: Meta,
 }
 
 /// All receiving ends, by the bit of the bell that is theirs.
 pub(crate) struct Inboxes {
     inboxes: Vec<Option<Inbox>>,
-    free: Vec<BellBit>,
+    free: Vec<DoorbellBit>,
     hot: Vec<Hot>,
     /// The hot ring to look at first.
     first: usize,
@@ -58,8 +58,8 @@ pub(crate) struct Inboxes {
     is_crowded: bool,
     /// Messages found in hot rings since others got their turn.
     burst: u32,
-    pending: Pending,
-    bell: Arc<Bell>,
+    pending: PendingRings,
+    bell: Arc<Doorbell>,
     ticks: u32,
     next_swept: usize,
     /// Writers to wake because there is room for them again.
@@ -69,15 +69,15 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    pub(crate) fn new(bell: Arc<Bell>, capacity: u32, makes_barriers: bool) -> Self {
+    pub(crate) fn new(bell: Arc<Doorbell>, capacity: u32, makes_barriers: bool) -> Self {
         Inboxes {
             inboxes: Vec::new(),
-            free: (0..capacity).rev().filter_map(BellBit::new).collect(),
+            free: (0..capacity).rev().filter_map(DoorbellBit::new).collect(),
             hot: Vec::with_capacity(HOT_MAX),
             first: 0,
             is_crowded: false,
             burst: 0,
-            pending: Pending::new(),
+            pending: PendingRings::new(),
             bell,
             ticks: 0,
             next_swept: 0,
@@ -87,7 +87,7 @@ impl Inboxes {
     }
 
     /// Reserves a bit for a connection to come, if one is free.
-    pub(crate) fn reserve(&mut self) -> Option<BellBit> {
+    pub(crate) fn reserve(&mut self) -> Option<DoorbellBit> {
         self.free.pop()
     }
 
@@ -97,16 +97,16 @@ impl Inboxes {
     }
 
     /// Gives a reserved bit back.
-    pub(crate) fn release(&mut self, bit: BellBit) {
+    pub(crate) fn release(&mut self, bit: DoorbellBit) {
         self.free.push(bit);
     }
 
     /// Begins to look at a ring. Its writer may have begun already, so it is looked at once.
-    pub(crate) fn insert(&mut self, bit: BellBit, consumer: Consumer, peer: PeerId) {
+    pub(crate) fn insert(&mut self, bit: DoorbellBit, consumer: Consumer, peer: PeerId) {
         if self.inboxes.len() <= bit.index() {
             self.inboxes.resize_with(bit.index() + 1, || None);
         }
-        consumer.want_bell(true);
+        consumer.want_doorbell(true);
         self.inboxes[bit.index()] = Some(Inbox { consumer, peer, is_hot: false });
         // Whether or not the writer saw that the bell is wanted: this first look is for what it
         // wrote before, and the barrier for what it writes meanwhile.
@@ -115,7 +115,7 @@ impl Inboxes {
     }
 
     /// Stops looking at a ring and frees its bit.
-    pub(crate) fn remove(&mut self, bit: BellBit) {
+    pub(crate) fn remove(&mut self, bit: DoorbellBit) {
         self.cool(bit);
         self.pending.remove(bit);
         if let Some(inbox) = self.inboxes.get_mut(bit.index())
@@ -126,12 +126,12 @@ impl Inboxes {
     }
 
     #[inline]
-    pub(crate) fn inbox(&self, bit: BellBit) -> Option<&Inbox> {
+    pub(crate) fn inbox(&self, bit: DoorbellBit) -> Option<&Inbox> {
         self.inboxes.get(bit.index())?.as_ref()
     }
 
     /// Has a ring looked at by the next polls.
-    pub(crate) fn look_at(&mut self, bit: BellBit) {
+    pub(crate) fn look_at(&mut self, bit: DoorbellBit) {
         self.pending.insert(bit);
     }
 
@@ -211,7 +211,7 @@ impl Inboxes {
     }
 
     /// Makes a ring hot, if there is room.
-    fn heat(&mut self, bit: BellBit) {
+    fn heat(&mut self, bit: DoorbellBit) {
         if self.hot.len() >= HOT_MAX {
             self.is_crowded = true;
             return;
@@ -223,7 +223,7 @@ impl Inboxes {
         if !inbox.is_hot {
             inbox.is_hot = true;
             // That the writer sees this late only means that it rings in vain.
-            inbox.consumer.want_bell(false);
+            inbox.consumer.want_doorbell(false);
             self.hot.push(Hot {
                 watch: inbox.consumer.watch(),
                 bit,
@@ -234,7 +234,7 @@ impl Inboxes {
     }
 
     /// Makes a ring cold. The caller has seen to the barrier, or doesn't need the ring any more.
-    fn cool(&mut self, bit: BellBit) {
+    fn cool(&mut self, bit: DoorbellBit) {
         self.hot.retain(|hot| hot.bit != bit);
         if let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) {
             inbox.is_hot = false;
@@ -263,7 +263,7 @@ impl Inboxes {
 
     /// Takes the message that was found and parsed.
     #[inline(always)]
-    pub(crate) fn take(&mut self, bit: BellBit, shape: Shape) -> Option<Taken<'_>> {
+    pub(crate) fn take(&mut self, bit: DoorbellBit, shape: Shape) -> Option<Taken<'_>> {
         let inbox = self.inboxes.get_mut(bit.index())?.as_mut()?;
         if inbox.is_hot
             && let Some(hot) = self.hot.iter_mut().find(|hot| hot.bit == bit)
@@ -273,7 +273,7 @@ impl Inboxes {
         Some(inbox.consumer.take(shape))
     }
 
-    fn publish(&mut self, bit: BellBit) {
+    fn publish(&mut self, bit: DoorbellBit) {
         if let Some(Some(inbox)) = self.inboxes.get_mut(bit.index())
             && inbox.consumer.publish()
         {
@@ -294,7 +294,7 @@ impl Inboxes {
     pub(crate) fn tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
         let mut is_other_busy = std::mem::take(&mut self.is_crowded);
-        let mut idlest: Option<(u32, BellBit)> = None;
+        let mut idlest: Option<(u32, DoorbellBit)> = None;
         for hot in &mut self.hot {
             hot.idle_ticks = if hot.was_busy { 0 } else { hot.idle_ticks + 1 };
             is_other_busy |= hot.was_busy;
@@ -316,9 +316,9 @@ impl Inboxes {
     }
 
     /// Makes an idle ring cold.
-    pub(super) fn retire(&mut self, bit: BellBit) {
+    pub(super) fn retire(&mut self, bit: DoorbellBit) {
         if let Some(inbox) = self.inbox(bit) {
-            inbox.consumer.want_bell(true);
+            inbox.consumer.want_doorbell(true);
         }
         self.barrier();
         self.cool(bit);
@@ -335,7 +335,7 @@ impl Inboxes {
         if let Some(inbox) = &self.inboxes[at]
             && !inbox.is_hot
             && inbox.consumer.peek().is_some()
-            && let Some(bit) = BellBit::new(u32::try_from(at).unwrap_or(u32::MAX))
+            && let Some(bit) = DoorbellBit::new(u32::try_from(at).unwrap_or(u32::MAX))
         {
             self.pending.insert(bit);
         }
@@ -350,13 +350,13 @@ impl Inboxes {
     }
 
     /// Says that we sleep. Followed by [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`].
-    pub(crate) fn announce_sleep(&self) -> Announced {
+    pub(crate) fn announce_sleep(&self) -> SleepAnnounced {
         self.bell.announce_sleep()
     }
 
     /// Makes every ring cold, after we have said that we sleep. Returns whether there is nothing to
     /// do; if there is something, we don't sleep.
-    pub(crate) fn fall_asleep(&mut self, _: &Announced) -> bool {
+    pub(crate) fn fall_asleep(&mut self, _: &SleepAnnounced) -> bool {
         self.publish_hot();
         if !self.pending.is_empty() {
             self.wake_up();
@@ -365,7 +365,7 @@ impl Inboxes {
         if !self.hot.is_empty() {
             for hot in &self.hot {
                 if let Some(inbox) = self.inbox(hot.bit) {
-                    inbox.consumer.want_bell(true);
+                    inbox.consumer.want_doorbell(true);
                 }
             }
             self.barrier();
@@ -402,7 +402,7 @@ impl Inboxes {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::bell;
+    use super::super::doorbell;
     use super::super::ring::{Geometry, Producer, PushError, Ring};
     use super::*;
     use tagmatch_os::memory::Mapping;
@@ -420,14 +420,15 @@ mod tests {
 
     #[test]
     fn a_ring_that_others_keep_cold_gives_all_its_room_back_when_it_is_empty() {
-        let bell = Arc::new(Bell::new(Mapping::private(bell::LENGTH_BYTES).unwrap()).unwrap());
-        let mut inboxes = Inboxes::new(bell.clone(), number(bell::BITS), false);
+        let bell =
+            Arc::new(Doorbell::new(Mapping::private(doorbell::LENGTH_BYTES).unwrap()).unwrap());
+        let mut inboxes = Inboxes::new(bell.clone(), number(doorbell::BITS), false);
         let geometry = Geometry::new(64, 4096).unwrap();
         let mut writers: Vec<Producer> = (0..=HOT_MAX)
             .map(|at| {
                 let mapping = Mapping::private(geometry.length_bytes()).unwrap();
                 let ring = Arc::new(Ring::new(mapping, geometry).unwrap());
-                let bit = BellBit::new(number(at)).unwrap();
+                let bit = DoorbellBit::new(number(at)).unwrap();
                 inboxes.insert(bit, Consumer::new(ring.clone(), 2048), PeerId(number(at)));
                 Producer::new(ring)
             })
@@ -442,7 +443,7 @@ mod tests {
         let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, false);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
         assert_eq!(push(&mut last), Err(PushError::Full));
-        bell.ring(BellBit::new(number(HOT_MAX)).unwrap());
+        bell.ring(DoorbellBit::new(number(HOT_MAX)).unwrap());
         let heard: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
         assert_eq!(heard, [PeerId(number(HOT_MAX)); 2]);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::bell::{self, Bell, BellBit};
-use super::copied::Copied;
+use super::connection::Connection;
+use super::copied_reads::CopiedReads;
+use super::doorbell::{self, Doorbell, DoorbellBit};
 use super::inboxes::Inboxes;
-use super::lane::Link;
 use super::ring::{Consumer, Geometry, Producer, PushError, Ring};
 use super::sync::set_barriers;
 use tagmatch_device::{PeerId, ReadMode};
@@ -43,45 +43,45 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::new(page(), Geometry::new(SLOTS, 4096).unwrap()).unwrap())
 }
 
-fn bell() -> Arc<Bell> {
-    Arc::new(Bell::new(page()).unwrap())
+fn bell() -> Arc<Doorbell> {
+    Arc::new(Doorbell::new(page()).unwrap())
 }
 
-fn bit(number: u32) -> BellBit {
-    BellBit::new(number).unwrap()
+fn bit(number: u32) -> DoorbellBit {
+    DoorbellBit::new(number).unwrap()
 }
 
 /// The sending half of a connection, whose reader has this bell.
-fn link(ring: &Arc<Ring>, bell: &Arc<Bell>, bit: BellBit) -> Link {
-    Link {
+fn link(ring: &Arc<Ring>, bell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection {
+    Connection {
         producer: Producer::new(ring.clone()),
         message_max: MESSAGE_MAX,
         is_fenced: false,
         bell: bell.clone(),
-        bell_bit: bit,
+        doorbell_bit: bit,
         inbox: bit,
         socket: None,
         eventfd: None,
         process: None,
-        guest: None,
+        counted_for: None,
         read_mode: ReadMode::Copied,
-        copied: Copied::default(),
+        copied: CopiedReads::default(),
     }
 }
 
 /// The receiving half, as a device has it.
 struct Reader {
     inboxes: Inboxes,
-    bell: Arc<Bell>,
+    bell: Arc<Doorbell>,
 }
 
 impl Reader {
-    fn new(bell: &Arc<Bell>) -> Self {
-        let inboxes = Inboxes::new(bell.clone(), bell::BITS as u32, false);
+    fn new(bell: &Arc<Doorbell>) -> Self {
+        let inboxes = Inboxes::new(bell.clone(), doorbell::BITS as u32, false);
         Reader { inboxes, bell: bell.clone() }
     }
 
-    fn insert(&mut self, bit: BellBit, ring: &Arc<Ring>) {
+    fn insert(&mut self, bit: DoorbellBit, ring: &Arc<Ring>) {
         let consumer = Consumer::new(ring.clone(), MESSAGE_MAX);
         self.inboxes.insert(bit, consumer, PeerId(u32::try_from(bit.index()).unwrap()));
     }

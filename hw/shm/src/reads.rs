@@ -1,20 +1,23 @@
-//! Reading a peer's memory, directly.
+//! Reads of peers' memory: directly by the kernel, or copied through the rings.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::Shm;
-use super::lane::Stage;
-use super::progress::Queued;
-use tagmatch_device::{Buffer, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
+use super::connection::Connection;
+use super::events::{EventQueue, QueuedEvent};
+use super::exposure::Exposures;
+use super::peers::{PeerState, Peers};
+use super::ring::PushError;
+use tagmatch_device::{Buffer, Bytes, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_os::{event, process};
 
-/// So many bytes are read per poll, so that one huge read doesn't hold up messages. At 10 GB/s that
-/// is a tenth of a millisecond.
+/// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take a
+/// tenth of a millisecond.
 const BYTES_PER_POLL: usize = 1 << 20;
 
-/// A read under way.
-pub(crate) struct DirectRead {
+/// A direct read under way.
+struct DirectRead {
     peer: PeerId,
     remote: RemoteSpan,
     into: Buffer,
@@ -23,9 +26,23 @@ pub(crate) struct DirectRead {
     token: u64,
 }
 
-impl Shm {
+/// The reads of this worker and of its peers.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// The buffers that peers may read.
+    pub(crate) exposures: Exposures,
+    direct: VecDeque<DirectRead>,
+    /// Peers to which messages of copied reads are to be sent.
+    copying: Vec<PeerId>,
+}
+
+impl Reads {
     /// See [`Device::read`](tagmatch_device::Device::read).
-    pub(crate) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+    pub(crate) fn start(
+        &mut self,
+        peers: &mut Peers,
+        request: ReadRequest,
+    ) -> Result<(), (Buffer, ReadError)> {
         let ReadRequest { peer, remote, into, token } = request;
         let length = usize::try_from(remote.length).ok();
         let Some(length) = length.filter(|length| *length <= into.len()) else {
@@ -38,63 +55,78 @@ impl Shm {
             let errno = libc::EINVAL;
             return Err((into, ReadError::Failed { errno }));
         }
-        let link = match self.lanes.get_mut(peer.index()).map(|lane| &mut lane.stage) {
-            Some(Stage::Up(link)) => link,
-            Some(Stage::Connecting(_)) => {
+        let connection = match peers.state_mut(peer) {
+            Some(PeerState::Up(connection)) => connection,
+            Some(PeerState::Connecting(_)) => {
                 let errno = libc::ENOTCONN;
                 return Err((into, ReadError::Failed { errno }));
             }
-            Some(Stage::Draining(..) | Stage::Down) | None => {
+            Some(PeerState::Draining(..) | PeerState::Down) | None => {
                 return Err((into, ReadError::PeerDown));
             }
         };
-        self.needs_attention = true;
-        if link.read_mode == ReadMode::Direct {
-            self.direct_reads.push_back(DirectRead { peer, remote, into, length, done: 0, token });
+        if connection.read_mode == ReadMode::Direct {
+            self.direct.push_back(DirectRead { peer, remote, into, length, done: 0, token });
         } else {
-            link.copied.start(remote, into, token);
-            if !self.copying.contains(&peer) {
-                self.copying.push(peer);
-            }
+            connection.copied.start(remote, into, token);
+            self.note_copying(peer);
         }
         Ok(())
     }
 
-    /// Pushes direct reads on, in turn, as far as one poll may.
-    pub(crate) fn push_direct_reads(&mut self) {
+    /// Whether a poll can bring a read forward.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_direct() || !self.copying.is_empty()
+    }
+
+    pub(crate) fn has_direct(&self) -> bool {
+        !self.direct.is_empty()
+    }
+
+    /// The peers to which messages of copied reads are to be sent.
+    pub(crate) fn copying(&self) -> &[PeerId] {
+        &self.copying
+    }
+
+    fn note_copying(&mut self, peer: PeerId) {
+        if !self.copying.contains(&peer) {
+            self.copying.push(peer);
+        }
+    }
+
+    /// Continues direct reads, one after the other, as far as one poll may.
+    pub(crate) fn push_direct(&mut self, peers: &Peers, events: &mut EventQueue) {
         let mut budget = BYTES_PER_POLL;
         while budget > 0
-            && let Some(mut read) = self.direct_reads.pop_front()
+            && let Some(mut read) = self.direct.pop_front()
         {
-            let result = self.push_direct_read(&mut read, &mut budget);
-            match result {
+            match self.push_direct_read(peers, &mut read, &mut budget) {
                 Some(result) => {
-                    let done = Queued::ReadDone(read.token, read.into, result);
-                    self.events.push_back(done);
-                    // A poll reports one event: the next read is for the next poll.
+                    events.push_back(QueuedEvent::ReadDone(read.token, read.into, result));
+                    // A poll reports one event. The next read is for the next poll.
                     return;
                 }
-                None => self.direct_reads.push_back(read),
+                None => self.direct.push_back(read),
             }
         }
     }
 
-    /// Pushes one read on; gives its result when it has one.
+    /// Continues one read; returns its result when it has ended.
     fn push_direct_read(
         &self,
+        peers: &Peers,
         read: &mut DirectRead,
         budget: &mut usize,
     ) -> Option<Result<(), ReadError>> {
-        let Some(Stage::Up(link)) = self.lanes.get(read.peer.index()).map(|lane| &lane.stage)
-        else {
+        let Some(PeerState::Up(connection)) = peers.state(read.peer) else {
             return Some(Err(ReadError::PeerDown));
         };
         let Some(into) = read.into.as_mut_slice() else {
             let errno = libc::EINVAL;
             return Some(Err(ReadError::Failed { errno }));
         };
-        let Some(process) = &link.process else {
-            // Oneself: the buffer is in the table.
+        let Some(process) = &connection.process else {
+            // The peer is this worker itself: the buffer is in the table of exposed buffers.
             let Some(bytes) = self.exposures.bytes(read.remote) else {
                 return Some(Err(ReadError::BadSpan));
             };
@@ -105,7 +137,7 @@ impl Shm {
         while read.done < end {
             let address = read.remote.address + read.done as u64;
             match process::read_memory(process.pid, address, &mut into[read.done..end]) {
-                // Nothing, and no error: the memory ends here.
+                // No bytes and no error: the memory ends here.
                 Ok(0) => return Some(Err(ReadError::BadSpan)),
                 Ok(count) => {
                     read.done += count;
@@ -125,28 +157,84 @@ impl Shm {
         if read.done < read.length {
             return None;
         }
-        // Only now is it known that the number meant this process all the time, and that its worker
-        // still kept the buffer: a worker hangs up before it lets go of its buffers.
-        let closed = link.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
+        // If the process and the socket are still there after the read, the process number has meant this
+        // process all the time, and its worker still had the buffer: a worker shuts its sockets down
+        // before it drops its buffers.
+        let closed =
+            connection.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
         if closed || process.has_ended() {
             return Some(Err(ReadError::PeerDown));
         }
         Some(Ok(()))
     }
 
-    /// Ends all direct reads from a peer that went down.
-    pub(crate) fn give_back_direct_reads(&mut self, peer: PeerId) {
-        for _ in 0..self.direct_reads.len() {
-            let Some(read) = self.direct_reads.pop_front() else {
-                return;
+    /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list on. Stops
+    /// at a peer that broke a rule, and returns that peer and the rule; the caller ends its connection
+    /// and calls again.
+    pub(crate) fn push_copied(
+        &mut self,
+        peers: &mut Peers,
+        at: &mut usize,
+    ) -> Option<(PeerId, &'static str)> {
+        while let Some(peer) = self.copying.get(*at).copied() {
+            let Some(connection) = peers.connection_mut(peer) else {
+                self.copying.swap_remove(*at);
+                continue;
             };
-            if read.peer == peer {
-                let result = Err(ReadError::PeerDown);
-                let done = Queued::ReadDone(read.token, read.into, result);
-                self.events.push_back(done);
-            } else {
-                self.direct_reads.push_back(read);
+            let result = connection.copied.push(&mut connection.producer, &self.exposures);
+            connection.notify();
+            if let Err(PushError::Broken(what)) = result {
+                return Some((peer, what));
             }
+            if connection.copied.has_to_send() {
+                *at += 1;
+            } else {
+                self.copying.swap_remove(*at);
+            }
+        }
+        None
+    }
+
+    /// Takes a message of copied reads from a peer.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn receive(
+        &mut self,
+        peer: PeerId,
+        connection: &mut Connection,
+        bytes: &Bytes<'_>,
+        events: &mut EventQueue,
+    ) -> Result<(), &'static str> {
+        if let Some((token, into, result)) = connection.copied.receive(bytes)? {
+            events.push_back(QueuedEvent::ReadDone(token, into, result));
+        }
+        if connection.copied.has_to_send() {
+            self.note_copying(peer);
+        }
+        Ok(())
+    }
+
+    /// Ends all reads from a peer that is down.
+    pub(crate) fn end_all(
+        &mut self,
+        peer: PeerId,
+        connection: &mut Connection,
+        events: &mut EventQueue,
+    ) {
+        let mut end = |token, into| {
+            events.push_back(QueuedEvent::ReadDone(token, into, Err(ReadError::PeerDown)));
+        };
+        for read in std::mem::take(&mut self.direct) {
+            if read.peer == peer {
+                end(read.token, read.into);
+            } else {
+                self.direct.push_back(read);
+            }
+        }
+        self.copying.retain(|other| *other != peer);
+        for (token, into) in connection.copied.take_reads() {
+            end(token, into);
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Waiting for something to do without polling.
+//! Sleeping until there is something to do, without polling.
 
 use std::time::{Duration, Instant};
 
-use super::Shm;
-use super::bell::Announced;
+use super::device::Shm;
+use super::doorbell::SleepAnnounced;
+use super::handshake::connect;
 use super::ring::PushError;
 use tagmatch_device::{DownReason, PeerId};
 
-/// The longest sleep of a worker that has, or had, a peer. The peer could clear the bell that another peer, or
-/// a message to oneself, has rung; then the rings are looked at after this time.
+/// The longest sleep of a worker that has, or had, a peer. A peer can clear the doorbell bit that another
+/// peer, or a message to oneself, has set; then the rings are looked at after this time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Shm {
@@ -16,71 +17,65 @@ impl Shm {
     pub(crate) fn fall_asleep(&mut self, waiting_to_send: &[PeerId]) -> bool {
         let now = Instant::now();
         self.look(now);
-        self.push_direct_reads();
-        self.push_copied_reads();
-        self.finish_drained();
-        self.needs_attention = true;
-        let has_events = !self.events.is_empty();
-        if has_events || !self.direct_reads.is_empty() || !self.draining.is_empty() {
+        let connections = &mut self.connections;
+        connections.push_reads();
+        connections.finish_drained();
+        connections.needs_attention = true;
+        let has_events = !connections.events.is_empty();
+        if has_events || connections.reads.has_direct() || connections.is_draining() {
             return false;
         }
-        let announced = self.inboxes.announce_sleep();
-        for peer in waiting_to_send {
-            if self.has_room_or_waits(*peer, &announced) {
-                self.inboxes.wake_up();
-                return false;
-            }
+        let announced = connections.inboxes.announce_sleep();
+        let can_send = waiting_to_send.iter().any(|peer| self.has_room(*peer, &announced))
+            || (0..self.connections.reads.copying().len())
+                .any(|at| self.can_copy(self.connections.reads.copying()[at], &announced));
+        let connections = &mut self.connections;
+        if can_send {
+            connections.inboxes.wake_up();
+            return false;
         }
-        for at in 0..self.copying.len() {
-            if self.can_copy_or_waits(self.copying[at], &announced) {
-                self.inboxes.wake_up();
-                return false;
-            }
-        }
-        let sleeps = self.inboxes.fall_asleep(&announced);
-        self.wake_writers();
+        let sleeps = connections.inboxes.fall_asleep(&announced);
+        connections.wake_writers();
         if !sleeps {
             return false;
         }
-        // The first lane is the one to oneself.
-        let shared = (self.lanes.len() > 1).then_some(SLEEP_MAX);
-        let deadline = self.next_deadline().map(|at| at.saturating_duration_since(now));
-        let delay = shared.into_iter().chain(deadline).min();
-        if delay.is_some() || self.is_timer_set {
-            self.timer.set(delay);
-            self.is_timer_set = delay.is_some();
-        }
+        // The first peer is the worker itself.
+        let shared = (connections.peers.len() > 1).then_some(SLEEP_MAX);
+        let deadlines = [self.acceptor.next_deadline(), connect::next_deadline(&connections.peers)];
+        let deadline = deadlines.into_iter().flatten().min();
+        let deadline = deadline.map(|at| at.saturating_duration_since(now));
+        connections.watcher.set_timer(shared.into_iter().chain(deadline).min());
         self.is_armed = true;
         true
     }
 
-    /// Whether there is room for a message that was refused; if not, the peer will wake us.
-    fn has_room_or_waits(&mut self, peer: PeerId, announced: &Announced) -> bool {
-        let Some(link) = self.link_mut(peer) else {
+    /// Whether there is room for a message that was refused. If not, the peer will wake this worker.
+    fn has_room(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
+        let Some(connection) = self.connections.peers.connection_mut(peer) else {
             return false;
         };
-        match link.producer.want_space(announced) {
-            Ok(has_room) => has_room,
-            Err(PushError::Full) => false,
-            Err(PushError::Broken(what)) => {
-                self.finish(peer, DownReason::Misbehaved { what });
-                true
-            }
-        }
+        let has_room = connection.producer.want_space(announced);
+        self.is_true(peer, has_room)
     }
 
-    /// The same for copied reads, which wait for half the ring.
-    fn can_copy_or_waits(&mut self, peer: PeerId, announced: &Announced) -> bool {
-        let Some(link) = self.link_mut(peer) else {
+    /// Whether a message of a copied read can be sent, which needs half of the ring. If not, the peer
+    /// will wake this worker.
+    fn can_copy(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
+        let Some(connection) = self.connections.peers.connection_mut(peer) else {
             return true;
         };
-        let answer =
-            link.producer.want_space(announced).and_then(|_| link.producer.has_half_free());
+        let producer = &mut connection.producer;
+        let has_room = producer.want_space(announced).and_then(|_| producer.has_half_free());
+        self.is_true(peer, has_room)
+    }
+
+    /// `true` also if the peer broke a rule: its connection is ended then, and that is to be reported.
+    fn is_true(&mut self, peer: PeerId, answer: Result<bool, PushError>) -> bool {
         match answer {
-            Ok(has_room) => has_room,
+            Ok(answer) => answer,
             Err(PushError::Full) => false,
             Err(PushError::Broken(what)) => {
-                self.finish(peer, DownReason::Misbehaved { what });
+                self.connections.finish(peer, DownReason::Misbehaved { what });
                 true
             }
         }
@@ -92,8 +87,8 @@ impl Shm {
             return;
         }
         self.is_armed = false;
-        self.inboxes.wake_up();
+        self.connections.inboxes.wake_up();
         self.look(Instant::now());
-        self.needs_attention = true;
+        self.connections.needs_attention = true;
     }
 }

@@ -3,6 +3,9 @@
 //! threads can interleave and all the values that the memory model lets a load return. So what is
 //! checked is the code that ships.
 
+/// Bytes in the body of a slot: those of a message that lie in its slot, if it has no immediate data.
+pub(crate) const INLINE_BYTES: usize = 56;
+
 #[cfg(all(loom, test))]
 pub(crate) use model::{AtomicU32, AtomicU64, Body, Wakes, fence, light_fence, set_barriers};
 #[cfg(not(all(loom, test)))]
@@ -13,7 +16,7 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
     use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-    use crate::ring::slot::INLINE_BYTES;
+    use super::INLINE_BYTES;
 
     /// Our half of a fence whose other half the peer does for both (membarrier): the processor may
     /// reorder, the compiler must not.
@@ -45,7 +48,7 @@ mod model {
     use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::fence;
 
-    use crate::ring::slot::INLINE_BYTES;
+    use super::INLINE_BYTES;
 
     thread_local! {
         /// Whether the reader of a ring can put a barrier on its writer. All threads of a model run on one

@@ -1,15 +1,15 @@
 //! Sleeping on the event descriptor, and being woken.
 
-#[allow(dead_code, reason = "one test has a peer made by hand")]
-mod by_hand;
 mod common;
+#[allow(dead_code, reason = "one test has a peer made by hand")]
+mod hostile_peer;
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use by_hand::{Accomplice, Innocents, Raw, invented};
 use common::{Owned, connect, message, pattern, poll, shm, wait_for};
+use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 use tagmatch_device::{Buffer, Device, DownReason, EventDescriptor, PeerId, ReadRequest};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
@@ -184,8 +184,8 @@ fn woken_when_time_is_up() {
     let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
     // It exists, and its queue is full of those who came before.
     let address = invented(&a.address(), 1);
-    let listener = Raw::listen(&address);
-    let _before: Vec<Raw> = (0..6).map(|_| Raw::connect(&address).unwrap()).collect();
+    let listener = RawSocket::listen(&address);
+    let _before: Vec<RawSocket> = (0..6).map(|_| RawSocket::connect(&address).unwrap()).collect();
     let peer = a.connect(&address).unwrap();
     let start = Instant::now();
     match next(&mut a, &[]) {
@@ -304,30 +304,30 @@ fn at_once(shm: &mut Shm) -> Option<Owned> {
 
 #[test]
 fn a_message_whose_bell_was_cleared_is_found_by_the_timer() {
-    let mut innocents = Innocents::new(ShmConfig::default());
-    let mut accomplice = Accomplice::connect(&mut innocents, 21);
-    let victim = &mut innocents.victim;
+    let mut bystanders = Bystanders::new(ShmConfig::default());
+    let mut hostile = HostilePeer::connect(&mut bystanders, 21);
+    let victim = &mut bystanders.victim;
     fall_asleep(victim);
-    accomplice.write_quietly(5, b"quiet");
+    hostile.write_quietly(5, b"quiet");
     assert!(sleep(victim, common::PATIENCE), "slept on");
     victim.disarm();
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
-    assert!(innocents.exchange().is_empty());
+    assert!(bystanders.exchange().is_empty());
 }
 
 #[test]
 fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
     let mut victim = shm(ShmConfig::default());
-    let accomplice = Accomplice::connect_to(&mut victim, 23);
+    let hostile = HostilePeer::connect_to(&mut victim, 23);
     fall_asleep(&mut victim);
     // The bell, of which the peer makes all words zero: also that the victim sleeps.
-    for at in (0..by_hand::BELL_BYTES).step_by(8) {
-        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    for at in (0..hostile_peer::DOORBELL_BYTES).step_by(8) {
+        HostilePeer::word(&hostile.doorbell, at).store(0, Ordering::SeqCst);
     }
     victim.send(PeerId::ONESELF, message(b"me")).unwrap();
-    for at in (0..by_hand::BELL_BYTES).step_by(8) {
-        Accomplice::word(&accomplice.bell, at).store(0, Ordering::SeqCst);
+    for at in (0..hostile_peer::DOORBELL_BYTES).step_by(8) {
+        HostilePeer::word(&hostile.doorbell, at).store(0, Ordering::SeqCst);
     }
     assert!(sleep(&victim, common::PATIENCE), "slept on");
     victim.disarm();
@@ -337,12 +337,12 @@ fn the_only_peer_cannot_keep_a_message_to_oneself_from_being_found() {
 
 #[test]
 fn the_ring_of_a_peer_that_hung_up_is_looked_at_without_its_bell() {
-    let mut innocents = Innocents::new(ShmConfig::default());
-    let mut accomplice = Accomplice::connect(&mut innocents, 22);
-    let victim = &mut innocents.victim;
+    let mut bystanders = Bystanders::new(ShmConfig::default());
+    let mut hostile = HostilePeer::connect(&mut bystanders, 22);
+    let victim = &mut bystanders.victim;
     fall_asleep(victim);
-    accomplice.write_quietly(4, b"last");
-    drop(accomplice);
+    hostile.write_quietly(4, b"last");
+    drop(hostile);
     assert!(sleep(victim, common::PATIENCE), "its end wakes nobody");
     victim.disarm();
     let event = at_once(victim);
@@ -350,5 +350,5 @@ fn the_ring_of_a_peer_that_hung_up_is_looked_at_without_its_bell() {
     wait_for(&mut [victim], "its end", |_, event| {
         matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
     });
-    assert!(innocents.exchange().is_empty());
+    assert!(bystanders.exchange().is_empty());
 }

@@ -1,15 +1,15 @@
 //! Memory whose pages its owner withholds, by userfaultfd(2).
 
-#[allow(dead_code, reason = "a part of it")]
-mod by_hand;
 mod common;
+#[allow(dead_code, reason = "a part of it")]
+mod hostile_peer;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use by_hand::{Accomplice, Innocents, hello, invented};
 use common::{Owned, wait_for};
+use hostile_peer::{Bystanders, HostilePeer, hello, invented};
 use memmap2::{MmapMut, MmapRaw};
 use tagmatch_device::{Buffer, Device, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_shm::fuzzing::Hello;
@@ -91,29 +91,29 @@ impl Withheld {
 
 /// What a peer makes a worker wait for, by its greeting and by a read.
 fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
-    let mut innocents = Innocents::new(ShmConfig { read, ..ShmConfig::default() });
-    let greeting = hello(invented(&innocents.victim.address(), 1));
+    let mut bystanders = Bystanders::new(ShmConfig { read, ..ShmConfig::default() });
+    let greeting = hello(invented(&bystanders.victim.address(), 1));
     let greeting = Hello { nonce_address: memory.address(), ..greeting };
-    let accomplice = Accomplice::greet(&mut innocents.victim, &greeting);
+    let hostile = HostilePeer::greet(&mut bystanders.victim, &greeting);
     let peer = PeerId(2);
     let address = memory.address() + PAGE;
     let remote = RemoteSpan { address, key: 1, length: 5 * PAGE };
     let into = Buffer::zeroed(LENGTH);
-    innocents.victim.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();
-    let expected = match innocents.victim.read_mode(peer) {
+    bystanders.victim.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();
+    let expected = match bystanders.victim.read_mode(peer) {
         ReadMode::Direct => Ok(()),
         _ => {
             // The peer doesn't answer, and others don't notice.
             for _ in 0..100 {
-                assert!(innocents.exchange().is_empty());
+                assert!(bystanders.exchange().is_empty());
             }
             Err(ReadError::PeerDown)
         }
     };
     if expected.is_err() {
-        drop(accomplice);
+        drop(hostile);
     }
-    wait_for(&mut [&mut innocents.victim], "the read", |_, event| match event {
+    wait_for(&mut [&mut bystanders.victim], "the read", |_, event| match event {
         Owned::ReadDone(3, _, result) => {
             assert_eq!(result, expected);
             Some(())

@@ -226,8 +226,8 @@ impl Consumer {
 
     /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a
     /// barrier between this and the next [`Consumer::peek`].
-    pub(crate) fn want_bell(&self, wanted: bool) {
-        self.ring.header().bell_wanted.0.store(u32::from(wanted), Relaxed);
+    pub(crate) fn want_doorbell(&self, wanted: bool) {
+        self.ring.header().doorbell_wanted.0.store(u32::from(wanted), Relaxed);
     }
 
     /// How many messages were taken, modulo 2^32.

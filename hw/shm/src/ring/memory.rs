@@ -25,7 +25,7 @@ pub(crate) struct Header {
     /// The writer stores a slot and then loads this; the reader stores 1 here and then looks at the
     /// slots once more. One of them must see the other: either the reader puts a barrier on the
     /// writer (membarrier) between its two steps, or both have a `SeqCst` fence between theirs.
-    pub(crate) bell_wanted: Padded<AtomicU32>,
+    pub(crate) doorbell_wanted: Padded<AtomicU32>,
     /// 1 while the writer sleeps until there is room. The writer, who has said in its bell that it
     /// sleeps, stores 1, fences (`SeqCst`), and loads `consumed` once more; the reader stores
     /// `consumed`, fences, takes this, and wakes the writer if its bell says that it sleeps.

@@ -30,7 +30,7 @@ impl Ring {
     pub(crate) fn new(_: Mapping, geometry: Geometry) -> Option<Self> {
         let header = Header {
             consumed: Padded(AtomicU64::new(0)),
-            bell_wanted: Padded(AtomicU32::new(0)),
+            doorbell_wanted: Padded(AtomicU32::new(0)),
             space_wanted: Padded(AtomicU32::new(0)),
         };
         let slot = |_| Slot { word: AtomicU64::new(0), body: Body::new() };

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use super::geometry::{Geometry, Progress};
 use super::memory::Ring;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
-use crate::bell::Announced;
+use crate::doorbell::SleepAnnounced;
 use crate::sync::{fence, light_fence};
 use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
@@ -195,7 +195,7 @@ impl Producer {
     /// Whether the reader wants the bell for what was just written. `fenced` if it can't put a
     /// barrier on us.
     #[inline(always)]
-    pub(crate) fn is_bell_wanted(&self, fenced: bool) -> bool {
+    pub(crate) fn is_doorbell_wanted(&self, fenced: bool) -> bool {
         if fenced {
             fence(SeqCst);
         } else {
@@ -203,14 +203,14 @@ impl Producer {
             // care of that. The compiler must not, since the barrier can't reach into it.
             light_fence();
         }
-        self.ring.header().bell_wanted.0.load(Relaxed) != 0
+        self.ring.header().doorbell_wanted.0.load(Relaxed) != 0
     }
 
     /// Asks the reader to wake us when it gives room back. Returns whether it has done so since a
     /// message was refused: then there is no need to wait.
     ///
     /// We have said that we sleep before: the reader wakes only sleepers, and asks once.
-    pub(crate) fn want_space(&mut self, _: &Announced) -> Result<bool, PushError> {
+    pub(crate) fn want_space(&mut self, _: &SleepAnnounced) -> Result<bool, PushError> {
         self.ring.header().space_wanted.0.store(1, Relaxed);
         fence(SeqCst);
         self.load_consumed()?;

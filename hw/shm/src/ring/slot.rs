@@ -3,10 +3,9 @@
 use crate::sync::{AtomicU64, Body};
 use tagmatch_device::Bytes;
 
-/// Bytes of a message that lie in its slot, if it has no immediate data.
-pub(crate) const INLINE_BYTES: usize = 56;
+pub(crate) use crate::sync::INLINE_BYTES;
 
-/// The same, for arithmetic on lengths.
+/// [`INLINE_BYTES`], for arithmetic on lengths.
 pub(crate) const BODY_BYTES: u32 = 56;
 
 /// Bytes of immediate data: they take the end of the slot.

@@ -1,4 +1,4 @@
-//! A peer made by hand, which can write whatever it likes; and innocents who must not suffer.
+//! A peer made by hand, which can write whatever it likes; and bystanders who must not suffer.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{Address, Device, DownReason, Outgoing, PeerId};
-use tagmatch_shm::fuzzing::{BellBit, Geometry, Greeting, Hello, Nonce};
+use tagmatch_shm::fuzzing::{DoorbellBit, Geometry, HandshakePacket, Hello, Nonce};
 use tagmatch_shm::{Shm, ShmConfig};
 
 use crate::common::{Owned, connect, pattern, shm, wait_for};
 
-pub const BELL_BYTES: usize = 4096;
+pub const DOORBELL_BYTES: usize = 4096;
 
 /// A socket that says what it wants.
-pub struct Raw(pub OwnedFd);
+pub struct RawSocket(pub OwnedFd);
 
 pub fn name_of(address: &Address) -> String {
     let random = &address.as_bytes()[8..24];
@@ -30,7 +30,7 @@ pub fn name_of(address: &Address) -> String {
     format!("\0tagmatch-{digits}")
 }
 
-impl Raw {
+impl RawSocket {
     pub fn socket() -> OwnedFd {
         // SAFETY: no pointers; the descriptor is new.
         unsafe {
@@ -50,16 +50,16 @@ impl Raw {
         (address, (2 + name.len()) as u32)
     }
 
-    pub fn connect(victim: &Address) -> io::Result<Raw> {
+    pub fn connect(victim: &Address) -> io::Result<RawSocket> {
         let socket = Self::socket();
         let (address, length) = Self::sockaddr(&name_of(victim));
         // SAFETY: `address` lives through the call.
         let answer =
             unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
-        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(Raw(socket)) }
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(RawSocket(socket)) }
     }
 
-    pub fn listen(own: &Address) -> Raw {
+    pub fn listen(own: &Address) -> RawSocket {
         let socket = Self::socket();
         let (address, length) = Self::sockaddr(&name_of(own));
         // SAFETY: `address` lives through the calls.
@@ -67,16 +67,16 @@ impl Raw {
             assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length), 0);
             assert_eq!(libc::listen(socket.as_raw_fd(), 5), 0);
         }
-        Raw(socket)
+        RawSocket(socket)
     }
 
-    pub fn accept(&self) -> Raw {
+    pub fn accept(&self) -> RawSocket {
         let none = std::ptr::null_mut();
         // SAFETY: no address is asked for; the descriptor is new.
         unsafe {
             let fd = libc::accept4(self.0.as_raw_fd(), none, std::ptr::null_mut(), 0);
             assert!(fd >= 0);
-            Raw(OwnedFd::from_raw_fd(fd))
+            RawSocket(OwnedFd::from_raw_fd(fd))
         }
     }
 
@@ -181,7 +181,7 @@ pub fn hello(address: Address) -> Hello {
         address,
         message_max: 1024,
         geometry: Geometry::new(256, 1 << 18).unwrap(),
-        bell_bit: BellBit::new(0).unwrap(),
+        doorbell_bit: DoorbellBit::new(0).unwrap(),
         hears_barriers: true,
         makes_barriers: true,
         nonce_address: 0,
@@ -190,7 +190,7 @@ pub fn hello(address: Address) -> Hello {
 }
 
 /// A pair of workers that must not suffer, with a way to find out.
-pub struct Innocents {
+pub struct Bystanders {
     pub victim: Shm,
     pub friend: Shm,
     pub to_friend: PeerId,
@@ -198,11 +198,11 @@ pub struct Innocents {
     pub round: u32,
 }
 
-impl Innocents {
+impl Bystanders {
     pub fn new(config: ShmConfig) -> Self {
         let (mut victim, mut friend) = (shm(config.clone()), shm(config));
         let (to_friend, to_victim) = connect(&mut victim, &mut friend);
-        Innocents { victim, friend, to_friend, to_victim, round: 0 }
+        Bystanders { victim, friend, to_friend, to_victim, round: 0 }
     }
 
     /// An exchange; events of others are collected.
@@ -240,44 +240,46 @@ impl Innocents {
 }
 
 /// A connection made by hand: everything in it can be written.
-pub struct Accomplice {
-    pub socket: Raw,
+pub struct HostilePeer {
+    pub socket: RawSocket,
     /// The ring that the victim reads from.
     pub outgoing: MmapRaw,
     /// The ring that the victim writes to.
     pub incoming: MmapRaw,
     /// The victim's bell.
-    pub bell: MmapRaw,
+    pub doorbell: MmapRaw,
     pub bit: usize,
     pub sent: u32,
 }
 
-impl Accomplice {
-    pub fn connect(innocents: &mut Innocents, seed: u8) -> Accomplice {
-        Self::connect_to(&mut innocents.victim, seed)
+impl HostilePeer {
+    pub fn connect(bystanders: &mut Bystanders, seed: u8) -> HostilePeer {
+        Self::connect_to(&mut bystanders.victim, seed)
     }
 
-    pub fn connect_to(device: &mut Shm, seed: u8) -> Accomplice {
+    pub fn connect_to(device: &mut Shm, seed: u8) -> HostilePeer {
         Self::greet(device, &hello(invented(&device.address(), seed)))
     }
 
-    pub fn greet(device: &mut Shm, hello: &Hello) -> Accomplice {
+    pub fn greet(device: &mut Shm, hello: &Hello) -> HostilePeer {
         let victim = device.address();
-        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
-        let socket = Raw::connect(&victim).unwrap();
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let socket = RawSocket::connect(&victim).unwrap();
         socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
         wait_for(&mut [device], "the stranger", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
         });
         let (answer, fds) = socket.receive().unwrap();
-        let Ok(Greeting::Hello(theirs)) = Greeting::parse(&answer) else { panic!("{answer:?}") };
+        let Ok(HandshakePacket::Hello(theirs)) = HandshakePacket::parse(&answer) else {
+            panic!("{answer:?}")
+        };
         let map = |fd: &OwnedFd, length| MmapOptions::new().len(length).map_raw(fd).unwrap();
-        Accomplice {
+        HostilePeer {
             socket,
             outgoing: map(&fds[0], ring_bytes(theirs.geometry)),
             incoming: map(&ring, ring_bytes(hello.geometry)),
-            bell: map(&fds[1], BELL_BYTES),
-            bit: theirs.bell_bit.index(),
+            doorbell: map(&fds[1], DOORBELL_BYTES),
+            bit: theirs.doorbell_bit.index(),
             sent: 0,
         }
     }
@@ -291,9 +293,9 @@ impl Accomplice {
     /// Writes a slot whose sequence number is right, and rings.
     pub fn write_slot(&mut self, meta: u32, body: &[u8]) {
         self.write_quietly(meta, body);
-        Self::word(&self.bell, 256 + self.bit / 64 * 8)
+        Self::word(&self.doorbell, 256 + self.bit / 64 * 8)
             .fetch_or(1 << (self.bit % 64), Ordering::SeqCst);
-        Self::word(&self.bell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
+        Self::word(&self.doorbell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
     }
 
     /// The same without ringing: as if another had cleared the bit at once.

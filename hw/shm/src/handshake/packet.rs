@@ -1,8 +1,8 @@
 //! The greeting: the one packet that each side sends before a connection stands.
 
-use super::bell::BellBit;
-use super::name::{VERSION, u32_at, u64_at};
-use super::ring::Geometry;
+use crate::doorbell::DoorbellBit;
+use crate::name::{VERSION, u32_at, u64_at};
+use crate::ring::Geometry;
 use tagmatch_device::Address;
 
 /// Random bytes at a known place of the sender's memory: whoever can read them can read it.
@@ -20,7 +20,7 @@ pub struct Hello {
     /// Size of the ring that it receives through.
     pub geometry: Geometry,
     /// The bit of its bell that is for this ring.
-    pub bell_bit: BellBit,
+    pub doorbell_bit: DoorbellBit,
     /// membarrier(2) of others reaches it.
     pub hears_barriers: bool,
     /// It can put a barrier on others by membarrier(2).
@@ -53,7 +53,7 @@ impl Refusal {
 
 /// A packet of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Greeting {
+pub enum HandshakePacket {
     /// Let us connect.
     Hello(Hello),
     /// No.
@@ -84,7 +84,7 @@ impl Hello {
             self.message_max,
             self.geometry.slots(),
             self.geometry.spill_bytes(),
-            u32::try_from(self.bell_bit.index()).unwrap_or(u32::MAX),
+            u32::try_from(self.doorbell_bit.index()).unwrap_or(u32::MAX),
         ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -110,7 +110,8 @@ impl Hello {
         if !geometry.allows_messages_of(message_max) {
             return Err("a greeting with an impossible message length");
         }
-        let bell_bit = BellBit::new(u32_at(bytes, 28)).ok_or("a greeting with no such bell")?;
+        let doorbell_bit =
+            DoorbellBit::new(u32_at(bytes, 28)).ok_or("a greeting with no such bell")?;
         let mut nonce = [0; 16];
         nonce.copy_from_slice(&bytes[40..56]);
         let address = usize::try_from(u64_at(bytes, 56))
@@ -122,7 +123,7 @@ impl Hello {
             address,
             message_max,
             geometry,
-            bell_bit,
+            doorbell_bit,
             hears_barriers: flags & HEARS_BARRIERS != 0,
             makes_barriers: flags & MAKES_BARRIERS != 0,
             nonce_address: u64_at(bytes, 32),
@@ -142,7 +143,7 @@ impl Refusal {
     }
 }
 
-impl Greeting {
+impl HandshakePacket {
     /// Reads a packet from a stranger.
     ///
     /// # Errors
@@ -151,13 +152,13 @@ impl Greeting {
         if let Ok(hello) = <&[u8; HELLO_LENGTH]>::try_from(bytes)
             && hello.starts_with(&MAGIC_HELLO)
         {
-            return Hello::parse(hello).map(Greeting::Hello);
+            return Hello::parse(hello).map(HandshakePacket::Hello);
         }
         if bytes.len() == REFUSAL_LENGTH && bytes.starts_with(&MAGIC_REFUSAL) {
             // Whatever the version: the reasons of version 1 keep their numbers.
             let code = u32_at(bytes, 12) as usize;
             let refusal = Refusal::ALL.get(code).copied().unwrap_or(Refusal::Invalid);
-            return Ok(Greeting::Refusal(refusal));
+            return Ok(HandshakePacket::Refusal(refusal));
         }
         Err("not a greeting")
     }
@@ -173,7 +174,7 @@ mod tests {
             address: Address::from_bytes(&[7; 48]).unwrap(),
             message_max: 16448,
             geometry: Geometry::new(256, 1 << 18).unwrap(),
-            bell_bit: BellBit::new(17).unwrap(),
+            doorbell_bit: DoorbellBit::new(17).unwrap(),
             hears_barriers: true,
             makes_barriers: false,
             nonce_address: 0x1234_5678_9abc,
@@ -183,9 +184,12 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        assert_eq!(Greeting::parse(&hello().emit()), Ok(Greeting::Hello(hello())));
+        assert_eq!(HandshakePacket::parse(&hello().emit()), Ok(HandshakePacket::Hello(hello())));
         for refusal in Refusal::ALL {
-            assert_eq!(Greeting::parse(&refusal.emit()), Ok(Greeting::Refusal(refusal)));
+            assert_eq!(
+                HandshakePacket::parse(&refusal.emit()),
+                Ok(HandshakePacket::Refusal(refusal))
+            );
         }
     }
 
@@ -193,9 +197,9 @@ mod tests {
     fn refuses_other_lengths() {
         let packet = hello().emit();
         assert!(packet.len() < PACKET_MAX);
-        assert!(Greeting::parse(&packet[..packet.len() - 1]).is_err());
-        assert!(Greeting::parse(&[&packet[..], &[0]].concat()).is_err());
-        assert!(Greeting::parse(&[]).is_err());
+        assert!(HandshakePacket::parse(&packet[..packet.len() - 1]).is_err());
+        assert!(HandshakePacket::parse(&[&packet[..], &[0]].concat()).is_err());
+        assert!(HandshakePacket::parse(&[]).is_err());
     }
 
     proptest! {
@@ -203,16 +207,16 @@ mod tests {
         fn any_change_is_taken_or_refused(at in 0usize..HELLO_LENGTH, value: u8) {
             let mut packet = hello().emit();
             packet[at] = value;
-            if let Ok(Greeting::Hello(hello)) = Greeting::parse(&packet) {
+            if let Ok(HandshakePacket::Hello(hello)) = HandshakePacket::parse(&packet) {
                 prop_assert!(hello.message_max <= hello.geometry.message_max());
                 // What is believed can be said again.
-                prop_assert_eq!(Greeting::parse(&hello.emit()), Ok(Greeting::Hello(hello)));
+                prop_assert_eq!(HandshakePacket::parse(&hello.emit()), Ok(HandshakePacket::Hello(hello)));
             }
         }
 
         #[test]
         fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Greeting::parse(&bytes);
+            let _ = HandshakePacket::parse(&bytes);
         }
     }
 }

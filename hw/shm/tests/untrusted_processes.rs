@@ -2,17 +2,19 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
-#[allow(dead_code, reason = "a part of it")]
-mod by_hand;
 mod common;
+#[allow(dead_code, reason = "a part of it")]
+mod hostile_peer;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc;
 
-use by_hand::{Accomplice, BELL_BYTES, Innocents, Raw, SEALS, hello, invented, memfd, ring_bytes};
 use common::{Other, Owned, poll, role, shm, wait_for};
+use hostile_peer::{
+    Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd, ring_bytes,
+};
 use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_shm::ShmConfig;
 use tagmatch_shm::fuzzing::Refusal;
@@ -40,7 +42,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
 }
 
 /// Sends a packet with a descriptor that this process does not have any more then.
-fn send_lingering(raw: &Raw, bytes: &[u8]) -> TcpStream {
+fn send_lingering(raw: &RawSocket, bytes: &[u8]) -> TcpStream {
     let (socket, other_end) = lingering();
     raw.send(bytes, &[socket.as_raw_fd()]);
     // What the kernel has refused must not block us.
@@ -79,11 +81,11 @@ fn another_user_is_hung_up_on_unheard() {
         let mut own = shm(ShmConfig::default());
         assert!(own.connect(&victim).is_err());
         let hello = hello(invented(&own.address(), 1));
-        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
-        let raw = Raw::connect(&victim).unwrap();
+        let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let raw = RawSocket::connect(&victim).unwrap();
         raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
         assert!(raw.receive().is_none());
-        let raws: Vec<Raw> = (0..3).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let raws: Vec<RawSocket> = (0..3).map(|_| RawSocket::connect(&victim).unwrap()).collect();
         let _ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, &hello.emit())).collect();
         assert!(raws.iter().all(|raw| raw.receive().is_none()));
         common::say("refused");
@@ -94,17 +96,17 @@ fn another_user_is_hung_up_on_unheard() {
         return;
     }
     ends("by what another user has sent", move || {
-        let mut innocents = Innocents::new(ShmConfig::default());
+        let mut bystanders = Bystanders::new(ShmConfig::default());
         let mut other = Other::spawn(test, "stranger");
-        other.say(&innocents.victim.address().to_string());
+        other.say(&bystanders.victim.address().to_string());
         let heard = std::thread::spawn(move || {
             assert_eq!(other.hear(), "refused");
             other
         });
         while !heard.is_finished() {
-            assert!(innocents.exchange().is_empty());
+            assert!(bystanders.exchange().is_empty());
         }
-        drop(innocents);
+        drop(bystanders);
         heard.join().unwrap()
     });
 }
@@ -114,7 +116,7 @@ fn a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent() {
     let test = "a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent";
     if role().is_some() {
         become_another_user();
-        let raw = Raw::connect(&common::hear_line().parse().unwrap()).unwrap();
+        let raw = RawSocket::connect(&common::hear_line().parse().unwrap()).unwrap();
         let _end = send_lingering(&raw, b"hello");
         common::say("sent");
         common::hear_line();
@@ -136,30 +138,30 @@ fn a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent() {
 #[test]
 fn what_a_peer_has_sent_is_closed_without_waiting() {
     ends("by what a peer has sent", || {
-        let mut innocents = Innocents::new(ShmConfig::default());
-        let victim = innocents.victim.address();
+        let mut bystanders = Bystanders::new(ShmConfig::default());
+        let victim = bystanders.victim.address();
         let mut other_ends = Vec::new();
         // For a greeting, for a packet that is none, and behind either.
         for (number, bytes) in
             [hello(invented(&victim, 1)).emit(), b"hello".to_vec(), vec![]].into_iter().enumerate()
         {
-            let raw = Raw::connect(&victim).unwrap();
+            let raw = RawSocket::connect(&victim).unwrap();
             if number > 0 {
                 raw.send(&Refusal::Busy.emit(), &[]);
             }
             other_ends.push(send_lingering(&raw, &bytes));
             while !raw.is_hung_up() {
-                assert!(innocents.exchange().is_empty());
+                assert!(bystanders.exchange().is_empty());
             }
         }
         // On a connection that stands.
-        let accomplice = Accomplice::connect(&mut innocents, 7);
-        other_ends.push(send_lingering(&accomplice.socket, b"w"));
-        accomplice.socket.send(b"no wake", &[]);
-        assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
-        let accomplice = Accomplice::connect(&mut innocents, 8);
-        other_ends.push(send_lingering(&accomplice.socket, b"w"));
-        drop(innocents);
+        let hostile = HostilePeer::connect(&mut bystanders, 7);
+        other_ends.push(send_lingering(&hostile.socket, b"w"));
+        hostile.socket.send(b"no wake", &[]);
+        assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
+        let hostile = HostilePeer::connect(&mut bystanders, 8);
+        other_ends.push(send_lingering(&hostile.socket, b"w"));
+        drop(bystanders);
         other_ends
     });
 }
@@ -180,37 +182,37 @@ fn nobody_is_accepted_while_too_many_closings_are_blocked() {
         return Other::spawn(test, "alone").wait();
     }
     ends("by blocked closings", || {
-        let mut innocents = Innocents::new(ShmConfig::default());
-        let victim = innocents.victim.address();
+        let mut bystanders = Bystanders::new(ShmConfig::default());
+        let victim = bystanders.victim.address();
         let before = descriptors();
         // Accepted before, and heard when no more threads close.
-        let late: Vec<Raw> = (0..4).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let late: Vec<RawSocket> = (0..4).map(|_| RawSocket::connect(&victim).unwrap()).collect();
         while descriptors() < before + 2 * late.len() {
-            assert!(innocents.exchange().is_empty());
+            assert!(bystanders.exchange().is_empty());
         }
-        let raws: Vec<Raw> = (0..20).map(|_| Raw::connect(&victim).unwrap()).collect();
+        let raws: Vec<RawSocket> = (0..20).map(|_| RawSocket::connect(&victim).unwrap()).collect();
         let mut other_ends: Vec<_> = raws.iter().map(|raw| send_lingering(raw, b"hello")).collect();
         while closers() < 16 {
-            assert!(innocents.exchange().is_empty());
+            assert!(bystanders.exchange().is_empty());
         }
         other_ends.extend(late.iter().map(|raw| send_lingering(raw, b"hello")));
-        while !late.iter().all(Raw::is_hung_up) {
-            assert!(innocents.exchange().is_empty());
+        while !late.iter().all(RawSocket::is_hung_up) {
+            assert!(bystanders.exchange().is_empty());
         }
         let mut newcomer = shm(ShmConfig::default());
         let peer = newcomer.connect(&victim).unwrap();
         for _ in 0..1000 {
-            assert!(innocents.exchange().is_empty() && newcomer.poll().is_none());
+            assert!(bystanders.exchange().is_empty() && newcomer.poll().is_none());
         }
         assert_eq!((closers(), raws.iter().filter(|raw| raw.is_hung_up()).count()), (16, 16));
         // Blocked no more.
         drop(other_ends);
-        wait_for(&mut [&mut newcomer, &mut innocents.victim], "the peer", |index, event| {
+        wait_for(&mut [&mut newcomer, &mut bystanders.victim], "the peer", |index, event| {
             (index == 0).then(|| assert!(matches!(event, Owned::Up(up, _) if up == peer)))
         });
         drop((newcomer, late, raws));
         while descriptors() > before {
-            innocents.exchange();
+            bystanders.exchange();
         }
     });
 }
@@ -222,15 +224,15 @@ fn descriptors() -> usize {
 
 #[test]
 fn descriptors_are_refused_by_the_kernel_on_a_connection_that_stands() {
-    let mut innocents = Innocents::new(ShmConfig::default());
-    let accomplice = Accomplice::connect(&mut innocents, 9);
-    let has_passed = accomplice.socket.send(b"w", &[0]);
+    let mut bystanders = Bystanders::new(ShmConfig::default());
+    let hostile = HostilePeer::connect(&mut bystanders, 9);
+    let has_passed = hostile.socket.send(b"w", &[0]);
     if kernel() >= (6, 16) {
         assert!(!has_passed);
-        assert!(accomplice.socket.send(b"w", &[]));
-        assert!(innocents.exchange().is_empty());
+        assert!(hostile.socket.send(b"w", &[]));
+        assert!(bystanders.exchange().is_empty());
     } else {
-        assert!(matches!(innocents.wait_down(), DownReason::Misbehaved { .. }));
+        assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
     }
 }
 
@@ -261,8 +263,8 @@ fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_ha
     let mut bytes = victim.as_bytes().to_vec();
     bytes[28..32].copy_from_slice(&std::process::id().to_le_bytes());
     let hello = hello(invented(&Address::from_bytes(&bytes).unwrap(), 1));
-    let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(BELL_BYTES, SEALS));
-    let raw = Raw::connect(&victim).unwrap();
+    let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let raw = RawSocket::connect(&victim).unwrap();
     raw.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
     assert!(raw.receive().is_none(), "was let in");
     assert!(raw.is_hung_up(), "not heard yet");
@@ -334,7 +336,7 @@ fn a_listener_of_another_user_is_sent_nothing() {
     if role().is_some() {
         become_another_user();
         // It holds the name of a worker that is gone.
-        let listener = Raw::listen(&common::hear_line().parse().unwrap());
+        let listener = RawSocket::listen(&common::hear_line().parse().unwrap());
         common::say("listens");
         let socket = listener.accept();
         assert!(socket.receive().is_none(), "was told of the bell and the ring");

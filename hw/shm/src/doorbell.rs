@@ -24,13 +24,13 @@ const WORDS: usize = 64;
 
 /// One ring's bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BellBit(u16);
+pub struct DoorbellBit(u16);
 
-impl BellBit {
+impl DoorbellBit {
     /// The bit of this number, if there is one.
     pub fn new(number: u32) -> Option<Self> {
         let number = u16::try_from(number).ok()?;
-        (usize::from(number) < BITS).then_some(BellBit(number))
+        (usize::from(number) < BITS).then_some(DoorbellBit(number))
     }
 
     /// Its number.
@@ -56,25 +56,25 @@ const _: () = assert!(size_of::<Page>() <= LENGTH_BYTES);
 
 /// A mapped bell page: one's own or a peer's.
 #[cfg(not(all(loom, test)))]
-pub(crate) struct Bell {
+pub(crate) struct Doorbell {
     _mapping: Mapping,
     page: NonNull<Page>,
 }
 
 // SAFETY: gives out nothing but atomic operations; the mapping belongs to the process.
 #[cfg(not(all(loom, test)))]
-unsafe impl Send for Bell {}
+unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 #[cfg(not(all(loom, test)))]
-unsafe impl Sync for Bell {}
+unsafe impl Sync for Doorbell {}
 
 #[cfg(not(all(loom, test)))]
-impl Bell {
+impl Doorbell {
     /// Takes the memory of a bell; `None` if its length is wrong.
     pub(crate) fn new(mapping: Mapping) -> Option<Self> {
         let page = NonNull::new(mapping.start())?.cast::<Page>();
         let fits = mapping.length() == LENGTH_BYTES && page.is_aligned();
-        fits.then_some(Bell { _mapping: mapping, page })
+        fits.then_some(Doorbell { _mapping: mapping, page })
     }
 
     #[inline]
@@ -87,20 +87,20 @@ impl Bell {
 
 /// In the model: the same page, and what stands for the sockets on which its owner is woken.
 #[cfg(all(loom, test))]
-pub(crate) struct Bell {
+pub(crate) struct Doorbell {
     page: Page,
     pub(crate) wakes: Wakes,
 }
 
 #[cfg(all(loom, test))]
-impl Bell {
+impl Doorbell {
     pub(crate) fn new(_: Mapping) -> Option<Self> {
         let page = Page {
             summary: Padded(AtomicU64::new(0)),
             sleeping: Padded(AtomicU32::new(0)),
             words: Padded(std::array::from_fn(|_| AtomicU64::new(0))),
         };
-        Some(Bell { page, wakes: Wakes::new() })
+        Some(Doorbell { page, wakes: Wakes::new() })
     }
 
     fn page(&self) -> &Page {
@@ -108,9 +108,9 @@ impl Bell {
     }
 }
 
-impl Bell {
+impl Doorbell {
     /// Sets a bit. Returns whether the owner sleeps and the caller is the one to wake it.
-    pub(crate) fn ring(&self, bit: BellBit) -> bool {
+    pub(crate) fn ring(&self, bit: DoorbellBit) -> bool {
         let (word, mask) = (bit.index() / 64, 1 << (bit.index() % 64));
         self.page().words.0[word].fetch_or(mask, Release);
         self.page().summary.0.fetch_or(1 << word, SeqCst);
@@ -129,15 +129,15 @@ impl Bell {
         self.page().summary.0.load(Relaxed) != 0
     }
 
-    /// As [`Bell::is_rung`], after having said that we sleep.
+    /// As [`Doorbell::is_rung`], after having said that we sleep.
     pub(crate) fn is_rung_before_sleep(&self) -> bool {
         self.page().summary.0.load(SeqCst) != 0
     }
 
     /// Says that the owner sleeps: before it asks anyone to be woken, and before its last look.
-    pub(crate) fn announce_sleep(&self) -> Announced {
+    pub(crate) fn announce_sleep(&self) -> SleepAnnounced {
         self.page().sleeping.0.store(1, SeqCst);
-        Announced(())
+        SleepAnnounced(())
     }
 
     /// Says that the owner is awake.
@@ -146,7 +146,7 @@ impl Bell {
     }
 
     /// Moves the set bits over to `pending`.
-    pub(crate) fn collect(&self, pending: &mut Pending) {
+    pub(crate) fn collect(&self, pending: &mut PendingRings) {
         let mut summary = self.page().summary.0.swap(0, SeqCst);
         while summary != 0 {
             let word = summary.trailing_zeros() as usize;
@@ -158,19 +158,19 @@ impl Bell {
 
 /// Proof that the owner of a bell has said that it sleeps. Whoever asks for a wake before that may
 /// be answered while it still seems awake, and sleep on.
-pub(crate) struct Announced(());
+pub(crate) struct SleepAnnounced(());
 
 /// Rings to look at.
-pub(crate) struct Pending {
+pub(crate) struct PendingRings {
     summary: u64,
     words: [u64; WORDS],
     /// Where the last one was found: the next is the one after.
     last: u16,
 }
 
-impl Pending {
+impl PendingRings {
     pub(crate) fn new() -> Self {
-        Pending { summary: 0, words: [0; WORDS], last: 0 }
+        PendingRings { summary: 0, words: [0; WORDS], last: 0 }
     }
 
     #[inline]
@@ -185,11 +185,11 @@ impl Pending {
         }
     }
 
-    pub(crate) fn insert(&mut self, bit: BellBit) {
+    pub(crate) fn insert(&mut self, bit: DoorbellBit) {
         self.add(bit.index() / 64, 1 << (bit.index() % 64));
     }
 
-    pub(crate) fn remove(&mut self, bit: BellBit) {
+    pub(crate) fn remove(&mut self, bit: DoorbellBit) {
         let word = bit.index() / 64;
         self.words[word] &= !(1 << (bit.index() % 64));
         if self.words[word] == 0 {
@@ -198,7 +198,7 @@ impl Pending {
     }
 
     /// The next one in turn after the one that was given last; it stays in.
-    pub(crate) fn next(&mut self) -> Option<BellBit> {
+    pub(crate) fn next(&mut self) -> Option<DoorbellBit> {
         if self.summary == 0 {
             return None;
         }
@@ -215,7 +215,7 @@ impl Pending {
             word * 64 + self.words[word].trailing_zeros() as usize
         };
         self.last = u16::try_from(found).ok()?;
-        BellBit::new(u32::from(self.last))
+        DoorbellBit::new(u32::from(self.last))
     }
 }
 
@@ -227,25 +227,25 @@ mod tests {
 
     #[test]
     fn bits_arrive_and_one_caller_wakes() {
-        let bell = Bell::new(Mapping::private(LENGTH_BYTES).unwrap()).unwrap();
-        let bit = BellBit::new(4095).unwrap();
+        let bell = Doorbell::new(Mapping::private(LENGTH_BYTES).unwrap()).unwrap();
+        let bit = DoorbellBit::new(4095).unwrap();
         assert!(!bell.is_rung() && !bell.ring(bit) && bell.is_rung());
         let _announced = bell.announce_sleep();
         assert!(bell.ring(bit) && !bell.ring(bit));
-        let mut pending = Pending::new();
+        let mut pending = PendingRings::new();
         bell.collect(&mut pending);
         assert_eq!(pending.next(), Some(bit));
         pending.remove(bit);
         assert!(pending.is_empty() && pending.next().is_none() && !bell.is_rung());
-        assert!(BellBit::new(4096).is_none() && BellBit::new(u32::MAX).is_none());
+        assert!(DoorbellBit::new(4096).is_none() && DoorbellBit::new(u32::MAX).is_none());
     }
 
     proptest! {
         #[test]
         fn goes_round_all_pending_bits(bits in prop::collection::btree_set(0u32..4096, 1..200)) {
-            let mut pending = Pending::new();
+            let mut pending = PendingRings::new();
             for bit in &bits {
-                pending.insert(BellBit::new(*bit).unwrap());
+                pending.insert(DoorbellBit::new(*bit).unwrap());
             }
             let mut seen = BTreeSet::new();
             for _ in 0..bits.len() {
@@ -253,7 +253,7 @@ mod tests {
             }
             prop_assert_eq!(&seen, &bits);
             for bit in &bits {
-                pending.remove(BellBit::new(*bit).unwrap());
+                pending.remove(DoorbellBit::new(*bit).unwrap());
             }
             prop_assert!(pending.is_empty());
         }

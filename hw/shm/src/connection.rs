@@ -1,0 +1,87 @@
+//! An established connection to a peer.
+
+use std::sync::Arc;
+
+use super::copied_reads::CopiedReads;
+use super::doorbell::{Doorbell, DoorbellBit};
+use super::processes::{PeerProcess, ProcessId};
+use super::ring::{Producer, PushError};
+use tagmatch_device::ReadMode;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::sleep::EventFd;
+use tagmatch_os::socket;
+
+/// An established connection. Its receiving end is in [`Inboxes`](super::inboxes::Inboxes).
+pub(crate) struct Connection {
+    /// The sending end of the ring that the peer reads.
+    pub(crate) producer: Producer,
+    /// Longest message that the peer receives, in bytes.
+    pub(crate) message_max: u32,
+    /// Whether each send needs a fence, because the peer can't put a barrier on this process.
+    pub(crate) is_fenced: bool,
+    /// The peer's doorbell, and the bit in it for this connection.
+    pub(crate) doorbell: Arc<Doorbell>,
+    pub(crate) doorbell_bit: DoorbellBit,
+    /// The bit of this worker's doorbell that the peer sets.
+    pub(crate) inbox: DoorbellBit,
+    /// `None` for the connection to oneself.
+    pub(crate) socket: Option<PeerSocket>,
+    /// Wakes the worker itself, in the place of the socket. `None` for all other peers.
+    pub(crate) eventfd: Option<Arc<EventFd>>,
+    /// `None` for the connection to oneself, and where the kernel has no pidfd.
+    pub(crate) process: Option<PeerProcess>,
+    /// The process whose quota has counted this connection; `None` if this worker has connected.
+    pub(crate) counted_for: Option<ProcessId>,
+    pub(crate) read_mode: ReadMode,
+    /// The reads through the rings, in both directions.
+    pub(crate) copied: CopiedReads,
+}
+
+impl Connection {
+    /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The caller has
+    /// checked the length.
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        header: &[u8],
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), PushError> {
+        self.producer.push(header, payload, immediate, false)?;
+        self.notify();
+        Ok(())
+    }
+
+    /// After a message was written: rings the peer's doorbell if the peer wants that.
+    #[inline(always)]
+    pub(crate) fn notify(&self) {
+        if self.producer.is_doorbell_wanted(self.is_fenced) {
+            self.ring_doorbell();
+        }
+    }
+
+    #[cold]
+    fn ring_doorbell(&self) {
+        if self.doorbell.ring(self.doorbell_bit) {
+            self.send_wake();
+        }
+    }
+
+    /// Wakes the peer if it sleeps, because its ring has room again.
+    pub(crate) fn wake(&self) {
+        if self.doorbell.take_sleeper() {
+            self.send_wake();
+        }
+    }
+
+    fn send_wake(&self) {
+        #[cfg(all(loom, test))]
+        self.doorbell.wakes.send();
+        if let Some(socket) = &self.socket {
+            socket::send_wake(socket);
+        }
+        if let Some(eventfd) = &self.eventfd {
+            eventfd.signal();
+        }
+    }
+}

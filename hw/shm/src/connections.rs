@@ -1,0 +1,197 @@
+//! The connections of a worker with everything that belongs to them, and how they end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::config::ShmConfig;
+use super::connection::Connection;
+use super::doorbell::{Doorbell, DoorbellBit};
+use super::events::{EventQueue, QueuedEvent};
+use super::inboxes::Inboxes;
+use super::peers::{Attempt, PeerState, Peers};
+use super::processes::ProcessQuota;
+use super::reads::Reads;
+use super::ring::slot::Shape;
+use super::watcher::Watcher;
+use tagmatch_device::{DeviceError, DownReason, PeerId};
+use tagmatch_os::socket;
+
+/// The connections of a worker.
+pub(crate) struct Connections {
+    pub(crate) watcher: Watcher,
+    pub(crate) peers: Peers,
+    pub(crate) quota: ProcessQuota,
+    pub(crate) inboxes: Inboxes,
+    pub(crate) reads: Reads,
+    pub(crate) events: EventQueue,
+    /// Peers in the state `Draining`, each with the count of messages taken from its ring before.
+    draining: Vec<(PeerId, u32)>,
+    /// The next poll has more to do than to look at rings.
+    pub(crate) needs_attention: bool,
+}
+
+impl Connections {
+    /// No connections yet. `doorbell` is the one that peers will ring.
+    pub(crate) fn new(
+        config: &ShmConfig,
+        doorbell: Arc<Doorbell>,
+        makes_barriers: bool,
+    ) -> Result<Self, DeviceError> {
+        Ok(Connections {
+            watcher: Watcher::new()?,
+            peers: Peers::default(),
+            quota: ProcessQuota::new(config.process_peers_max),
+            // One ring more, for messages to oneself.
+            inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
+            reads: Reads::default(),
+            events: EventQueue::new(),
+            draining: Vec::new(),
+            needs_attention: true,
+        })
+    }
+
+    /// Whether something is to be done that only a poll of this worker can do.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.events.is_empty() || self.reads.has_work() || !self.inboxes.wake.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
+    }
+
+    /// Takes back an attempt to connect: its socket and its ring.
+    pub(crate) fn withdraw(&mut self, attempt: Attempt) {
+        self.watcher.forget(attempt.socket.as_fd());
+        self.inboxes.release(attempt.offer.bit);
+    }
+
+    /// Takes a message that a peer's device has sent to this device.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn receive_internal(
+        &mut self,
+        peer: PeerId,
+        bit: DoorbellBit,
+        shape: Shape,
+    ) -> Result<(), &'static str> {
+        let Some(taken) = self.inboxes.take(bit, shape) else {
+            return Ok(());
+        };
+        // Messages of a peer that is draining are dropped: its reads end when its ring is empty.
+        let Some(connection) = self.peers.connection_mut(peer) else {
+            return Ok(());
+        };
+        self.reads.receive(peer, connection, &taken.bytes, &mut self.events)?;
+        self.needs_attention = true;
+        Ok(())
+    }
+
+    /// Brings the reads forward that are under way.
+    pub(crate) fn push_reads(&mut self) {
+        self.reads.push_direct(&self.peers, &mut self.events);
+        let mut at = 0;
+        while let Some((peer, what)) = self.reads.push_copied(&mut self.peers, &mut at) {
+            // Takes the peer out of the list that `at` is an index of.
+            self.finish(peer, DownReason::Misbehaved { what });
+        }
+    }
+
+    /// Wakes the peers that sleep until there is room for their messages.
+    pub(crate) fn wake_writers(&mut self) {
+        while let Some(peer) = self.inboxes.wake.pop() {
+            if let Some(connection) = self.peers.connection_mut(peer) {
+                connection.wake();
+            }
+        }
+    }
+
+    /// Ends a connection whose peer is gone. Messages that the peer has written are delivered first.
+    pub(crate) fn drain(&mut self, peer: PeerId, reason: DownReason) {
+        if self.peers.connection_mut(peer).is_none() {
+            return;
+        }
+        if let Some(PeerState::Up(connection)) = self.peers.replace(peer, PeerState::Down) {
+            self.unwatch(&connection);
+            self.inboxes.look_at(connection.inbox);
+            let inbox = self.inboxes.inbox(connection.inbox);
+            self.draining.push((peer, inbox.map_or(0, |inbox| inbox.consumer.taken())));
+            self.needs_attention = true;
+            self.peers.replace(peer, PeerState::Draining(connection, reason));
+        }
+    }
+
+    /// Reports the draining peers whose rings are empty now.
+    pub(crate) fn finish_drained(&mut self) {
+        let mut at = 0;
+        while at < self.draining.len() {
+            let (peer, taken_before) = self.draining[at];
+            let is_done = match self.peers.state(peer) {
+                Some(PeerState::Draining(connection, _)) => {
+                    self.inboxes.inbox(connection.inbox).is_none_or(|inbox| {
+                        // A dead peer's ring holds no more messages than fit into it. A peer that closed
+                        // its socket and goes on writing is not waited for.
+                        let taken = inbox.consumer.taken().wrapping_sub(taken_before);
+                        inbox.consumer.peek().is_none() || taken >= inbox.consumer.capacity()
+                    })
+                }
+                _ => true,
+            };
+            if is_done {
+                self.draining.swap_remove(at);
+                self.finish(peer, DownReason::Gone);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Ends a connection, or the attempts to connect, now: ends its reads, frees its resources, and
+    /// reports the peer as down. A draining peer is reported with the reason that was found first.
+    pub(crate) fn finish(&mut self, peer: PeerId, reason: DownReason) {
+        let reason = match self.peers.replace(peer, PeerState::Down) {
+            None | Some(PeerState::Down) => return,
+            Some(PeerState::Connecting(connecting)) => {
+                if let Some(attempt) = connecting.attempt {
+                    self.withdraw(attempt);
+                }
+                reason
+            }
+            Some(PeerState::Up(connection)) => {
+                self.unwatch(&connection);
+                if let (DownReason::Disconnected, Some(socket)) = (reason, &connection.socket) {
+                    // After all messages: the peer delivers what is in its ring by now.
+                    socket::send_bye(socket);
+                }
+                self.release(peer, *connection);
+                reason
+            }
+            Some(PeerState::Draining(connection, first_reason)) => {
+                self.release(peer, *connection);
+                self.draining.retain(|(other, _)| *other != peer);
+                first_reason
+            }
+        };
+        self.events.push_back(QueuedEvent::Down(peer, reason));
+        self.needs_attention = true;
+    }
+
+    fn unwatch(&self, connection: &Connection) {
+        if let Some(socket) = &connection.socket {
+            self.watcher.forget(socket.as_fd());
+        }
+        if let Some(process) = &connection.process {
+            self.watcher.forget(process.pidfd.as_fd());
+        }
+    }
+
+    fn release(&mut self, peer: PeerId, mut connection: Connection) {
+        self.inboxes.remove(connection.inbox);
+        if let Some(process) = connection.counted_for {
+            self.quota.remove(process);
+        }
+        self.reads.end_all(peer, &mut connection, &mut self.events);
+    }
+}

@@ -1,0 +1,286 @@
+//! The device: its parts, and the calls of [`Device`] that need one part alone.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::config::ShmConfig;
+use super::connection::Connection;
+use super::connections::Connections;
+use super::copied_reads::CopiedReads;
+use super::doorbell;
+use super::events::QueuedEvent;
+use super::handshake::accept::Acceptor;
+use super::handshake::connect;
+use super::handshake::local::LocalEnd;
+use super::info::ShmInfo;
+use super::peers::PeerState;
+use super::ring::{Consumer, Producer, PushError, Ring};
+use super::watcher::Watched;
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
+    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
+};
+use tagmatch_os::memory::Mapping;
+use tagmatch_os::sleep::EventFd;
+use tagmatch_os::socket;
+
+/// The shared-memory device. See the [crate](crate) for how it works.
+///
+/// All work is done in the calls of [`Device`], on the caller's thread. One kind of work is done by
+/// another thread: closing descriptors that were received from an unknown process, because that can
+/// block. A worker that polls rarely notices new connections and ended peers late. A worker with
+/// nothing to do sleeps on its [event descriptor](EventDescriptor::event_descriptor).
+pub struct Shm {
+    pub(crate) local: LocalEnd,
+    pub(crate) acceptor: Acceptor,
+    pub(crate) connections: Connections,
+    /// Wakes this worker when one of its threads sends to oneself while another sleeps.
+    pub(crate) eventfd: Arc<EventFd>,
+    /// Polls so far.
+    pub(crate) polls: u32,
+    /// Polls in a row that found nothing.
+    pub(crate) idle_polls: u32,
+    /// When the kernel was last asked for ready descriptors.
+    pub(crate) last_look: Instant,
+    /// A peer is to be connected to again later, so that polls have to look at the clock.
+    pub(crate) has_retries: bool,
+    pub(crate) is_armed: bool,
+}
+
+impl Shm {
+    /// A new worker. Peers that get its address can connect to it at once.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if the
+    /// system has no descriptors or memory left, or lacks memfd_create(2).
+    pub fn new(config: ShmConfig) -> Result<Self, DeviceError> {
+        let local = LocalEnd::new(config)?;
+        let doorbell = local.doorbell.clone();
+        let connections = Connections::new(&local.config, doorbell, local.makes_barriers)?;
+        let acceptor = Acceptor::new(&local, &connections.watcher)?;
+        let eventfd = Arc::new(EventFd::new().map_err(DeviceError::system("eventfd", ""))?);
+        connections
+            .watcher
+            .watch(eventfd.as_fd(), Watched::OwnEventFd)
+            .map_err(DeviceError::system("epoll_ctl", ""))?;
+        let mut shm = Shm {
+            local,
+            acceptor,
+            connections,
+            eventfd,
+            polls: 0,
+            idle_polls: 0,
+            last_look: Instant::now(),
+            has_retries: false,
+            is_armed: false,
+        };
+        shm.connect_oneself()?;
+        Ok(shm)
+    }
+
+    /// Finds out what this machine allows, without making a worker. Registers the process for
+    /// membarrier(2), which is harmless.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_shm as shm; }
+    /// use tagmatch::shm::{Shm, ShmConfig};
+    /// println!("{}", Shm::probe(&ShmConfig::default()));
+    /// ```
+    pub fn probe(config: &ShmConfig) -> ShmInfo {
+        ShmInfo::probe(config)
+    }
+
+    /// Messages to oneself go through a ring like all others. Its memory is mapped by this process alone.
+    fn connect_oneself(&mut self) -> Result<(), DeviceError> {
+        let none_left = DeviceError::Exhausted { what: "ring", limit: doorbell::BITS };
+        let (local, connections) = (&self.local, &mut self.connections);
+        let mapping = Mapping::private(local.geometry.length_bytes())
+            .map_err(DeviceError::system("mmap", ""))?;
+        let ring = Ring::new(mapping, local.geometry);
+        let (Some(ring), Some(bit)) = (ring, connections.inboxes.reserve()) else {
+            return Err(none_left);
+        };
+        let ring = Arc::new(ring);
+        let consumer = Consumer::new(ring.clone(), local.config.message_max);
+        connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
+        let connection = Connection {
+            producer: Producer::new(ring),
+            message_max: local.config.message_max,
+            is_fenced: false,
+            doorbell: local.doorbell.clone(),
+            doorbell_bit: bit,
+            inbox: bit,
+            socket: None,
+            eventfd: Some(self.eventfd.clone()),
+            process: None,
+            counted_for: None,
+            read_mode: ReadMode::Direct,
+            copied: CopiedReads::default(),
+        };
+        let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
+        connections.events.push_back(QueuedEvent::Up(peer, local.limits()));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Shm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shm")
+            .field("address", &self.local.address)
+            .field("peers", &self.connections.peers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        if !self.local.name.is_own_process() {
+            return;
+        }
+        // All sockets are shut down before any buffer is dropped: a peer that has read a buffer checks
+        // afterwards that the socket was not shut down.
+        self.acceptor.shut_down();
+        for connection in self.connections.peers.connections() {
+            if let Some(socket) = &connection.socket {
+                socket::send_bye(socket);
+                socket.shut_down();
+            }
+        }
+    }
+}
+
+impl Device for Shm {
+    fn limits(&self) -> Limits {
+        self.local.limits()
+    }
+
+    fn address(&self) -> Address {
+        self.local.address
+    }
+
+    fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        connect::start(&self.local, &mut self.connections, address)
+    }
+
+    fn peer_address(&self, peer: PeerId) -> Option<Address> {
+        self.connections.peers.address(peer)
+    }
+
+    fn read_mode(&self, peer: PeerId) -> ReadMode {
+        match self.connections.peers.state(peer) {
+            Some(PeerState::Up(connection) | PeerState::Draining(connection, _)) => {
+                connection.read_mode
+            }
+            _ => ReadMode::Unknown,
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
+        let connection = match self.connections.peers.state_mut(peer) {
+            Some(PeerState::Up(connection)) => connection,
+            Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
+            Some(PeerState::Draining(..) | PeerState::Down) | None => return Err(Refused::Down),
+        };
+        let (header, payload) = (message.header, message.payload);
+        let room = (connection.message_max as usize).saturating_sub(header.len());
+        if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
+            return Err(Refused::TooLong);
+        }
+        match connection.send(header, payload, message.immediate) {
+            Ok(()) => Ok(()),
+            Err(PushError::Full) => Err(Refused::Full),
+            Err(PushError::Broken(what)) => {
+                self.connections.finish(peer, DownReason::Misbehaved { what });
+                Err(Refused::Down)
+            }
+        }
+    }
+
+    fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
+        self.connections.reads.exposures.expose(buffer)
+    }
+
+    fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
+        self.connections.reads.exposures.withdraw(id)
+    }
+
+    fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
+        let connections = &mut self.connections;
+        connections.reads.start(&mut connections.peers, request)?;
+        connections.needs_attention = true;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Option<Event<'_>> {
+        self.next_event()
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.connections.finish(peer, DownReason::Disconnected);
+    }
+
+    fn close(&mut self) {
+        self.acceptor.close(&self.connections.watcher);
+    }
+
+    fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.fall_asleep(waiting_to_send)
+    }
+
+    #[inline]
+    fn has_work(&self) -> bool {
+        let connections = &self.connections;
+        connections.has_work()
+            || connections.is_draining()
+            || !connections.peers.connecting().is_empty()
+    }
+
+    fn disarm(&mut self) {
+        self.wake_up();
+    }
+}
+
+impl EventDescriptor for Shm {
+    fn event_descriptor(&self) -> BorrowedFd<'_> {
+        self.connections.watcher.as_fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_pending_connection_that_says_nothing_leaves_polls_short() {
+        let mut shm = Shm::new(ShmConfig::default()).unwrap();
+        assert!(matches!(shm.poll(), Some(Event::PeerUp { .. })));
+        let silent = socket::connect(shm.local.name.socket_name().as_bytes()).unwrap();
+        let start = Instant::now();
+        while !shm.acceptor.has_pending() {
+            assert!(shm.poll().is_none() && start.elapsed() < Duration::from_secs(20));
+        }
+        assert!(shm.poll().is_none());
+        assert!(!shm.connections.needs_attention);
+        // An attempt of this worker leaves polls short, too, until it is answered.
+        let mut busy = Shm::new(ShmConfig::default()).unwrap();
+        let peer = shm.connect(&busy.address()).unwrap();
+        for _ in 0..100_000 {
+            assert!(shm.poll().is_none());
+        }
+        assert!(!shm.connections.needs_attention);
+        assert_eq!(shm.connections.peers.connecting(), [peer]);
+        while !matches!(shm.poll(), Some(Event::PeerUp { peer: up, .. }) if up == peer) {
+            busy.poll();
+            assert!(start.elapsed() < Duration::from_secs(20));
+        }
+        drop(silent);
+        while shm.acceptor.has_pending() {
+            assert!(shm.poll().is_none() && start.elapsed() < Duration::from_secs(20));
+        }
+    }
+}

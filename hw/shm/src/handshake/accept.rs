@@ -1,0 +1,243 @@
+//! The listening side of the handshake: the listener and pending connections.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::establish::{VerifiedHello, check_user, establish, verify};
+use super::local::LocalEnd;
+use super::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
+use crate::connections::Connections;
+use crate::peers::{Attempt, OfferedRing, PeerState};
+use crate::watcher::{Watched, Watcher};
+use tagmatch_device::{DeviceError, PeerId};
+use tagmatch_os::background_close::{self, UncheckedDescriptors};
+use tagmatch_os::peer_socket::{Listener, PeerSocket};
+use tagmatch_os::socket;
+
+/// How long the listener is not watched when a connection can't be accepted, for want of descriptors
+/// for instance.
+const MUTE_DELAY: Duration = Duration::from_millis(20);
+/// Most pending connections. One more, and the oldest is closed.
+const PENDING_MAX: usize = 64;
+/// Most connections that are accepted at a time.
+const ACCEPTS_MAX: usize = 64;
+
+/// A process has connected to this worker, and its hello was not received yet.
+struct PendingConnection {
+    id: u32,
+    socket: PeerSocket,
+    deadline: Instant,
+}
+
+/// The listener with its pending connections.
+pub(crate) struct Acceptor {
+    listener: Listener,
+    /// When to watch the listener again.
+    muted_until: Option<Instant>,
+    pending: Vec<PendingConnection>,
+    next_id: u32,
+}
+
+impl Acceptor {
+    /// Listens on the abstract socket that the worker's address names.
+    pub(crate) fn new(local: &LocalEnd, watcher: &Watcher) -> Result<Self, DeviceError> {
+        let listener = socket::listen(local.name.socket_name().as_bytes(), 4096)
+            .map(Listener::new)
+            .map_err(DeviceError::system("listen on an abstract socket", ""))?;
+        watcher
+            .watch(listener.as_fd(), Watched::Listener)
+            .map_err(DeviceError::system("epoll_ctl", ""))?;
+        Ok(Acceptor { listener, muted_until: None, pending: Vec::new(), next_id: 0 })
+    }
+
+    /// Refuses further connections.
+    pub(crate) fn shut_down(&self) {
+        self.listener.shut_down();
+    }
+
+    /// Refuses further connections and closes pending ones.
+    pub(crate) fn close(&mut self, watcher: &Watcher) {
+        watcher.forget(self.listener.as_fd());
+        self.shut_down();
+        for pending in self.pending.drain(..) {
+            watcher.forget(pending.socket.as_fd());
+        }
+    }
+
+    /// Accepts the connections that wait in the listener's queue.
+    pub(crate) fn accept(&mut self, local: &LocalEnd, connections: &mut Connections, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            // Another connection might have to be closed by a thread, and no thread is free.
+            if background_close::is_busy() {
+                return self.mute(&connections.watcher, now);
+            }
+            let socket = match socket::accept(self.listener.as_fd()) {
+                Ok(socket) => PeerSocket::new(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The process that has connected is gone.
+                Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return self.mute(&connections.watcher, now),
+            };
+            // The user is checked before anything is received.
+            if check_user(&socket).is_err() {
+                continue;
+            }
+            if self.pending.len() >= PENDING_MAX {
+                let oldest = self.pending.remove(0);
+                connections.watcher.forget(oldest.socket.as_fd());
+            }
+            let id = self.next_id;
+            self.next_id = self.next_id.wrapping_add(1);
+            if connections.watcher.watch(socket.as_fd(), Watched::Pending(id)).is_err() {
+                return self.mute(&connections.watcher, now);
+            }
+            let deadline = now + local.config.connect_timeout;
+            self.pending.push(PendingConnection { id, socket, deadline });
+            connections.needs_attention = true;
+            // In most cases the hello is there already.
+            self.receive_hello(local, connections, id);
+        }
+    }
+
+    fn mute(&mut self, watcher: &Watcher, now: Instant) {
+        watcher.mute(self.listener.as_fd(), Watched::Listener, true);
+        self.muted_until = Some(now + MUTE_DELAY);
+    }
+
+    /// The socket of a pending connection is readable: its hello, or the end.
+    pub(crate) fn receive_hello(
+        &mut self,
+        local: &LocalEnd,
+        connections: &mut Connections,
+        id: u32,
+    ) {
+        let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
+            return;
+        };
+        let mut bytes = [0; PACKET_MAX];
+        let packet = match socket::receive(self.pending[at].socket.as_fd(), &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => None,
+            Ok(packet) => Some(packet),
+        };
+        let PendingConnection { socket, .. } = self.pending.remove(at);
+        connections.watcher.forget(socket.as_fd());
+        // A connection on which anything else was sent is closed without an answer.
+        if let Some(packet) = packet
+            && !packet.truncated
+            && let Ok(HandshakePacket::Hello(hello)) =
+                HandshakePacket::parse(&bytes[..packet.length])
+        {
+            answer(local, connections, socket, &hello, packet.fds);
+        }
+    }
+
+    /// Watches the listener again when it is time, and closes pending connections whose time is over.
+    pub(crate) fn keep_time(&mut self, watcher: &Watcher, now: Instant) {
+        if let Some(until) = self.muted_until
+            && now >= until
+        {
+            watcher.mute(self.listener.as_fd(), Watched::Listener, false);
+            self.muted_until = None;
+        }
+        self.pending.retain(|pending| {
+            let stays = now < pending.deadline;
+            if !stays {
+                watcher.forget(pending.socket.as_fd());
+            }
+            stays
+        });
+    }
+
+    /// When [`Acceptor::keep_time`] has something to do next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.pending.iter().map(|pending| pending.deadline).chain(self.muted_until).min()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+}
+
+/// Accepts a hello, or refuses it.
+fn answer(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    socket: PeerSocket,
+    hello: &Hello,
+    fds: UncheckedDescriptors,
+) {
+    match try_answer(local, connections, &socket, hello, fds) {
+        Ok((peer, offer, hello)) => {
+            establish(local, connections, peer, Attempt { socket, offer }, hello);
+        }
+        Err(refusal) => {
+            // If it can't be sent, the peer sees that the socket was closed.
+            let _ = socket::send(socket.as_fd(), &refusal.emit(), &[]);
+        }
+    }
+}
+
+fn try_answer(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    socket: &PeerSocket,
+    hello: &Hello,
+    fds: UncheckedDescriptors,
+) -> Result<(PeerId, OfferedRing, VerifiedHello), Refusal> {
+    let known = connections.peers.find(&hello.address);
+    match known.and_then(|peer| connections.peers.state(peer)) {
+        Some(PeerState::Connecting(connecting))
+            if connecting.attempt.is_some() && local.address < hello.address =>
+        {
+            return Err(Refusal::Crossed);
+        }
+        None | Some(PeerState::Connecting(_)) => {}
+        // Includes the address of this worker itself.
+        Some(_) => return Err(Refusal::Known),
+    }
+    let mut verified = verify(local, socket, hello, fds).map_err(|rejection| rejection.answer)?;
+    // This worker's own attempt is withdrawn only now that the peer's hello is known to be good.
+    if let Some(peer) = known
+        && let Some(connecting) = connections.peers.connecting_mut(peer)
+        && let Some(attempt) = connecting.attempt.take()
+    {
+        connections.withdraw(attempt);
+    }
+    if connections.inboxes.free_count() == 0 || connections.peers.is_full() {
+        return Err(Refusal::Full);
+    }
+    // A peer that this worker wants to reach is not counted.
+    verified.counted_for = verified.counted_for.filter(|_| known.is_none());
+    if let Some(process) = verified.counted_for
+        && !connections.quota.add(process)
+    {
+        return Err(Refusal::Full);
+    }
+    let Ok(offer) = offer_on(local, connections, socket) else {
+        verified.counted_for.into_iter().for_each(|process| connections.quota.remove(process));
+        return Err(Refusal::Busy);
+    };
+    let peer = match known {
+        Some(peer) => peer,
+        None => {
+            let added = connections.peers.add(hello.address, PeerState::Down);
+            added.map_err(|_| Refusal::Full)?
+        }
+    };
+    Ok((peer, offer, verified))
+}
+
+/// Makes a ring for the peer and answers with a hello that offers it.
+fn offer_on(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    socket: &PeerSocket,
+) -> io::Result<OfferedRing> {
+    let offer = local.offer_ring(&mut connections.inboxes)?;
+    let sent = local.send_hello(socket.as_fd(), &offer);
+    sent.inspect_err(|_| connections.inboxes.release(offer.bit)).map(|()| offer)
+}

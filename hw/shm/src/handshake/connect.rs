@@ -1,0 +1,214 @@
+//! The connecting side of the handshake: attempts to connect, their answers, and when to try again.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::establish::{check_user, establish, verify};
+use super::local::LocalEnd;
+use super::packet::{HandshakePacket, PACKET_MAX, Refusal};
+use crate::connections::Connections;
+use crate::name::ShmName;
+use crate::peers::{Attempt, Connecting, PeerState, Peers};
+use crate::watcher::Watched;
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::socket;
+
+/// Time until the next attempt, after one that may succeed later.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
+
+/// See [`Device::connect`](tagmatch_device::Device::connect).
+pub(crate) fn start(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    address: &Address,
+) -> Result<PeerId, DeviceError> {
+    if let Some(peer) = connections.peers.find(address) {
+        return Ok(peer);
+    }
+    ShmName::parse(address)?.check_reachable(&local.name)?;
+    let now = Instant::now();
+    let state = PeerState::Connecting(Box::new(Connecting {
+        deadline: now + local.config.connect_timeout,
+        retry_at: now,
+        errno: 0,
+        attempt: None,
+        crossed: false,
+    }));
+    if connections.inboxes.free_count() == 0 {
+        let limit = local.config.peers_max as usize;
+        return Err(DeviceError::Exhausted { what: "peer", limit });
+    }
+    let peer = connections.peers.add(*address, state)?;
+    connections.needs_attention = true;
+    attempt(local, connections, peer, *address, now);
+    Ok(peer)
+}
+
+/// Sends a hello to a peer, or finds out that the peer can't be reached.
+fn attempt(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    address: Address,
+    now: Instant,
+) {
+    let result = try_attempt(local, connections, peer, &address);
+    let Some(connecting) = connections.peers.connecting_mut(peer) else {
+        return;
+    };
+    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+        Ok(attempt) => connecting.attempt = Some(attempt),
+        Err(errno @ (libc::ECONNREFUSED | libc::EPERM)) => {
+            connections.finish(peer, DownReason::Unreachable { errno });
+        }
+        Err(errno) => {
+            // Such as a full queue (EAGAIN), or no free descriptors: that may change.
+            connecting.errno = errno;
+            connecting.retry_at = now + RETRY_DELAY;
+        }
+    }
+}
+
+fn try_attempt(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    address: &Address,
+) -> io::Result<Attempt> {
+    let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
+    // The user is checked first, since the hello lets the listener write to this worker's memory.
+    check_user(&socket)?;
+    let offer = local.offer_ring(&mut connections.inboxes)?;
+    let sent = connections
+        .watcher
+        .watch(socket.as_fd(), Watched::Socket(peer))
+        .and_then(|()| local.send_hello(socket.as_fd(), &offer));
+    match sent {
+        Ok(()) => Ok(Attempt { socket, offer }),
+        Err(error) => {
+            connections.withdraw(Attempt { socket, offer });
+            // The listener was closed with this connection in its queue.
+            let is_gone = matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET));
+            let again = io::Error::from_raw_os_error(libc::EAGAIN);
+            Err(if is_gone { again } else { error })
+        }
+    }
+}
+
+/// The socket on which a hello was sent is readable: the peer's answer, or the end.
+pub(crate) fn receive_answer(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    now: Instant,
+) {
+    let Some(address) = connections.peers.address(peer) else {
+        return;
+    };
+    let Some(connecting) = connections.peers.connecting_mut(peer) else {
+        return;
+    };
+    let Some(attempt) = &connecting.attempt else {
+        return;
+    };
+    let mut bytes = [0; PACKET_MAX];
+    let packet = match socket::receive(attempt.socket.as_fd(), &mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+        Err(_) => None,
+        Ok(packet) => (packet.length > 0).then_some(packet),
+    };
+    let Some(attempt) = connecting.attempt.take() else {
+        return;
+    };
+    let Some(packet) = packet else {
+        // The peer closed the socket without an answer: it was busy, or is closed. The next attempt
+        // will tell.
+        connecting.retry_at = now + RETRY_DELAY;
+        return connections.withdraw(attempt);
+    };
+    let answer = if packet.truncated {
+        Err("a handshake packet is too long")
+    } else {
+        HandshakePacket::parse(&bytes[..packet.length])
+    };
+    let reason = match answer {
+        Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
+            match verify(local, &attempt.socket, &hello, packet.fds) {
+                Ok(mut hello) => {
+                    hello.counted_for = None;
+                    return establish(local, connections, peer, attempt, hello);
+                }
+                Err(rejection) => rejection.reason,
+            }
+        }
+        Ok(HandshakePacket::Hello(_)) => {
+            DownReason::Misbehaved { what: "a hello with the address of another worker" }
+        }
+        Ok(HandshakePacket::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
+            connecting.retry_at = now + RETRY_DELAY;
+            connecting.crossed = refusal == Refusal::Crossed;
+            return connections.withdraw(attempt);
+        }
+        Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
+            errno: match refusal {
+                Refusal::Full => libc::EUSERS,
+                Refusal::Known => libc::ECONNRESET,
+                _ => libc::EPROTO,
+            },
+        },
+        Err(what) => DownReason::Misbehaved { what },
+    };
+    connections.withdraw(attempt);
+    connections.finish(peer, reason);
+}
+
+/// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a peer
+/// is left without an attempt under way, so that this is to be called again.
+pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
+    let mut at = 0;
+    let mut has_retries = false;
+    while let Some(peer) = connections.peers.connecting().get(at).copied() {
+        at += 1;
+        let Some(address) = connections.peers.address(peer) else {
+            continue;
+        };
+        let Some(connecting) = connections.peers.connecting_mut(peer) else {
+            continue;
+        };
+        // A hello that waits for its answer has no deadline: the peer's process is there, and may not
+        // poll for minutes. When it ends, its socket is closed.
+        if connecting.attempt.is_some() {
+            continue;
+        }
+        has_retries = true;
+        let before = connections.peers.connecting().len();
+        let Some(connecting) = connections.peers.connecting_mut(peer) else {
+            continue;
+        };
+        if now >= connecting.deadline {
+            let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
+            connections.finish(peer, DownReason::Unreachable { errno });
+        } else if !connecting.crossed && now >= connecting.retry_at {
+            attempt(local, connections, peer, address, now);
+        }
+        // A peer that was given up is no longer in the list.
+        at -= before - connections.peers.connecting().len();
+    }
+    has_retries
+}
+
+/// When [`keep_time`] has something to do next.
+pub(crate) fn next_deadline(peers: &Peers) -> Option<Instant> {
+    let deadline = |peer: &PeerId| match peers.state(*peer)? {
+        PeerState::Connecting(connecting) => match &**connecting {
+            Connecting { attempt: Some(_), .. } => None,
+            Connecting { crossed: true, .. } => Some(connecting.deadline),
+            _ => Some(connecting.retry_at.min(connecting.deadline)),
+        },
+        _ => None,
+    };
+    peers.connecting().iter().filter_map(deadline).min()
+}

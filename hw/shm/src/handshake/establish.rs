@@ -1,0 +1,152 @@
+//! Checks a peer's hello, and makes the connection when both sides have sent theirs.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::local::LocalEnd;
+use super::packet::{Hello, Refusal};
+use crate::config::ReadPolicy;
+use crate::connection::Connection;
+use crate::connections::Connections;
+use crate::copied_reads::CopiedReads;
+use crate::doorbell::{self, Doorbell, DoorbellBit};
+use crate::events::QueuedEvent;
+use crate::name::ShmName;
+use crate::peers::{Attempt, PeerState};
+use crate::processes::{PeerProcess, ProcessId};
+use crate::ring::{Consumer, Producer, Ring};
+use crate::watcher::Watched;
+use tagmatch_device::{DownReason, Limits, PeerId, ReadMode};
+use tagmatch_os::background_close::UncheckedDescriptors;
+use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::peer_socket::PeerSocket;
+use tagmatch_os::{process, socket};
+
+/// Why a hello was not accepted: the answer to the peer, and the reason to report.
+pub(super) struct Rejection {
+    pub(super) answer: Refusal,
+    pub(super) reason: DownReason,
+}
+
+impl Rejection {
+    fn misbehaved(what: &'static str) -> Self {
+        Rejection { answer: Refusal::Invalid, reason: DownReason::Misbehaved { what } }
+    }
+
+    fn unreachable(errno: i32) -> Self {
+        Rejection { answer: Refusal::Busy, reason: DownReason::Unreachable { errno } }
+    }
+}
+
+/// What a hello has brought, after everything in it was checked.
+pub(super) struct VerifiedHello {
+    ring: Arc<Ring>,
+    doorbell: Arc<Doorbell>,
+    message_max: u32,
+    doorbell_bit: DoorbellBit,
+    makes_barriers: bool,
+    process: Option<PeerProcess>,
+    /// The process to count the connection for; `None` if the connection is not to be counted.
+    pub(super) counted_for: Option<ProcessId>,
+    read_mode: ReadMode,
+}
+
+/// `EPERM` if the process at the other end is of another user.
+pub(super) fn check_user(socket: &PeerSocket) -> io::Result<()> {
+    let uid = socket::credentials(socket.as_fd())?.uid;
+    if process::is_own_user(uid) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
+}
+
+/// Checks everything that a hello claims, and the descriptors that were sent with it.
+pub(super) fn verify(
+    local: &LocalEnd,
+    socket: &PeerSocket,
+    hello: &Hello,
+    fds: UncheckedDescriptors,
+) -> Result<VerifiedHello, Rejection> {
+    let misbehaved = Rejection::misbehaved;
+    let name = ShmName::parse(&hello.address)
+        .map_err(|_| misbehaved("a hello with an unusable address"))?;
+    let system = |error: io::Error| Rejection::unreachable(error.raw_os_error().unwrap_or(0));
+    let credentials = socket::credentials(socket.as_fd()).map_err(system)?;
+    if !name.is_process(&local.name, credentials.pid) {
+        return Err(misbehaved("a process claims the address of another process"));
+    }
+    let lengths = [hello.geometry.length_bytes(), doorbell::LENGTH_BYTES];
+    let [ring, doorbell] = SealedMemory::from_peer(fds, lengths).map_err(misbehaved)?;
+    let ring = Ring::new(ring.map().map_err(system)?, hello.geometry);
+    let doorbell = Doorbell::new(doorbell.map().map_err(system)?);
+    let (Some(ring), Some(doorbell)) = (ring, doorbell) else {
+        return Err(Rejection::unreachable(libc::EINVAL));
+    };
+    let pid = credentials.pid;
+    let pidfd = socket::peer_pidfd(socket.as_fd(), credentials).ok();
+    let process = pidfd.map(|pidfd| PeerProcess { pid, pidfd });
+    let read_mode = choose_read_mode(local.config.read, hello, process.as_ref());
+    if local.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
+        return Err(Rejection {
+            answer: Refusal::Invalid,
+            reason: DownReason::Unreachable { errno: libc::EACCES },
+        });
+    }
+    Ok(VerifiedHello {
+        ring: Arc::new(ring),
+        doorbell: Arc::new(doorbell),
+        message_max: hello.message_max,
+        doorbell_bit: hello.doorbell_bit,
+        makes_barriers: hello.makes_barriers,
+        counted_for: ProcessId::of(pid, process.as_ref()),
+        process,
+        read_mode,
+    })
+}
+
+/// Direct reads, if the peer's nonce can be read at the address that its hello gives.
+fn choose_read_mode(policy: ReadPolicy, hello: &Hello, process: Option<&PeerProcess>) -> ReadMode {
+    let process = process.filter(|process| process.pid.0 > 0);
+    let (true, Some(process)) = (policy != ReadPolicy::Copied, process) else {
+        return ReadMode::Copied;
+    };
+    let mut nonce = [0; 16];
+    let read = process::read_memory(process.pid, hello.nonce_address, &mut nonce);
+    let is_right = matches!(read, Ok(16)) && nonce == hello.nonce.0;
+    if is_right && !process.has_ended() { ReadMode::Direct } else { ReadMode::Copied }
+}
+
+/// Makes the connection, after both sides have sent a hello and the peer's hello was verified.
+pub(super) fn establish(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    attempt: Attempt,
+    hello: VerifiedHello,
+) {
+    let Attempt { socket, offer } = attempt;
+    socket.refuse_descriptors();
+    // Fails if this worker has connected: the socket is watched already then.
+    let _ = connections.watcher.watch(socket.as_fd(), Watched::Socket(peer));
+    if let Some(process) = &hello.process {
+        let _ = connections.watcher.watch(process.pidfd.as_fd(), Watched::Process(peer));
+    }
+    let consumer = Consumer::new(offer.ring, local.config.message_max);
+    connections.inboxes.insert(offer.bit, consumer, peer);
+    let limits = Limits { message_max: hello.message_max as usize };
+    let connection = Connection {
+        producer: Producer::new(hello.ring),
+        message_max: hello.message_max,
+        is_fenced: !(local.hears_barriers && hello.makes_barriers),
+        doorbell: hello.doorbell,
+        doorbell_bit: hello.doorbell_bit,
+        inbox: offer.bit,
+        socket: Some(socket),
+        eventfd: None,
+        process: hello.process,
+        counted_for: hello.counted_for,
+        read_mode: hello.read_mode,
+        copied: CopiedReads::default(),
+    };
+    connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
+    connections.events.push_back(QueuedEvent::Up(peer, limits));
+    connections.needs_attention = true;
+}

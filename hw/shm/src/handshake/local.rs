@@ -1,0 +1,91 @@
+//! What a worker tells its peers about itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::packet::{Hello, Nonce};
+use crate::config::{ReadPolicy, ShmConfig};
+use crate::doorbell::{self, Doorbell};
+use crate::inboxes::Inboxes;
+use crate::name::ShmName;
+use crate::peers::OfferedRing;
+use crate::ring::{Geometry, Ring};
+use tagmatch_device::{Address, DeviceError, Limits};
+use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::{process, socket};
+
+/// This worker's own end of its connections: its address, settings, doorbell and nonce.
+pub(crate) struct LocalEnd {
+    pub(crate) config: ShmConfig,
+    pub(crate) geometry: Geometry,
+    pub(crate) name: ShmName,
+    pub(crate) address: Address,
+    pub(crate) doorbell: Arc<Doorbell>,
+    doorbell_memory: SealedMemory,
+    /// In a box, so that it doesn't move: peers are told its address.
+    nonce: Box<Nonce>,
+    /// Whether a barrier made by another process reaches this one.
+    pub(crate) hears_barriers: bool,
+    /// Whether this process can put a barrier on others.
+    pub(crate) makes_barriers: bool,
+}
+
+impl LocalEnd {
+    /// Checks the settings and makes the doorbell.
+    pub(crate) fn new(config: ShmConfig) -> Result<Self, DeviceError> {
+        let geometry = config.check()?;
+        let name = ShmName::create().map_err(DeviceError::system("getrandom", ""))?;
+        let doorbell_memory = SealedMemory::new(c"tagmatch-doorbell", doorbell::LENGTH_BYTES)
+            .map_err(DeviceError::system("memfd_create", ""))?;
+        let mapping = doorbell_memory.map().map_err(DeviceError::system("mmap", ""))?;
+        let doorbell = Doorbell::new(mapping)
+            .ok_or(DeviceError::BadBuffer { why: "a page is too small for a doorbell" })?;
+        let hears_barriers = config.membarrier && process::register_for_barriers().is_ok();
+        let makes_barriers = config.membarrier && process::barrier_everywhere().is_ok();
+        if config.allow_readers && config.read != ReadPolicy::Copied {
+            // The call fails where there is no Yama. It isn't needed there.
+            let _ = process::allow_readers();
+        }
+        let nonce = tagmatch_os::random().map_err(DeviceError::system("getrandom", ""))?;
+        Ok(LocalEnd {
+            geometry,
+            address: name.address()?,
+            name,
+            doorbell: Arc::new(doorbell),
+            doorbell_memory,
+            nonce: Box::new(Nonce(nonce)),
+            hears_barriers,
+            makes_barriers,
+            config,
+        })
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { message_max: self.config.message_max as usize }
+    }
+
+    /// Makes a ring for a peer to write to, and reserves its doorbell bit.
+    pub(crate) fn offer_ring(&self, inboxes: &mut Inboxes) -> io::Result<OfferedRing> {
+        let memory = SealedMemory::new(c"tagmatch-ring", self.geometry.length_bytes())?;
+        let ring = Ring::new(memory.map()?, self.geometry).ok_or(io::ErrorKind::InvalidData)?;
+        let bit = inboxes.reserve().ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(OfferedRing { memory, ring: Arc::new(ring), bit })
+    }
+
+    /// Sends a hello that offers a ring.
+    pub(crate) fn send_hello(&self, socket: BorrowedFd<'_>, offer: &OfferedRing) -> io::Result<()> {
+        let hello = Hello {
+            address: self.address,
+            message_max: self.config.message_max,
+            geometry: self.geometry,
+            doorbell_bit: offer.bit,
+            hears_barriers: self.hears_barriers,
+            makes_barriers: self.makes_barriers,
+            nonce_address: (&raw const *self.nonce).expose_provenance() as u64,
+            nonce: *self.nonce,
+        };
+        let fds = [offer.memory.as_fd(), self.doorbell_memory.as_fd()];
+        socket::send(socket, &hello.emit(), &fds)
+    }
+}

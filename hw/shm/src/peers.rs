@@ -1,0 +1,160 @@
+//! The table of peers, and the states of a peer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::connection::Connection;
+use super::doorbell::DoorbellBit;
+use super::ring::Ring;
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
+use tagmatch_os::memory::SealedMemory;
+use tagmatch_os::peer_socket::PeerSocket;
+
+/// Most peers over the whole life of a device, including those that are down: numbers of peers are
+/// never reused.
+const PEERS_EVER_MAX: usize = 1 << 20;
+
+/// The state of a peer. It moves down this list and never back.
+///
+/// ```text
+/// Connecting ──> Up ──> Draining ──> Down
+///     └───────────┴───────────────────┘
+/// ```
+pub(crate) enum PeerState {
+    /// This worker tries to connect to the peer, or waits for the peer's own connection.
+    Connecting(Box<Connecting>),
+    /// Messages go both ways.
+    Up(Box<Connection>),
+    /// The peer is gone, for this reason. Messages that it wrote before are still to be delivered.
+    Draining(Box<Connection>, DownReason),
+    /// The peer is gone, and that was reported.
+    Down,
+}
+
+/// A peer that this worker tries to connect to.
+pub(crate) struct Connecting {
+    /// When to give up.
+    pub(crate) deadline: Instant,
+    /// When to try again, if no attempt is under way.
+    pub(crate) retry_at: Instant,
+    /// The error number of the last attempt, for the report; 0 if there is none.
+    pub(crate) errno: i32,
+    /// The attempt whose answer is still to come.
+    pub(crate) attempt: Option<Attempt>,
+    /// The peer has refused this worker's hello because its own hello is under way.
+    pub(crate) crossed: bool,
+}
+
+/// A socket on which a hello was sent, and the ring that the hello offers.
+pub(crate) struct Attempt {
+    pub(crate) socket: PeerSocket,
+    pub(crate) offer: OfferedRing,
+}
+
+/// A ring for a peer to write to, and the doorbell bit that the peer sets for it.
+pub(crate) struct OfferedRing {
+    pub(crate) memory: SealedMemory,
+    pub(crate) ring: Arc<Ring>,
+    pub(crate) bit: DoorbellBit,
+}
+
+struct Peer {
+    address: Address,
+    state: PeerState,
+}
+
+/// All peers, by number and by address. Peers that are down stay in the table.
+#[derive(Default)]
+pub(crate) struct Peers {
+    peers: Vec<Peer>,
+    by_address: HashMap<Address, PeerId>,
+    /// The peers in the state `Connecting`.
+    connecting: Vec<PeerId>,
+}
+
+impl Peers {
+    /// Enters a peer into the table.
+    pub(crate) fn add(
+        &mut self,
+        address: Address,
+        state: PeerState,
+    ) -> Result<PeerId, DeviceError> {
+        let limit = PEERS_EVER_MAX;
+        let none_left =
+            DeviceError::Exhausted { what: "peer, those that went down included", limit };
+        let number = u32::try_from(self.peers.len()).ok().filter(|_| !self.is_full());
+        let peer = PeerId(number.ok_or(none_left)?);
+        if matches!(state, PeerState::Connecting(_)) {
+            self.connecting.push(peer);
+        }
+        self.peers.push(Peer { address, state });
+        self.by_address.insert(address, peer);
+        Ok(peer)
+    }
+
+    /// Whether no other peer can be entered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.peers.len() >= PEERS_EVER_MAX
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn find(&self, address: &Address) -> Option<PeerId> {
+        self.by_address.get(address).copied()
+    }
+
+    pub(crate) fn address(&self, peer: PeerId) -> Option<Address> {
+        Some(self.peers.get(peer.index())?.address)
+    }
+
+    pub(crate) fn state(&self, peer: PeerId) -> Option<&PeerState> {
+        Some(&self.peers.get(peer.index())?.state)
+    }
+
+    /// For looking into a state. Another state is entered by [`Peers::replace`].
+    #[inline(always)]
+    pub(crate) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
+        Some(&mut self.peers.get_mut(peer.index())?.state)
+    }
+
+    /// Enters another state; returns the state before, `None` if there is no such peer.
+    pub(crate) fn replace(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
+        let before = std::mem::replace(self.state_mut(peer)?, state);
+        if matches!(before, PeerState::Connecting(_)) {
+            self.connecting.retain(|other| *other != peer);
+        }
+        Some(before)
+    }
+
+    /// The connection to a peer that is up.
+    #[inline]
+    pub(crate) fn connection_mut(&mut self, peer: PeerId) -> Option<&mut Connection> {
+        match self.state_mut(peer)? {
+            PeerState::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn connecting_mut(&mut self, peer: PeerId) -> Option<&mut Connecting> {
+        match self.state_mut(peer)? {
+            PeerState::Connecting(connecting) => Some(connecting),
+            _ => None,
+        }
+    }
+
+    /// The peers in the state `Connecting`.
+    pub(crate) fn connecting(&self) -> &[PeerId] {
+        &self.connecting
+    }
+
+    /// The connections to peers that are up or draining.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.peers.iter().filter_map(|peer| match &peer.state {
+            PeerState::Up(connection) | PeerState::Draining(connection, _) => Some(&**connection),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! Polling: each poll looks at rings, and now and then at everything else.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::connections::Connections;
+use super::device::Shm;
+use super::handshake::connect;
+use super::handshake::local::LocalEnd;
+use super::peers::PeerState;
+use super::ring::consumer::Taken;
+use super::watcher::Watched;
+use tagmatch_device::{DownReason, Event, Incoming, PeerId};
+use tagmatch_os::socket;
+
+/// The clock is read once in so many polls.
+const POLLS_PER_TICK: u32 = 64;
+/// How often the kernel is asked for ready descriptors. One call takes half a microsecond.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+/// How often the kernel is asked while connections are being made.
+const LOOK_INTERVAL_CONNECTING: Duration = Duration::from_micros(20);
+/// After so many polls in a row without a message, writers are told what was taken from their rings.
+/// Telling them after the first such poll would cost time in every exchange of single messages.
+const POLLS_UNTIL_IDLE: u32 = 8;
+/// Most internal messages that one poll takes. A long copied read arrives in as many messages as its
+/// sender wants to send.
+const INTERNALS_PER_POLL: u32 = 8;
+
+impl Shm {
+    /// See [`Device::poll`](tagmatch_device::Device::poll).
+    #[inline(always)]
+    pub(crate) fn next_event(&mut self) -> Option<Event<'_>> {
+        self.polls = self.polls.wrapping_add(1);
+        let is_due = self.connections.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK);
+        if is_due {
+            return self.next_event_of_some(true);
+        }
+        // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the event
+        // exists.
+        if let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() } {
+            self.idle_polls = 0;
+            let Taken { bytes, immediate } = taken;
+            return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
+        }
+        if self.connections.inboxes.is_silent() {
+            self.note_idle();
+            return None;
+        }
+        self.next_event_of_some(false)
+    }
+
+    /// The long way of a poll: an event that is queued, or a message that is not of the common kind.
+    #[inline(never)]
+    fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
+        if is_due {
+            self.attend();
+            if let Some(event) = self.connections.events.pop_front() {
+                return Some(event.into());
+            }
+        }
+        let mut internals = 0;
+        while let Some(found) = self.connections.inboxes.find() {
+            let parsed = self.connections.inboxes.parse(found);
+            self.connections.wake_writers();
+            match parsed {
+                Ok((peer, shape)) if !shape.internal => {
+                    self.idle_polls = 0;
+                    let taken = self.connections.inboxes.take(found.bit, shape)?;
+                    return Some(Event::Message(Incoming {
+                        peer,
+                        immediate: taken.immediate,
+                        through_list: false,
+                        bytes: taken.bytes,
+                    }));
+                }
+                Ok((peer, shape)) => {
+                    let result = self.connections.receive_internal(peer, found.bit, shape);
+                    if let Err(what) = result {
+                        self.connections.finish(peer, DownReason::Misbehaved { what });
+                    }
+                    internals += 1;
+                }
+                Err((peer, what)) => {
+                    self.connections.finish(peer, DownReason::Misbehaved { what });
+                }
+            }
+            if let Some(event) = self.connections.events.pop_front() {
+                return Some(event.into());
+            }
+            if internals >= INTERNALS_PER_POLL {
+                return None;
+            }
+        }
+        self.note_idle();
+        None
+    }
+
+    #[inline]
+    fn note_idle(&mut self) {
+        self.idle_polls = self.idle_polls.wrapping_add(1);
+        if self.idle_polls == POLLS_UNTIL_IDLE {
+            self.connections.inboxes.publish_hot();
+            self.connections.needs_attention |= !self.connections.inboxes.wake.is_empty();
+        }
+    }
+
+    /// Does everything that a poll has to do besides looking at rings.
+    #[cold]
+    #[inline(never)]
+    fn attend(&mut self) {
+        let is_tick = self.polls.is_multiple_of(POLLS_PER_TICK);
+        if is_tick {
+            self.connections.inboxes.tick();
+        }
+        let is_connecting = !self.connections.peers.connecting().is_empty();
+        if is_connecting || is_tick {
+            let interval = if is_connecting { LOOK_INTERVAL_CONNECTING } else { LOOK_INTERVAL };
+            let now = Instant::now();
+            if now.duration_since(self.last_look) >= interval {
+                self.look(now);
+            }
+        }
+        let connections = &mut self.connections;
+        connections.push_reads();
+        connections.wake_writers();
+        connections.finish_drained();
+        // A peer that doesn't answer a hello must not keep polls from the short way; so attempts under
+        // way don't count here.
+        connections.needs_attention =
+            connections.has_work() || self.has_retries || connections.is_draining();
+    }
+
+    /// Asks the kernel for ready descriptors, and does what is due by the clock.
+    pub(crate) fn look(&mut self, now: Instant) {
+        self.last_look = now;
+        let (local, connections) = (&self.local, &mut self.connections);
+        for ready in connections.watcher.ready() {
+            match ready {
+                Watched::Listener => self.acceptor.accept(local, connections, now),
+                Watched::Timer => {
+                    connections.watcher.clear_timer();
+                    connections.inboxes.sweep_all();
+                }
+                Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id),
+                Watched::Socket(peer) => receive_from_socket(local, connections, peer, now),
+                Watched::OwnEventFd => self.eventfd.clear(),
+                Watched::Process(peer) => {
+                    // Before its end, the process may have sent the packet by which its worker leaves.
+                    receive_from_socket(local, connections, peer, now);
+                    connections.drain(peer, DownReason::Gone);
+                }
+            }
+        }
+        self.acceptor.keep_time(&connections.watcher, now);
+        self.has_retries = connect::keep_time(local, connections, now);
+    }
+}
+
+/// A peer's socket is readable: the answer to a hello, a wake, or the end.
+fn receive_from_socket(
+    local: &LocalEnd,
+    connections: &mut Connections,
+    peer: PeerId,
+    now: Instant,
+) {
+    match connections.peers.state(peer) {
+        Some(PeerState::Connecting(_)) => connect::receive_answer(local, connections, peer, now),
+        Some(PeerState::Up(connection)) => match take_wakes(connection) {
+            Wakes::Taken => {}
+            Wakes::Bye => connections.drain(peer, DownReason::Left),
+            Wakes::End => connections.drain(peer, DownReason::Gone),
+            Wakes::Nonsense => {
+                let what = "a packet on the socket is no wake";
+                connections.finish(peer, DownReason::Misbehaved { what });
+            }
+        },
+        Some(PeerState::Draining(..) | PeerState::Down) | None => {}
+    }
+}
+
+enum Wakes {
+    Taken,
+    Bye,
+    End,
+    Nonsense,
+}
+
+/// Takes wake packets from a socket. Takes a bounded number: the rest is taken at the next look.
+fn take_wakes(connection: &Connection) -> Wakes {
+    let Some(socket) = &connection.socket else {
+        return Wakes::Taken;
+    };
+    for _ in 0..16 {
+        let mut byte = [0; 2];
+        let packet = match socket::receive(socket.as_fd(), &mut byte) {
+            Ok(packet) => packet,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Wakes::Taken,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => return Wakes::End,
+        };
+        match (packet.length, packet.fds.0.is_empty(), byte[0]) {
+            (0, ..) => return Wakes::End,
+            (1, true, socket::WAKE) => {}
+            (1, true, socket::BYE) => return Wakes::Bye,
+            _ => return Wakes::Nonsense,
+        }
+    }
+    Wakes::Taken
+}

@@ -1,0 +1,105 @@
+//! The processes of peers, and how many connections each of them has made to this worker.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use tagmatch_os::process::{self, Pid};
+
+/// The process of a peer. The pidfd tells whether `pid` still means the same process.
+pub(crate) struct PeerProcess {
+    /// 0 if the process is not in this pid namespace. Its memory can't be read directly then.
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl PeerProcess {
+    pub(crate) fn has_ended(&self) -> bool {
+        process::has_ended(self.pidfd.as_fd())
+    }
+}
+
+/// Most connections that one process makes over the whole life of a device: a sixteenth of the most
+/// peers that a device has.
+const EVER_MAX: u32 = 1 << 16;
+
+/// Identifies a process that connects to this worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessId {
+    /// 0 for every process that isn't in this pid namespace.
+    pid: i32,
+    /// Distinguishes processes that have had the same number. Before Linux 6.9 it is the same for all.
+    pidfd_inode: u64,
+}
+
+impl ProcessId {
+    /// Identifies the process at the other end of a connection; `None` if that is this process.
+    pub(crate) fn of(pid: Pid, process: Option<&PeerProcess>) -> Option<Self> {
+        let pidfd_inode = process.map_or(0, |process| process::inode(process.pidfd.as_fd()));
+        (pid != Pid::own()).then_some(ProcessId { pid: pid.0, pidfd_inode })
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    now: u32,
+    ever: u32,
+}
+
+/// Limits the connections that one other process makes to this worker, so that one process can't use up
+/// the connections of all. Its size is bounded by the number of peers over the life of the device.
+pub(crate) struct ProcessQuota {
+    counts: HashMap<ProcessId, Count>,
+    now_max: u32,
+}
+
+impl ProcessQuota {
+    /// Allows `now_max` connections of one process at a time.
+    pub(crate) fn new(now_max: u32) -> Self {
+        ProcessQuota { counts: HashMap::new(), now_max }
+    }
+
+    /// Counts a new connection; `false` if the process has as many as it may have.
+    pub(crate) fn add(&mut self, process: ProcessId) -> bool {
+        let count = self.counts.entry(process).or_default();
+        let may = count.now < self.now_max && count.ever < EVER_MAX;
+        if may {
+            count.now += 1;
+            count.ever += 1;
+        }
+        may
+    }
+
+    /// Counts the end of a connection that was added.
+    pub(crate) fn remove(&mut self, process: ProcessId) {
+        if let Some(count) = self.counts.get_mut(&process) {
+            count.now -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_takes_its_quota_and_leaves_the_rest_to_others() {
+        let mut quota = ProcessQuota::new(3);
+        let [first, second] = [1, 2].map(|pid| ProcessId { pid, pidfd_inode: 0 });
+        let add = |quota: &mut ProcessQuota| (0..5).filter(|_| quota.add(first)).count();
+        assert_eq!(add(&mut quota), 3);
+        assert!(quota.add(second));
+        quota.remove(first);
+        assert_eq!(add(&mut quota), 1);
+        let mut ever = 4;
+        loop {
+            quota.remove(first);
+            if !quota.add(first) {
+                break;
+            }
+            ever += 1;
+        }
+        assert_eq!(ever, EVER_MAX);
+        assert!(quota.add(second));
+        assert_eq!(ProcessId::of(Pid::own(), None), None);
+    }
+}
