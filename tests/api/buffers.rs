@@ -1,0 +1,80 @@
+//! Buffers that are borrowed or shared.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::common::config;
+use crate::pair::{bytes, pair};
+use tagmatch::{Buffer, Match, Worker};
+
+#[test]
+fn borrowed_slices_in_blocking_calls_and_scopes() {
+    let worker = Worker::new(config()).unwrap();
+    let me = worker.oneself();
+    let text = String::from("borrowed");
+    let mut inbox = [0u8; 8];
+    worker.send_blocking(me, 1, text.as_bytes()).unwrap();
+    let status = worker.recv_blocking(Match::tag(1), &mut inbox).unwrap();
+    assert_eq!((status.length, &inbox), (8, b"borrowed"));
+    // A scope ends what its handles forgot.
+    let (mut one, mut two) = ([0u8; 4], vec![0u8; 100_000]);
+    let large = bytes(100_000);
+    worker.scope(|scope| {
+        std::mem::forget(scope.recv(Match::tag(99), &mut one));
+        let receive = scope.recv(Match::tag(2), &mut two);
+        std::mem::forget(scope.send(me, 2, &large));
+        receive.wait().unwrap();
+    });
+    assert_eq!((two, one), (large, [0; 4]));
+    assert_eq!(worker.counters().posted_now, 0);
+    // Also when it panics.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        worker.scope(|scope| {
+            std::mem::forget(scope.recv(Match::tag(99), &mut one));
+            panic!("on purpose");
+        })
+    }));
+    assert!(result.is_err());
+    assert_eq!(worker.counters().posted_now, 0);
+}
+
+#[test]
+fn a_scope_ends_only_when_its_sends_have() {
+    let sender = Worker::new(config()).unwrap();
+    let receiver = Worker::new(config()).unwrap();
+    let address = receiver.address();
+    let size = 1 << 20;
+    let to = sender.connect(&address).unwrap();
+    drop(receiver);
+    // A peer that is gone ends the scope; one that takes its time is waited for.
+    sender.scope(|scope| std::mem::forget(scope.send(to, 1, &[0; 100])));
+    let (tell, told) = std::sync::mpsc::channel();
+    let late = std::thread::spawn(move || {
+        let receiver = Worker::new(config()).unwrap();
+        tell.send(receiver.address()).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(100) {
+            receiver.progress();
+        }
+        receiver.recv(Match::tag(1), vec![0; size]).wait().unwrap().data().to_vec()
+    });
+    let to = sender.connect(&told.recv().unwrap()).unwrap();
+    let mut message = vec![7; size];
+    sender.scope(|scope| std::mem::forget(scope.send(to, 1, &message)));
+    message.fill(9);
+    assert!(late.join().unwrap().iter().all(|&byte| byte == 7), "read after the borrow ended");
+}
+
+#[test]
+fn shared_bytes_go_to_many_and_receive_nothing() {
+    let p = pair();
+    let shared: Arc<[u8]> = bytes(20_000).into();
+    let sends: Vec<_> =
+        (0..3).map(|tag| p.a.send(p.to_b, tag, Buffer::from(shared.clone()))).collect();
+    for tag in 0..3u64 {
+        assert_eq!(p.ok(p.b.recv(Match::tag(tag), vec![0; 20_000])).data(), &shared[..]);
+    }
+    sends.into_iter().for_each(|send| drop(p.ok(send)));
+    assert_eq!(Arc::strong_count(&shared), 1, "a buffer is left behind");
+    assert!(p.b.recv(Match::any(), shared).wait().is_err());
+}

@@ -1,0 +1,15 @@
+//! What the public API promises, between workers of one process: over shared memory, or over the device that
+//! the environment names.
+
+#![allow(clippy::cast_possible_truncation, reason = "small numbers")]
+
+mod buffers;
+#[path = "../common/mod.rs"]
+mod common;
+mod ends;
+mod fork;
+mod matching;
+mod messages;
+mod pair;
+mod requests;
+mod threads;

@@ -1,0 +1,98 @@
+//! Which receive or probe gets which message.
+
+use crate::common::{Ability, config, has};
+use crate::pair::{bytes, pair};
+use tagmatch::{Match, TagMask, Worker};
+
+#[test]
+fn wildcards_take_messages_in_post_and_arrival_order() {
+    let p = pair();
+    let layout = config().layout;
+    let tag = |t: u64| layout.pack(3, 0, t).unwrap();
+    let any_tag = Match::masked(tag(0), TagMask(layout.context_mask().0 | layout.source_mask().0));
+    let first = p.b.recv(any_tag, vec![0; 1]);
+    let exact = p.b.recv(Match::tag(tag(5)), vec![0; 1]);
+    let last = p.b.recv(Match::any().from(p.to_a), vec![0; 1]);
+    for i in 0..3u8 {
+        p.a.inject(p.to_b, tag(5), &[i]).unwrap();
+    }
+    for (i, request) in [first, exact, last].into_iter().enumerate() {
+        assert_eq!(p.ok(request).data(), [i as u8]);
+    }
+    // Unexpected: the oldest that matches, whatever the pattern.
+    for i in 0..3u8 {
+        p.a.inject(p.to_b, tag(6 + u64::from(i % 2)), &[10 + i]).unwrap();
+    }
+    p.all_arrive();
+    if has(Ability::Counts) {
+        assert_eq!(p.b.counters().unexpected_now, 3);
+    }
+    assert_eq!(p.ok(p.b.recv(Match::tag(tag(7)), vec![0; 1])).data(), [11]);
+    assert_eq!(p.ok(p.b.recv(any_tag, vec![0; 1])).data(), [10]);
+    assert_eq!(p.ok(p.b.recv(Match::any(), vec![0; 1])).data(), [12]);
+}
+
+#[test]
+fn a_receive_that_names_its_source_waits_for_it() {
+    let p = pair();
+    let c = Worker::new(config()).unwrap();
+    let c_to_b = c.connect(&p.b.address()).unwrap();
+    let from_a = p.b.recv(Match::tag(1).from(p.to_a), vec![0; 1]);
+    c.inject(c_to_b, 1, &[3]).unwrap();
+    while p.b.probe(Match::tag(1)).is_none() {
+        c.progress();
+        p.progress();
+    }
+    p.a.inject(p.to_b, 1, &[1]).unwrap();
+    assert_eq!(p.ok(from_a).data(), [1]);
+    // A message from a worker that b never connected to is matched by an any-source receive, and names
+    // its sender.
+    let received = p.ok(p.b.recv(Match::tag(1), vec![0; 1]));
+    assert_eq!(received.data(), [3]);
+    assert_eq!(p.b.connect(&c.address()).unwrap(), received.status.source);
+    assert_eq!(p.b.peer_address(received.status.source), Some(c.address()));
+}
+
+#[test]
+fn thousands_of_unexpected_messages_of_one_tag_keep_their_order() {
+    let p = pair();
+    let sends: Vec<_> =
+        (0..5000u32).map(|i| p.a.send(p.to_b, 4, i.to_le_bytes().to_vec())).collect();
+    let mut receives: Vec<_> = (0..5000).map(|_| p.b.recv(Match::tag(4), vec![0; 4])).collect();
+    for (i, receive) in receives.drain(..).enumerate() {
+        assert_eq!(p.ok(receive).data(), (i as u32).to_le_bytes());
+    }
+    sends.into_iter().for_each(|send| drop(p.ok(send)));
+}
+
+#[test]
+fn matched_messages_are_received_in_any_order() {
+    let p = pair();
+    let sends = [p.a.send_sync(p.to_b, 1, bytes(10)), p.a.send_sync(p.to_b, 1, bytes(50_000))];
+    p.all_arrive();
+    let first = p.b.mprobe(Match::any()).unwrap();
+    let second = p.b.mprobe(Match::tag(1)).unwrap();
+    assert!(p.b.mprobe(Match::any()).is_none() && p.b.probe(Match::any()).is_none());
+    assert_eq!((first.status().length, second.status().length), (10, 50_000));
+    assert_eq!(p.ok(second.recv(vec![0; 50_000])).data(), bytes(50_000));
+    let [mut first_send, second_send] = sends;
+    p.ok(second_send);
+    assert!(first_send.test().is_none(), "complete though only probed");
+    let short = p.ok(first.recv(vec![0; 4]));
+    assert!(short.status.truncated);
+    p.ok(first_send);
+}
+
+#[test]
+fn a_dropped_message_releases_its_sender() {
+    let p = pair();
+    for size in [10, 50_000] {
+        let send = p.a.send_sync(p.to_b, 1, bytes(size));
+        p.probe(Match::any());
+        drop(p.b.mprobe(Match::any()).unwrap());
+        p.ok(send);
+        assert!(p.b.probe(Match::any()).is_none());
+    }
+    assert_eq!(p.b.counters().discarded, 2);
+    assert_eq!(p.b.counters().unexpected_bytes_now, 0);
+}

@@ -1,0 +1,184 @@
+//! Messages of every size and mode between workers, and what a device or a peer refuses.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Ability, config, has};
+use crate::pair::{SIZES, bytes, pair, pair_with};
+use tagmatch::{
+    Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, Worker,
+};
+
+#[test]
+fn every_size_and_mode_arrives_with_all_its_facts() {
+    let p = pair();
+    let mut modes = vec![SendMode::Standard, SendMode::Synchronous];
+    modes.extend(has(Ability::Delivered).then_some(SendMode::Delivered));
+    for mode in modes {
+        for size in SIZES {
+            for expected in [true, false] {
+                let options = SendOptions { mode, immediate: Some(size as u32 ^ 0xffff) };
+                let early = expected.then(|| p.b.recv(Match::tag(9), vec![0xee; size + 3]));
+                let send = p.a.send_with(p.to_b, 9, bytes(size), options);
+                let receive = early.unwrap_or_else(|| {
+                    let seen = p.probe(Match::tag(9));
+                    assert_eq!((seen.length, seen.truncated), (size as u64, false));
+                    p.b.recv(Match::any(), vec![0xee; size + 3])
+                });
+                let Received { buffer, status } = p.ok(receive);
+                let immediate = Some(size as u32 ^ 0xffff);
+                let (tag, length) = (Tag(9), size as u64);
+                let source = p.to_a;
+                assert_eq!(status, Status { source, tag, length, truncated: false, immediate });
+                assert_eq!(buffer[..size], bytes(size));
+                assert_eq!(buffer[size..], [0xee; 3], "wrote past the message");
+                assert_eq!(p.ok(send).buffer.into_vec(), bytes(size));
+            }
+        }
+    }
+}
+
+#[test]
+fn oneself_is_a_peer_like_any() {
+    let worker = Worker::new(config()).unwrap();
+    let me = worker.oneself();
+    assert_eq!(worker.connect(&worker.address()).unwrap(), me);
+    for size in SIZES {
+        let receive = worker.recv(Match::tag(1).from(me), vec![0; size]);
+        let send = worker.send(me, 1, bytes(size));
+        let received = receive.wait().unwrap();
+        assert_eq!((received.status.source, received.data()), (me, &bytes(size)[..]));
+        send.wait().unwrap();
+    }
+    let send = worker.send_sync(me, 2, bytes(10));
+    let message = worker.mprobe_blocking(Match::tag(2)).unwrap();
+    message.discard();
+    send.wait().unwrap();
+}
+
+#[test]
+fn truncation_reports_the_full_length_and_spares_what_follows() {
+    let p = pair();
+    let has_first_bytes = has(Ability::FirstBytes);
+    for size in [1, 8, 5000, 100_000] {
+        for room in [0, size / 2, size - 1] {
+            for expected in [true, false] {
+                let early = expected.then(|| p.b.recv(Match::tag(1), vec![0xee; room]));
+                let send = p.a.send_sync(p.to_b, 1, bytes(size));
+                let receive = early.unwrap_or_else(|| {
+                    assert!(!p.probe(Match::any()).truncated, "a probe reports truncation");
+                    p.b.recv(Match::tag(1), vec![0xee; room])
+                });
+                let received = p.ok(receive);
+                assert_eq!(
+                    (received.status.length, received.status.truncated),
+                    (size as u64, true)
+                );
+                if has_first_bytes {
+                    assert_eq!(received.data(), &bytes(size)[..room]);
+                }
+                p.ok(send);
+            }
+        }
+    }
+}
+
+#[test]
+fn unexpected_memory_is_bounded_and_nothing_is_lost() {
+    let config = Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..config() };
+    let p = pair_with(&config);
+    let total = 3000u32;
+    let payload = |i: u32| bytes((i % 700) as usize);
+    let sends: Vec<_> = (0..total)
+        .map(|i| {
+            let options = SendOptions { immediate: Some(i), ..SendOptions::default() };
+            p.a.send_with(p.to_b, 1, payload(i), options)
+        })
+        .collect();
+    for _ in 0..5000 {
+        p.progress();
+    }
+    if has(Ability::Bounds) {
+        let counters = p.b.counters();
+        assert!(counters.unexpected_bytes_now <= 64 << 10, "{counters:?}");
+        assert!(counters.unexpected_now <= 200 + 16, "{counters:?}");
+    }
+    for i in 0..total {
+        let received = p.ok(p.b.recv(Match::any(), vec![0; 700]));
+        assert_eq!(received.status.immediate, Some(i), "overtaken");
+        assert_eq!(received.data(), payload(i));
+    }
+    sends.into_iter().for_each(|send| drop(p.ok(send)));
+}
+
+#[test]
+fn what_a_device_does_not_carry_is_refused_at_the_call() {
+    let p = pair();
+    if has(Ability::AllTags) {
+        p.a.inject(p.to_b, u64::MAX, b"far").unwrap();
+        assert_eq!(p.ok(p.b.recv(Match::tag(u64::MAX), vec![0; 3])).data(), b"far");
+        return;
+    }
+    let refused = |error: &Error| {
+        assert!(matches!(error, Error::Operation(Fault::NotCarried { .. })), "{error}");
+    };
+    let outside = 1u64 << 40;
+    let source = config().layout.source_mask().0;
+    for tag in [outside, source, source & source.wrapping_neg()] {
+        let failed = p.a.send(p.to_b, tag, bytes(3)).wait().unwrap_err();
+        refused(&failed.error);
+        assert_eq!(failed.buffer.into_vec(), bytes(3));
+        refused(&p.a.inject(p.to_b, tag, &[]).unwrap_err());
+        refused(&p.b.recv(Match::tag(tag), bytes(3)).wait().unwrap_err().error);
+        // No such message will ever come: who looks for one sees none, and nobody waits for it.
+        assert!(p.b.probe(Match::tag(tag)).is_none() && p.b.mprobe(Match::tag(tag)).is_none());
+        refused(&p.b.probe_blocking(Match::tag(tag)).unwrap_err());
+        refused(&p.b.mprobe_blocking(Match::tag(tag)).map(drop).unwrap_err());
+    }
+    if !has(Ability::Delivered) {
+        refused(&p.a.send_delivered(p.to_b, 1, bytes(3)).wait().unwrap_err().error);
+    }
+    let wide = Config { layout: TagLayout::MPI, ..config() };
+    let p = pair_with(&wide);
+    let options = SendOptions { immediate: Some(1), ..SendOptions::default() };
+    refused(&p.a.send_with(p.to_b, 1, bytes(3), options).wait().unwrap_err().error);
+    p.a.inject(p.to_b, 1, b"still well").unwrap();
+    assert_eq!(p.ok(p.b.recv(Match::tag(1), vec![0; 10])).data(), b"still well");
+}
+
+#[test]
+fn peers_of_another_worker_are_refused() {
+    let p = pair();
+    let foreign = |error: &Error| matches!(error, Error::ForeignPeer { .. });
+    let failed = p.a.send(p.to_a, 1, bytes(3)).wait().unwrap_err();
+    assert!(foreign(&failed.error) && failed.buffer.into_vec() == bytes(3));
+    assert!(foreign(&p.a.recv(Match::any().from(p.to_a), bytes(3)).wait().unwrap_err().error));
+    assert!(foreign(&p.a.inject(p.to_a, 1, &[]).unwrap_err()));
+    assert!(foreign(&p.a.disconnect(p.to_a).unwrap_err()));
+    assert!(p.a.probe(Match::any().from(p.to_a)).is_none());
+}
+
+#[test]
+fn many_workers_meet_lazily_from_both_sides() {
+    let workers: Vec<_> = (0..24).map(|_| Worker::new(config()).unwrap()).collect();
+    let addresses: Vec<_> = workers.iter().map(Worker::address).collect();
+    let mut receives = Vec::new();
+    for (i, worker) in workers.iter().enumerate() {
+        for (j, address) in addresses.iter().enumerate() {
+            let peer = worker.connect(address).unwrap();
+            worker.inject(peer, i as u64, &[i as u8, j as u8]).unwrap();
+            receives.push((i, j, worker.recv(Match::tag(j as u64).from(peer), vec![0; 2])));
+        }
+    }
+    let start = Instant::now();
+    while !receives.is_empty() {
+        workers.iter().for_each(|worker| _ = worker.progress());
+        receives.retain_mut(|(i, j, request)| match request.test() {
+            Some(received) => {
+                assert_eq!(received.unwrap().data(), [*j as u8, *i as u8]);
+                false
+            }
+            None => true,
+        });
+        assert!(start.elapsed() < Duration::from_secs(20), "{} are missing", receives.len());
+    }
+}
