@@ -1,8 +1,12 @@
 //! What is asked for, and how the answer is said.
 
+use std::error::Error;
 use std::io::Write;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+/// An error ends the program with its text.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const BATCHES_MIN: usize = 5;
 const BATCHES_MAX: usize = 100_000;

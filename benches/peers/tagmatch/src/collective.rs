@@ -9,8 +9,7 @@ use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Comm, Config, Runtime};
 
-use crate::Outcome;
-use crate::case::{Case, Kind, Operation, Samples, print_begin};
+use crate::case::{Case, Kind, Operation, Outcome, Samples, print_begin};
 
 const CONTROL: u32 = 5;
 const SIZE_MAX: usize = 2 << 20;

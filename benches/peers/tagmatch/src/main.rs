@@ -1,33 +1,29 @@
 //! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
 //!
-//! Called as the C programs are: `CORE_A CORE_B MILLISECONDS CASE...`. The first process measures;
-//! it starts the second, which answers, from this same program.
+//! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first process
+//! measures. It starts the second one, which runs the same program and answers.
 
 #![deny(unsafe_code)]
 
 mod case;
 mod collective;
-#[allow(unsafe_code, reason = "memory at pointers, as an MPI's users hand it over")]
+#[allow(unsafe_code, reason = "buffers by pointer, as users of an MPI pass them")]
 mod memory;
 mod work;
 
 use std::env;
-use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tagmatch::{Address, Config, Worker};
 
-use crate::case::{Case, Kind};
+use crate::case::{Case, Kind, Outcome};
 use crate::collective::Pair;
 use crate::work::Side;
 
-/// Where the first process's worker is reached; set for the second process only.
+/// Environment variable with the address of the first process's worker; set for the second process only.
 const FIRST: &str = "TAGMATCH_PEERS_FIRST";
-
-/// What goes wrong is said and ends the program.
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     match run() {
@@ -64,16 +60,20 @@ fn run() -> Outcome<()> {
                 .stdout(Stdio::piped())
                 .spawn()?;
             let mut address = String::new();
-            let said = second.stdout.take().ok_or("the other process says nothing")?;
+            let said = second.stdout.take().ok_or("the other process has no output")?;
             BufReader::new(said).read_line(&mut address)?;
             work(worker, address.trim().parse()?, true, &cases, milliseconds)?;
             let status = second.wait()?;
-            if status.success() { Ok(()) } else { Err(format!("the other: {status}").into()) }
+            if status.success() {
+                Ok(())
+            } else {
+                Err(format!("the other process: {status}").into())
+            }
         }
     }
 }
 
-/// Collective cases go by a communicator, which has the worker for itself.
+/// Collective cases use a communicator, which owns the worker; all others use the worker directly.
 fn work(
     worker: Worker,
     other: Address,

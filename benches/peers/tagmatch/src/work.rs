@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch::{Config, Match, Output, Peer, Received, Request, Sent, Worker};
 
-use crate::Outcome;
-use crate::case::{Case, Kind, Samples, print_begin, print_value};
+use crate::case::{Case, Kind, Outcome, Samples, print_begin, print_value};
 use crate::memory::{Memory, SIZE_MAX};
 
 const PING: u64 = 1;
