@@ -1,18 +1,20 @@
-//! Both lists, alone and as MPI uses them, against plain lists that are searched from the front.
+//! Both lists, alone and as MPI uses them, compared with the oracle of `tagmatch-testkit`: plain
+//! lists that are searched from the front.
 //!
-//! A run is a list of words; each is decoded into one operation. That draws hundreds of operations
-//! as fast as numbers, and still shrinks.
+//! A run is a list of numbers, each of which is decoded into one operation. So proptest draws
+//! hundreds of operations quickly, and can still shrink a run that fails.
 
 use proptest::prelude::*;
 use tagmatch_soft::{
     Pattern, PostedHandle, PostedList, SourceId, StaleHandle, Tag, TagMask, UnexpectedHandle,
     UnexpectedList,
 };
+use tagmatch_testkit::oracle::{PlainMatching, PlainPosted, PlainUnexpected};
 
-/// A word that is taken apart.
-struct Draw(u64);
+/// A number that is decoded: each call takes a part of what is left of it.
+struct Decoder(u64);
 
-impl Draw {
+impl Decoder {
     fn below(&mut self, bound: u64) -> u64 {
         let drawn = self.0 % bound;
         self.0 /= bound;
@@ -23,7 +25,7 @@ impl Draw {
         usize::try_from(self.below(len as u64)).expect("below a usize")
     }
 
-    /// So few tags that most patterns overlap.
+    /// One of six tags, so that most patterns overlap.
     fn tag(&mut self) -> Tag {
         Tag(self.below(3) | self.below(2) << 40)
     }
@@ -32,7 +34,7 @@ impl Draw {
         [SourceId(0), SourceId(1), SourceId(u32::MAX)][self.index(3)]
     }
 
-    /// With `many`, more masks than a list has indexes for.
+    /// With `many`, one of more masks than a list has indexes for.
     fn mask(&mut self, many: bool) -> TagMask {
         if many && self.below(4) != 0 {
             let exotic = self.below(48);
@@ -47,20 +49,18 @@ impl Draw {
     }
 }
 
-/// Removes the first element that is wanted.
-fn take_first<E>(list: &mut Vec<E>, wanted: impl FnMut(&E) -> bool) -> Option<E> {
-    list.iter().position(wanted).map(|at| list.remove(at))
-}
-
+/// What the oracle keeps of a posted receive.
 type Posted = (PostedHandle, Pattern, usize);
+/// What the oracle keeps of an unexpected message.
 type Arrived = (UnexpectedHandle, Tag, SourceId, usize);
 
-/// What a run of posted receives begins with.
+/// What is done before a run of posted receives.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Nothing,
-    /// Many receives, and then so many that are taken at once that the list goes on as a short one behind them.
-    Many,
+    /// Many receives are posted. Then so many are posted and matched at once that the list keeps
+    /// later receives in a short list behind the many.
+    LongList,
 }
 
 fn posted_run(
@@ -71,19 +71,19 @@ fn posted_run(
     words: &[u64],
 ) -> Result<(), TestCaseError> {
     let mut list = PostedList::new(seed);
-    let mut oracle: Vec<Posted> = Vec::new();
+    let mut oracle = PlainPosted::<Posted>::default();
     let mut handles = Vec::new();
     let mut last = None;
-    if let Before::Many = before {
+    if let Before::LongList = before {
         for (number, word) in (1000..1040).zip(words.iter().cycle()) {
-            let mut draw = Draw(*word);
+            let mut draw = Decoder(*word);
             let mask = [TagMask::EXACT, TagMask(0xff)][draw.index(2)];
             let mut pattern = Pattern::new(draw.tag(), mask);
             if draw.below(2) == 0 {
                 pattern = pattern.from_source(draw.source());
             }
             let handle = list.post(pattern, number);
-            oracle.push((handle, pattern, number));
+            oracle.post(pattern, (handle, pattern, number));
             handles.push(handle);
         }
         for number in 0..100 {
@@ -92,21 +92,18 @@ fn posted_run(
         }
     }
     for (number, &word) in words.iter().enumerate() {
-        let mut draw = Draw(word);
-        // A calm run lets the list grow long, the other keeps it short.
+        let mut draw = Decoder(word);
+        // In a calm run the list grows long. In others it stays short.
         match draw.below(if calm { 64 } else { 40 }) {
             0 => {
                 let source = draw.source();
-                let (dead, kept) =
-                    oracle.into_iter().partition(|(_, p, _)| p.source() == Some(source));
-                oracle = kept;
-                let dead: Vec<Posted> = dead;
-                let expected: Vec<_> = dead.iter().map(|posted| posted.2).collect();
+                let expected = oracle.take_all(|pattern, _| pattern.source() == Some(source));
+                let expected: Vec<_> = expected.iter().map(|posted| posted.2).collect();
                 prop_assert_eq!(list.take_source(source), expected);
             }
             1..8 if !handles.is_empty() => {
                 let handle = handles[draw.index(handles.len())];
-                let expected = take_first(&mut oracle, |posted| posted.0 == handle);
+                let expected = oracle.take(|_, posted| posted.0 == handle);
                 prop_assert_eq!(list.get(handle), expected.map(|(_, p, value)| (p, value)));
                 let expected = expected.map(|posted| posted.2).ok_or(StaleHandle);
                 prop_assert_eq!(list.cancel(handle), expected);
@@ -114,42 +111,41 @@ fn posted_run(
             }
             8..25 => {
                 let (tag, source) = (draw.tag(), draw.source());
-                let expected = take_first(&mut oracle, |posted| posted.1.matches(tag, source));
+                let expected = oracle.take_match(tag, source);
                 prop_assert_eq!(list.first_match(tag, source), expected.map(|posted| posted.0));
                 prop_assert_eq!(list.take_match(tag, source), expected.map(|posted| posted.2));
             }
             _ => {
-                // Those that are like the last one are kept together.
+                // A list keeps alike receives together that are posted one after the other.
                 let repeated = last.filter(|_| draw.below(3) != 0);
                 let pattern = *last.insert(repeated.unwrap_or_else(|| draw.pattern(many)));
                 let handle = list.post(pattern, number);
                 prop_assert!(!handles.contains(&handle));
-                oracle.push((handle, pattern, number));
+                oracle.post(pattern, (handle, pattern, number));
                 handles.push(handle);
             }
         }
-        prop_assert_eq!(list.len(), oracle.len());
-        prop_assert_eq!(list.is_empty(), oracle.is_empty());
+        prop_assert_eq!(list.len(), oracle.receives().len());
+        prop_assert_eq!(list.is_empty(), oracle.receives().is_empty());
     }
-    prop_assert_eq!(list.iter_in_order().collect::<Vec<_>>(), oracle);
+    prop_assert!(list.iter_in_order().eq(oracle.receives().iter().map(|(_, posted)| *posted)));
     Ok(())
 }
 
 fn unexpected_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<(), TestCaseError> {
     let mut list = UnexpectedList::new(seed);
-    let mut oracle: Vec<Arrived> = Vec::new();
+    let mut oracle = PlainUnexpected::<Arrived>::default();
     let mut handles = Vec::new();
     for (number, &word) in words.iter().enumerate() {
-        let mut draw = Draw(word);
+        let mut draw = Decoder(word);
         match draw.below(if calm { 64 } else { 40 }) {
             0..4 => {
                 let pattern = draw.pattern(many);
-                let oldest = oracle.iter().find(|&&(_, t, s, _)| pattern.matches(t, s));
-                prop_assert_eq!(list.find(&pattern), oldest.map(|found| found.0));
+                prop_assert_eq!(list.find(&pattern), oracle.find(&pattern).map(|found| found.0));
             }
             4..8 if !handles.is_empty() => {
                 let handle = handles[draw.index(handles.len())];
-                let expected = take_first(&mut oracle, |arrived| arrived.0 == handle);
+                let expected = oracle.remove(|_, _, arrived| arrived.0 == handle);
                 prop_assert_eq!(list.get(handle), expected.map(|(_, t, s, v)| (t, s, v)));
                 let expected = expected.map(|arrived| arrived.3).ok_or(StaleHandle);
                 prop_assert_eq!(list.remove(handle), expected);
@@ -157,58 +153,54 @@ fn unexpected_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<()
             }
             8..20 => {
                 let pattern = draw.pattern(many);
-                let expected = take_first(&mut oracle, |&(_, t, s, _)| pattern.matches(t, s));
+                let expected = oracle.take(&pattern);
                 prop_assert_eq!(list.take(&pattern), expected.map(|arrived| arrived.3));
             }
             _ => {
                 let (tag, source) = (draw.tag(), draw.source());
                 let handle = list.push(tag, source, number);
                 prop_assert!(!handles.contains(&handle));
-                oracle.push((handle, tag, source, number));
+                oracle.push(tag, source, (handle, tag, source, number));
                 handles.push(handle);
             }
         }
-        prop_assert_eq!(list.len(), oracle.len());
-        prop_assert_eq!(list.is_empty(), oracle.is_empty());
+        prop_assert_eq!(list.len(), oracle.messages().len());
+        prop_assert_eq!(list.is_empty(), oracle.messages().is_empty());
     }
-    prop_assert_eq!(list.iter_in_order().collect::<Vec<_>>(), oracle);
+    prop_assert!(list.iter_in_order().eq(oracle.messages().iter().map(|(.., arrived)| *arrived)));
     Ok(())
 }
 
-/// A receive asks the messages first, a message asks the receives first: no message and receive
-/// that fit may ever wait side by side, and the pairs are those of MPI's rules.
+/// Both lists as MPI uses them: a receive is posted only if no unexpected message fits, and a message
+/// becomes unexpected only if no posted receive fits. The pairs must be the oracle's. At the end no
+/// message and receive that fit are left.
 fn mpi_run(seed: u64, many: bool, words: &[u64]) -> Result<(), TestCaseError> {
     let mut posted = PostedList::new(seed);
     let mut unexpected = UnexpectedList::new(seed);
-    let mut receives: Vec<(Pattern, usize)> = Vec::new();
-    let mut messages: Vec<(Tag, SourceId, usize)> = Vec::new();
+    let mut oracle = PlainMatching::<usize, usize>::default();
     for (number, &word) in words.iter().enumerate() {
-        let mut draw = Draw(word);
+        let mut draw = Decoder(word);
         if draw.below(2) == 0 {
             let pattern = draw.pattern(many);
-            let expected = take_first(&mut messages, |&(t, s, _)| pattern.matches(t, s));
             let taken = unexpected.take(&pattern);
-            prop_assert_eq!(taken, expected.map(|message| message.2));
+            prop_assert_eq!(taken, oracle.receive(pattern, number));
             if taken.is_none() {
                 posted.post(pattern, number);
-                receives.push((pattern, number));
             }
         } else {
             let (tag, source) = (draw.tag(), draw.source());
-            let expected = take_first(&mut receives, |(pattern, _)| pattern.matches(tag, source));
             let taken = posted.take_match(tag, source);
-            prop_assert_eq!(taken, expected.map(|receive| receive.1));
+            prop_assert_eq!(taken, oracle.arrive(tag, source, number));
             if taken.is_none() {
                 unexpected.push(tag, source, number);
-                messages.push((tag, source, number));
             }
         }
     }
-    for (tag, source, _) in messages {
-        prop_assert_eq!(posted.first_match(tag, source), None);
+    for (tag, source, _) in oracle.unexpected.messages() {
+        prop_assert_eq!(posted.first_match(*tag, *source), None);
     }
-    for (pattern, _) in receives {
-        prop_assert_eq!(unexpected.find(&pattern), None);
+    for (pattern, _) in oracle.posted.receives() {
+        prop_assert_eq!(unexpected.find(pattern), None);
     }
     Ok(())
 }
@@ -232,7 +224,7 @@ proptest! {
         calm: bool,
         words in words(),
     ) {
-        posted_run(seed, Before::Many, many, calm, &words)?;
+        posted_run(seed, Before::LongList, many, calm, &words)?;
     }
 
     #[test]
@@ -251,7 +243,7 @@ fn runs_with_many_masks_do_use_the_scanned_list() {
     let mut list = PostedList::new(1);
     for word in 0..4096u64 {
         let word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        list.post(Draw(word).pattern(true), word);
+        list.post(Decoder(word).pattern(true), word);
     }
     assert_eq!(list.stats().classes, 32);
     assert!(list.stats().scanned_entries > 100);
