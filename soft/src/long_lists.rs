@@ -7,6 +7,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use tagmatch_testkit::random::Random;
+
 use crate::class::{InChain, Lookup};
 use crate::{
     Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList,
@@ -21,32 +23,11 @@ const TOGETHER: usize = 4;
 /// Each situation is to be met at least this often.
 const MET_MIN: u64 = 3;
 
-/// Random numbers (splitmix64).
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).expect("below a usize")
-    }
-
-    fn shuffle<E>(&mut self, elements: &mut [E]) {
-        for last in (1..elements.len()).rev() {
-            elements.swap(last, self.index(last + 1));
-        }
-    }
-
-    /// A message with this key: classes whose masks leave out the bits that it has set accept it.
-    fn message(&mut self, key: u64) -> (Tag, SourceId) {
-        let field = if self.below(2) == 0 { 0 } else { self.below(8) };
-        (Tag(key | field << FIELD), SourceId(u32::from(self.below(8) != 0)))
-    }
+/// A message with this key. Classes whose masks leave out the bits that are set in its field accept
+/// it.
+fn message(random: &mut Random, key: u64) -> (Tag, SourceId) {
+    let field = if random.chance(1, 2) { 0 } else { random.below(8) };
+    (Tag(key | field << FIELD), SourceId(u32::from(random.below(8) != 0)))
 }
 
 /// A pattern of one of 64 classes: every second one names a source.
@@ -107,7 +88,7 @@ struct PostedRun {
     /// In post order.
     oracle: Vec<(PostedHandle, Pattern, u64)>,
     posted: u64,
-    draws: Draws,
+    random: Random,
     classes: usize,
     keys: u64,
     /// Keys that were beyond their homes in several classes when the list was full. They are rare, and their
@@ -127,7 +108,7 @@ impl PostedRun {
         if self.oracle.is_empty() {
             return;
         }
-        let (handle, _, value) = self.oracle.remove(self.draws.index(self.oracle.len()));
+        let (handle, _, value) = self.oracle.remove(self.random.index(self.oracle.len()));
         met.count(match self.list.standing(handle) {
             Some((_, lookup, in_chain)) => Situation::Cancelled(lookup, in_chain),
             None => Situation::CancelledUnindexed,
@@ -137,10 +118,10 @@ impl PostedRun {
 
     fn message(&mut self, met: &mut Met<Situation>) {
         let key = match self.far_keys.as_slice() {
-            far @ [_, ..] if self.draws.below(4) == 0 => far[self.draws.index(far.len())],
-            _ => self.draws.below(self.keys),
+            far @ [_, ..] if self.random.below(4) == 0 => far[self.random.index(far.len())],
+            _ => self.random.below(self.keys),
         };
-        let (tag, source) = self.draws.message(key);
+        let (tag, source) = message(&mut self.random, key);
         let oldest = self.oracle.iter().position(|(_, p, _)| p.matches(tag, source));
         let expected = oldest.map(|at| self.oracle.remove(at));
         self.count_message(tag, source, expected.map(|(handle, ..)| handle), met);
@@ -184,12 +165,12 @@ impl PostedRun {
 /// Fills a list, then matches, cancels and posts, then empties it.
 fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>) {
     let list = PostedList::new(seed);
-    let (oracle, far_keys, draws) = (Vec::new(), Vec::new(), Draws(seed));
-    let mut run = PostedRun { list, oracle, posted: 0, draws, classes, keys, far_keys };
+    let (oracle, far_keys, random) = (Vec::new(), Vec::new(), Random::new(seed));
+    let mut run = PostedRun { list, oracle, posted: 0, random, classes, keys, far_keys };
     let mut all: Vec<_> = (0..classes).flat_map(|c| (0..keys).map(move |key| (c, key))).collect();
-    run.draws.shuffle(&mut all);
+    run.random.shuffle(&mut all);
     for &(class, key) in &all {
-        let alike = if run.draws.below(8) == 0 { 3 } else { 1 };
+        let alike = if run.random.below(8) == 0 { 3 } else { 1 };
         (0..alike).for_each(|_| run.post(class, key));
     }
     let is_far = |key: &u64| {
@@ -198,11 +179,11 @@ fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>
     };
     run.far_keys = (0..keys).filter(is_far).collect();
     for step in 0..all.len() * 2 {
-        match run.draws.below(10) {
+        match run.random.below(10) {
             0 => run.cancel(met),
             1..4 if step < all.len() => {
-                let class = run.draws.index(run.classes);
-                let key = run.draws.below(run.keys);
+                let class = run.random.index(run.classes);
+                let key = run.random.below(run.keys);
                 run.post(class, key);
             }
             _ => run.message(met),
@@ -262,7 +243,7 @@ struct UnexpectedRun {
     /// In order of arrival.
     oracle: Vec<(UnexpectedHandle, Tag, SourceId, u64)>,
     arrived: u64,
-    draws: Draws,
+    random: Random,
     classes: usize,
     keys: u64,
 }
@@ -270,7 +251,7 @@ struct UnexpectedRun {
 impl UnexpectedRun {
     fn arrive(&mut self, key: u64) {
         self.arrived += 1;
-        let (tag, source) = self.draws.message(key);
+        let (tag, source) = message(&mut self.random, key);
         let handle = self.list.push(tag, source, self.arrived);
         self.oracle.push((handle, tag, source, self.arrived));
     }
@@ -279,14 +260,14 @@ impl UnexpectedRun {
         if self.oracle.is_empty() {
             return;
         }
-        let (handle, .., value) = self.oracle.remove(self.draws.index(self.oracle.len()));
+        let (handle, .., value) = self.oracle.remove(self.random.index(self.oracle.len()));
         self.count_removed(handle, met);
         assert_eq!(self.list.remove(handle), Ok(value));
     }
 
     fn ask(&mut self, met: &mut Met<Asked>) {
-        let class = self.draws.index(self.classes);
-        let pattern = pattern(class, self.draws.below(self.keys));
+        let class = self.random.index(self.classes);
+        let pattern = pattern(class, self.random.below(self.keys));
         let oldest = self.oracle.iter().position(|&(_, t, s, _)| pattern.matches(t, s));
         let builds = self.list.stats().builds;
         let lookup = self.list.lookup(&pattern);
@@ -313,18 +294,18 @@ impl UnexpectedRun {
 
 fn unexpected_history(classes: usize, seed: u64, met: &mut Met<Asked>) {
     let list = UnexpectedList::new(seed);
-    let mut draws = Draws(seed);
+    let mut random = Random::new(seed);
     // What tells two messages apart differs by class: some class has just so many keys that its table is full.
-    let keys = 80 + draws.below(KEYS - 80);
-    let mut run = UnexpectedRun { list, oracle: Vec::new(), arrived: 0, draws, classes, keys };
+    let keys = 80 + random.below(KEYS - 80);
+    let mut run = UnexpectedRun { list, oracle: Vec::new(), arrived: 0, random, classes, keys };
     for key in (0..4).flat_map(|_| 0..keys) {
         run.arrive(key);
     }
     for step in 0..keys * 6 {
-        match run.draws.below(10) {
+        match run.random.below(10) {
             0..2 => run.remove(met),
             2..5 if step < keys * 4 => {
-                let key = run.draws.below(keys);
+                let key = run.random.below(keys);
                 run.arrive(key);
             }
             _ => run.ask(met),
