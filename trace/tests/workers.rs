@@ -21,8 +21,8 @@ fn nic(slots: u32, seed: Option<u64>) -> HwTags {
 /// Lengths around 1 KiB, from which on a receive is offered to the NIC, and around 8 KiB, above
 /// which a message is sent as a rendezvous.
 const LENS: [u64; 9] = [0, 8, 1023, 1024, 4096, 8192, 8193, 1 << 20, u64::MAX];
-/// Lengths that are all offered to the NIC: in a short trace with small receives, too, the order of
-/// matching keeps most receives from the NIC.
+/// Lengths that are all offered to the NIC. Among shorter lengths, a short trace seldom has a
+/// receive that the NIC matches.
 const LARGE_LENS: [u64; 4] = [1024, 8192, 8193, 1 << 30];
 
 /// The sum over many traces.
@@ -32,7 +32,7 @@ struct Sum {
     lines: u64,
     received: u64,
     hardware: u64,
-    /// Traces in which the NIC has matched.
+    /// Traces in which the NIC matched at least once.
     with_hardware: u64,
     /// Receives in software, by reason.
     reasons: [(&'static str, u64); 5],

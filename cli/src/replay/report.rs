@@ -213,7 +213,7 @@ impl ReplayReport {
 
     fn cost(&self) -> String {
         let Some(cost) = &self.cost else {
-            return "no operation, no cost".into();
+            return "no operation to time".into();
         };
         let stopped = cost.plain_stopped_after.map_or(String::new(), |steps| {
             format!(" over the first {} operations, stopped there", show_count(steps as u64))

@@ -67,15 +67,15 @@ impl Evidence<'_> {
         if walked > MANY {
             format!("depth costs: a plain list walks {entries}; an index is needed")
         } else if walked > FEW {
-            format!("depth shows: a plain list walks {entries}; an index would be felt")
+            format!("depth is noticeable: a plain list walks {entries}; an index would help")
         } else if deep <= SHALLOW {
             format!(
                 "a plain list is enough: it walks {entries}; 99 % of searches meet at most {deep}"
             )
         } else {
             format!(
-                "a plain list is enough: lists are deep, 99 % up to {deep}, but what is sought \
-                 stands near the front; it walks {entries}"
+                "a plain list is enough: lists are deep, 99 % up to {deep}, but searches end near \
+                 the front; it walks {entries}"
             )
         }
     }
@@ -100,7 +100,7 @@ impl Evidence<'_> {
             Some((what, entries)) if total > 0 => {
                 format!("{:.0} % of a plain list's walking is {what}", percent(entries, total))
             }
-            _ => "no search walks past anything".into(),
+            _ => "no search looks at an entry".into(),
         }
     }
 
@@ -120,14 +120,15 @@ impl Evidence<'_> {
         if wildcards >= WILDCARD_PERCENT && self.posted.depth.max(self.unexpected.depth) > SHALLOW {
             advice.push(format!(
                 "name the source and tag where they are known: {wildcards:.0} % of receives \
-                 and probes leave one open, which matchers that hash whole envelopes, and NICs, take slowly"
+                 and probes leave one open, which is slow in NICs and in matchers that hash whole \
+                 envelopes"
             ));
         }
         advice.extend(self.walking());
         let missed = percent(self.probes_missed, self.probes);
         if missed >= MISSED_PERCENT && self.probes > SHALLOW {
             advice.push(format!(
-                "probe less: {missed:.0} % of {} probes found nothing, each having looked through \
+                "probe less: {missed:.0} % of {} probes found nothing, and each of them searched \
                  the whole list; a posted receive learns of its message without a search",
                 show_count(self.probes),
             ));
@@ -136,7 +137,7 @@ impl Evidence<'_> {
             (self.matches.truncated, "messages were truncated: their receives are too small"),
             (
                 self.left.0,
-                "receives were still posted at the end: cancel them, or find the sender that did not send",
+                "receives were still posted at the end: cancel them, or find the missing sends",
             ),
             (self.left.1, "messages were never received: find the missing receives"),
         ] {
