@@ -21,8 +21,8 @@ pub(crate) use common::Common;
 pub(crate) use depth::Depth;
 pub(crate) use effort::Effort;
 use examples::{
-    COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, REPLAY_EXAMPLES,
-    RUN_EXAMPLES, SHRINK_EXAMPLES, TOUR_EXAMPLES,
+    COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, OVERVIEW_EXAMPLES,
+    REPLAY_EXAMPLES, RUN_EXAMPLES, SHRINK_EXAMPLES,
 };
 pub(crate) use measure::Measure;
 pub(crate) use processes::{Peer, Run, Serve};
@@ -30,7 +30,7 @@ pub(crate) use replay::Replay;
 
 /// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
 #[derive(Parser, Debug)]
-#[command(name = "tagperf", version, after_help = TOUR_EXAMPLES, max_term_width = 100)]
+#[command(name = "tagperf", version, after_help = OVERVIEW_EXAMPLES, max_term_width = 100)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 #[command(override_usage = "tagperf [--json FILE|-] [--pin CPU,CPU] [--device NAME]\n       \
                             tagperf COMMAND ...")]

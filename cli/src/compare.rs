@@ -12,7 +12,7 @@ use crate::args::report as args;
 use crate::failure::{Failure, one_line};
 use crate::files;
 use crate::output::{Output, is_dash, to_stdout};
-use crate::saved_run::{Entry, Metric, Run};
+use crate::saved_run::{Metric, SavedResult, SavedRun};
 use crate::style::Style;
 use crate::units::{shorten, show_3, show_count};
 use interval::Ratio;
@@ -33,8 +33,8 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("both OLD and NEW are standard input; {right}")));
     }
     let inputs = [("OLD", &*args.old), ("NEW", &*args.new)];
-    files::apart(&inputs, &[("--json", args.json.as_ref())])?;
-    let (old, new) = (Run::read("OLD", &args.old)?, Run::read("NEW", &args.new)?);
+    files::check_distinct(&inputs, &[("--json", args.json.as_ref())])?;
+    let (old, new) = (SavedRun::read("OLD", &args.old)?, SavedRun::read("NEW", &args.new)?);
     let names = [&args.old, &args.new].map(|path| one_line(path.display()));
     let comparison = Comparison::new(names, &old, &new, args.fail_if_slower)?;
     // The exit status is for whoever asked, also if the table's reader has seen enough.
@@ -53,7 +53,7 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
 /// How a result compares with its like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum ResultVerdict {
     /// No difference that is more than noise.
     Same,
     Faster,
@@ -64,7 +64,7 @@ enum Verdict {
 
 /// A result in both runs. Changes are of the time a message takes, so that more is always worse.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct Pair {
+struct ComparedResult {
     what: String,
     test: String,
     size: u64,
@@ -82,11 +82,11 @@ struct Pair {
     /// Absent where a run has too few blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     interval_percent: Option<[f64; 2]>,
-    verdict: Verdict,
+    verdict: ResultVerdict,
 }
 
-impl Pair {
-    fn new(old: &Entry, new: &Entry, limit_percent: f64) -> Self {
+impl ComparedResult {
+    fn new(old: &SavedResult, new: &SavedResult, limit_percent: f64) -> Self {
         // Time of a message: a latency is one, a rate its inverse.
         let (metric, whole, blocks) = match new.metric {
             Metric::LatencyNs => {
@@ -102,13 +102,13 @@ impl Pair {
         // Without an interval nothing is known about noise, and the figure has to stand for itself.
         let [low, high] = interval.unwrap_or([time_change_percent; 2]);
         let verdict = if low > limit_percent {
-            Verdict::Slower
+            ResultVerdict::Slower
         } else if low > 0.0 {
-            Verdict::WithinLimit
+            ResultVerdict::WithinLimit
         } else if high < 0.0 {
-            Verdict::Faster
+            ResultVerdict::Faster
         } else {
-            Verdict::Same
+            ResultVerdict::Same
         };
         Self {
             what: new.key.label(),
@@ -151,7 +151,7 @@ fn change(percent: f64) -> String {
 }
 
 /// The results of the run called `name`, put together; [`Failure::Usage`] if a figure is absurd.
-fn pooled(name: &str, run: &Run) -> Result<Vec<Entry>, Failure> {
+fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, Failure> {
     let pooled = run.pooled();
     for entry in &pooled {
         // A result of 0 is that nothing came through, and is left out of the comparison.
@@ -169,7 +169,7 @@ fn pooled(name: &str, run: &Run) -> Result<Vec<Entry>, Failure> {
 }
 
 /// The figure in the unit of the test's table.
-fn show(entry: &Entry) -> String {
+fn show(entry: &SavedResult) -> String {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => format!("{} us", show_3(entry.value / 1e3)),
         (_, "bw" | "bibw") => {
@@ -192,7 +192,7 @@ pub(crate) struct Comparison {
     new: String,
     fail_if_slower_percent: f64,
     confidence_percent: u32,
-    results: Vec<Pair>,
+    results: Vec<ComparedResult>,
     /// Results of one run that the other has none like.
     only_old: Vec<String>,
     only_new: Vec<String>,
@@ -204,8 +204,8 @@ impl Comparison {
     /// Compares like with like; [`Failure::Usage`] if there is nothing alike.
     pub(crate) fn new(
         names: [String; 2],
-        old: &Run,
-        new: &Run,
+        old: &SavedRun,
+        new: &SavedRun,
         limit_percent: f64,
     ) -> Result<Self, Failure> {
         let mut earlier: BTreeMap<_, _> =
@@ -215,7 +215,7 @@ impl Comparison {
             match earlier.remove(&entry.key) {
                 // A figure of 0 has no ratio to anything.
                 Some(old) if old.metric == entry.metric && old.value > 0.0 && entry.value > 0.0 => {
-                    results.push(Pair::new(&old, &entry, limit_percent));
+                    results.push(ComparedResult::new(&old, &entry, limit_percent));
                 }
                 _ => only_new.push(entry.key.label()),
             }
@@ -247,7 +247,7 @@ impl Comparison {
         if results.iter().any(|pair| pair.interval_percent.is_none()) {
             warnings.push("no interval where a run has too few blocks: measure longer".into());
         }
-        let slower = results.iter().filter(|pair| pair.verdict == Verdict::Slower).count();
+        let slower = results.iter().filter(|pair| pair.verdict == ResultVerdict::Slower).count();
         Ok(Self {
             schema: crate::result::SCHEMA,
             tool: "tagperf",
@@ -287,7 +287,7 @@ impl Comparison {
         }
         let mut out = style.block(&head);
         let headings = ["result", "old", "new", "time", "interval"].map(String::from);
-        let rows: Vec<_> = self.results.iter().map(Pair::cells).collect();
+        let rows: Vec<_> = self.results.iter().map(ComparedResult::cells).collect();
         let widths: [usize; 5] = std::array::from_fn(|at| {
             let cells = rows.iter().chain([&headings]).map(|cells| cells[at].chars().count());
             cells.max().unwrap_or(0)
@@ -301,12 +301,12 @@ impl Comparison {
         out.push('\n');
         for (pair, cells) in self.results.iter().zip(&rows) {
             let verdict = match pair.verdict {
-                Verdict::Same => "same".into(),
-                Verdict::Faster => style.good("faster"),
-                Verdict::WithinLimit => {
+                ResultVerdict::Same => "same".into(),
+                ResultVerdict::Faster => style.good("faster"),
+                ResultVerdict::WithinLimit => {
                     format!("slower, within {} %", self.fail_if_slower_percent)
                 }
-                Verdict::Slower => style.bad("SLOWER"),
+                ResultVerdict::Slower => style.bad("SLOWER"),
             };
             writeln!(out, "{}  {verdict}", line(cells)).expect("a String takes all");
         }
@@ -317,9 +317,9 @@ impl Comparison {
             self.results.len(),
             self.slower,
             self.fail_if_slower_percent,
-            count(Verdict::WithinLimit),
-            count(Verdict::Same),
-            count(Verdict::Faster),
+            count(ResultVerdict::WithinLimit),
+            count(ResultVerdict::Same),
+            count(ResultVerdict::Faster),
         );
         for (only, which) in [(&self.only_old, "old"), (&self.only_new, "new")] {
             if let Some(first) = only.first() {
@@ -334,8 +334,8 @@ impl Comparison {
 
     /// The exit status: a failure where anything is slower by more than was accepted.
     pub(crate) fn judge(&self) -> Result<(), Failure> {
-        let slower = self.results.iter().filter(|pair| pair.verdict == Verdict::Slower);
-        let by = |pair: &&Pair| pair.time_change_percent;
+        let slower = self.results.iter().filter(|pair| pair.verdict == ResultVerdict::Slower);
+        let by = |pair: &&ComparedResult| pair.time_change_percent;
         match slower.max_by(|a, b| by(a).total_cmp(&by(b))) {
             None => Ok(()),
             Some(worst) => Err(Failure::Measurement(format!(
@@ -353,14 +353,16 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use tagmatch_testkit::random::Random;
+
     use super::*;
 
-    fn run(test: &str, metric: &str, figures: &[f64]) -> Run {
+    fn run(test: &str, metric: &str, figures: &[f64]) -> SavedRun {
         let figure = figures[figures.len() / 2];
-        let ladder = ["min", "p50", "p90", "p99", "p999", "max"];
-        let ladder = ladder.map(|name| format!("\"{name}\":{figure}")).join(",");
+        let percentiles_ns = ["min", "p50", "p90", "p99", "p999", "max"];
+        let percentiles_ns = percentiles_ns.map(|name| format!("\"{name}\":{figure}")).join(",");
         let value = match metric {
-            "latency_ns" => format!("{{{ladder}}}"),
+            "latency_ns" => format!("{{{percentiles_ns}}}"),
             _ => figure.to_string(),
         };
         let text = format!(
@@ -368,10 +370,10 @@ mod tests {
              \"config\":{{}},\"results\":[{{\"size\":8,\"{metric}\":{value},\
              \"blocks\":{{\"{metric}\":{figures:?}}}}}]}}"
         );
-        Run::parse(text.as_bytes()).unwrap()
+        SavedRun::parse(text.as_bytes()).unwrap()
     }
 
-    fn verdict(old: &Run, new: &Run, limit: f64) -> (Verdict, Comparison) {
+    fn verdict(old: &SavedRun, new: &SavedRun, limit: f64) -> (ResultVerdict, Comparison) {
         let names = ["old".to_owned(), "new".to_owned()];
         let comparison = Comparison::new(names, old, new, limit).unwrap();
         (comparison.results[0].verdict, comparison)
@@ -387,16 +389,16 @@ mod tests {
             let of = |factor: f64| run("lat", metric, &around(1000.0 * factor));
             let (old, new) = (of(1.0), of(worse));
             let (found, comparison) = verdict(&old, &new, 5.0);
-            assert_eq!(found, Verdict::Slower, "{metric}");
+            assert_eq!(found, ResultVerdict::Slower, "{metric}");
             assert!((comparison.results[0].time_change_percent - 10.0).abs() < 0.5);
             let failure = comparison.judge().unwrap_err();
             assert!(matches!(failure, Failure::Measurement(_)));
             assert!(failure.to_string().contains("lat 8 B by 10.0 %"), "{failure}");
             let (found, comparison) = verdict(&old, &new, 12.0);
-            assert_eq!(found, Verdict::WithinLimit, "{metric}");
+            assert_eq!(found, ResultVerdict::WithinLimit, "{metric}");
             comparison.judge().unwrap();
-            assert_eq!(verdict(&new, &old, 0.0).0, Verdict::Faster, "{metric}");
-            assert_eq!(verdict(&old, &old, 0.0).0, Verdict::Same, "{metric}");
+            assert_eq!(verdict(&new, &old, 0.0).0, ResultVerdict::Faster, "{metric}");
+            assert_eq!(verdict(&old, &old, 0.0).0, ResultVerdict::Same, "{metric}");
         }
     }
 
@@ -407,11 +409,11 @@ mod tests {
             let figures: Vec<f64> = (0..8).map(|n| 1000.0 + shift + 60.0 * f64::from(n)).collect();
             run("lat", "latency_ns", &figures)
         };
-        assert_eq!(verdict(&noisy(0.0), &noisy(80.0), 5.0).0, Verdict::Same);
+        assert_eq!(verdict(&noisy(0.0), &noisy(80.0), 5.0).0, ResultVerdict::Same);
         // A run with too few blocks has no noise that is known.
         let (found, comparison) =
             verdict(&run("lat", "latency_ns", &[100.0]), &run("lat", "latency_ns", &[108.0]), 5.0);
-        assert_eq!((found, comparison.results[0].interval_percent), (Verdict::Slower, None));
+        assert_eq!((found, comparison.results[0].interval_percent), (ResultVerdict::Slower, None));
     }
 
     #[test]
@@ -431,14 +433,9 @@ mod tests {
             "messages_per_s": 7, "pace": {"planned_per_s": 3}, "blocks": {"latency_ns":
             [2.0, 3.0, 1e14, 5e-5, 4, 4]}}]});
         let sound = sound.to_string().into_bytes();
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state >> 33).unwrap() % below
-        };
-        let (mut read, whole) = (0, Run::parse(&sound).unwrap());
+        let mut generator = Random::new(1);
+        let mut random = |below: usize| generator.index(below);
+        let (mut read, whole) = (0, SavedRun::parse(&sound).unwrap());
         for _ in 0..4_000 {
             let mut bytes = sound.clone();
             for _ in 0..=random(3) {
@@ -450,7 +447,7 @@ mod tests {
                     _ => bytes[at] ^= 1 << random(8),
                 }
             }
-            if let Ok(run) = Run::parse(&bytes) {
+            if let Ok(run) = SavedRun::parse(&bytes) {
                 read += 1;
                 let names = ["a".to_owned(), "b".to_owned()];
                 if let Ok(comparison) = Comparison::new(names, &whole, &run, 5.0) {
@@ -466,7 +463,7 @@ mod tests {
         let one = run("lat", "latency_ns", &around(1000.0));
         let mut three = one.clone();
         three.entries.extend(one.entries.iter().chain(&one.entries).cloned().collect::<Vec<_>>());
-        let pooled = |old: &Run, new: &Run| {
+        let pooled = |old: &SavedRun, new: &SavedRun| {
             let (_, comparison) = verdict(old, new, 5.0);
             let json = serde_json::to_value(&comparison.results[0]).unwrap();
             (comparison.text(Style::plain()), json.get("pooled").cloned())

@@ -9,15 +9,15 @@ use crate::spec::DeviceArg;
 
 /// A device of this machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundDevice {
     /// By its full name.
     pub(crate) device: DeviceArg,
     /// What it is, and how it came to be chosen.
     pub(crate) what: String,
 }
 
-impl Found {
-    /// Looks for it; the error says what is missing and what to do.
+impl FoundDevice {
+    /// ReaderCheck for it; the error says what is missing and what to do.
     pub(crate) fn look(wanted: &DeviceArg) -> Result<Self, String> {
         match wanted {
             DeviceArg::Shm => {
@@ -26,15 +26,15 @@ impl Found {
             DeviceArg::Verbs { name } => {
                 let first = if name.is_none() { "the first with an active port; " } else { "" };
                 let info = Verbs::probe(&wanted.verbs());
-                let (name, port) =
-                    usable(&info).map_err(|Missing { why, next }| format!("{why}; {next}"))?;
+                let (name, port) = usable(&info)
+                    .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let device = DeviceArg::Verbs { name: Some(name.to_owned()) };
                 Ok(Self { device, what: format!("{first}port {port}") })
             }
             DeviceArg::Ucx { .. } => {
                 let info = Ucx::probe(&wanted.ucx());
-                let library =
-                    ucx_usable(&info).map_err(|Missing { why, next }| format!("{why}; {next}"))?;
+                let library = ucx_usable(&info)
+                    .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("UCX {library}; {}", info.device.reason);
                 Ok(Self { device: wanted.clone(), what: one_line(what) })
             }
@@ -43,14 +43,14 @@ impl Found {
 }
 
 /// What keeps a device from being used.
-pub(crate) struct Missing {
+pub(crate) struct MissingDevice {
     pub(crate) why: String,
     /// What to do about it.
     pub(crate) next: &'static str,
 }
 
 /// Name and port of the verbs device that would be used.
-pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), Missing> {
+pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), MissingDevice> {
     let port = info.port.as_ref();
     let needed = [Some(&info.library), Some(&info.device), port];
     let absent = needed.into_iter().flatten().find(|finding| !finding.is_available);
@@ -61,19 +61,19 @@ pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), Missing> {
 }
 
 /// Version and place of the UCX that would be used.
-pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, Missing> {
+pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, MissingDevice> {
     match [&info.library, &info.device].into_iter().find(|finding| !finding.is_available) {
         None => Ok(&info.library.reason),
         Some(absent) => Err(missing(absent, "ucx_info -d")),
     }
 }
 
-fn missing(absent: &Finding, next: &'static str) -> Missing {
+fn missing(absent: &Finding, next: &'static str) -> MissingDevice {
     let next = absent.next.unwrap_or(next);
     // An error that says what to do says it at its end.
     let reason = absent.reason.strip_suffix(next).unwrap_or(&absent.reason);
     let reason = reason.strip_suffix("; try: ").unwrap_or(reason);
-    Missing { why: one_line(format!("{}: {reason}", absent.what)), next }
+    MissingDevice { why: one_line(format!("{}: {reason}", absent.what)), next }
 }
 
 /// How large messages get from one worker to another.

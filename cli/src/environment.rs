@@ -28,7 +28,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Looks around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
+    /// ReaderCheck around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
     pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
         Self::gather_for(2, choice)
     }

@@ -12,7 +12,7 @@ const LINKS_MAX: usize = 40;
 
 /// What a path stands for, however it is spelt.
 #[derive(PartialEq)]
-enum Place {
+enum FileIdentity {
     Stdout,
     /// A file that is there: its device and number there.
     File(u64, u64),
@@ -26,18 +26,18 @@ enum Place {
 /// # Errors
 ///
 /// [`Failure::Usage`] with both names.
-pub(crate) fn apart(
+pub(crate) fn check_distinct(
     inputs: &[(&str, &Path)],
     outputs: &[(&str, Option<&PathBuf>)],
 ) -> Result<(), Failure> {
     let inputs = inputs.iter().filter(|(_, path)| !is_dash(path));
     let read: Vec<_> = inputs.filter_map(|(name, path)| Some((*name, place(path)?))).collect();
-    let mut written: Vec<(&str, Place)> = Vec::new();
+    let mut written: Vec<(&str, FileIdentity)> = Vec::new();
     for (option, path) in outputs {
         let Some((path, place)) = path.and_then(|path| Some((path, place(path)?))) else {
             continue;
         };
-        let same = |(_, other): &&(&str, Place)| *other == place;
+        let same = |(_, other): &&(&str, FileIdentity)| *other == place;
         let shown = one_line(path.display());
         if let Some((input, _)) = read.iter().find(same) {
             let right = "another file would be right";
@@ -55,13 +55,13 @@ pub(crate) fn apart(
 }
 
 /// `None` of what may be written to by many, a device or a pipe, and of what can't be at all.
-fn place(path: &Path) -> Option<Place> {
+fn place(path: &Path) -> Option<FileIdentity> {
     if is_dash(path) {
-        return Some(Place::Stdout);
+        return Some(FileIdentity::Stdout);
     }
     match path.metadata() {
-        Ok(file) => file.is_file().then(|| Place::File(file.dev(), file.ino())),
-        Err(_) => target(path).map(Place::New),
+        Ok(file) => file.is_file().then(|| FileIdentity::File(file.dev(), file.ino())),
+        Err(_) => target(path).map(FileIdentity::New),
     }
 }
 
@@ -97,7 +97,8 @@ mod tests {
         std::os::unix::fs::symlink("loop", at("loop")).unwrap();
         let said = |a: &Path, b: &Path| {
             let (a, b) = (a.to_owned(), b.to_owned());
-            let wrong = apart(&[], &[("--a", Some(&a)), ("--none", None), ("--b", Some(&b))]);
+            let wrong =
+                check_distinct(&[], &[("--a", Some(&a)), ("--none", None), ("--b", Some(&b))]);
             wrong.err().map(|failure| failure.to_string())
         };
         for (a, b) in [
@@ -113,7 +114,8 @@ mod tests {
             let said = said(&at(a), &at(b)).unwrap_or_else(|| panic!("{a} {b}"));
             assert!(said.contains("both --a and --b go to"), "{said}");
             let (a, b) = (at(a), at(b));
-            let said = apart(&[("OLD", &a)], &[("--b", Some(&b))]).unwrap_err().to_string();
+            let said =
+                check_distinct(&[("OLD", &a)], &[("--b", Some(&b))]).unwrap_err().to_string();
             assert!(said.contains(" is OLD itself"), "{said}");
         }
         for (a, b) in
@@ -124,7 +126,7 @@ mod tests {
         let (dash, null) = (Path::new("-"), Path::new("/dev/null"));
         assert!(said(dash, dash).unwrap().contains("both --a and --b go to -; another file"));
         assert_eq!((said(null, null), said(dash, null)), (None, None));
-        assert!(apart(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());
+        assert!(check_distinct(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());
         fs::remove_dir_all(root).unwrap();
     }
 }

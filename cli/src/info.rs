@@ -5,14 +5,14 @@ use std::path::Path;
 use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
 use tagmatch::verbs::{TagMatching, Verbs, VerbsInfo};
 
-use crate::device::{Missing, ucx_usable, usable};
+use crate::device::{MissingDevice, ucx_usable, usable};
 use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
 use crate::link::{Unlinked, settings};
 use crate::output::Output;
 use crate::reasons::{reasons, threshold};
 use crate::spec::hw_tags::{SLOTS, SLOTS_MAX};
-use crate::spec::{DeviceArg, HwTagsArg, Needs};
+use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 use crate::style::Style;
 use crate::units::show_size;
 use crate::{isolated_trial, measure};
@@ -36,7 +36,7 @@ pub(crate) fn command() -> Result<(), Failure> {
 
 /// Not only that it is there: a second process is started and a message exchanged.
 fn shm(style: Style) -> String {
-    if let Err(error) = Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off) {
         return entry(
             style,
             "shm",
@@ -69,7 +69,7 @@ fn shm(style: Style) -> String {
 /// The NIC that everyone has, and what keeps receives out of any.
 fn model(style: Style) -> String {
     let nic = HwTagsArg::Model { slots: SLOTS };
-    if let Err(error) = Unlinked::new(&DeviceArg::Shm, Needs::default(), nic) {
+    if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), nic) {
         let lines = [
             format!("no worker with a model NIC can be made: {}", one_line(error)),
             "next: tagperf lat --sizes 4K --hw-tags model".into(),
@@ -117,7 +117,7 @@ fn verbs_entry(
     kernel_has: &str,
 ) -> String {
     let mut lines = match (usable(info), &tried) {
-        (Err(Missing { why, next }), _) => vec![why, format!("next: {next}")],
+        (Err(MissingDevice { why, next }), _) => vec![why, format!("next: {next}")],
         (Ok((name, port)), Some(Err(failure))) => vec![
             format!("{name}, port {port}: no message gets across: {}", one_line(failure)),
             "next: tagperf lat --sizes 8 --device verbs".into(),
@@ -166,7 +166,7 @@ fn ucx(style: Style) -> String {
 
 fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>>) -> String {
     let mut lines = match (ucx_usable(info), &tried) {
-        (Err(Missing { why, next }), _) => vec![why, format!("next: {next}")],
+        (Err(MissingDevice { why, next }), _) => vec![why, format!("next: {next}")],
         (Ok(library), Some(Err(failure))) => vec![
             format!("UCX {library}: no message gets across: {}", one_line(failure)),
             "next: tagperf lat --sizes 8 --device ucx".into(),

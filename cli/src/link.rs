@@ -14,9 +14,9 @@ use tagmatch::{
 use crate::control::Attention;
 use crate::device;
 use crate::result::Matching;
-use crate::spec::{DeviceArg, HwTagsArg, Needs};
+use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 use crate::units::{show_count, show_size};
-use tags::Tags;
+use tags::TagScheme;
 
 /// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
@@ -77,7 +77,7 @@ pub(crate) fn settings() -> Vec<String> {
 pub(crate) struct UnlinkedOf<A: Access> {
     worker: WorkerOf<A>,
     device: DeviceArg,
-    tags: Tags,
+    tags: TagScheme,
 }
 
 /// One for one thread.
@@ -87,12 +87,12 @@ impl<A: Access> UnlinkedOf<A> {
     /// A worker on `device` that has what is needed, and whose receives `hw_tags` matches.
     pub(crate) fn new(
         device: &DeviceArg,
-        needs: Needs,
+        needs: WorkerNeeds,
         hw_tags: HwTagsArg,
     ) -> Result<Self, LinkError> {
         let default = Config::default();
         let unexpected = needs.unexpected;
-        let tags = Tags::of(device, needs, hw_tags);
+        let tags = TagScheme::of(device, needs, hw_tags);
         let worker = WorkerOf::new(Config {
             // Empty messages cost their envelope; the fillers must leave all else as it would be.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
@@ -127,7 +127,7 @@ impl<A: Access> UnlinkedOf<A> {
 }
 
 /// For how long the peer may let this side wait.
-struct Patience {
+struct WaitLimit {
     limit: Duration,
     /// What times are counted from, and when the last wait that became long began, in ms.
     begun: Instant,
@@ -141,21 +141,21 @@ pub(crate) struct Link<A: Access> {
     peer: Peer,
     attention: Attention,
     polls_before_yield: u32,
-    patience: Option<Patience>,
-    tags: Tags,
+    wait_limit: Option<WaitLimit>,
+    tags: TagScheme,
 }
 
 impl<A: Access> Link<A> {
     fn new(unlinked: UnlinkedOf<A>, peer: Peer, attention: Attention) -> Self {
         let UnlinkedOf { worker, device, tags } = unlinked;
         let polls_before_yield = POLLS_BEFORE_YIELD;
-        Self { worker, device, peer, attention, polls_before_yield, patience: None, tags }
+        Self { worker, device, peer, attention, polls_before_yield, wait_limit: None, tags }
     }
 
     /// Waits for the peer end with [`LinkError::Stuck`] after `limit`.
-    pub(crate) fn set_patience(&mut self, limit: Duration) {
+    pub(crate) fn set_wait_limit(&mut self, limit: Duration) {
         let (begun, since_ms) = (Instant::now(), AtomicU64::new(0));
-        self.patience = Some(Patience { limit, begun, since_ms });
+        self.wait_limit = Some(WaitLimit { limit, begun, since_ms });
     }
 
     /// There are more threads than cores.
@@ -283,7 +283,7 @@ impl<A: Access> Link<A> {
             if self.attention.is_wanted() {
                 return Err(LinkError::Attention);
             }
-            self.be_patient(*polls)?;
+            self.check_wait_limit(*polls)?;
         }
         if *polls > self.polls_before_yield {
             std::thread::yield_now();
@@ -295,20 +295,20 @@ impl<A: Access> Link<A> {
 
     /// The first look of a wait that yields notes the time; later looks compare. Threads share the note: the last of
     /// them to begin a long wait counts.
-    fn be_patient(&self, polls: u32) -> Result<(), LinkError> {
-        let Some(patience) = &self.patience else { return Ok(()) };
+    fn check_wait_limit(&self, polls: u32) -> Result<(), LinkError> {
+        let Some(wait_limit) = &self.wait_limit else { return Ok(()) };
         if polls <= self.polls_before_yield {
             return Ok(());
         }
-        let now = patience.begun.elapsed();
+        let now = wait_limit.begun.elapsed();
         if polls - self.polls_before_yield <= POLLS_PER_LOOK {
             let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            patience.since_ms.store(now_ms, Ordering::Relaxed);
+            wait_limit.since_ms.store(now_ms, Ordering::Relaxed);
             return Ok(());
         }
-        let since = Duration::from_millis(patience.since_ms.load(Ordering::Relaxed));
-        if now.saturating_sub(since) > patience.limit {
-            return Err(LinkError::Stuck(patience.limit));
+        let since = Duration::from_millis(wait_limit.since_ms.load(Ordering::Relaxed));
+        if now.saturating_sub(since) > wait_limit.limit {
+            return Err(LinkError::Stuck(wait_limit.limit));
         }
         Ok(())
     }
@@ -379,8 +379,9 @@ mod tests {
 
     #[test]
     fn idle_peers_are_connected_both_ways_and_leave_nothing_behind() {
-        let link =
-            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
+        let link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
+            .unwrap()
+            .oneself();
         let idle = link.meet_idle_peers(3, 1 << 60, &mut || true).unwrap();
         assert_eq!(idle.len(), 3);
         let heard = |counters: tagmatch::Counters| counters.posted + counters.unexpected;
@@ -393,9 +394,10 @@ mod tests {
 
     #[test]
     fn a_wait_ends_where_patience_does() {
-        let mut link =
-            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
-        link.set_patience(Duration::from_millis(20));
+        let mut link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
+            .unwrap()
+            .oneself();
+        link.set_wait_limit(Duration::from_millis(20));
         for _ in 0..2 {
             let error = link.finish(link.receive(1, Buffer::default())).unwrap_err();
             assert!(matches!(error, LinkError::Stuck(_)), "{error}");
@@ -409,8 +411,9 @@ mod tests {
 
     #[test]
     fn a_receive_is_taken_back_unless_it_was_faster() {
-        let link =
-            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
+        let link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
+            .unwrap()
+            .oneself();
         let buffer = link.take_back(link.receive(1, Buffer::zeroed(8))).unwrap();
         assert_eq!(buffer.unwrap().len(), 8);
         let receiving = link.receive(1, Buffer::default());

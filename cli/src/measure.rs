@@ -50,9 +50,9 @@ use crate::spec::{DeviceArg, Host, PinChoice};
 pub(crate) use plan::Test;
 
 use interrupt::Interrupt;
-use launched::Part;
+use launched::LaunchRole;
 use plan::Plan;
-use runner::{Series, Where};
+use runner::{PeerLocation, TestRunner};
 
 /// `tagperf lat | bw | bibw | rate`.
 pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
@@ -66,7 +66,11 @@ pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
     }
     let args = &args::Measure { common, ..args.clone() };
     let plan = Plan::new(test, args)?;
-    if args.oneself { measure(&plan, Where::Oneself) } else { between(&plan, args.host.as_ref()) }
+    if args.oneself {
+        measure(&plan, PeerLocation::Oneself)
+    } else {
+        between(&plan, args.host.as_ref())
+    }
 }
 
 /// `tagperf depth`.
@@ -79,26 +83,26 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
 /// Measures with `serve` at `host`, or with the other rank of a job, or with a second process.
 fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
     if let Some(host) = host {
-        return measure(plan, Where::At(host));
+        return measure(plan, PeerLocation::Serve(host));
     }
     match launched::join()? {
-        Part::Alone => measure(plan, Where::Here),
-        Part::Measures(stream, places) => {
+        LaunchRole::Alone => measure(plan, PeerLocation::SecondProcess),
+        LaunchRole::Measures(stream, places) => {
             let mut plan = plan.clone();
             if !matches!(plan.common.pin, Some(PinChoice::Free | PinChoice::Wanted(_))) {
                 plan.common.pin = places.pin();
             }
-            measure(&plan, Where::Joined(&stream, &places))
+            measure(&plan, PeerLocation::OtherRank(&stream, &places))
         }
-        Part::Serves(stream) => peer::joined(stream),
+        LaunchRole::Serves(stream) => peer::of_launched_job(stream),
     }
 }
 
-fn measure(plan: &Plan, place: Where<'_>) -> Result<(), Failure> {
+fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
     let mut report = Report::open(&plan.common)?;
     let (mut people, mut json) = report.outputs(&plan.common)?;
-    let mut series = Series::open(place, &plan.common, Interrupt::watch()?)?;
-    let document = series.run(plan, plan.legs(), &mut people, &mut report)?;
+    let mut series = TestRunner::open(place, &plan.common, Interrupt::watch()?)?;
+    let document = series.run(plan, plan.cases(), &mut people, &mut report)?;
     if let Some(json) = &mut json {
         json.json(&document)?;
     }
@@ -114,8 +118,8 @@ pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
         hw_tags: crate::spec::HwTagsArg::Off,
         no_validate: false,
         json: None,
-        report: args::report::Report::default(),
+        report: args::report::ReportOptions::default(),
     };
-    let series = Series::open(Where::Here, &common, Interrupt::default());
+    let series = TestRunner::open(PeerLocation::SecondProcess, &common, Interrupt::default());
     series.map(|series| series.large_messages())
 }

@@ -20,12 +20,12 @@ pub(crate) struct Output {
 }
 
 /// A file whose old contents stay until there is something new to write.
-struct Fresh {
+struct TruncateOnWrite {
     file: File,
     is_begun: bool,
 }
 
-impl Write for Fresh {
+impl Write for TruncateOnWrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_begun {
             self.is_begun = true;
@@ -66,7 +66,7 @@ impl Output {
     }
 
     /// Whether its reader has gone, so that the next write will fail. Costs a system call.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub(crate) fn has_no_reader(&self) -> bool {
         self.is_stdout && !self.is_optional && stdout_has_no_reader()
     }
 
@@ -83,7 +83,7 @@ impl Output {
             let right = "a file that can be written would be right";
             Failure::Usage(format!("{option}: cannot create {name}: {error}; {right}"))
         })?;
-        let to = BufWriter::with_capacity(1 << 16, Fresh { file, is_begun: false });
+        let to = BufWriter::with_capacity(1 << 16, TruncateOnWrite { file, is_begun: false });
         Ok(Self { name, to: Box::new(to), is_optional: false, is_stdout: false })
     }
 

@@ -11,8 +11,8 @@ pub(crate) struct Stamp {
     /// Counted over all messages of a run in this direction, warm-up included.
     pub(crate) iteration: u64,
     pub(crate) direction: Direction,
-    /// Which thread's it is.
-    pub(crate) lane: u64,
+    /// The thread that sends it.
+    pub(crate) thread: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl Stamp {
             Direction::Pong => 2,
         };
         let mut seed = self.iteration.wrapping_mul(4).wrapping_add(direction);
-        seed ^= (size as u64).rotate_left(32) ^ self.lane.rotate_right(8);
+        seed ^= (size as u64).rotate_left(32) ^ self.thread.rotate_right(8);
         // The finalizer of splitmix64: near seeds come out far apart.
         seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -106,7 +106,7 @@ impl Stamp {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { iteration: 5, direction: Direction::Ping, lane: 0 };
+    const STAMP: Stamp = Stamp { iteration: 5, direction: Direction::Ping, thread: 0 };
 
     #[test]
     fn every_wrong_byte_shows() {
@@ -132,7 +132,7 @@ mod tests {
             Stamp { iteration: 6, ..STAMP },
             Stamp { iteration: 4, ..STAMP },
             Stamp { direction: Direction::Pong, ..STAMP },
-            Stamp { lane: 1, ..STAMP },
+            Stamp { thread: 1, ..STAMP },
         ] {
             assert!(other.check(&payload).is_err());
         }

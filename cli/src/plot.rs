@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::failure::{Failure, one_line};
 use crate::output::Output;
-use crate::saved_run::Run;
+use crate::saved_run::SavedRun;
 pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 pub(crate) use figure::{Axis, Figure, Line};
@@ -33,7 +33,7 @@ pub(crate) fn command_line() -> String {
 }
 
 /// The charts of a run: one for each test in it.
-pub(crate) fn of_run(run: &Run, command: &str) -> String {
+pub(crate) fn of_run(run: &SavedRun, command: &str) -> String {
     let figures = figures::figures(run);
     let machine = [run.cpu.as_deref(), run.kernel.as_deref()];
     let machine = machine.into_iter().flatten().collect::<Vec<_>>().join(", Linux ");

@@ -18,7 +18,7 @@ use crate::compare::Comparison;
 use crate::failure::{Failure, one_line};
 use crate::output::{Output, to_stdout};
 use crate::result::{Document, Matching, Row};
-use crate::saved_run::Run;
+use crate::saved_run::SavedRun;
 use crate::style::Style;
 use crate::{files, plot};
 pub(crate) use table::Table;
@@ -38,7 +38,7 @@ pub(crate) struct Report {
     out: Output,
     histogram: bool,
     plot: Option<Output>,
-    baseline: Option<(String, Run)>,
+    baseline: Option<(String, SavedRun)>,
     fail_if_slower: Option<f64>,
     table_is_seen: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Report {
 impl Report {
     /// Checks the options, reads the baseline, makes the chart's file.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
-        let options: &args::Report = &common.report;
+        let options: &args::ReportOptions = &common.report;
         let replaced = options.replaces_table();
         if let Some(form) = replaced
             && to_stdout(common.json.as_ref())
@@ -62,7 +62,7 @@ impl Report {
             return Err(Failure::Usage(format!("{form} has no place for --histogram; {right}")));
         }
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];
-        files::apart(&[], &outputs)?;
+        files::check_distinct(&[], &outputs)?;
         let form = match replaced {
             Some("--csv") => Form::Csv(csv::Csv::new(common.hw_tags)),
             Some("--osu") => Form::Osu(osu::Osu::default()),
@@ -70,7 +70,7 @@ impl Report {
             None => Form::Table,
         };
         let baseline = match &options.baseline {
-            Some(path) => Some((one_line(path.display()), Run::read("--baseline", path)?)),
+            Some(path) => Some((one_line(path.display()), SavedRun::read("--baseline", path)?)),
             None => None,
         };
         let out = Output::stdout();
@@ -144,8 +144,8 @@ impl Report {
     }
 
     /// Whether nobody reads the rows any more.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        self.replaces_table() && self.out.is_abandoned()
+    pub(crate) fn has_no_reader(&self) -> bool {
+        self.replaces_table() && self.out.has_no_reader()
     }
 
     /// A measurement goes on, as a line of the stream.
@@ -168,7 +168,7 @@ impl Report {
         if nothing || (self.plot.is_none() && self.baseline.is_none()) {
             return Ok(());
         }
-        let mut run = Run::default();
+        let mut run = SavedRun::default();
         for document in documents {
             let value = serde_json::to_value(document)
                 .map_err(|error| Failure::Measurement(format!("results are no JSON: {error}")))?;

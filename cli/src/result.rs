@@ -8,11 +8,13 @@ mod matching;
 mod row;
 mod samples;
 
-pub(crate) use blocks::Blocks;
 #[cfg(test)]
-pub(crate) use blocks::Figures;
+pub(crate) use blocks::BlockFigures;
+pub(crate) use blocks::Blocks;
 pub(crate) use document::{Document, SCHEMA};
 pub(crate) use histogram::Histogram;
 pub(crate) use matching::{Matching, NotOffloaded};
-pub(crate) use row::{Drained, Means, More, Pace, PerMessage, PerThread, Recovered, Row, tenths};
-pub(crate) use samples::{Latency, RUNGS, Rung, Samples};
+pub(crate) use row::{
+    Drained, Means, More, PerMessage, PerThread, PlannedRate, Recovered, Row, tenths,
+};
+pub(crate) use samples::{Latency, PERCENTILES, Percentile, Samples};

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Failure, one_line};
 use crate::output::is_dash;
-use crate::result::{RUNGS, Rung, SCHEMA};
+use crate::result::{PERCENTILES, Percentile, SCHEMA};
 use crate::spec::default_window;
 use crate::units::show_size;
 
@@ -97,14 +97,14 @@ pub(crate) enum Metric {
 
 /// One result.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SavedResult {
     pub(crate) key: Key,
     pub(crate) metric: Metric,
     pub(crate) value: f64,
     /// Figures of stretches of the measurement; see [`Blocks`](crate::result::Blocks).
     pub(crate) blocks: Vec<f64>,
-    /// Latencies in ns, one for each of [`RUNGS`].
-    pub(crate) ladder: Option<[f64; 6]>,
+    /// Latencies in ns, one for each of [`PERCENTILES`].
+    pub(crate) percentiles_ns: Option<[f64; 6]>,
     pub(crate) samples: u64,
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
     pub(crate) messages_per_s: Option<f64>,
@@ -114,8 +114,8 @@ pub(crate) struct Entry {
 
 /// The results of a run, in their order.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Run {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct SavedRun {
+    pub(crate) entries: Vec<SavedResult>,
     /// The machine, as the first test names it.
     pub(crate) cpu: Option<String>,
     pub(crate) kernel: Option<String>,
@@ -123,7 +123,7 @@ pub(crate) struct Run {
     config: Map<String, Value>,
 }
 
-impl Run {
+impl SavedRun {
     /// Reads the file behind `option` (or an argument's name).
     pub(crate) fn read(option: &str, path: &Path) -> Result<Self, Failure> {
         let name = one_line(path.display());
@@ -219,20 +219,22 @@ impl Run {
             None => Ok(None),
             Some(value) => positive(value).map(Some).ok_or_else(|| wrong(name)),
         };
-        let ladder = match row.get("latency_ns") {
+        let percentiles_ns = match row.get("latency_ns") {
             None => None,
             Some(Value::Object(latency)) => {
-                let mut ladder = [0.0; 6];
-                for (slot, Rung { json: name, .. }) in ladder.iter_mut().zip(RUNGS) {
+                let mut percentiles_ns = [0.0; 6];
+                for (slot, Percentile { json: name, .. }) in
+                    percentiles_ns.iter_mut().zip(PERCENTILES)
+                {
                     *slot = figure(latency, name)?.ok_or_else(|| wrong(name))?;
                 }
-                Some(ladder)
+                Some(percentiles_ns)
             }
             Some(_) => return Err(wrong("latency_ns")),
         };
         let messages_per_s = figure(row, "messages_per_s")?;
-        let (metric, value) = match (ladder, messages_per_s) {
-            (Some(ladder), _) => (Metric::LatencyNs, ladder[1]),
+        let (metric, value) = match (percentiles_ns, messages_per_s) {
+            (Some(percentiles_ns), _) => (Metric::LatencyNs, percentiles_ns[1]),
             (None, Some(rate)) => (Metric::MessagesPerS, rate),
             // A measurement that was stopped before it had a figure.
             (None, None) => return Ok(()),
@@ -254,12 +256,12 @@ impl Run {
         if self.entries.len() >= ENTRIES_MAX {
             return Err(format!("more than {ENTRIES_MAX} results"));
         }
-        self.entries.push(Entry {
+        self.entries.push(SavedResult {
             key,
             metric,
             value,
             blocks,
-            ladder,
+            percentiles_ns,
             samples,
             bandwidth_bytes_per_s,
             messages_per_s,
@@ -292,9 +294,9 @@ impl Run {
     }
 
     /// Results with the same key put together, in the order of their first.
-    pub(crate) fn pooled(&self) -> Vec<Entry> {
+    pub(crate) fn pooled(&self) -> Vec<SavedResult> {
         let mut at = BTreeMap::new();
-        let mut pooled: Vec<(Entry, Vec<f64>)> = Vec::new();
+        let mut pooled: Vec<(SavedResult, Vec<f64>)> = Vec::new();
         for entry in &self.entries {
             let at = *at.entry(&entry.key).or_insert(pooled.len());
             match pooled.get_mut(at) {
@@ -306,7 +308,7 @@ impl Run {
                 None => pooled.push((entry.clone(), vec![entry.value])),
             }
         }
-        let median = |(mut entry, mut values): (Entry, Vec<f64>)| {
+        let median = |(mut entry, mut values): (SavedResult, Vec<f64>)| {
             values.sort_by(f64::total_cmp);
             entry.value = values[values.len() / 2];
             entry.pooled = values.len();
@@ -365,8 +367,8 @@ mod tests {
         "latency_ns":{"min":1,"p50":2.5,"p90":3,"p99":4,"p999":5,"max":6,"mean":3},
         "messages_per_s":7,"blocks":{"latency_ns":[2.0,3.0]}}],"matching":{},"validated":true}"#;
 
-    fn run(text: &str) -> Run {
-        Run::parse(text.as_bytes()).unwrap()
+    fn run(text: &str) -> SavedRun {
+        SavedRun::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!(entry.key.label(), "lat 8 B, posted_depth 16");
         assert_eq!((entry.metric, entry.value), (Metric::LatencyNs, 2.5));
         assert_eq!((&entry.blocks[..], entry.samples), (&[2.0, 3.0][..], 9));
-        assert_eq!(entry.ladder.unwrap(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(entry.percentiles_ns.unwrap(), [1.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
     }
 
     #[test]
@@ -465,9 +467,9 @@ mod tests {
             (&LAT.replace("\"test\":\"lat\"", "\"test\":5"), "`test`"),
             (&LAT.replace("[{\"size\"", "[5,{\"size\""), "5 where a result"),
         ] {
-            let error = Run::parse(text.as_bytes()).unwrap_err();
+            let error = SavedRun::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{why}: {error}");
         }
-        assert!(Run::parse(&[0xff, 0xfe, b'{']).is_err());
+        assert!(SavedRun::parse(&[0xff, 0xfe, b'{']).is_err());
     }
 }

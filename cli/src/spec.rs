@@ -1,16 +1,18 @@
 //! Specifications: the values that say what to measure. Plain data; no other room of the command is used here.
 
 pub(crate) mod bounds;
+mod case;
 mod device;
 mod host;
 pub(crate) mod hw_tags;
-mod leg;
 mod limits;
 mod pin;
 
+pub(crate) use case::{
+    Case, Order, Queue, Traffic, WINDOW_BYTES, WorkerNeeds, default_window, fit,
+};
 pub(crate) use device::DeviceArg;
 pub(crate) use host::Host;
 pub(crate) use hw_tags::HwTagsArg;
-pub(crate) use leg::{Leg, Needs, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit};
 pub(crate) use limits::Limits;
 pub(crate) use pin::{Pin, PinChoice};

@@ -160,10 +160,10 @@ fn faulty(listener: &TcpListener) {
     for (faults, line) in [0, 3].into_iter().zip(lines) {
         let ask: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let worker = Worker::new(Config::default()).unwrap();
-        let address: Address = ask["leg"]["address"].as_str().unwrap().parse().unwrap();
+        let address: Address = ask["case"]["address"].as_str().unwrap().parse().unwrap();
         let client = worker.connect(&address).unwrap();
         say(json!({"ready": {"address": worker.address().to_string(), "device": "shm"}}));
-        echo(&worker, client, ask["leg"]["size"].as_u64().unwrap().try_into().unwrap());
+        echo(&worker, client, ask["case"]["size"].as_u64().unwrap().try_into().unwrap());
         say(json!({"done": {"matching": {"hardware": 5, "posted": 0, "unexpected": 0,
                    "not_offloaded": {}, "list_faults": faults}}}));
     }

@@ -61,12 +61,12 @@ fn once_is_once() {
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
     // Nor is this one served, which is refused.
-    let hello = "{\"hello\":{\"tagperf\":5,\"version\":\"0\",\"boot_id\":\"\"}}\n";
-    let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":0,\"batch\":8,\
+    let hello = "{\"hello\":{\"tagperf\":6,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let case = "{\"case\":{\"traffic\":\"stream\",\"size\":8,\"window\":0,\"batch\":8,\
                \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
                \"wildcard_recv\":false,\"validate\":true,\"address\":\"00\"}}\n";
     let mut refused = connect(&server);
-    refused.write_all(format!("{hello}{leg}").as_bytes()).unwrap();
+    refused.write_all(format!("{hello}{case}").as_bytes()).unwrap();
     let mut answers = String::new();
     while !answers.contains("refused") {
         let mut chunk = [0; 4096];
@@ -88,15 +88,15 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
     let mut server = Server::start("");
     let deep = "[".repeat(50_000) + "\n";
     let long = "x".repeat(200_000);
-    let hello = "{\"hello\":{\"tagperf\":5,\"version\":\"0\",\"boot_id\":\"\"}}\n";
+    let hello = "{\"hello\":{\"tagperf\":6,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let other = "{\"hello\":{\"tagperf\":99,\"version\":\"9\\u001b[2J\",\"boot_id\":\"\"}}\n";
-    let leg = |what: &str| {
-        let leg = "{\"leg\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
+    let case = |what: &str| {
+        let case = "{\"case\":{\"traffic\":\"stream\",\"size\":8,\"window\":4,\"batch\":8,\
                    \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
                    \"wildcard_recv\":false,\"validate\":true,\"address\":\"00\"}}\n";
         let (from, to) = what.split_once(" to ").unwrap();
-        assert!(leg.contains(from));
-        format!("{hello}{}", leg.replace(from, to))
+        assert!(case.contains(from));
+        format!("{hello}{}", case.replace(from, to))
     };
     for (bytes, answer) in [
         (&b"\n"[..], "refused"),
@@ -107,29 +107,29 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (long.as_bytes(), ""),
         (other.as_bytes(), "tagperf 9"),
         (format!("{hello}{hello}").as_bytes(), "second hello"),
-        (leg("\"size\":8 to \"size\":1e12").as_bytes(), "refused"),
-        (leg("\"size\":8 to \"size\":-8").as_bytes(), "refused"),
-        (leg("\"size\":8 to \"size\":99999999999").as_bytes(), "size 99999999999; 0 to"),
-        (leg("\"window\":4 to \"window\":0").as_bytes(), "window 0; 1 to"),
-        (leg("\"batch\":8 to \"batch\":9999999").as_bytes(), "batch 9999999; 1 to"),
-        (leg("\"posted_depth\":0 to \"posted_depth\":9999999").as_bytes(), "posted depth"),
-        (leg("\"unexpected_depth\":0 to \"unexpected_depth\":9999999").as_bytes(), "unexpected"),
-        (leg("\"wildcard_percent\":0 to \"wildcard_percent\":101").as_bytes(), "percent 101"),
-        (leg("\"size\":8,\"window\":4,\"batch\":8 to \"size\":1073741824,\"window\":4,\"batch\":8")
+        (case("\"size\":8 to \"size\":1e12").as_bytes(), "refused"),
+        (case("\"size\":8 to \"size\":-8").as_bytes(), "refused"),
+        (case("\"size\":8 to \"size\":99999999999").as_bytes(), "size 99999999999; 0 to"),
+        (case("\"window\":4 to \"window\":0").as_bytes(), "window 0; 1 to"),
+        (case("\"batch\":8 to \"batch\":9999999").as_bytes(), "batch 9999999; 1 to"),
+        (case("\"posted_depth\":0 to \"posted_depth\":9999999").as_bytes(), "posted depth"),
+        (case("\"unexpected_depth\":0 to \"unexpected_depth\":9999999").as_bytes(), "unexpected"),
+        (case("\"wildcard_percent\":0 to \"wildcard_percent\":101").as_bytes(), "percent 101"),
+        (case("\"size\":8,\"window\":4,\"batch\":8 to \"size\":1073741824,\"window\":4,\"batch\":8")
             .as_bytes(), "4 GiB is the most"),
-        (leg("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
-        (leg("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
-        (leg("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
-        (leg("\"stream\" to {\"paced\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
-        (leg("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")
+        (case("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
+        (case("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
+        (case("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
+        (case("\"stream\" to {\"paced\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
+        (case("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")
             .as_bytes(), "refused"),
-        (leg("\"validate\":true to \"validate\":true,\"device\":\"rdma\"").as_bytes(), "refused"),
-        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs:../../x\"").as_bytes(),
+        (case("\"validate\":true to \"validate\":true,\"device\":\"rdma\"").as_bytes(), "refused"),
+        (case("\"validate\":true to \"validate\":true,\"device\":\"verbs:../../x\"").as_bytes(),
             "refused"),
-        (leg("\"validate\":true to \"validate\":true,\"device\":\"verbs:nosuch\"").as_bytes(),
+        (case("\"validate\":true to \"validate\":true,\"device\":\"verbs:nosuch\"").as_bytes(),
             "verbs:nosuch: "),
-        (leg("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
-        (leg("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
+        (case("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
+        (case("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
     ] {
         // The client hangs up after its last word, which may come before the answer is written; so
         // it stays, and asks for an answer.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::report::Report;
+use super::report::ReportOptions;
 use crate::cpus::two_cpus;
 use crate::spec::{DeviceArg, HwTagsArg, Pin, PinChoice};
 
@@ -30,7 +30,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) report: Report,
+    pub(crate) report: ReportOptions,
 }
 
 impl Common {

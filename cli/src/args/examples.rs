@@ -1,6 +1,6 @@
 //! The ends of the help pages: examples, and rules that no single option has.
 
-pub(super) const TOUR_EXAMPLES: &str = "\
+pub(super) const OVERVIEW_EXAMPLES: &str = "\
 Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth, and at N ranks
 barrier | bcast | allreduce | alltoall | dup | agree | shrink
 Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C

@@ -10,7 +10,7 @@ const SLOWER_PERCENT_MAX: f64 = 10_000.0;
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Results")]
-pub(crate) struct Report {
+pub(crate) struct ReportOptions {
     /// Spread of latencies: bars (us) below each row, bins (ns) in JSON
     #[arg(long)]
     pub(crate) histogram: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Report {
     pub(crate) fail_if_slower: Option<f64>,
 }
 
-impl Report {
+impl ReportOptions {
     /// Whether the rows go to standard output in another form than the table.
     pub(crate) fn replaces_table(&self) -> Option<&'static str> {
         let forms = [("--csv", self.csv), ("--osu", self.osu), ("--json-stream", self.json_stream)];

@@ -78,17 +78,14 @@ fn up_to(old: &[f64], new: &[f64], most: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tagmatch_testkit::random::Random;
+
     use super::*;
 
     /// Figures around 1000 that vary by some percent, the same at every run.
     fn figures(seed: u64, count: usize, factor: f64) -> Vec<f64> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut unit = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1u64 << 53) as f64
-        };
+        let mut random = Random::new(seed);
+        let mut unit = || (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         (0..count).map(|_| 1000.0 * factor * (0.97 + 0.06 * unit())).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The messages that both sides exchange on the control channel.
 //!
 //! 1. Both sides send [`Hello`], the client first.
-//! 2. For each measurement the client sends a [`Leg`] with its worker's address. The other side answers
+//! 2. For each measurement the client sends a [`Case`] with its worker's address. The other side answers
 //!    [`Answer::Ready`] with the address of its own worker, or refuses.
 //! 3. The measurement itself runs over tagmatch; its last message ends it.
 //! 4. The other side answers [`Answer::Done`], or [`Answer::Failed`] at any time before.
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::one_line;
 use crate::result::Matching;
-use crate::spec::{DeviceArg, Leg};
+use crate::spec::{Case, DeviceArg};
 
 /// Version of these messages; both sides must have the same.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 
 /// Who is there. The boot id tells whether both sides are on one machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Hello {
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Ask {
     Hello(Hello),
-    Leg(Leg),
+    Case(Case),
     /// No more, and not what was asked for last either, which is still being set up.
     Bye,
 }
@@ -91,19 +91,19 @@ mod tests {
     fn messages_read_as_they_were_written_and_nothing_else() {
         let traffic =
             Traffic::Drain { queue: Queue::Unexpected, order: Order::Adversarial, seed: 7 };
-        let drain = Leg { traffic, batch: DEPTH_MAX, ..Leg::sample() };
+        let drain = Case { traffic, batch: DEPTH_MAX, ..Case::sample() };
         let device: DeviceArg = "verbs:rxe0".parse().unwrap();
-        let more = Leg { threads: Some(2), single_buffer: true, ..drain };
-        let more = Leg { device: device.clone(), ..more };
+        let more = Case { threads: Some(2), single_buffer: true, ..drain };
+        let more = Case { device: device.clone(), ..more };
         let text = serde_json::to_string(&more).unwrap();
-        assert_eq!(serde_json::from_str::<Leg>(&text).unwrap(), more);
+        assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), more);
         for wrong in ["verbs:", "verbs:../x", "rdma"] {
-            assert!(serde_json::from_str::<Leg>(&text.replace("verbs:rxe0", wrong)).is_err());
+            assert!(serde_json::from_str::<Case>(&text.replace("verbs:rxe0", wrong)).is_err());
         }
         let ready = Answer::Ready { address: "00".into(), device };
         let text = serde_json::to_string(&ready).unwrap();
         assert_eq!(serde_json::from_str::<Answer>(&text).unwrap(), ready);
-        let ask = Ask::Leg(Leg::sample());
+        let ask = Ask::Case(Case::sample());
         let text = serde_json::to_string(&ask).unwrap();
         assert_eq!(serde_json::from_str::<Ask>(&text).unwrap(), ask);
         assert!(serde_json::from_str::<Ask>(&text.replace("\"window\":64", "\"w\":64")).is_err());

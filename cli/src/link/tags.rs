@@ -2,7 +2,7 @@
 
 use tagmatch::{Tag, TagLayout, TagMask};
 
-use crate::spec::{DeviceArg, HwTagsArg, Needs};
+use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 
 /// The kind of a message is above, its number below.
 const KIND_SHIFT: u32 = 56;
@@ -24,7 +24,7 @@ const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
 
 /// How tags are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tags {
+pub(super) struct TagScheme {
     pub(super) layout: TagLayout,
     /// Whether kinds are elsewhere than at [`KIND_SHIFT`].
     moves_kinds: bool,
@@ -32,16 +32,16 @@ pub(super) struct Tags {
     source_in_tag: bool,
 }
 
-impl Tags {
-    pub(super) fn of(device: &DeviceArg, needs: Needs, hw_tags: HwTagsArg) -> Self {
+impl TagScheme {
+    pub(super) fn of(device: &DeviceArg, needs: WorkerNeeds, hw_tags: HwTagsArg) -> Self {
         match device {
             DeviceArg::Ucx { .. } => {
                 let layout = if needs.immediate { UCX_IMMEDIATE } else { UCX };
-                Tags { layout, moves_kinds: true, source_in_tag: false }
+                TagScheme { layout, moves_kinds: true, source_in_tag: false }
             }
             _ => {
                 let source_in_tag = hw_tags != HwTagsArg::Off;
-                Tags { layout: LAYOUT, moves_kinds: false, source_in_tag }
+                TagScheme { layout: LAYOUT, moves_kinds: false, source_in_tag }
             }
         }
     }
@@ -78,8 +78,8 @@ mod tests {
     fn tags_stay_apart_and_leave_the_source_alone() {
         let device = |text: &str| text.parse::<DeviceArg>().unwrap();
         for (name, immediate) in [("shm", false), ("ucx", false), ("ucx", true)] {
-            let needs = Needs { immediate, ..Needs::default() };
-            let tags = Tags::of(&device(name), needs, HwTagsArg::Off);
+            let needs = WorkerNeeds { immediate, ..WorkerNeeds::default() };
+            let tags = TagScheme::of(&device(name), needs, HwTagsArg::Off);
             let mut seen = std::collections::BTreeSet::new();
             for kind in 1..8 {
                 for number in [0, 1, 63, (1 << 20) - 1] {
@@ -95,10 +95,10 @@ mod tests {
             }
         }
         // A drain's largest number.
-        let tags = Tags::of(&device("ucx"), Needs::default(), HwTagsArg::Auto);
+        let tags = TagScheme::of(&device("ucx"), WorkerNeeds::default(), HwTagsArg::Auto);
         assert_eq!(tags.tag((1 << 50) - 1).0, (1 << 50) - 1);
         assert!(tags.names_peers() && tags.any_source() == TagMask::EXACT);
-        let nic = Tags::of(&device("shm"), Needs::default(), HwTagsArg::Auto);
+        let nic = TagScheme::of(&device("shm"), WorkerNeeds::default(), HwTagsArg::Auto);
         assert!(!nic.names_peers() && nic.any_source() != TagMask::EXACT);
     }
 }

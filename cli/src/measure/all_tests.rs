@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::interrupt::Interrupt;
-use super::plan::{Depth, Plan, Test};
-use super::runner::{Series, Where};
+use super::plan::{Plan, QueueDepths, Test};
+use super::runner::{PeerLocation, TestRunner};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::Report;
@@ -39,8 +39,8 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
     let common = &common.with_pin();
     let mut report = Report::open(common)?;
     let (mut people, mut json) = report.outputs(common)?;
-    let mut series = Series::open(Where::Here, common, Interrupt::watch()?)?;
-    let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| Depth {
+    let mut series = TestRunner::open(PeerLocation::SecondProcess, common, Interrupt::watch()?)?;
+    let depths = DEPTHS.map(|(posted_depth, unexpected_depth, wildcard_percent)| QueueDepths {
         queue: None,
         posted_depth,
         unexpected_depth,
@@ -48,18 +48,18 @@ pub(crate) fn command(common: &Common) -> Result<(), Failure> {
         wildcard_recv: false,
     });
     let plans = [
-        Plan::tour(Test::Lat, LATENCY_TIME, common),
-        Plan::tour(Test::Bw, BANDWIDTH_TIME, common),
-        Plan::tour(Test::Rate, RATE_TIME, common),
+        Plan::brief(Test::Lat, LATENCY_TIME, common),
+        Plan::brief(Test::Bw, BANDWIDTH_TIME, common),
+        Plan::brief(Test::Rate, RATE_TIME, common),
         Plan {
             sizes: vec![8],
             depths: depths.to_vec(),
-            ..Plan::tour(Test::Lat, DEPTH_TIME, common)
+            ..Plan::brief(Test::Lat, DEPTH_TIME, common)
         },
     ];
     let mut documents = Vec::new();
     for plan in &plans {
-        documents.push(series.run(plan, plan.legs(), &mut people, &mut report)?);
+        documents.push(series.run(plan, plan.cases(), &mut people, &mut report)?);
         people.print("\n")?;
         if series.is_over() {
             break;

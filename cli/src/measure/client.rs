@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use super::batch::Batch;
 use super::drain::Drain;
 use super::error::MeasureError;
-use super::open_loop::{Out, Paced};
-use super::participant::Side;
-use super::thread::{Lane, Role};
-use super::threads::Handle;
+use super::open_loop::{PlannedResult, PlannedSender};
+use super::participant::Participant;
+use super::thread::{Role, ThreadPart};
+use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask};
 use crate::control::{Control, ControlError};
 use crate::failure::{Failure, one_line};
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
-use crate::result::{Blocks, Matching, Pace, Samples};
-use crate::spec::{DeviceArg, Leg, Limits, Traffic};
+use crate::result::{Blocks, Matching, PlannedRate, Samples};
+use crate::spec::{Case, DeviceArg, Limits, Traffic};
 
 /// How long the other side may take to be ready: it makes a worker and allocates buffers.
 const READY_TIME: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub(crate) struct Measured {
     pub(crate) checked: Option<u64>,
     /// Least and most of any round, in ns a message; drains only.
     pub(crate) rounds: Option<Rounds>,
-    pub(crate) pace: Option<Pace>,
+    pub(crate) pace: Option<PlannedRate>,
     /// Whether it ended before its time.
     pub(crate) interrupted: bool,
 }
@@ -75,34 +75,34 @@ pub(crate) struct Rounds {
 pub(crate) fn run(
     control: &mut Control,
     device: &DeviceArg,
-    leg: &mut Leg,
+    case: &mut Case,
     limits: Limits,
     tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
-    leg.check().map_err(Failure::Usage)?;
-    match leg.threads {
-        None => run_with::<Local>(control, device, leg, limits, tick),
-        Some(_) => run_with::<Shared>(control, device, leg, limits, tick),
+    case.check().map_err(Failure::Usage)?;
+    match case.threads {
+        None => run_with::<Local>(control, device, case, limits, tick),
+        Some(_) => run_with::<Shared>(control, device, case, limits, tick),
     }
 }
 
-fn run_with<A: Handle>(
+fn run_with<A: RunThreads>(
     control: &mut Control,
     device: &DeviceArg,
-    leg: &mut Leg,
+    case: &mut Case,
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
-    let [ours, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(device, leg.needs(), ours);
+    let [ours, _] = case.matchers();
+    let unlinked = UnlinkedOf::<A>::new(device, case.needs(), ours);
     let unlinked = unlinked.map_err(|e| explain(control, e.into()))?;
-    leg.address = unlinked.address();
-    control.send(&Ask::Leg(leg.clone())).map_err(|error| gone(&error))?;
+    case.address = unlinked.address();
+    control.send(&Ask::Case(case.clone())).map_err(|error| gone(&error))?;
     let (address, there) = match control.receive(READY_TIME).map_err(|error| gone(&error))? {
         Answer::Ready { address, device } => (address, device),
         other => return Err(ended(other)),
     };
-    let mut measured = match measure(control, leg, unlinked, &address, limits, &mut tick) {
+    let mut measured = match measure(control, case, unlinked, &address, limits, &mut tick) {
         Ok(measured) => measured,
         Err(error) => return Err(explain(control, error)),
     };
@@ -116,14 +116,14 @@ fn run_with<A: Handle>(
 
 /// Runs one leg within this process, which sends to itself.
 pub(crate) fn run_alone(
-    leg: &Leg,
+    case: &Case,
     limits: Limits,
     tick: impl FnMut() -> bool,
 ) -> Result<Measured, Failure> {
-    leg.check().map_err(Failure::Usage)?;
-    let measured = match leg.threads {
-        None => alone::<Local>(leg, limits, tick),
-        Some(_) => alone::<Shared>(leg, limits, tick),
+    case.check().map_err(Failure::Usage)?;
+    let measured = match case.threads {
+        None => alone::<Local>(case, limits, tick),
+        Some(_) => alone::<Shared>(case, limits, tick),
     };
     measured.map_err(|error| match error {
         MeasureError::Link(LinkError::Interrupted) => Failure::Interrupted,
@@ -131,19 +131,19 @@ pub(crate) fn run_alone(
     })
 }
 
-fn alone<A: Handle>(
-    leg: &Leg,
+fn alone<A: RunThreads>(
+    case: &Case,
     limits: Limits,
     mut tick: impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = UnlinkedOf::<A>::new(&leg.device, leg.needs(), leg.hw_tags)?.oneself();
-    let mut side = Side::new(link, leg, Role::Alone, &mut tick)?;
-    phases(&mut side, limits, &mut tick)
+    let link = UnlinkedOf::<A>::new(&case.device, case.needs(), case.hw_tags)?.oneself();
+    let mut participant = Participant::new(link, case, Role::Alone, &mut tick)?;
+    phases(&mut participant, limits, &mut tick)
 }
 
-fn measure<A: Handle>(
+fn measure<A: RunThreads>(
     control: &mut Control,
-    leg: &Leg,
+    case: &Case,
     unlinked: UnlinkedOf<A>,
     address: &str,
     limits: Limits,
@@ -158,51 +158,54 @@ fn measure<A: Handle>(
         }
         goes_on
     };
-    let mut side = Side::new(link, leg, Role::Client, &mut go_on)?;
-    let measured = phases(&mut side, limits, tick)?;
-    side.end()?;
+    let mut participant = Participant::new(link, case, Role::Client, &mut go_on)?;
+    let measured = phases(&mut participant, limits, tick)?;
+    participant.end()?;
     Ok(measured)
 }
 
 /// Warm-up, then what counts.
-fn phases<A: Handle>(
-    side: &mut Side<'_, A>,
+fn phases<A: RunThreads>(
+    participant: &mut Participant<'_, A>,
     limits: Limits,
     tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let mut players = Players { drain: Drain::new(side.leg), out: Out::new(side.leg) };
-    let mut measured = Measured::new(side);
+    let mut loops = OtherLoops {
+        drain: Drain::new(participant.case),
+        out: PlannedSender::new(participant.case),
+    };
+    let mut measured = Measured::new(participant);
     let warmup = (limits.warmup_iters, limits.warmup_time);
-    phase(side, &mut players, warmup, false, &mut measured, tick)?;
+    phase(participant, &mut loops, warmup, false, &mut measured, tick)?;
     if !measured.interrupted {
-        measured = Measured::new(side);
-        phase(side, &mut players, (limits.iters, limits.time), true, &mut measured, tick)?;
+        measured = Measured::new(participant);
+        phase(participant, &mut loops, (limits.iters, limits.time), true, &mut measured, tick)?;
     } else {
         measured.iters = 0;
     }
-    side.check_fillers("after the measurement")?;
-    measured.matching = side.matched();
-    measured.large_messages = side.large_messages();
+    participant.check_fillers("after the measurement")?;
+    measured.matching = participant.matched();
+    measured.large_messages = participant.large_messages();
     Ok(measured)
 }
 
 /// Those who play kinds of traffic that lanes don't.
-struct Players {
+struct OtherLoops {
     drain: Option<Drain>,
-    out: Out,
+    out: PlannedSender,
 }
 
-fn phase<A: Handle>(
-    side: &mut Side<'_, A>,
-    players: &mut Players,
+fn phase<A: RunThreads>(
+    participant: &mut Participant<'_, A>,
+    loops: &mut OtherLoops,
     (iters, time): (u64, Duration),
     counts: bool,
     measured: &mut Measured,
     tick: &mut impl FnMut() -> bool,
 ) -> Result<(), MeasureError> {
-    if matches!(side.leg.traffic, Traffic::Paced { .. }) {
+    if matches!(participant.case.traffic, Traffic::Planned { .. }) {
         if iters > 0 {
-            measured.add_paced(players.out.phase(side, (iters, time), counts, tick)?);
+            measured.add_planned(loops.out.phase(participant, (iters, time), counts, tick)?);
         }
         return Ok(());
     }
@@ -210,15 +213,15 @@ fn phase<A: Handle>(
     let mut done = 0;
     while done < iters && (start.elapsed() < time || (counts && done == 0)) {
         // A drain is whole or none.
-        let left = if players.drain.is_some() { side.leg.batch } else { iters - done };
-        let batch = Batch::of(side.leg.batch.min(left), counts);
-        match &mut players.drain {
-            Some(drain) => measured.add_round(batch, drain.batch(side, batch)?.took()),
+        let left = if loops.drain.is_some() { participant.case.batch } else { iters - done };
+        let batch = Batch::of(participant.case.batch.min(left), counts);
+        match &mut loops.drain {
+            Some(drain) => measured.add_round(batch, drain.batch(participant, batch)?.took()),
             None => {
-                let (whole, lanes) = side.batch(batch)?;
-                measured.add_batch(side.leg, batch, whole.took());
-                for (at, (lane, span)) in side.lanes.iter().zip(lanes).enumerate() {
-                    measured.add_lane(at, batch, lane, span.took());
+                let (whole, parts) = participant.batch(batch)?;
+                measured.add_batch(participant.case, batch, whole.took());
+                for (at, (part, span)) in participant.parts.iter().zip(parts).enumerate() {
+                    measured.add_part(at, batch, part, span.took());
                 }
             }
         }
@@ -232,14 +235,14 @@ fn phase<A: Handle>(
 }
 
 impl Measured {
-    fn new<A: Handle>(side: &Side<'_, A>) -> Self {
-        let leg = side.leg;
-        let ways = match leg.traffic {
-            Traffic::PingPong if side.role() == Role::Alone => 1,
+    fn new<A: RunThreads>(participant: &Participant<'_, A>) -> Self {
+        let case = participant.case;
+        let ways = match case.traffic {
+            Traffic::PingPong if participant.role() == Role::Alone => 1,
             Traffic::PingPong | Traffic::Both => 2,
             _ => 1,
         };
-        let threads = leg.threads.filter(|&threads| threads > 1).unwrap_or(0);
+        let threads = case.threads.filter(|&threads| threads > 1).unwrap_or(0);
         let per_thread = |_| PerThread { iters: 0, took: Duration::ZERO, samples: Samples::new() };
         Self {
             iters: 0,
@@ -251,36 +254,42 @@ impl Measured {
             large_messages: String::new(),
             device_there: None,
             threads: (0..threads).map(per_thread).collect(),
-            checked: (leg.single_buffer && leg.validate).then_some(0),
+            checked: (case.single_buffer && case.validate).then_some(0),
             rounds: None,
             pace: None,
             interrupted: false,
         }
     }
 
-    fn add_batch(&mut self, leg: &Leg, batch: Batch, took: Duration) {
-        self.iters += batch.messages * leg.lanes();
+    fn add_batch(&mut self, case: &Case, batch: Batch, took: Duration) {
+        self.iters += batch.messages * case.thread_count();
         self.took += took;
-        if leg.traffic != Traffic::PingPong {
-            self.blocks.stream(batch.messages * leg.lanes() * self.ways, took);
+        if case.traffic != Traffic::PingPong {
+            self.blocks.stream(batch.messages * case.thread_count() * self.ways, took);
         }
         if let Some(checked) = &mut self.checked {
             // What is still there of the batch on either side.
-            let each = match leg.traffic {
+            let each = match case.traffic {
                 Traffic::PingPong => 1,
-                _ => leg.ahead().min(batch.messages),
+                _ => case.ahead().min(batch.messages),
             };
-            *checked += each * leg.lanes();
+            *checked += each * case.thread_count();
         }
     }
 
-    fn add_lane<A: Handle>(&mut self, at: usize, batch: Batch, lane: &Lane<A>, took: Duration) {
-        lane.times_ns().for_each(|ns| self.samples.record(ns));
-        self.blocks.round_trips(lane.times_ns());
+    fn add_part<A: RunThreads>(
+        &mut self,
+        at: usize,
+        batch: Batch,
+        part: &ThreadPart<A>,
+        took: Duration,
+    ) {
+        part.times_ns().for_each(|ns| self.samples.record(ns));
+        self.blocks.round_trips(part.times_ns());
         if let Some(thread) = self.threads.get_mut(at) {
             thread.iters += batch.messages;
             thread.took += took;
-            lane.times_ns().for_each(|ns| thread.samples.record(ns));
+            part.times_ns().for_each(|ns| thread.samples.record(ns));
         }
     }
 
@@ -295,12 +304,12 @@ impl Measured {
         rounds.most_ns = rounds.most_ns.max(ns);
     }
 
-    fn add_paced(&mut self, paced: Paced) {
-        self.iters = paced.sent;
-        self.took = paced.took;
-        self.samples = paced.samples;
-        self.pace = Some(paced.pace);
-        self.interrupted = paced.interrupted;
+    fn add_planned(&mut self, planned: PlannedResult) {
+        self.iters = planned.sent;
+        self.took = planned.took;
+        self.samples = planned.samples;
+        self.pace = Some(planned.pace);
+        self.interrupted = planned.interrupted;
     }
 }
 

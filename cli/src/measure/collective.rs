@@ -4,7 +4,7 @@
 //! 2. Each rank joins the job and makes its part of a runtime ([`Ranks`]).
 //! 3. A row: the result is checked once; then warm-up; then batches of calls, as many as rank 0 says each time.
 //!    A barrier before each call, which isn't timed, keeps the ranks together, as OSU's benchmarks do it.
-//! 4. All tell rank 0 their means, and rank 0 everybody else ([`Sheet`]).
+//! 4. All tell rank 0 their means, and rank 0 everybody else ([`Rank0Output`]).
 
 mod call;
 mod rank0_output;

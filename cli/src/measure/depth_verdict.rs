@@ -63,11 +63,11 @@ fn describe(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Figures, Row};
+    use crate::result::{BlockFigures, Row};
 
     fn row(posted: u64, unexpected: u64, percent: u8, ns: f64, blocks: u32) -> Row {
         let latency_ns = (0..blocks).map(|n| ns * (0.99 + 0.001 * f64::from(n % 21))).collect();
-        let blocks = Some(Figures { latency_ns, messages_per_s: Vec::new() });
+        let blocks = Some(BlockFigures { latency_ns, messages_per_s: Vec::new() });
         let wildcard_percent = percent;
         let (posted_depth, unexpected_depth) = (posted, unexpected);
         Row { posted_depth, unexpected_depth, wildcard_percent, blocks, ..Row::sample() }

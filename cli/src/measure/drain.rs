@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use super::batch::{ANSWER, Batch, DATA};
 use super::error::MeasureError;
-use super::participant::{Side, takes_any};
+use super::participant::{Participant, takes_any};
 use super::thread::Span;
-use super::threads::Handle;
+use super::threads::RunThreads;
 use crate::link::{Buffer, Receiving};
 use crate::payload::{Direction, Stamp};
-use crate::spec::{Leg, Order, Queue, Traffic};
+use crate::spec::{Case, Order, Queue, Traffic};
 
 /// What distances of adversarial tags are: a multiple of the prime that is the size of the widest-spread
 /// hash table of posted receives (UCX's), and of each power of two that other tables have.
@@ -29,17 +29,17 @@ pub(super) struct Drain {
 
 impl Drain {
     /// `None` if the leg drains nothing.
-    pub(super) fn new(leg: &Leg) -> Option<Self> {
-        let Traffic::Drain { queue, order, seed } = leg.traffic else { return None };
-        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
-        let buffers = (0..leg.batch).map(|_| Buffer::zeroed(size)).collect();
+    pub(super) fn new(case: &Case) -> Option<Self> {
+        let Traffic::Drain { queue, order, seed } = case.traffic else { return None };
+        let size = usize::try_from(case.size).unwrap_or(usize::MAX);
+        let buffers = (0..case.batch).map(|_| Buffer::zeroed(size)).collect();
         Some(Self { queue, order, seed, buffers, done: 0 })
     }
 
     /// A round as the client: its queue is filled, then drained.
-    pub(super) fn batch<A: Handle>(
+    pub(super) fn batch<A: RunThreads>(
         &mut self,
-        side: &mut Side<'_, A>,
+        participant: &mut Participant<'_, A>,
         batch: Batch,
     ) -> Result<Span, MeasureError> {
         let order = self.order(batch);
@@ -47,76 +47,82 @@ impl Drain {
         let span = match self.queue {
             Queue::Posted => {
                 for n in 0..order.len() {
-                    let receive = self.receive(side, n, n);
+                    let receive = self.receive(participant, n, n);
                     posted.push(Some(receive));
                 }
-                side.begin(batch)?;
+                participant.begin(batch)?;
                 let start = Instant::now();
-                let go = side.link.send(ANSWER, Buffer::default());
+                let go = participant.link.send(ANSWER, Buffer::default());
                 for &n in &order {
                     let Some(receiving) = posted[n].take() else { continue };
-                    self.buffers[n] = finish(side, receiving)?;
+                    self.buffers[n] = finish(participant, receiving)?;
                 }
                 let span = Span::since(start);
-                side.finish_send(go)?;
+                participant.finish_send(go)?;
                 span
             }
             Queue::Unexpected => {
-                side.begin(batch)?;
-                side.await_unexpected(batch.messages, self.tag(order.len().saturating_sub(1)))?;
+                participant.begin(batch)?;
+                participant
+                    .await_unexpected(batch.messages, self.tag(order.len().saturating_sub(1)))?;
                 let start = Instant::now();
                 for (at, &n) in order.iter().enumerate() {
-                    let receive = self.receive(side, n, at);
+                    let receive = self.receive(participant, n, at);
                     posted.push(Some(receive));
                 }
                 for (&n, receiving) in order.iter().zip(posted) {
                     let Some(receiving) = receiving else { continue };
-                    self.buffers[n] = finish(side, receiving)?;
+                    self.buffers[n] = finish(participant, receiving)?;
                 }
                 Span::since(start)
             }
         };
-        side.end_batch(batch);
-        self.check(side.leg, batch)?;
+        participant.end_batch(batch);
+        self.check(participant.case, batch)?;
         Ok(span)
     }
 
     /// The same from the other side, which has the messages.
-    pub(super) fn answer<A: Handle>(
+    pub(super) fn answer<A: RunThreads>(
         &mut self,
-        side: &mut Side<'_, A>,
+        participant: &mut Participant<'_, A>,
         batch: Batch,
     ) -> Result<(), MeasureError> {
         let order = self.sending_order(batch);
-        self.fill(side.leg, &order);
+        self.fill(participant.case, &order);
         let go = match self.queue {
-            Queue::Posted => Some(side.link.receive(ANSWER, Buffer::default())),
+            Queue::Posted => Some(participant.link.receive(ANSWER, Buffer::default())),
             Queue::Unexpected => None,
         };
-        side.go(batch)?;
+        participant.go(batch)?;
         if let Some(go) = go {
-            side.finish(go)?;
+            participant.finish(go)?;
         }
         let mut sending = Vec::with_capacity(order.len());
         for &n in &order {
             let buffer = std::mem::take(&mut self.buffers[n]);
-            sending.push(side.link.send(self.tag(n), buffer));
+            sending.push(participant.link.send(self.tag(n), buffer));
         }
         for (&n, send) in order.iter().zip(sending) {
-            self.buffers[n] = side.finish_send(send)?;
+            self.buffers[n] = participant.finish_send(send)?;
         }
         self.done += batch.messages;
-        side.end_batch(Batch { counts: false, ..batch });
+        participant.end_batch(Batch { counts: false, ..batch });
         Ok(())
     }
 
     /// The receive of message `n`, the `at`th that is posted.
-    fn receive<A: Handle>(&mut self, side: &Side<'_, A>, n: usize, at: usize) -> Receiving<A> {
+    fn receive<A: RunThreads>(
+        &mut self,
+        participant: &Participant<'_, A>,
+        n: usize,
+        at: usize,
+    ) -> Receiving<A> {
         let (tag, buffer) = (self.tag(n), std::mem::take(&mut self.buffers[n]));
-        if takes_any(side.leg, at as u64) {
-            side.link.receive_any(tag, buffer)
+        if takes_any(participant.case, at as u64) {
+            participant.link.receive_any(tag, buffer)
         } else {
-            side.link.receive(tag, buffer)
+            participant.link.receive(tag, buffer)
         }
     }
 
@@ -146,11 +152,11 @@ impl Drain {
 
     /// A message says when it was sent, so that one which was sent out of order shows.
     fn stamp(&self, place: usize) -> Stamp {
-        Stamp { iteration: self.done + place as u64, direction: Direction::Pong, lane: 0 }
+        Stamp { iteration: self.done + place as u64, direction: Direction::Pong, thread: 0 }
     }
 
-    fn fill(&mut self, leg: &Leg, order: &[usize]) {
-        for (place, &n) in order.iter().enumerate().filter(|_| leg.validate) {
+    fn fill(&mut self, case: &Case, order: &[usize]) {
+        for (place, &n) in order.iter().enumerate().filter(|_| case.validate) {
             let stamp = self.stamp(place);
             if let Some(bytes) = self.buffers[n].as_mut_slice() {
                 stamp.fill(bytes);
@@ -158,8 +164,8 @@ impl Drain {
         }
     }
 
-    fn check(&mut self, leg: &Leg, batch: Batch) -> Result<(), MeasureError> {
-        if leg.validate {
+    fn check(&mut self, case: &Case, batch: Batch) -> Result<(), MeasureError> {
+        if case.validate {
             for (place, &n) in self.sending_order(batch).iter().enumerate() {
                 self.stamp(place).check(&self.buffers[n])?;
             }
@@ -169,9 +175,12 @@ impl Drain {
     }
 }
 
-fn finish<A: Handle>(side: &Side<'_, A>, request: Receiving<A>) -> Result<Buffer, MeasureError> {
-    let received = side.finish(request)?;
-    let (found, wanted) = (received.status.length, side.leg.size);
+fn finish<A: RunThreads>(
+    participant: &Participant<'_, A>,
+    request: Receiving<A>,
+) -> Result<Buffer, MeasureError> {
+    let received = participant.finish(request)?;
+    let (found, wanted) = (received.status.length, participant.case.size);
     if found != wanted {
         return Err(MeasureError::Length { found, wanted });
     }
@@ -199,7 +208,7 @@ mod tests {
 
     fn drain(order: Order, seed: u64) -> Drain {
         let traffic = Traffic::Drain { queue: Queue::Posted, order, seed };
-        Drain::new(&Leg { traffic, batch: 100, ..Leg::sample() }).unwrap()
+        Drain::new(&Case { traffic, batch: 100, ..Case::sample() }).unwrap()
     }
 
     #[test]

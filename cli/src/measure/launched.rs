@@ -23,24 +23,24 @@ const POLL_TIME: Duration = Duration::from_millis(2);
 const SECRET_BYTES: usize = 16;
 
 /// What this process does in a measurement.
-pub(super) enum Part {
+pub(super) enum LaunchRole {
     /// All of it: no launcher has started others.
     Alone,
     /// It measures; the other side is at the end of this connection.
-    Measures(TcpStream, Places),
+    Measures(TcpStream, RankCpus),
     /// It is the other side.
     Serves(TcpStream),
 }
 
 /// The CPUs that are open to both ranks: many launchers bind a rank to some.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Places {
+pub(super) struct RankCpus {
     own: Vec<u32>,
     /// The other rank's; `None` if it is on another machine.
     other: Option<Vec<u32>>,
 }
 
-impl Places {
+impl RankCpus {
     /// Of what both ranks said of themselves, this one first.
     fn of(said: [&[u8]; 2]) -> Self {
         let read = |said: &[u8]| {
@@ -91,24 +91,24 @@ fn place() -> Vec<u8> {
 }
 
 /// Finds out whether a launcher has started this process, and connects to the other rank.
-pub(super) fn join() -> Result<Part, Failure> {
+pub(super) fn join() -> Result<LaunchRole, Failure> {
     let mut job = Job::join().map_err(|error| failed(&error))?;
     match (job.size(), job.rank()) {
-        (1, _) => leave(job).map(|()| Part::Alone),
+        (1, _) => leave(job).map(|()| LaunchRole::Alone),
         (2, 0) => {
             let places = exchange(&mut job, &place())?;
-            let places = Places::of([&places[0], &places[1]]);
+            let places = RankCpus::of([&places[0], &places[1]]);
             let said = exchange(&mut job, b"")?;
             leave(job)?;
-            connect(&said[1]).map(|stream| Part::Measures(stream, places))
+            connect(&said[1]).map(|stream| LaunchRole::Measures(stream, places))
         }
         (2, _) => {
             let places = exchange(&mut job, &place())?;
-            let is_here = Places::of([&places[1], &places[0]]).other.is_some();
+            let is_here = RankCpus::of([&places[1], &places[0]]).other.is_some();
             let (listener, place, secret) = listen(is_here).map_err(|error| failed(&error))?;
             exchange(&mut job, format!("{secret} {place}").as_bytes())?;
             leave(job)?;
-            accept(&listener, &secret).map(Part::Serves)
+            accept(&listener, &secret).map(LaunchRole::Serves)
         }
         (size, rank) => Err(Failure::Usage(format!(
             "rank {rank} of {size}: two processes measure; -n 2, or -n 1 with a second process that \
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn each_rank_keeps_to_a_cpu_that_its_launcher_left_it() {
         let pinned = |own: &[u32], other: &[u32]| {
-            let places = Places { own: own.to_vec(), other: Some(other.to_vec()) };
+            let places = RankCpus { own: own.to_vec(), other: Some(other.to_vec()) };
             let pin = places.pin().and_then(PinChoice::pin).map(|pin| (pin.here, pin.there));
             (pin.unwrap(), places.cores())
         };
@@ -202,12 +202,12 @@ mod tests {
         assert_eq!(pinned(&[4, 36], &[5, 37]), ((4, 5), 4), "with two threads");
         assert_eq!(pinned(&[0, 1], &[0]), ((1, 0), 2));
         assert_eq!(pinned(&[3], &[3]), ((3, 3), 1), "bound to the same one");
-        let elsewhere = Places::of([b"a 0 1", b"b 0 1"]);
+        let elsewhere = RankCpus::of([b"a 0 1", b"b 0 1"]);
         assert_eq!((elsewhere.pin(), elsewhere.processes(), elsewhere.cores()), (None, 1, 2));
         let said = place();
         let own = cpus::cpus();
-        assert_eq!(Places::of([&said, &said]), Places { own: own.clone(), other: Some(own) });
-        assert_eq!(Places::of([b"", b"\xff -1"]).cores(), 1, "garbled");
+        assert_eq!(RankCpus::of([&said, &said]), RankCpus { own: own.clone(), other: Some(own) });
+        assert_eq!(RankCpus::of([b"", b"\xff -1"]).cores(), 1, "garbled");
     }
 
     #[test]

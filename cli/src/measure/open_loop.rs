@@ -12,20 +12,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::batch::{ANSWER, Batch, DATA, END};
 use super::error::MeasureError;
-use super::participant::Side;
-use super::threads::Handle;
+use super::participant::Participant;
+use super::threads::RunThreads;
 use crate::link::{Buffer, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::result::{Pace, Samples};
+use crate::result::{PlannedRate, Samples};
 use crate::spec::bounds::ITERS_MAX;
-use crate::spec::{Leg, Traffic};
+use crate::spec::{Case, Traffic};
 
 /// From the first reading of the plan's clock to the first planned time.
 const LEAD_NS: u64 = 20_000;
 /// How often the plan's side looks whether to go on.
 const TICK_NS: u64 = 5_000_000;
 /// Samples kept aside while messages come without a pause.
-const ASIDE: usize = 8192;
+const RECENT_MAX: usize = 8192;
 /// Polls without a message between two looks for the end.
 const POLLS_PER_LOOK: u32 = 64;
 /// Most bytes of samples that are taken from the other side.
@@ -34,11 +34,11 @@ const RESULT_BYTES_MAX: u64 = 64 << 20;
 const HELD: f64 = 0.99;
 
 /// What came of a phase.
-pub(super) struct Paced {
+pub(super) struct PlannedResult {
     pub(super) sent: u64,
     pub(super) took: Duration,
     pub(super) samples: Samples,
-    pub(super) pace: Pace,
+    pub(super) pace: PlannedRate,
     pub(super) interrupted: bool,
 }
 
@@ -56,9 +56,9 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(leg: &Leg) -> Self {
-        let interval_ps = match leg.traffic {
-            Traffic::Paced { interval_ps } => interval_ps,
+    fn new(case: &Case) -> Self {
+        let interval_ps = match case.traffic {
+            Traffic::Planned { interval_ps } => interval_ps,
             _ => 0,
         };
         Self { interval_ps, next_ps: 0 }
@@ -74,32 +74,32 @@ impl Schedule {
 }
 
 /// The sending side's buffers, and where it is in the sequence of stamps.
-pub(super) struct Out {
+pub(super) struct PlannedSender {
     free: Vec<Buffer>,
     done: u64,
 }
 
-impl Out {
-    pub(super) fn new(leg: &Leg) -> Self {
-        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
-        Self { free: (0..leg.window).map(|_| Buffer::zeroed(size)).collect(), done: 0 }
+impl PlannedSender {
+    pub(super) fn new(case: &Case) -> Self {
+        let size = usize::try_from(case.size).unwrap_or(usize::MAX);
+        Self { free: (0..case.window).map(|_| Buffer::zeroed(size)).collect(), done: 0 }
     }
 
     /// Sends by plan until a limit is reached or `tick` says no. At least one message if it counts.
-    pub(super) fn phase<A: Handle>(
+    pub(super) fn phase<A: RunThreads>(
         &mut self,
-        side: &mut Side<'_, A>,
+        participant: &mut Participant<'_, A>,
         limits: (u64, Duration),
         counts: bool,
         tick: &mut impl FnMut() -> bool,
-    ) -> Result<Paced, MeasureError> {
+    ) -> Result<PlannedResult, MeasureError> {
         let (iters, time) = limits;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let mut schedule = Schedule::new(side.leg);
+        let mut schedule = Schedule::new(participant.case);
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
         let (mut sent, mut late_max_ns, mut interrupted) = (0u64, 0, false);
         let base_ns = clock_ns();
-        side.begin(Batch { messages: 1, counts, base_ns })?;
+        participant.begin(Batch { messages: 1, counts, base_ns })?;
         let (start, offset) = start_after(base_ns, clock_ns())?;
         let (mut now, mut ticked) = (start, start);
         let mut last_planned = start;
@@ -107,11 +107,11 @@ impl Out {
             let buffer = match self.free.pop() {
                 Some(buffer) => buffer,
                 None => match sending.pop_front() {
-                    Some(oldest) => side.finish_send(oldest)?,
+                    Some(oldest) => participant.finish_send(oldest)?,
                     None => break,
                 },
             };
-            let buffer = self.stamped(side.leg, buffer, sent);
+            let buffer = self.stamped(participant.case, buffer, sent);
             let after = schedule.next();
             if after >= time_ns && !(counts && sent == 0) {
                 self.free.push(buffer);
@@ -128,8 +128,8 @@ impl Out {
                 if now >= planned || interrupted {
                     break;
                 }
-                side.link.progress();
-                side.link.pause(&mut polls)?;
+                participant.link.progress();
+                participant.link.pause(&mut polls)?;
             }
             // A plan that can't be kept to ends in time all the same.
             if interrupted || (now.saturating_sub(start) >= time_ns && sent > 0) {
@@ -138,8 +138,8 @@ impl Out {
             }
             late_max_ns = late_max_ns.max(now - planned);
             let request = match sent {
-                0 => side.link.send_with(DATA, buffer, offset),
-                _ => side.link.send(DATA, buffer),
+                0 => participant.link.send_with(DATA, buffer, offset),
+                _ => participant.link.send(DATA, buffer),
             };
             sending.push_back(request);
             last_planned = planned;
@@ -150,21 +150,26 @@ impl Out {
             }
         }
         #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
-        let end = side.link.send_with(END, Buffer::default(), sent as u32);
-        side.finish_send(end)?;
+        let end = participant.link.send_with(END, Buffer::default(), sent as u32);
+        participant.finish_send(end)?;
         for request in sending {
-            self.free.push(side.finish_send(request)?);
+            self.free.push(participant.finish_send(request)?);
         }
         self.done += sent;
-        let samples = receive_samples(side, sent)?;
+        let samples = receive_samples(participant, sent)?;
         let took = Duration::from_nanos(now.saturating_sub(start));
-        let pace =
-            pace(side.leg, sent, last_planned - start, now.saturating_sub(start), late_max_ns);
-        Ok(Paced { sent, took, samples, pace, interrupted })
+        let pace = planned_rate(
+            participant.case,
+            sent,
+            last_planned - start,
+            now.saturating_sub(start),
+            late_max_ns,
+        );
+        Ok(PlannedResult { sent, took, samples, pace, interrupted })
     }
 
-    fn stamped(&self, leg: &Leg, mut buffer: Buffer, sent: u64) -> Buffer {
-        if leg.validate
+    fn stamped(&self, case: &Case, mut buffer: Buffer, sent: u64) -> Buffer {
+        if case.validate
             && let Some(bytes) = buffer.as_mut_slice()
         {
             stamp(self.done + sent).fill(bytes);
@@ -188,14 +193,20 @@ fn start_ns(base_ns: u64, after_us: u32) -> u64 {
 }
 
 fn stamp(iteration: u64) -> Stamp {
-    Stamp { iteration, direction: Direction::Ping, lane: 0 }
+    Stamp { iteration, direction: Direction::Ping, thread: 0 }
 }
 
 /// `planned_ns` and `took_ns` are from the first planned time to the last one, and to the time that it
 /// left at.
-fn pace(leg: &Leg, sent: u64, planned_ns: u64, took_ns: u64, late_max_ns: u64) -> Pace {
-    let Traffic::Paced { interval_ps } = leg.traffic else {
-        unreachable!("only paced legs come here")
+fn planned_rate(
+    case: &Case,
+    sent: u64,
+    planned_ns: u64,
+    took_ns: u64,
+    late_max_ns: u64,
+) -> PlannedRate {
+    let Traffic::Planned { interval_ps } = case.traffic else {
+        unreachable!("only paced cases come here")
     };
     let planned_per_s = 1e12 / interval_ps.max(1) as f64;
     // An interval more: each message has its own.
@@ -204,7 +215,7 @@ fn pace(leg: &Leg, sent: u64, planned_ns: u64, took_ns: u64, late_max_ns: u64) -
     let share = (planned_ns as f64 + interval_ns) / took;
     let sent_per_s = if sent == 0 { 0.0 } else { planned_per_s * share };
     let round = |rate: f64| (rate * 10.0).round() / 10.0;
-    Pace {
+    PlannedRate {
         planned_per_s: round(planned_per_s),
         sent_per_s: round(sent_per_s),
         held: share >= HELD,
@@ -213,41 +224,41 @@ fn pace(leg: &Leg, sent: u64, planned_ns: u64, took_ns: u64, late_max_ns: u64) -
 }
 
 /// The receiving side.
-pub(super) struct In<A: Handle> {
+pub(super) struct PlannedReceiver<A: RunThreads> {
     free: Vec<Buffer>,
     posted: VecDeque<Receiving<A>>,
     done: u64,
 }
 
-impl<A: Handle> In<A> {
-    pub(super) fn new(leg: &Leg) -> Self {
-        Self { free: Out::new(leg).free, posted: VecDeque::new(), done: 0 }
+impl<A: RunThreads> PlannedReceiver<A> {
+    pub(super) fn new(case: &Case) -> Self {
+        Self { free: PlannedSender::new(case).free, posted: VecDeque::new(), done: 0 }
     }
 
     /// Receives until the end of a phase; hands the samples over.
     pub(super) fn answer(
         &mut self,
-        side: &mut Side<'_, A>,
+        participant: &mut Participant<'_, A>,
         batch: Batch,
     ) -> Result<(), MeasureError> {
         for buffer in self.free.drain(..) {
-            self.posted.push_back(receive(side, buffer));
+            self.posted.push_back(receive(participant, buffer));
         }
-        let mut schedule = Schedule::new(side.leg);
+        let mut schedule = Schedule::new(participant.case);
         let mut samples = Samples::new();
-        let mut aside: Vec<u64> = Vec::with_capacity(ASIDE);
+        let mut recent_ns: Vec<u64> = Vec::with_capacity(RECENT_MAX);
         let (mut start, mut came, mut polls) = (None, 0u64, 0u32);
         let mut sent: Option<u32> = None;
-        side.go(batch)?;
+        participant.go(batch)?;
         #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
         while sent != Some(came as u32) {
             let Some(result) = self.posted.front_mut().and_then(Receiving::test) else {
-                if aside.len() >= ASIDE / 8 {
-                    aside.drain(..).for_each(|ns| samples.record_one_way(ns));
+                if recent_ns.len() >= RECENT_MAX / 8 {
+                    recent_ns.drain(..).for_each(|ns| samples.record_one_way(ns));
                 }
-                side.link.pause(&mut polls)?;
+                participant.link.pause(&mut polls)?;
                 if polls.is_multiple_of(POLLS_PER_LOOK) && sent.is_none() {
-                    sent = side
+                    sent = participant
                         .link
                         .waiting(END)
                         .map(|sent| sent.ok_or(MeasureError::Token))
@@ -265,57 +276,63 @@ impl<A: Handle> In<A> {
                     *start.insert(start_ns(batch.base_ns, offset))
                 }
             };
-            aside.push(now.saturating_sub(start.saturating_add(schedule.next())));
-            if aside.len() == ASIDE {
-                aside.drain(..).for_each(|ns| samples.record_one_way(ns));
+            recent_ns.push(now.saturating_sub(start.saturating_add(schedule.next())));
+            if recent_ns.len() == RECENT_MAX {
+                recent_ns.drain(..).for_each(|ns| samples.record_one_way(ns));
             }
-            let (found, wanted) = (received.status.length, side.leg.size);
+            let (found, wanted) = (received.status.length, participant.case.size);
             if found != wanted {
                 return Err(MeasureError::Length { found, wanted });
             }
-            if side.leg.validate {
+            if participant.case.validate {
                 stamp(self.done + came).check(&received.buffer)?;
             }
-            self.posted.push_back(receive(side, received.buffer));
+            self.posted.push_back(receive(participant, received.buffer));
             (came, polls) = (came + 1, 0);
         }
         // The end itself is received after the count is taken: it is none of the measured ones.
-        side.end_batch(batch);
+        participant.end_batch(batch);
         self.done += came;
-        aside.into_iter().for_each(|ns| samples.record_one_way(ns));
+        recent_ns.into_iter().for_each(|ns| samples.record_one_way(ns));
         for receiving in self.posted.drain(..) {
             // A message beyond those that were announced is none of ours.
-            let buffer = side.link.take_back(receiving)?.ok_or(MeasureError::Token)?;
+            let buffer = participant.link.take_back(receiving)?.ok_or(MeasureError::Token)?;
             self.free.push(buffer);
         }
-        side.finish(side.link.receive(END, Buffer::default()))?;
-        send_samples(side, &samples)
+        participant.finish(participant.link.receive(END, Buffer::default()))?;
+        send_samples(participant, &samples)
     }
 }
 
-fn receive<A: Handle>(side: &Side<'_, A>, buffer: Buffer) -> Receiving<A> {
-    if side.leg.wildcard_recv {
-        side.link.receive_any(DATA, buffer)
+fn receive<A: RunThreads>(participant: &Participant<'_, A>, buffer: Buffer) -> Receiving<A> {
+    if participant.case.wildcard_recv {
+        participant.link.receive_any(DATA, buffer)
     } else {
-        side.link.receive(DATA, buffer)
+        participant.link.receive(DATA, buffer)
     }
 }
 
 /// First their length, then the samples.
-fn send_samples<A: Handle>(side: &Side<'_, A>, samples: &Samples) -> Result<(), MeasureError> {
+fn send_samples<A: RunThreads>(
+    participant: &Participant<'_, A>,
+    samples: &Samples,
+) -> Result<(), MeasureError> {
     let bytes = samples.emit();
     let length = Buffer::from((bytes.len() as u64).to_le_bytes().to_vec());
-    side.finish_send(side.link.send(ANSWER, length))?;
-    side.finish_send(side.link.send(ANSWER, Buffer::from(bytes))).map(drop)
+    participant.finish_send(participant.link.send(ANSWER, length))?;
+    participant.finish_send(participant.link.send(ANSWER, Buffer::from(bytes))).map(drop)
 }
 
-fn receive_samples<A: Handle>(side: &Side<'_, A>, sent: u64) -> Result<Samples, MeasureError> {
-    let length = side.finish(side.link.receive(ANSWER, Buffer::zeroed(8)))?;
+fn receive_samples<A: RunThreads>(
+    participant: &Participant<'_, A>,
+    sent: u64,
+) -> Result<Samples, MeasureError> {
+    let length = participant.finish(participant.link.receive(ANSWER, Buffer::zeroed(8)))?;
     let length = length.data().try_into().map(u64::from_le_bytes);
     let length = length.ok().filter(|&length| length <= RESULT_BYTES_MAX);
     let length = length.and_then(|length| usize::try_from(length).ok());
     let length = length.ok_or(MeasureError::Samples)?;
-    let bytes = side.finish(side.link.receive(ANSWER, Buffer::zeroed(length)))?;
+    let bytes = participant.finish(participant.link.receive(ANSWER, Buffer::zeroed(length)))?;
     let samples = Samples::parse(bytes.data(), ITERS_MAX).ok_or(MeasureError::Samples)?;
     if samples.count() == sent { Ok(samples) } else { Err(MeasureError::Samples) }
 }
@@ -324,13 +341,13 @@ fn receive_samples<A: Handle>(side: &Side<'_, A>, sent: u64) -> Result<Samples, 
 mod tests {
     use super::*;
 
-    fn leg(interval_ps: u64) -> Leg {
-        Leg { traffic: Traffic::Paced { interval_ps }, ..Leg::sample() }
+    fn case(interval_ps: u64) -> Case {
+        Case { traffic: Traffic::Planned { interval_ps }, ..Case::sample() }
     }
 
     #[test]
     fn planned_times_do_not_drift() {
-        let mut schedule = Schedule::new(&leg(333_333));
+        let mut schedule = Schedule::new(&case(333_333));
         let times: Vec<_> = (0..3_000_001).map(|_| schedule.next()).collect();
         assert_eq!(times[..4], [0, 333, 666, 999]);
         assert_eq!(times[3_000_000], 999_999_000);
@@ -350,12 +367,13 @@ mod tests {
     #[test]
     fn a_plan_is_held_or_it_is_not() {
         // A thousand a second for a second.
-        let held = pace(&leg(1_000_000_000), 1000, 999_000_000, 999_000_100, 7);
-        let want = Pace { planned_per_s: 1000.0, sent_per_s: 1000.0, held: true, late_max_ns: 7 };
+        let held = planned_rate(&case(1_000_000_000), 1000, 999_000_000, 999_000_100, 7);
+        let want =
+            PlannedRate { planned_per_s: 1000.0, sent_per_s: 1000.0, held: true, late_max_ns: 7 };
         assert_eq!(held, want);
-        let slow = pace(&leg(1_000_000_000), 500, 499_000_000, 999_000_000, 500_000_000);
+        let slow = planned_rate(&case(1_000_000_000), 500, 499_000_000, 999_000_000, 500_000_000);
         assert_eq!((slow.sent_per_s, slow.held), (500.0, false));
-        assert!(!pace(&leg(1000), 100, 99, 200, 101).held);
+        assert!(!planned_rate(&case(1000), 100, 99, 200, 101).held);
     }
 
     #[test]

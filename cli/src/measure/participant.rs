@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use super::batch::{ANSWER, Batch, IDLE, POSTED_FILLER, TOKEN, TOKEN_BYTES, UNEXPECTED_FILLER};
 use super::error::MeasureError;
-use super::thread::{Lane, Role, Span};
-use super::threads::Handle;
+use super::thread::{Role, Span, ThreadPart};
+use super::threads::RunThreads;
 use super::traffic;
 use crate::link::{Buffer, Link, LinkError, Received, Receiving, Sending};
 use crate::result::Matching;
-use crate::spec::{Leg, Traffic};
+use crate::spec::{Case, Traffic};
 
 /// Fillers between two looks whether to go on.
 const FILLERS_PER_LOOK: u64 = 1024;
@@ -28,11 +28,11 @@ const FILLERS_PER_LOOK: u64 = 1024;
 const SETUP_TIME: Duration = Duration::from_secs(20);
 
 /// One side of a measurement.
-pub(crate) struct Side<'a, A: Handle> {
+pub(crate) struct Participant<'a, A: RunThreads> {
     pub(super) link: Link<A>,
-    pub(crate) leg: &'a Leg,
+    pub(crate) case: &'a Case,
     role: Role,
-    pub(super) lanes: Vec<Lane<A>>,
+    pub(super) parts: Vec<ThreadPart<A>>,
     /// Matches of the batches that count.
     matched: Matching,
     before: Matching,
@@ -44,43 +44,43 @@ pub(crate) struct Side<'a, A: Handle> {
 
 /// Whether receive `n` of a list takes any source. Spread evenly over the list: the share among the
 /// first n is right for every n.
-pub(super) fn takes_any(leg: &Leg, n: u64) -> bool {
-    let percent = u64::from(leg.wildcard_percent);
+pub(super) fn takes_any(case: &Case, n: u64) -> bool {
+    let percent = u64::from(case.wildcard_percent);
     (n + 1) * percent / 100 > n * percent / 100
 }
 
-impl<'a, A: Handle> Side<'a, A> {
+impl<'a, A: RunThreads> Participant<'a, A> {
     /// Meets idle peers; posts and sends the fillers, and waits for the other side's, while `go_on`.
     pub(crate) fn new(
         mut link: Link<A>,
-        leg: &'a Leg,
+        case: &'a Case,
         role: Role,
         go_on: &mut impl FnMut() -> bool,
     ) -> Result<Self, MeasureError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let sides = if role == Role::Alone { 1 } else { 2 };
-        if leg.lanes() > 1 && leg.lanes() * sides > cores as u64 {
+        if case.thread_count() > 1 && case.thread_count() * sides > cores as u64 {
             link.crowded();
         }
-        let idle = link.meet_idle_peers(leg.idle_peers, IDLE, go_on)?;
-        let lanes = match leg.traffic {
-            Traffic::PingPong | Traffic::Stream | Traffic::Both => leg.lanes(),
+        let idle = link.meet_idle_peers(case.idle_peers, IDLE, go_on)?;
+        let parts = match case.traffic {
+            Traffic::PingPong | Traffic::Stream | Traffic::Both => case.thread_count(),
             // They have buffers of their own.
-            Traffic::Paced { .. } | Traffic::Drain { .. } => 0,
+            Traffic::Planned { .. } | Traffic::Drain { .. } => 0,
         };
-        let mut side = Self {
-            leg,
+        let mut participant = Self {
+            case,
             role,
-            lanes: (0..lanes).map(|number| Lane::new(&link, leg, role, number)).collect(),
+            parts: (0..parts).map(|number| ThreadPart::new(&link, case, role, number)).collect(),
             matched: Matching::default(),
             before: Matching::default(),
             fillers: Vec::new(),
             link,
             _idle: idle,
         };
-        side.fill(go_on)?;
-        side.meet(go_on)?;
-        Ok(side)
+        participant.fill(go_on)?;
+        participant.meet(go_on)?;
+        Ok(participant)
     }
 
     fn fill(&mut self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
@@ -88,17 +88,17 @@ impl<'a, A: Handle> Side<'a, A> {
             true => Err(LinkError::Interrupted),
             false => Ok(()),
         };
-        for n in 0..self.leg.posted_depth {
+        for n in 0..self.case.posted_depth {
             pause(n)?;
             let (tag, empty) = (POSTED_FILLER | n, Buffer::default());
-            self.fillers.push(if takes_any(self.leg, n) {
+            self.fillers.push(if takes_any(self.case, n) {
                 self.link.receive_any(tag, empty)
             } else {
                 self.link.receive(tag, empty)
             });
         }
         let mut sends = Vec::new();
-        for n in 0..self.leg.unexpected_depth {
+        for n in 0..self.case.unexpected_depth {
             pause(n)?;
             sends.push(self.link.send(UNEXPECTED_FILLER | n, Buffer::default()));
         }
@@ -128,7 +128,7 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// Until the other side's fillers are all here.
     fn await_fillers(&self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
-        let (wanted, mut going) = (self.leg.unexpected_depth, true);
+        let (wanted, mut going) = (self.case.unexpected_depth, true);
         let waited = self.link.progress_until(SETUP_TIME, |link| {
             going = go_on();
             !going || link.are_waiting(wanted, UNEXPECTED_FILLER | wanted.saturating_sub(1))
@@ -142,51 +142,52 @@ impl<'a, A: Handle> Side<'a, A> {
 
     /// Until `count` messages wait beside the fillers, of which the last sent has the tag `last`.
     pub(super) fn await_unexpected(&self, count: u64, last: u64) -> Result<(), MeasureError> {
-        let wanted = self.leg.unexpected_depth + count;
+        let wanted = self.case.unexpected_depth + count;
         Ok(self.link.progress_until(SETUP_TIME, |link| link.are_waiting(wanted, last))?)
     }
 
     /// A batch, as the client or alone: prepared, run on all lanes, counted, checked. Gives the
     /// measured interval, and that of each lane.
     pub(crate) fn batch(&mut self, batch: Batch) -> Result<(Span, Vec<Span>), MeasureError> {
-        self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.link, batch));
+        self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
         if self.role == Role::Alone {
             self.before = self.link.matching();
         } else {
             self.begin(batch)?;
         }
-        let spans =
-            A::at_once(&self.link, &mut self.lanes, |lane, link| traffic::run(lane, link, batch))?;
+        let spans = A::run_on_all(&self.link, &mut self.parts, |part, link| {
+            traffic::run(part, link, batch)
+        })?;
         // What the client receives of a stream are answers: none of them is measured.
-        let receives = self.role != Role::Client || self.leg.traffic != Traffic::Stream;
+        let receives = self.role != Role::Client || self.case.traffic != Traffic::Stream;
         self.end_batch(Batch { counts: batch.counts && receives, ..batch });
         let start = spans.iter().map(|span| span.start).min();
         let mut end = spans.iter().map(|span| span.end).max();
-        if self.leg.traffic == Traffic::Both {
+        if self.case.traffic == Traffic::Both {
             // What came is here; whether what went has arrived, the other side says.
             self.finish(self.link.receive(ANSWER, Buffer::default()))?;
             end = Some(std::time::Instant::now());
         }
-        self.lanes.iter_mut().try_for_each(|lane| lane.check(batch))?;
+        self.parts.iter_mut().try_for_each(|part| part.check(batch))?;
         let (Some(start), Some(end)) = (start, end) else { return Err(MeasureError::Token) };
         Ok((Span { start, end }, spans))
     }
 
     /// The same batch from the other side, which waited for it.
     pub(crate) fn answer(&mut self, batch: Batch) -> Result<(), MeasureError> {
-        self.lanes.iter_mut().for_each(|lane| lane.prepare(&self.link, batch));
+        self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
         self.go(batch)?;
-        A::at_once(&self.link, &mut self.lanes, |lane, link| traffic::run(lane, link, batch))?;
+        A::run_on_all(&self.link, &mut self.parts, |part, link| traffic::run(part, link, batch))?;
         self.end_batch(batch);
-        if self.leg.traffic == Traffic::Both {
+        if self.case.traffic == Traffic::Both {
             self.finish_send(self.link.send(ANSWER, Buffer::default()))?;
         }
-        self.lanes.iter_mut().try_for_each(|lane| lane.check(batch))
+        self.parts.iter_mut().try_for_each(|part| part.check(batch))
     }
 
     /// No filler may ever have matched.
     pub(crate) fn check_fillers(&self, when: &'static str) -> Result<(), MeasureError> {
-        let wanted = (self.leg.posted_depth, self.leg.unexpected_depth);
+        let wanted = (self.case.posted_depth, self.case.unexpected_depth);
         let (posted, unexpected) = self.link.depths();
         let found = (posted, unexpected.unwrap_or(wanted.1));
         if found == wanted {
@@ -226,7 +227,7 @@ impl<'a, A: Handle> Side<'a, A> {
     pub(crate) fn await_batch(&mut self) -> Result<Option<Batch>, MeasureError> {
         loop {
             let token = self.finish(self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES)))?;
-            let batch = Batch::parse(token.data(), self.leg.batch).ok_or(MeasureError::Token)?;
+            let batch = Batch::parse(token.data(), self.case.batch).ok_or(MeasureError::Token)?;
             if batch == Self::READY {
                 self.await_fillers(&mut || true)?;
                 self.go(batch)?;
@@ -277,10 +278,10 @@ mod tests {
     #[test]
     fn any_source_has_its_share_of_every_part_of_a_list() {
         for percent in [0, 1, 30, 50, 99, 100] {
-            let leg = Leg { wildcard_percent: percent, ..Leg::sample() };
+            let case = Case { wildcard_percent: percent, ..Case::sample() };
             let mut any = 0;
             for n in 0..1000 {
-                any += u64::from(takes_any(&leg, n));
+                any += u64::from(takes_any(&case, n));
                 assert_eq!(any, (n + 1) * u64::from(percent) / 100);
             }
         }

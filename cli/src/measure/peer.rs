@@ -13,17 +13,17 @@ use std::time::Duration;
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::interrupt;
-use super::open_loop::In;
-use super::participant::Side;
+use super::open_loop::PlannedReceiver;
+use super::participant::Participant;
 use super::thread::Role;
-use super::threads::Handle;
+use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, ControlError};
-use crate::device::Found;
+use crate::device::FoundDevice;
 use crate::failure::{Failure, one_line};
 use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::result::Matching;
-use crate::spec::{DeviceArg, Leg, Traffic};
+use crate::spec::{Case, DeviceArg, Traffic};
 use crate::{args, cpus};
 
 /// A client speaks at once, or is none.
@@ -45,13 +45,13 @@ pub(super) const UNSERVED: u8 = 3;
 
 /// What is known of the client when the channel closes.
 #[derive(Default)]
-struct Session {
+struct ClientSession {
     /// Whom to name in the log; nobody in a local run, where the client does the talking.
     client: Option<String>,
     greeted: AtomicBool,
     measuring: AtomicBool,
     /// Measurements that were carried out.
-    legs: AtomicU64,
+    cases: AtomicU64,
     /// Why the last measurement broke, or was refused: a client survives neither.
     broken: OnceLock<String>,
     refused: OnceLock<String>,
@@ -59,7 +59,7 @@ struct Session {
     ending: AtomicBool,
 }
 
-impl Session {
+impl ClientSession {
     /// Logs how it ended, and ends this process.
     fn end(&self, trouble: Option<&str>) -> ! {
         while self.ending.swap(true, Ordering::SeqCst) {
@@ -76,23 +76,23 @@ impl Session {
 
     /// What became of the client: an exit status, and a sentence.
     fn outcome(&self, trouble: Option<&str>) -> (u8, String) {
-        let legs = self.legs.load(Ordering::SeqCst);
-        let unserved = if legs == 0 { UNSERVED } else { FAILED };
+        let cases = self.cases.load(Ordering::SeqCst);
+        let unserved = if cases == 0 { UNSERVED } else { FAILED };
         if !self.greeted.load(Ordering::SeqCst) {
             let why = trouble.unwrap_or("it said nothing");
             (UNSERVED, format!("no client of tagperf: {why}"))
         } else if let Some(broken) = self.broken.get() {
             (FAILED, broken.clone())
         } else if let Some(refused) = self.refused.get() {
-            (unserved, format!("refused after {legs} measurements: {refused}"))
+            (unserved, format!("refused after {cases} measurements: {refused}"))
         } else if self.measuring.load(Ordering::SeqCst) {
             (FAILED, trouble.unwrap_or("gone in the midst of a measurement").to_owned())
         } else if let Some(trouble) = trouble {
             (unserved, trouble.to_owned())
-        } else if legs == 0 {
+        } else if cases == 0 {
             (UNSERVED, "it asked for no measurement".to_owned())
         } else {
-            (SERVED, format!("served, {legs} measurements"))
+            (SERVED, format!("served, {cases} measurements"))
         }
     }
 }
@@ -102,20 +102,20 @@ struct Terms {
     /// The device that `serve` was started for.
     device: Option<DeviceArg>,
     /// Whether it is behind `serve`, and not what has started this process.
-    is_stranger: bool,
+    is_behind_serve: bool,
     silence: Duration,
 }
 
 impl Terms {
     fn of(args: &args::Peer) -> Self {
-        let is_stranger = args.client.is_some();
-        let silence = if is_stranger { SILENCE_TIME } else { LEG_TIME };
-        Self { device: args.device.clone(), is_stranger, silence }
+        let is_behind_serve = args.client.is_some();
+        let silence = if is_behind_serve { SILENCE_TIME } else { LEG_TIME };
+        Self { device: args.device.clone(), is_behind_serve, silence }
     }
 
     /// How long a wait within a measurement may take; for ever where nobody waits for this process.
-    fn patience(&self) -> Option<Duration> {
-        self.is_stranger.then_some(self.silence)
+    fn wait_limit(&self) -> Option<Duration> {
+        self.is_behind_serve.then_some(self.silence)
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
 }
 
 /// As a rank of a job, whose launcher ends it if need be.
-pub(super) fn joined(stream: TcpStream) -> Result<(), Failure> {
+pub(super) fn of_launched_job(stream: TcpStream) -> Result<(), Failure> {
     let reader = stream
         .try_clone()
         .map_err(|error| Failure::Measurement(format!("cannot listen to rank 0: {error}")))?;
@@ -143,7 +143,7 @@ fn attend(
 ) -> Result<(), Failure> {
     interrupt::ignore();
     let terms = Terms::of(&args);
-    let session = Arc::new(Session { client: args.client, ..Session::default() });
+    let session = Arc::new(ClientSession { client: args.client, ..ClientSession::default() });
     let closing = Arc::clone(&session);
     let control = Control::new(reader, writer, move || closing.end(None));
     let mut control =
@@ -158,7 +158,11 @@ fn attend(
     }
 }
 
-fn serve(control: &mut Control, session: &Session, terms: &Terms) -> Result<(), ControlError> {
+fn serve(
+    control: &mut Control,
+    session: &ClientSession,
+    terms: &Terms,
+) -> Result<(), ControlError> {
     let ours = Hello::new();
     match control.receive(HELLO_TIME)? {
         Ask::Hello(theirs) => {
@@ -169,21 +173,21 @@ fn serve(control: &mut Control, session: &Session, terms: &Terms) -> Result<(), 
             }
         }
         Ask::Bye => return Ok(()),
-        Ask::Leg(_) => return Err(ControlError::Garbage("no hello first".into())),
+        Ask::Case(_) => return Err(ControlError::Garbage("no hello first".into())),
     }
-    let mut here = Here { terms, found: None, pinned: None };
+    let mut here = PeerSetup { terms, found: None, pinned: None };
     let mut silence = terms.silence;
     loop {
-        let leg = match control.receive(silence)? {
-            Ask::Leg(leg) => leg,
+        let case = match control.receive(silence)? {
+            Ask::Case(case) => case,
             Ask::Bye => return Ok(()),
             Ask::Hello(_) => return Err(ControlError::Garbage("a second hello".into())),
         };
         session.measuring.store(true, Ordering::SeqCst);
-        let answer = match (here.prepare(&leg), leg.threads) {
+        let answer = match (here.prepare(&case), case.threads) {
             (Err(why), _) => Some(Answer::Refused { why }),
-            (Ok(device), None) => measure::<Local>(control, &leg, device, terms)?,
-            (Ok(device), Some(_)) => measure::<Shared>(control, &leg, device, terms)?,
+            (Ok(device), None) => measure::<Local>(control, &case, device, terms)?,
+            (Ok(device), Some(_)) => measure::<Shared>(control, &case, device, terms)?,
         };
         let Some(answer) = answer else {
             session.measuring.store(false, Ordering::SeqCst);
@@ -199,7 +203,7 @@ fn serve(control: &mut Control, session: &Session, terms: &Terms) -> Result<(), 
                 let _ = bad.set(why.clone());
                 silence = HELLO_TIME;
             }
-            None => drop(session.legs.fetch_add(1, Ordering::SeqCst)),
+            None => drop(session.cases.fetch_add(1, Ordering::SeqCst)),
         }
         session.measuring.store(false, Ordering::SeqCst);
         control.send(&answer)?;
@@ -207,19 +211,19 @@ fn serve(control: &mut Control, session: &Session, terms: &Terms) -> Result<(), 
 }
 
 /// What this side has, and what of it is in use.
-struct Here<'a> {
+struct PeerSetup<'a> {
     terms: &'a Terms,
     /// What was asked for last, and what was found.
     found: Option<(DeviceArg, DeviceArg)>,
     pinned: Option<u32>,
 }
 
-impl Here<'_> {
+impl PeerSetup<'_> {
     /// Everything about a leg that can be refused, but for what the system has to give. Gives the device
     /// to use.
-    fn prepare(&mut self, leg: &Leg) -> Result<&DeviceArg, String> {
-        leg.check()?;
-        if let Some(cpu) = leg.pin
+    fn prepare(&mut self, case: &Case) -> Result<&DeviceArg, String> {
+        case.check()?;
+        if let Some(cpu) = case.pin
             && self.pinned != Some(cpu)
         {
             cpus::pin(cpu).map_err(|failure| match failure {
@@ -228,21 +232,21 @@ impl Here<'_> {
             })?;
             self.pinned = Some(cpu);
         }
-        let known = self.found.take().filter(|(asked, _)| *asked == leg.device);
+        let known = self.found.take().filter(|(asked, _)| *asked == case.device);
         let found = match known {
             Some((_, found)) => found,
-            None => self.look(&leg.device)?,
+            None => self.look(&case.device)?,
         };
-        Ok(&self.found.insert((leg.device.clone(), found)).1)
+        Ok(&self.found.insert((case.device.clone(), found)).1)
     }
 
     fn look(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
         let device = match &self.terms.device {
             Some(ours) => ours.serving(asked)?,
-            None if self.terms.is_stranger => DeviceArg::served_unnamed(asked)?,
+            None if self.terms.is_behind_serve => DeviceArg::served_unnamed(asked)?,
             None => asked.clone(),
         };
-        match Found::look(&device) {
+        match FoundDevice::look(&device) {
             Ok(found) => Ok(found.device),
             Err(why) => Err(format!("{device}: {why}")),
         }
@@ -250,54 +254,56 @@ impl Here<'_> {
 }
 
 /// The answer at the end of a measurement; `None` if the client has said good-bye instead.
-fn measure<A: Handle>(
+fn measure<A: RunThreads>(
     control: &mut Control,
-    leg: &Leg,
+    case: &Case,
     device: &DeviceArg,
     terms: &Terms,
 ) -> Result<Option<Answer>, ControlError> {
-    let [_, ours] = leg.matchers();
-    let unlinked = match UnlinkedOf::<A>::new(device, leg.needs(), ours) {
+    let [_, ours] = case.matchers();
+    let unlinked = match UnlinkedOf::<A>::new(device, case.needs(), ours) {
         Ok(unlinked) => unlinked,
         Err(error) => return Ok(Some(Answer::Refused { why: one_line(error) })),
     };
     control.send(&Answer::Ready { address: unlinked.address(), device: device.clone() })?;
-    match run(control, leg, unlinked, terms.patience()) {
+    match run(control, case, unlinked, terms.wait_limit()) {
         Ok(matching) => Ok(Some(Answer::Done { matching })),
         Err(MeasureError::Link(LinkError::Attention | LinkError::Interrupted)) => {
             match control.receive(LAST_WORD_TIME) {
                 Ok(Ask::Bye) => Ok(None),
                 // It is gone, or talks where it should not: either way there is nobody to answer.
-                Ok(Ask::Hello(_) | Ask::Leg(_)) | Err(_) => Err(ControlError::Closed),
+                Ok(Ask::Hello(_) | Ask::Case(_)) | Err(_) => Err(ControlError::Closed),
             }
         }
         Err(error) => Ok(Some(Answer::Failed { why: one_line(error) })),
     }
 }
 
-pub(super) fn run<A: Handle>(
+pub(super) fn run<A: RunThreads>(
     control: &Control,
-    leg: &Leg,
+    case: &Case,
     unlinked: UnlinkedOf<A>,
-    patience: Option<Duration>,
+    wait_limit: Option<Duration>,
 ) -> Result<Matching, MeasureError> {
-    let mut link = unlinked.connect(&leg.address, control.attention())?;
-    if let Some(limit) = patience {
-        link.set_patience(limit);
+    let mut link = unlinked.connect(&case.address, control.attention())?;
+    if let Some(limit) = wait_limit {
+        link.set_wait_limit(limit);
     }
-    let mut side = Side::new(link, leg, Role::Peer, &mut || !control.wants_attention())?;
-    let mut drain = Drain::new(leg);
-    let mut paced = matches!(leg.traffic, Traffic::Paced { .. }).then(|| In::new(leg));
-    while let Some(batch) = side.await_batch()? {
-        match (&mut drain, &mut paced) {
-            (Some(drain), _) => drain.answer(&mut side, batch)?,
-            (None, Some(paced)) => paced.answer(&mut side, batch)?,
-            (None, None) => side.answer(batch)?,
+    let mut participant =
+        Participant::new(link, case, Role::Peer, &mut || !control.wants_attention())?;
+    let mut drain = Drain::new(case);
+    let mut planned =
+        matches!(case.traffic, Traffic::Planned { .. }).then(|| PlannedReceiver::new(case));
+    while let Some(batch) = participant.await_batch()? {
+        match (&mut drain, &mut planned) {
+            (Some(drain), _) => drain.answer(&mut participant, batch)?,
+            (None, Some(planned)) => planned.answer(&mut participant, batch)?,
+            (None, None) => participant.answer(batch)?,
         }
     }
-    side.check_fillers("after the measurement")?;
-    side.let_go()?;
-    Ok(side.matched())
+    participant.check_fillers("after the measurement")?;
+    participant.let_go()?;
+    Ok(participant.matched())
 }
 
 #[cfg(test)]
@@ -306,7 +312,7 @@ mod tests {
 
     use super::*;
     use crate::link::Unlinked;
-    use crate::spec::{HwTagsArg, Needs};
+    use crate::spec::{HwTagsArg, WorkerNeeds};
 
     const SOON: Duration = Duration::from_secs(10);
 
@@ -323,7 +329,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ends = [&ours, &theirs].map(|end| end.try_clone().unwrap());
         let channel = |end: UnixStream| Control::new(end.try_clone().unwrap(), end, || ()).unwrap();
-        let (mut control, session) = (channel(ours), Session::default());
+        let (mut control, session) = (channel(ours), ClientSession::default());
         std::thread::scope(|scope| {
             let [our_end, their_end] = &ends;
             scope.spawn(move || {
@@ -345,16 +351,17 @@ mod tests {
 
     #[test]
     fn a_silent_client_behind_serve_loses_its_turn() {
-        assert_eq!(stranger(None).patience(), Some(SILENCE_TIME));
+        assert_eq!(stranger(None).wait_limit(), Some(SILENCE_TIME));
         let impatient = Terms { silence: Duration::from_millis(500), ..stranger(None) };
         let wait = |control: &mut Control| drop(control.receive::<Answer>(SOON));
         let (status, said) = served(&impatient, wait);
         assert_eq!((status, &said[..]), (UNSERVED, "the other side has said nothing for 0.5 s"));
         // It asks for a measurement, and then doesn't begin it.
-        let worker = Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap();
-        let leg = Leg { address: worker.address(), ..Leg::sample() };
+        let worker =
+            Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off).unwrap();
+        let case = Case { address: worker.address(), ..Case::sample() };
         let (status, said) = served(&impatient, |control| {
-            control.send(&Ask::Leg(leg)).unwrap();
+            control.send(&Ask::Case(case)).unwrap();
             let ready = control.receive::<Answer>(SOON).unwrap();
             assert!(matches!(ready, Answer::Ready { .. }), "{ready:?}");
             let failed = control.receive::<Answer>(SOON).unwrap();
@@ -365,20 +372,20 @@ mod tests {
 
     #[test]
     fn who_is_refused_is_not_served() {
-        let ask = |leg: Leg| {
+        let ask = |case: Case| {
             move |control: &mut Control| {
-                control.send(&Ask::Leg(leg)).unwrap();
+                control.send(&Ask::Case(case)).unwrap();
                 let answer = control.receive::<Answer>(SOON).unwrap();
                 assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
             }
         };
-        let (status, said) = served(&stranger(None), ask(Leg { window: 0, ..Leg::sample() }));
+        let (status, said) = served(&stranger(None), ask(Case { window: 0, ..Case::sample() }));
         assert_eq!(status, UNSERVED);
         assert!(said.starts_with("refused after 0 measurements: window 0"), "{said}");
         assert_eq!(served(&stranger(None), |_| ()).0, UNSERVED, "it only greets");
         for (serves, asks) in [(None, "ucx"), (None, "ucx:tcp"), (Some("shm"), "ucx")] {
-            let leg = Leg { device: asks.parse().unwrap(), ..Leg::sample() };
-            let (status, said) = served(&stranger(serves), ask(leg));
+            let case = Case { device: asks.parse().unwrap(), ..Case::sample() };
+            let (status, said) = served(&stranger(serves), ask(case));
             assert_eq!(status, UNSERVED, "{said}");
             assert!(said.contains(&format!("{asks} is not served here")), "{said}");
         }

@@ -10,7 +10,7 @@ use super::client::{self, Measured};
 use crate::control::message::{Answer, Ask, Hello};
 use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
-use crate::spec::{DeviceArg, Host, Leg, Limits};
+use crate::spec::{Case, DeviceArg, Host, Limits};
 
 /// How long the other side may take to say hello; `serve` may let us wait for our turn, and starts a
 /// process.
@@ -18,7 +18,7 @@ const HELLO_TIME: Duration = Duration::from_secs(8);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
 /// The other side, greeted and ready for measurements.
-pub(crate) struct Other {
+pub(crate) struct PeerProcess {
     control: Control,
     child: Option<Child>,
     /// For the block above the tables.
@@ -27,7 +27,7 @@ pub(crate) struct Other {
     is_here: bool,
 }
 
-impl Other {
+impl PeerProcess {
     /// A process of our own, or the one behind `serve` at `host`, where messages on `device` get to.
     pub(crate) fn find(host: Option<&Host>, device: &DeviceArg) -> Result<Self, Failure> {
         let other = match host {
@@ -38,7 +38,7 @@ impl Other {
     }
 
     /// The other rank of a job, at the end of a connection.
-    pub(crate) fn joined(stream: &TcpStream, device: &DeviceArg) -> Result<Self, Failure> {
+    pub(crate) fn of_launched_job(stream: &TcpStream, device: &DeviceArg) -> Result<Self, Failure> {
         let control = stream
             .try_clone()
             .and_then(|reader| Control::new(reader, stream.try_clone()?, || ()))
@@ -88,14 +88,16 @@ impl Other {
     pub(crate) fn run(
         &mut self,
         device: &DeviceArg,
-        leg: &mut Leg,
+        case: &mut Case,
         limits: Limits,
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
-        client::run(&mut self.control, device, leg, limits, tick).map_err(|failure| match failure {
-            Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),
-            other => other,
-        })
+        client::run(&mut self.control, device, case, limits, tick).map_err(
+            |failure| match failure {
+                Failure::Measurement(why) => Failure::Measurement(self.with_exit(why)),
+                other => other,
+            },
+        )
     }
 
     /// How our second process ended says more than that it did.
@@ -179,7 +181,7 @@ fn serve(addresses: &[SocketAddr], port: u16) -> String {
     }
 }
 
-impl Drop for Other {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             // It would go by itself as soon as its channel closes; this way it is gone, and reaped,
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn another_machine_is_bad_usage() {
         let host = Host { name: "192.0.2.1".into(), port: 1 };
-        let failure = Other::find(Some(&host), &DeviceArg::Shm).map(drop).unwrap_err();
+        let failure = PeerProcess::find(Some(&host), &DeviceArg::Shm).map(drop).unwrap_err();
         assert!(matches!(&failure, Failure::Usage(_)), "{failure}");
         assert!(failure.to_string().contains("another machine"), "{failure}");
         assert!(failure.to_string().contains("--device verbs"), "{failure}");

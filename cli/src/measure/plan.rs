@@ -10,7 +10,7 @@ use crate::report::columns::{
 };
 use crate::spec::bounds::BATCH_MAX;
 use crate::spec::{
-    DeviceArg, HwTagsArg, Leg, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit,
+    Case, DeviceArg, HwTagsArg, Order, Queue, Traffic, WINDOW_BYTES, default_window, fit,
 };
 use crate::units::Sizes;
 
@@ -62,7 +62,7 @@ impl Test {
 
 /// Fillers and receives of a leg.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Depth {
+pub(crate) struct QueueDepths {
     /// Which queue is swept, at depth 0 as well.
     pub(crate) queue: Option<Queue>,
     pub(crate) posted_depth: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Depth {
 pub(crate) struct Plan {
     pub(crate) test: Test,
     pub(crate) sizes: Vec<u64>,
-    pub(crate) depths: Vec<Depth>,
+    pub(crate) depths: Vec<QueueDepths>,
     pub(crate) effort: Effort,
     pub(crate) window: Option<u64>,
     /// Numbers of threads; none: one thread that has its worker for itself.
@@ -128,7 +128,7 @@ impl Plan {
         };
         let plan = Self {
             sizes: args.sizes.clone().unwrap_or(sizes).0,
-            depths: vec![Depth {
+            depths: vec![QueueDepths {
                 queue: None,
                 posted_depth: args.posted_depth,
                 unexpected_depth: args.unexpected_depth,
@@ -179,10 +179,10 @@ impl Plan {
         let mut all = Vec::new();
         // An empty queue is the same whichever it is, and whoever would be in it.
         if depths.contains(&0) {
-            all.push(Depth {
+            all.push(QueueDepths {
                 queue: Some(args.queue.unwrap_or(Queue::Posted)),
                 wildcard_recv: args.wildcard_recv,
-                ..Depth::default()
+                ..QueueDepths::default()
             });
         }
         let deep: Vec<_> = depths.into_iter().filter(|&depth| depth > 0).collect();
@@ -199,7 +199,7 @@ impl Plan {
                         Queue::Posted => (depth, 0),
                         Queue::Unexpected => (0, depth),
                     };
-                    Depth {
+                    QueueDepths {
                         queue: Some(queue),
                         posted_depth: posted,
                         unexpected_depth: unexpected,
@@ -246,7 +246,7 @@ impl Plan {
             )),
             _ => Ok(()),
         }?;
-        self.legs().iter().try_for_each(Leg::check).map_err(Failure::Usage)?;
+        self.cases().iter().try_for_each(Case::check).map_err(Failure::Usage)?;
         Ok(self)
     }
 
@@ -260,7 +260,7 @@ impl Plan {
         Self {
             test,
             sizes: test.sizes().0,
-            depths: vec![Depth::default()],
+            depths: vec![QueueDepths::default()],
             effort: Effort::default(),
             window: None,
             threads: Vec::new(),
@@ -275,7 +275,7 @@ impl Plan {
     }
 
     /// All sizes of the test for `time` each, as the tour has it.
-    pub(crate) fn tour(test: Test, time: Duration, common: &Common) -> Self {
+    pub(crate) fn brief(test: Test, time: Duration, common: &Common) -> Self {
         let effort = Effort { duration: Some(time), ..Effort::default() };
         Self { effort, ..Self::basic(test, common) }
     }
@@ -291,21 +291,21 @@ impl Plan {
     }
 
     /// A leg for each size, number of threads, depth and order.
-    pub(crate) fn legs(&self) -> Vec<Leg> {
+    pub(crate) fn cases(&self) -> Vec<Case> {
         let threads: Vec<_> = match &self.threads[..] {
             [] => vec![None],
             threads => threads.iter().copied().map(Some).collect(),
         };
-        let mut legs = Vec::new();
+        let mut cases = Vec::new();
         for &order in self.orders.iter().filter(|_| self.test == Test::Drain) {
-            legs.extend(self.depths.iter().map(|&depth| self.drain(depth, order)));
+            cases.extend(self.depths.iter().map(|&depth| self.drain(depth, order)));
         }
         for &depth in self.depths.iter().filter(|_| self.test != Test::Drain) {
             for &threads in &threads {
-                legs.extend(self.sizes.iter().map(|&size| self.leg(size, depth, threads)));
+                cases.extend(self.sizes.iter().map(|&size| self.case(size, depth, threads)));
             }
         }
-        legs
+        cases
     }
 
     /// The queue that the leg at this place in [`legs`](Self::legs) is about, in a sweep of depths.
@@ -316,16 +316,16 @@ impl Plan {
     }
 
     /// A leg whose queue is not filled first, but with what is measured.
-    fn drain(&self, depth: Depth, order: Order) -> Leg {
+    fn drain(&self, depth: QueueDepths, order: Order) -> Case {
         let queue = depth.queue.unwrap_or(Queue::Posted);
         let deep = depth.posted_depth.max(depth.unexpected_depth);
         let size = self.sizes.first().copied().unwrap_or(0);
-        let none = Depth { posted_depth: 0, unexpected_depth: 0, ..depth };
+        let none = QueueDepths { posted_depth: 0, unexpected_depth: 0, ..depth };
         let traffic = Traffic::Drain { queue, order, seed: self.seed };
-        Leg { traffic, window: 1, batch: deep, ..self.leg(size, none, None) }
+        Case { traffic, window: 1, batch: deep, ..self.case(size, none, None) }
     }
 
-    pub(crate) fn leg(&self, size: u64, depth: Depth, threads: Option<u64>) -> Leg {
+    pub(crate) fn case(&self, size: u64, depth: QueueDepths, threads: Option<u64>) -> Case {
         let fit = |bytes, most| fit(bytes, size, most);
         let batches = match threads {
             Some(2..) => fit(WINDOW_BYTES, THREADS_BATCHES),
@@ -333,7 +333,7 @@ impl Plan {
         };
         let window = self.window.unwrap_or_else(|| default_window(size));
         let (traffic, window, batch) = match (self.test, self.interval_ps) {
-            (Test::Lat, Some(interval_ps)) => (Traffic::Paced { interval_ps }, window, 1),
+            (Test::Lat, Some(interval_ps)) => (Traffic::Planned { interval_ps }, window, 1),
             (Test::Lat | Test::Depth | Test::Drain, _) => {
                 (Traffic::PingPong, 1, fit(PING_PONG_BYTES, PING_PONG_BATCH) * batches)
             }
@@ -344,7 +344,7 @@ impl Plan {
                 (traffic, window, window * windows * batches)
             }
         };
-        Leg {
+        Case {
             traffic,
             size,
             window,
@@ -410,16 +410,16 @@ mod tests {
 
     #[test]
     fn every_default_leg_is_in_bounds() {
-        for (line, legs) in
+        for (line, cases) in
             [("lat", 24), ("bw", 23), ("rate", 1), ("bibw", 23), ("bw --sizes 1G", 1)]
         {
             let plan = plan(line).unwrap();
-            assert_eq!(plan.legs().len(), legs, "{line}");
+            assert_eq!(plan.cases().len(), cases, "{line}");
         }
-        let bw = plan("bw --sizes 8,4M").unwrap().legs();
+        let bw = plan("bw --sizes 8,4M").unwrap().cases();
         assert_eq!((bw[0].window, bw[0].batch), (64, 1024));
         assert_eq!((bw[1].window, bw[1].batch), (2, 2));
-        let explicit = plan("bw --sizes 4M --window 16").unwrap().legs();
+        let explicit = plan("bw --sizes 4M --window 16").unwrap().cases();
         assert_eq!((explicit[0].window, explicit[0].batch), (16, 16));
     }
 
@@ -452,24 +452,24 @@ mod tests {
 
     #[test]
     fn a_sweep_has_every_queue_share_and_depth_once_and_depth_0_once_for_all() {
-        let legs = plan("depth --depths 0,16 --wildcard 0,25").unwrap().legs();
-        let found: Vec<_> = legs
+        let cases = plan("depth --depths 0,16 --wildcard 0,25").unwrap().cases();
+        let found: Vec<_> = cases
             .iter()
-            .map(|leg| (leg.posted_depth, leg.unexpected_depth, leg.wildcard_percent))
+            .map(|case| (case.posted_depth, case.unexpected_depth, case.wildcard_percent))
             .collect();
         assert_eq!(found, [(0, 0, 0), (16, 0, 0), (16, 0, 25), (0, 16, 0)]);
-        assert!(legs.iter().all(|leg| leg.traffic == Traffic::PingPong && leg.size == 8));
-        assert_eq!(plan("depth").unwrap().legs().len(), 1 + 15 * 4);
-        assert_eq!(plan("depth --queue unexpected").unwrap().legs().len(), 16);
+        assert!(cases.iter().all(|case| case.traffic == Traffic::PingPong && case.size == 8));
+        assert_eq!(plan("depth").unwrap().cases().len(), 1 + 15 * 4);
+        assert_eq!(plan("depth --queue unexpected").unwrap().cases().len(), 16);
     }
 
     #[test]
     fn a_drain_fills_its_queue_with_what_it_measures() {
-        let legs = plan("depth --drain --depths 7 --order reverse,random --wildcard 50 --seed 9");
-        let legs = legs.unwrap().legs();
-        assert!(legs.iter().all(|leg| (leg.posted_depth, leg.unexpected_depth) == (0, 0)));
-        assert!(legs.iter().all(|leg| (leg.batch, leg.wildcard_percent) == (7, 50)));
-        let traffic: Vec<_> = legs.iter().map(|leg| leg.traffic).collect();
+        let cases = plan("depth --drain --depths 7 --order reverse,random --wildcard 50 --seed 9");
+        let cases = cases.unwrap().cases();
+        assert!(cases.iter().all(|case| (case.posted_depth, case.unexpected_depth) == (0, 0)));
+        assert!(cases.iter().all(|case| (case.batch, case.wildcard_percent) == (7, 50)));
+        let traffic: Vec<_> = cases.iter().map(|case| case.traffic).collect();
         let want = |queue, order| Traffic::Drain { queue, order, seed: 9 };
         assert_eq!(
             traffic,
@@ -484,8 +484,8 @@ mod tests {
 
     #[test]
     fn every_number_of_threads_has_its_legs() {
-        let legs = plan("bw --sizes 8,4M --threads 1,2,64").unwrap().legs();
-        let found: Vec<_> = legs.iter().map(|leg| (leg.threads, leg.size)).collect();
+        let cases = plan("bw --sizes 8,4M --threads 1,2,64").unwrap().cases();
+        let found: Vec<_> = cases.iter().map(|case| (case.threads, case.size)).collect();
         let want = [1, 2, 64].into_iter().flat_map(|n| [(Some(n), 8), (Some(n), 4 << 20)]);
         assert_eq!(found, want.collect::<Vec<_>>());
         assert!(plan("lat --threads 64").is_ok() && plan("bibw --threads 64").is_ok());

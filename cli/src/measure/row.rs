@@ -2,14 +2,14 @@
 
 use super::client::Measured;
 use crate::result::{Drained, More, PerMessage, PerThread, Row, tenths};
-use crate::spec::{Leg, Queue, Traffic};
+use crate::spec::{Case, Queue, Traffic};
 
 #[expect(clippy::cast_possible_truncation, reason = "rates are far below 2^64")]
 fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
+pub(super) fn row(case: &Case, measured: &Measured) -> Row {
     let latency_ns = measured.samples.halved();
     let seconds = measured.took.as_secs_f64();
     let rate = |iters: u64, seconds: f64| {
@@ -20,10 +20,10 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
         None => rate(measured.iters, seconds),
     };
     // A drain's queue is its depth.
-    let (posted, unexpected) = match leg.traffic {
-        Traffic::Drain { queue: Queue::Posted, .. } => (leg.batch, 0),
-        Traffic::Drain { queue: Queue::Unexpected, .. } => (0, leg.batch),
-        _ => (leg.posted_depth, leg.unexpected_depth),
+    let (posted, unexpected) = match case.traffic {
+        Traffic::Drain { queue: Queue::Posted, .. } => (case.batch, 0),
+        Traffic::Drain { queue: Queue::Unexpected, .. } => (0, case.batch),
+        _ => (case.posted_depth, case.unexpected_depth),
     };
     let per_thread = measured.threads.iter().map(|thread| PerThread {
         iters: thread.iters,
@@ -31,23 +31,23 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
         messages_per_s: rate(thread.iters, thread.took.as_secs_f64()).map_or(0, whole),
     });
     Row {
-        size: leg.size,
+        size: case.size,
         posted_depth: posted,
         unexpected_depth: unexpected,
-        wildcard_percent: leg.wildcard_percent,
+        wildcard_percent: case.wildcard_percent,
         iters: measured.iters,
         samples: measured.samples.count(),
         latency_ns,
-        bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * leg.size as f64)),
+        bandwidth_bytes_per_s: messages_per_s.map(|rate| whole(rate * case.size as f64)),
         messages_per_s: messages_per_s.map(whole),
         more: More {
             queue: None,
-            window: has_window(leg.traffic).then_some(leg.window),
-            threads: leg.threads,
+            window: has_window(case.traffic).then_some(case.window),
+            threads: case.threads,
             per_thread: per_thread.collect(),
             checked: measured.checked,
             pace: measured.pace,
-            drain: drained(leg, measured),
+            drain: drained(case, measured),
             interrupted: measured.interrupted,
             ..More::default()
         },
@@ -57,11 +57,11 @@ pub(super) fn row(leg: &Leg, measured: &Measured) -> Row {
 }
 
 fn has_window(traffic: Traffic) -> bool {
-    matches!(traffic, Traffic::Stream | Traffic::Both | Traffic::Paced { .. })
+    matches!(traffic, Traffic::Stream | Traffic::Both | Traffic::Planned { .. })
 }
 
-fn drained(leg: &Leg, measured: &Measured) -> Option<Drained> {
-    let (Traffic::Drain { queue, order, seed }, Some(rounds)) = (leg.traffic, measured.rounds)
+fn drained(case: &Case, measured: &Measured) -> Option<Drained> {
+    let (Traffic::Drain { queue, order, seed }, Some(rounds)) = (case.traffic, measured.rounds)
     else {
         return None;
     };

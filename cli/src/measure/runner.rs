@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::client::{self, Measured};
 use super::depth_verdict::verdict;
 use super::interrupt::Interrupt;
-use super::launched::Places;
-use super::peer_process::Other;
-use super::plan::{Depth, Plan, Test};
+use super::launched::RankCpus;
+use super::peer_process::PeerProcess;
+use super::plan::{Plan, QueueDepths, Test};
 use super::row::row;
 use crate::args::Common;
 use crate::cpus;
-use crate::device::Found;
+use crate::device::FoundDevice;
 use crate::environment::{self, Environment};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::reasons::{list_fault, nic, where_matched};
 use crate::report::Report;
 use crate::result::{Document, Histogram, Matching};
-use crate::spec::{DeviceArg, Host, HwTagsArg, Leg, Limits};
+use crate::spec::{Case, DeviceArg, Host, HwTagsArg, Limits};
 use crate::style::Style;
 use crate::units::{show_count, show_size};
 
@@ -34,7 +34,7 @@ const LOOK_TIME: Duration = Duration::from_millis(100);
 
 /// Everything that made the figures what they are.
 #[derive(Serialize)]
-pub(crate) struct Config {
+pub(crate) struct TestConfig {
     sizes: Vec<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     iters: Option<u64>,
@@ -67,9 +67,9 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// When to look next whether anybody reads what is measured.
-struct Looks(Instant);
+struct ReaderCheck(Instant);
 
-impl Looks {
+impl ReaderCheck {
     fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let due = now >= self.0;
@@ -82,20 +82,20 @@ impl Looks {
 
 /// Where the other side is.
 #[derive(Clone, Copy)]
-pub(super) enum Where<'a> {
+pub(super) enum PeerLocation<'a> {
     /// In a second process that is started for it.
-    Here,
-    At(&'a Host),
+    SecondProcess,
+    Serve(&'a Host),
     /// In the other rank of a job, at the end of this connection.
-    Joined(&'a TcpStream, &'a Places),
+    OtherRank(&'a TcpStream, &'a RankCpus),
     /// There is none.
     Oneself,
 }
 
 /// Two sides that know each other, or one that sends to itself.
-pub(super) struct Series {
-    other: Option<Other>,
-    device: Found,
+pub(super) struct TestRunner {
+    other: Option<PeerProcess>,
+    device: FoundDevice,
     /// The other side's, if it is another.
     device_there: Option<DeviceArg>,
     environment: Environment,
@@ -107,27 +107,31 @@ pub(super) struct Series {
     failed: Option<Failure>,
 }
 
-impl Series {
+impl TestRunner {
     /// Finds the other side, pins this one, and takes a first look at what lies between them.
     pub(super) fn open(
-        place: Where<'_>,
+        place: PeerLocation<'_>,
         common: &Common,
         interrupt: Interrupt,
     ) -> Result<Self, Failure> {
-        let device = Found::look(&common.device)
+        let device = FoundDevice::look(&common.device)
             .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
         let environment = match place {
-            Where::Oneself => Environment::gather_alone(common.pin),
-            Where::Here | Where::At(_) => Environment::gather(common.pin),
-            Where::Joined(_, places) => {
-                Environment::gather_pair(places.processes(), places.cores(), common.pin)
-            }
+            PeerLocation::Oneself => Environment::gather_alone(common.pin),
+            PeerLocation::SecondProcess | PeerLocation::Serve(_) => Environment::gather(common.pin),
+            PeerLocation::OtherRank(_, cpus_of_ranks) => Environment::gather_pair(
+                cpus_of_ranks.processes(),
+                cpus_of_ranks.cores(),
+                common.pin,
+            ),
         };
         let other = match place {
-            Where::Here => Some(Other::find(None, &device.device)),
-            Where::At(host) => Some(Other::find(Some(host), &device.device)),
-            Where::Joined(stream, _) => Some(Other::joined(stream, &device.device)),
-            Where::Oneself => None,
+            PeerLocation::SecondProcess => Some(PeerProcess::find(None, &device.device)),
+            PeerLocation::Serve(host) => Some(PeerProcess::find(Some(host), &device.device)),
+            PeerLocation::OtherRank(stream, _) => {
+                Some(PeerProcess::of_launched_job(stream, &device.device))
+            }
+            PeerLocation::Oneself => None,
         };
         // A second process that is hit by ^C before it ignores it is no failure.
         let other = other.transpose().map_err(|failure| match interrupt.came() {
@@ -148,10 +152,10 @@ impl Series {
             failed: None,
         };
         let time = Duration::from_secs(5);
-        let plan = Plan::tour(Test::Lat, time, common);
-        let mut leg = plan.leg(FIRST_LOOK_BYTES, Depth::default(), None);
+        let plan = Plan::brief(Test::Lat, time, common);
+        let mut case = plan.case(FIRST_LOOK_BYTES, QueueDepths::default(), None);
         let limits = Limits { iters: 1, time, warmup_iters: 0, warmup_time: time };
-        let first = series.measure(&mut leg, limits, || true)?;
+        let first = series.measure(&mut case, limits, || true)?;
         series.large_messages = first.large_messages;
         series.device_there = first.device_there.filter(|there| *there != series.device.device);
         Ok(series)
@@ -177,13 +181,13 @@ impl Series {
 
     fn measure(
         &mut self,
-        leg: &mut Leg,
+        case: &mut Case,
         limits: Limits,
         tick: impl FnMut() -> bool,
     ) -> Result<Measured, Failure> {
         match &mut self.other {
-            Some(other) => other.run(&self.device.device, leg, limits, tick),
-            None => client::run_alone(leg, limits, tick),
+            Some(other) => other.run(&self.device.device, case, limits, tick),
+            None => client::run_alone(case, limits, tick),
         }
     }
 
@@ -192,10 +196,10 @@ impl Series {
     pub(super) fn run(
         &mut self,
         plan: &Plan,
-        legs: Vec<Leg>,
+        cases: Vec<Case>,
         people: &mut Output,
         report: &mut Report,
-    ) -> Result<Document<Config>, Failure> {
+    ) -> Result<Document<TestConfig>, Failure> {
         if let (Some(other), Some(_)) = (&self.other, plan.interval_ps) {
             other.check_clock()?;
         }
@@ -207,24 +211,25 @@ impl Series {
         let mut document = Document::new(plan.test.name(), device, self.config(plan), validated);
         report.begin(&document)?;
         let streams = plan.common.report.json_stream;
-        let (limits, mut progress) = (plan.effort.limits(), Progress::new(legs.len(), streams));
-        let (mut matched, mut rows, wanted) = (Matching::default(), 0, legs.len());
-        let (interrupt, mut looks) = (self.interrupt.clone(), Looks(Instant::now()));
+        let (limits, mut progress) = (plan.effort.limits(), Progress::new(cases.len(), streams));
+        let (mut matched, mut rows, wanted) = (Matching::default(), 0, cases.len());
+        let (interrupt, mut reader_check) = (self.interrupt.clone(), ReaderCheck(Instant::now()));
         let mut complete = true;
-        for (at, mut leg) in legs.into_iter().enumerate() {
-            let what = format!("{} {}", plan.test.name(), show_size(leg.size));
+        for (at, mut case) in cases.into_iter().enumerate() {
+            let what = format!("{} {}", plan.test.name(), show_size(case.size));
             progress.begin(what.clone());
             // Where progress can't be written, the row can't either, and says so.
             let go_on = || {
                 let told = progress.at(|| what.clone(), |line| report.progress(line));
-                let read = !looks.is_due() || !(people.is_abandoned() || report.is_abandoned());
+                let read =
+                    !reader_check.is_due() || !(people.has_no_reader() || report.has_no_reader());
                 told.is_ok() && read && !interrupt.came()
             };
             complete &= !interrupt.came();
             if !complete {
                 break;
             }
-            let measured = match self.measure(&mut leg, limits, go_on) {
+            let measured = match self.measure(&mut case, limits, go_on) {
                 Ok(measured) => measured,
                 // In its set-up.
                 Err(Failure::Interrupted) => {
@@ -246,7 +251,7 @@ impl Series {
                 break;
             }
             rows += 1;
-            let mut row = row(&leg, &measured);
+            let mut row = row(&case, &measured);
             row.more.queue = plan.queue(at).filter(|_| plan.test == Test::Depth);
             if report.wants_histogram() && row.latency_ns.is_some() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
@@ -282,9 +287,9 @@ impl Series {
         Ok(document)
     }
 
-    fn config(&self, plan: &Plan) -> Config {
+    fn config(&self, plan: &Plan) -> TestConfig {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Config {
+        TestConfig {
             sizes: plan.sizes.clone(),
             iters: plan.effort.iters,
             duration_ms: plan.effort.time().map(ms),
@@ -343,12 +348,12 @@ impl Series {
         };
         let mut facts = vec![("effort", plan.effort()), ("checked", checked.into())];
         if let [depth] = plan.depths[..]
-            && depth != Depth::default()
+            && depth != QueueDepths::default()
         {
             facts.push(("matching", describe(depth)));
         }
         if let Some(nic) = nic(plan.common.hw_tags) {
-            let at = receivers(plan.legs().first().map_or([true; 2], Leg::receivers));
+            let at = receivers(plan.cases().first().map_or([true; 2], Case::receivers));
             let times = match plan.common.hw_tags {
                 HwTagsArg::Auto => "",
                 _ => "; its times are a program's, not a NIC's",
@@ -388,7 +393,7 @@ fn receivers([client, other]: [bool; 2]) -> &'static str {
     }
 }
 
-fn describe(depth: Depth) -> String {
+fn describe(depth: QueueDepths) -> String {
     format!(
         "{} receives posted ({} % any source), {} messages unexpected on both sides; measured \
          receives {}",

@@ -30,21 +30,21 @@ const WAITING_MAX: usize = 16;
 
 /// Whose turn it is. First come, first served.
 #[derive(Default)]
-struct Turns {
-    line: Mutex<Line>,
+struct ClientQueue {
+    line: Mutex<WaitingClients>,
     moved: Condvar,
 }
 
 /// Numbers are drawn by those who wait.
 #[derive(Default)]
-struct Line {
+struct WaitingClients {
     busy: bool,
     waiting: std::collections::VecDeque<u64>,
     next_number: u64,
 }
 
-impl Turns {
-    fn line(&self) -> MutexGuard<'_, Line> {
+impl ClientQueue {
+    fn line(&self) -> MutexGuard<'_, WaitingClients> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,8 +63,9 @@ impl Turns {
     /// Waits for the turn of a place; false if it does not come in time. The place is gone either
     /// way.
     fn wait(&self, number: u64, time: Duration) -> bool {
-        let not_yet =
-            |line: &mut Line| line.busy || line.waiting.front().is_some_and(|&n| n != number);
+        let not_yet = |line: &mut WaitingClients| {
+            line.busy || line.waiting.front().is_some_and(|&n| n != number)
+        };
         let waited = self.moved.wait_timeout_while(self.line(), time, not_yet);
         let (mut line, result) = waited.unwrap_or_else(PoisonError::into_inner);
         line.waiting.retain(|&n| n != number);
@@ -99,7 +100,7 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let open = if address.ip().is_loopback() { "" } else { "; anyone who reaches it may use it" };
     say(&mut std::io::stdout(), &format!("tagperf serve: listening on {address}{open}"));
     say(&mut std::io::stdout(), &format!("next: {}", client(address, args.device.as_ref())));
-    let turns = Arc::new(Turns::default());
+    let turns = Arc::new(ClientQueue::default());
     loop {
         let (stream, client) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -150,7 +151,7 @@ fn take_turn(
     client: SocketAddr,
     number: u64,
     args: &args::Serve,
-    turns: &Turns,
+    turns: &ClientQueue,
 ) {
     if !turns.wait(number, TURN_TIME) {
         return turn_away(stream, client);
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn first_come_first_served() {
-        let turns = Turns::default();
+        let turns = ClientQueue::default();
         let [first, second, third, fourth] = std::array::from_fn(|_| turns.queue().unwrap());
         assert!(!turns.wait(second, NOW), "not before the first");
         assert!(turns.wait(first, SOON));
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_line_is_bounded() {
-        let turns = Turns::default();
+        let turns = ClientQueue::default();
         let numbers: Vec<_> = (0..WAITING_MAX).map(|_| turns.queue().unwrap()).collect();
         assert_eq!(turns.queue(), None);
         turns.leave(numbers[3]);

@@ -9,7 +9,7 @@ use super::batch::{ANSWER, Batch, DATA};
 use super::error::MeasureError;
 use crate::link::{Access, Buffer, Link, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
-use crate::spec::{Leg, Traffic};
+use crate::spec::{Case, Traffic};
 
 /// Which part of the traffic a side plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +52,8 @@ impl Span {
 }
 
 /// One thread's part.
-pub(crate) struct Lane<A: Access> {
-    pub(super) leg: Leg,
+pub(crate) struct ThreadPart<A: Access> {
+    pub(super) case: Case,
     pub(super) role: Role,
     number: u64,
     /// Messages of all batches so far in one direction: what stamps a payload.
@@ -70,16 +70,16 @@ pub(crate) struct Lane<A: Access> {
     pub(super) times_ns: Vec<u64>,
 }
 
-impl<A: Access> Lane<A> {
-    pub(crate) fn new(link: &Link<A>, leg: &Leg, role: Role, number: u64) -> Self {
-        let (out, into) = slots(leg, role);
-        let size = usize::try_from(leg.size).unwrap_or(usize::MAX);
+impl<A: Access> ThreadPart<A> {
+    pub(crate) fn new(link: &Link<A>, case: &Case, role: Role, number: u64) -> Self {
+        let (out, into) = slots(case, role);
+        let size = usize::try_from(case.size).unwrap_or(usize::MAX);
         let buffers = |count: u64| (0..count).map(|_| link.buffer(size)).collect::<Vec<_>>();
         // One message at a time: the same buffer goes out and comes back.
-        let shared = leg.single_buffer && out > 1;
+        let shared = case.single_buffer && out > 1;
         let single = shared.then(|| Arc::from(vec![0; size]));
         Self {
-            leg: leg.clone(),
+            case: case.clone(),
             role,
             number,
             done: 0,
@@ -99,13 +99,13 @@ impl<A: Access> Lane<A> {
         self.posted.clear();
         let count = batch.count();
         self.fresh = 0..count.min(self.incoming.len());
-        let first = match (self.leg.traffic, self.role) {
+        let first = match (self.case.traffic, self.role) {
             (_, Role::Alone) => 0,
             (Traffic::PingPong, Role::Peer) => 1,
             (Traffic::Stream, Role::Peer) | (Traffic::Both, _) => self.ahead().min(count),
             _ => 0,
         };
-        if self.leg.single_buffer && self.is_stream() && self.role != Role::Alone {
+        if self.case.single_buffer && self.is_stream() && self.role != Role::Alone {
             // Those posted come back one by one, the last messages of the batch in them.
             let rest = self.incoming.split_off(first);
             self.fresh = rest.len()..rest.len() + first;
@@ -124,39 +124,39 @@ impl<A: Access> Lane<A> {
     pub(crate) fn check(&mut self, batch: Batch) -> Result<(), MeasureError> {
         let first = self.done;
         self.done += batch.messages;
-        if !self.leg.validate {
+        if !self.case.validate {
             return Ok(());
         }
         let direction = self.role.incoming();
         for (number, buffer) in (first..).zip(&self.incoming[self.fresh.clone()]) {
-            let iteration = if self.leg.single_buffer { first } else { number };
-            Stamp { iteration, direction, lane: self.number }.check(buffer)?;
+            let iteration = if self.case.single_buffer { first } else { number };
+            Stamp { iteration, direction, thread: self.number }.check(buffer)?;
         }
         Ok(())
     }
 
     /// Writes what the batch's messages are to say.
     fn fill(&mut self, batch: Batch) {
-        let (done, lane, direction) = (self.done, self.number, self.role.outgoing());
+        let (done, thread, direction) = (self.done, self.number, self.role.outgoing());
         if let Some(single) = &mut self.single {
-            let clones = self.leg.window.min(batch.messages);
+            let clones = self.case.window.min(batch.messages);
             self.outgoing.clear();
-            if self.leg.validate
+            if self.case.validate
                 && let Some(bytes) = Arc::get_mut(single)
             {
-                Stamp { iteration: done, direction, lane }.fill(bytes);
+                Stamp { iteration: done, direction, thread }.fill(bytes);
             }
             let clones = (0..clones).map(|_| Buffer::from(Arc::clone(single)));
             self.outgoing.extend(clones);
             return;
         }
-        if !self.leg.validate {
+        if !self.case.validate {
             return;
         }
         let count = batch.count().min(self.outgoing.len());
         for (iteration, buffer) in (done..).zip(&mut self.outgoing[..count]) {
             if let Some(bytes) = buffer.as_mut_slice() {
-                Stamp { iteration, direction, lane }.fill(bytes);
+                Stamp { iteration, direction, thread }.fill(bytes);
             }
         }
     }
@@ -168,23 +168,23 @@ impl<A: Access> Lane<A> {
     }
 
     fn is_stream(&self) -> bool {
-        matches!(self.leg.traffic, Traffic::Stream | Traffic::Both)
+        matches!(self.case.traffic, Traffic::Stream | Traffic::Both)
     }
 
     pub(super) fn window(&self) -> usize {
-        usize::try_from(self.leg.window).unwrap_or(usize::MAX)
+        usize::try_from(self.case.window).unwrap_or(usize::MAX)
     }
 
     /// Receives that are posted at a time.
     pub(super) fn ahead(&self) -> usize {
-        usize::try_from(self.leg.ahead()).unwrap_or(usize::MAX)
+        usize::try_from(self.case.ahead()).unwrap_or(usize::MAX)
     }
 
     /// The measured receive.
     #[inline]
     pub(super) fn receive(&self, link: &Link<A>, buffer: Buffer) -> Receiving<A> {
         let tag = DATA | self.number;
-        if self.leg.wildcard_recv {
+        if self.case.wildcard_recv {
             link.receive_any(tag, buffer)
         } else {
             link.receive(tag, buffer)
@@ -215,24 +215,24 @@ impl<A: Access> Lane<A> {
     /// A message that is shorter or longer than it should be.
     #[inline]
     pub(super) fn check_length(&self, found: u64) -> Result<(), MeasureError> {
-        if found == self.leg.size {
+        if found == self.case.size {
             return Ok(());
         }
-        Err(MeasureError::Length { found, wanted: self.leg.size })
+        Err(MeasureError::Length { found, wanted: self.case.size })
     }
 }
 
 /// Buffers that a lane sends from and receives into.
-fn slots(leg: &Leg, role: Role) -> (u64, u64) {
-    let (sends, receives) = match (leg.traffic, role) {
+fn slots(case: &Case, role: Role) -> (u64, u64) {
+    let (sends, receives) = match (case.traffic, role) {
         (Traffic::Stream, Role::Client) => (1, 0),
         (Traffic::Stream, Role::Peer) => (0, 1),
         _ => (1, 1),
     };
-    let (out, into) = match (leg.single_buffer, leg.traffic) {
-        (false, _) => (leg.batch, leg.batch),
+    let (out, into) = match (case.single_buffer, case.traffic) {
+        (false, _) => (case.batch, case.batch),
         (true, Traffic::PingPong) => (1, 1),
-        (true, _) => (leg.window.max(2), leg.ahead().min(leg.batch)),
+        (true, _) => (case.window.max(2), case.ahead().min(case.batch)),
     };
     (out * sends, into * receives)
 }
@@ -241,16 +241,17 @@ fn slots(leg: &Leg, role: Role) -> (u64, u64) {
 mod tests {
     use super::*;
     use crate::link::{Local, Unlinked};
-    use crate::spec::{DeviceArg, HwTagsArg, Needs};
+    use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 
     /// A lane with a batch prepared, and where its messages go out of.
-    fn prepared(leg: &Leg, role: Role, number: u64) -> (Lane<Local>, Vec<*const u8>) {
-        let link =
-            Unlinked::new(&DeviceArg::Shm, Needs::default(), HwTagsArg::Off).unwrap().oneself();
-        let mut lane = Lane::new(&link, leg, role, number);
-        lane.prepare(&link, Batch::of(leg.batch, true));
-        let places = lane.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();
-        (lane, places)
+    fn prepared(case: &Case, role: Role, number: u64) -> (ThreadPart<Local>, Vec<*const u8>) {
+        let link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
+            .unwrap()
+            .oneself();
+        let mut part = ThreadPart::new(&link, case, role, number);
+        part.prepare(&link, Batch::of(case.batch, true));
+        let places = part.outgoing.iter().map(|buffer| buffer.as_ptr()).collect();
+        (part, places)
     }
 
     #[test]
@@ -263,16 +264,16 @@ mod tests {
             (Traffic::Both, Role::Peer),
             (Traffic::Stream, Role::Alone),
         ] {
-            let leg = Leg { traffic, ..Leg::sample() };
-            let (_, mut places) = prepared(&leg, role, 0);
+            let case = Case { traffic, ..Case::sample() };
+            let (_, mut places) = prepared(&case, role, 0);
             places.sort_unstable();
             places.dedup();
-            assert_eq!(places.len(), 1024, "{leg:?}");
-            let (lane, mut places) = prepared(&Leg { single_buffer: true, ..leg }, role, 0);
+            assert_eq!(places.len(), 1024, "{case:?}");
+            let (part, mut places) = prepared(&Case { single_buffer: true, ..case }, role, 0);
             assert_eq!(places.len(), if traffic == Traffic::PingPong { 1 } else { 64 });
             places.dedup();
             assert_eq!(places.len(), 1, "{traffic:?}");
-            let posted = lane.posted.len() + lane.incoming.len();
+            let posted = part.posted.len() + part.incoming.len();
             let most = if traffic == Traffic::Both { 128 } else { 64 };
             assert!(posted <= most, "{traffic:?}: {posted} buffers to receive into");
         }
@@ -281,8 +282,8 @@ mod tests {
     #[test]
     fn every_message_of_every_thread_says_something_else() {
         let says = |number| {
-            let (lane, _) = prepared(&Leg::sample(), Role::Client, number);
-            lane.outgoing.iter().map(|buffer| buffer.to_vec()).collect::<Vec<_>>()
+            let (part, _) = prepared(&Case::sample(), Role::Client, number);
+            part.outgoing.iter().map(|buffer| buffer.to_vec()).collect::<Vec<_>>()
         };
         let mut all = [says(0), says(1)].concat();
         all.sort_unstable();
@@ -292,9 +293,9 @@ mod tests {
 
     #[test]
     fn what_was_left_from_the_batch_before_is_no_message_of_this_one() {
-        let leg = Leg { traffic: Traffic::PingPong, single_buffer: true, ..Leg::sample() };
-        let (client, _) = prepared(&leg, Role::Client, 0);
-        let (mut peer, _) = prepared(&leg, Role::Peer, 0);
+        let case = Case { traffic: Traffic::PingPong, single_buffer: true, ..Case::sample() };
+        let (client, _) = prepared(&case, Role::Client, 0);
+        let (mut peer, _) = prepared(&case, Role::Peer, 0);
         peer.incoming = vec![Buffer::from(client.outgoing[0].to_vec())];
         assert!(peer.check(Batch::of(5, true)).is_ok());
         assert!(peer.check(Batch::of(5, true)).is_err());

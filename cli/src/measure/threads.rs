@@ -3,42 +3,42 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::MeasureError;
-use super::thread::{Lane, Span};
+use super::thread::{Span, ThreadPart};
 use crate::link::{Access, Link, LinkError, Local, Shared};
 
 /// A worker's handle that knows how many threads may use it.
-pub(crate) trait Handle: Access {
+pub(crate) trait RunThreads: Access {
     /// Runs `work` for every lane at the same time; gives the interval of each.
-    fn at_once(
+    fn run_on_all(
         link: &Link<Self>,
-        lanes: &mut [Lane<Self>],
-        work: impl Fn(&mut Lane<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
+        parts: &mut [ThreadPart<Self>],
+        work: impl Fn(&mut ThreadPart<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
     ) -> Result<Vec<Span>, MeasureError>;
 }
 
-impl Handle for Local {
-    fn at_once(
+impl RunThreads for Local {
+    fn run_on_all(
         link: &Link<Self>,
-        lanes: &mut [Lane<Self>],
-        work: impl Fn(&mut Lane<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
+        parts: &mut [ThreadPart<Self>],
+        work: impl Fn(&mut ThreadPart<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
     ) -> Result<Vec<Span>, MeasureError> {
-        lanes.iter_mut().map(|lane| work(lane, link)).collect()
+        parts.iter_mut().map(|part| work(part, link)).collect()
     }
 }
 
 /// Added to the gate when a thread can't be had: those that wait there go home.
 const CLOSED: usize = usize::MAX / 2;
 
-impl Handle for Shared {
-    fn at_once(
+impl RunThreads for Shared {
+    fn run_on_all(
         link: &Link<Self>,
-        lanes: &mut [Lane<Self>],
-        work: impl Fn(&mut Lane<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
+        parts: &mut [ThreadPart<Self>],
+        work: impl Fn(&mut ThreadPart<Self>, &Link<Self>) -> Result<Span, MeasureError> + Sync,
     ) -> Result<Vec<Span>, MeasureError> {
-        if let [lane] = lanes {
-            return Ok(vec![work(lane, link)?]);
+        if let [part] = parts {
+            return Ok(vec![work(part, link)?]);
         }
-        let (count, gate) = (lanes.len(), AtomicUsize::new(0));
+        let (count, gate) = (parts.len(), AtomicUsize::new(0));
         // A thread takes long to start, as measured intervals go: they all wait for the last.
         let enter = || {
             gate.fetch_add(1, Ordering::AcqRel);
@@ -52,14 +52,14 @@ impl Handle for Shared {
         };
         let (work, enter, gate) = (&work, &enter, &gate);
         let results: Vec<_> = std::thread::scope(|scope| {
-            let run = |lane| move || if enter() { work(lane, link) } else { Err(no_thread("")) };
-            let spawn = |lane| {
-                let thread = std::thread::Builder::new().name("lane".into());
-                thread.spawn_scoped(scope, run(lane)).inspect_err(|_| {
+            let run = |part| move || if enter() { work(part, link) } else { Err(no_thread("")) };
+            let spawn = |part| {
+                let thread = std::thread::Builder::new().name("measuring".into());
+                thread.spawn_scoped(scope, run(part)).inspect_err(|_| {
                     gate.fetch_add(CLOSED, Ordering::AcqRel);
                 })
             };
-            let threads: Vec<_> = lanes.iter_mut().map(spawn).collect();
+            let threads: Vec<_> = parts.iter_mut().map(spawn).collect();
             let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| {
                 let thread = thread.map_err(|error| no_thread(&error.to_string()))?;
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

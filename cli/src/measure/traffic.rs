@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::error::MeasureError;
-use super::thread::{Lane, Role, Span};
+use super::thread::{Role, Span, ThreadPart};
 use crate::link::{Access, Buffer, Link, Sending};
 use crate::spec::Traffic;
 
 type Ran = Result<Span, MeasureError>;
 
 /// Runs a batch that was prepared.
-pub(super) fn run<A: Access>(lane: &mut Lane<A>, link: &Link<A>, batch: Batch) -> Ran {
+pub(super) fn run<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, batch: Batch) -> Ran {
     let count = batch.count();
-    match (lane.leg.traffic, lane.role) {
-        (Traffic::PingPong, Role::Peer) => pong(lane, link, count),
-        (Traffic::PingPong, _) => ping(lane, link, count),
-        (Traffic::Both, _) => both(lane, link, count),
-        (_, Role::Client) => stream_out(lane, link, count),
-        (_, Role::Peer) => stream_in(lane, link, count),
-        (_, Role::Alone) => stream_to_oneself(lane, link, count),
+    match (part.case.traffic, part.role) {
+        (Traffic::PingPong, Role::Peer) => pong(part, link, count),
+        (Traffic::PingPong, _) => ping(part, link, count),
+        (Traffic::Both, _) => both(part, link, count),
+        (_, Role::Client) => stream_out(part, link, count),
+        (_, Role::Peer) => stream_in(part, link, count),
+        (_, Role::Alone) => stream_to_oneself(part, link, count),
     }
 }
 
@@ -35,59 +35,59 @@ fn finish_send<A: Access>(link: &Link<A>, send: Sending<A>) -> Result<Buffer, Me
 
 /// One there, one back, as the client sees it; alone: one to oneself. The clock is read once a round trip, and once more
 /// for the batch; payloads are written before and checked after.
-fn ping<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
-    let step = usize::from(!lane.leg.single_buffer);
-    lane.times_ns.reserve(count);
+fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
+    let step = usize::from(!part.case.single_buffer);
+    part.times_ns.reserve(count);
     let start = Instant::now();
     let mut last = start;
     for at in (0..count).map(|at| at * step) {
-        let receiving = lane.receive_into(link, at);
-        let sending = lane.send_from(link, at);
+        let receiving = part.receive_into(link, at);
+        let sending = part.send_from(link, at);
         let received = link.finish(receiving)?;
-        lane.outgoing[at] = finish_send(link, sending)?;
+        part.outgoing[at] = finish_send(link, sending)?;
         let now = Instant::now();
-        lane.times_ns.push(ns(now - last));
+        part.times_ns.push(ns(now - last));
         last = now;
-        lane.check_length(received.status.length)?;
-        lane.incoming[at] = received.buffer;
+        part.check_length(received.status.length)?;
+        part.incoming[at] = received.buffer;
     }
     Ok(Span { start, end: last })
 }
 
 /// The same from the other end. The next receive is posted before the answer goes out, so that it
 /// always finds its message later.
-fn pong<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
+fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let start = Instant::now();
-    let single = lane.leg.single_buffer;
+    let single = part.case.single_buffer;
     let mut sending: Option<Sending<A>> = None;
     for at in 0..count {
-        let Some(receiving) = lane.posted.pop_front() else { break };
+        let Some(receiving) = part.posted.pop_front() else { break };
         let mut received = link.finish(receiving)?;
         if at + 1 < count {
             let next = if single {
-                lane.receive(link, std::mem::take(&mut received.buffer))
+                part.receive(link, std::mem::take(&mut received.buffer))
             } else {
-                lane.receive_into(link, at + 1)
+                part.receive_into(link, at + 1)
             };
-            lane.posted.push_back(next);
+            part.posted.push_back(next);
         }
         // The ping says that the pong before it was taken; only a single buffer has to wait for
         // its return.
         if single && let Some(before) = sending.take() {
-            lane.outgoing[0] = finish_send(link, before)?;
+            part.outgoing[0] = finish_send(link, before)?;
         }
         let slot = if single { 0 } else { at };
-        let answer = lane.send_from(link, slot);
+        let answer = part.send_from(link, slot);
         if let Some(before) = sending.replace(answer) {
-            lane.outgoing[at - 1] = finish_send(link, before)?;
+            part.outgoing[at - 1] = finish_send(link, before)?;
         }
-        lane.check_length(received.status.length)?;
+        part.check_length(received.status.length)?;
         if !single || at + 1 == count {
-            lane.incoming[slot] = received.buffer;
+            part.incoming[slot] = received.buffer;
         }
     }
     if let (Some(last), Some(at)) = (sending, count.checked_sub(1)) {
-        lane.outgoing[if single { 0 } else { at }] = finish_send(link, last)?;
+        part.outgoing[if single { 0 } else { at }] = finish_send(link, last)?;
     }
     Ok(Span::since(start))
 }
@@ -98,18 +98,18 @@ fn slots(single: bool, from: usize, length: usize) -> std::ops::Range<usize> {
 }
 
 /// Windows of messages, each answered by an empty one, as the client sees it.
-fn stream_out<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
+fn stream_out<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (part.window().min(count), part.case.single_buffer);
     let mut sending = Vec::with_capacity(window);
     let start = Instant::now();
     for from in (0..count).step_by(window) {
         let slots = slots(single, from, window.min(count - from));
-        let answer = lane.receive_answer(link);
+        let answer = part.receive_answer(link);
         for at in slots.clone() {
-            sending.push(lane.send_from(link, at));
+            sending.push(part.send_from(link, at));
         }
         for (at, request) in slots.zip(sending.drain(..)) {
-            lane.outgoing[at] = finish_send(link, request)?;
+            part.outgoing[at] = finish_send(link, request)?;
         }
         link.finish(answer)?;
     }
@@ -120,38 +120,38 @@ fn stream_out<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ra
 /// that comes `ahead` after it.
 #[inline]
 fn take_in<A: Access>(
-    lane: &mut Lane<A>,
+    part: &mut ThreadPart<A>,
     link: &Link<A>,
     at: usize,
     next: Option<usize>,
 ) -> Result<(), MeasureError> {
-    let Some(receiving) = lane.posted.pop_front() else { return Ok(()) };
+    let Some(receiving) = part.posted.pop_front() else { return Ok(()) };
     let received = link.finish(receiving)?;
-    if lane.leg.single_buffer {
+    if part.case.single_buffer {
         if next.is_some() {
-            lane.posted.push_back(lane.receive(link, received.buffer));
+            part.posted.push_back(part.receive(link, received.buffer));
         } else {
-            lane.incoming.push(received.buffer);
+            part.incoming.push(received.buffer);
         }
     } else {
         if let Some(next) = next {
-            let receiving = lane.receive_into(link, next);
-            lane.posted.push_back(receiving);
+            let receiving = part.receive_into(link, next);
+            part.posted.push_back(receiving);
         }
-        lane.incoming[at] = received.buffer;
+        part.incoming[at] = received.buffer;
     }
-    lane.check_length(received.status.length)
+    part.check_length(received.status.length)
 }
 
 /// The same from the other end: a window of receives is always posted, also at the seams.
-fn stream_in<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
-    let window = lane.window().min(count);
+fn stream_in<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
+    let window = part.window().min(count);
     let start = Instant::now();
     let mut answers = Vec::with_capacity(count / window + 1);
     for at in 0..count {
-        take_in(lane, link, at, Some(at + window).filter(|&next| next < count))?;
+        take_in(part, link, at, Some(at + window).filter(|&next| next < count))?;
         if (at + 1).is_multiple_of(window) || at + 1 == count {
-            answers.push(lane.send_answer(link));
+            answers.push(part.send_answer(link));
         }
     }
     for answer in answers {
@@ -163,56 +163,56 @@ fn stream_in<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran
 /// Windows both ways at once, from either end: a window goes out, a window comes in. Two windows of
 /// receives are posted, since the other side may be one ahead. The side that has no clock begins with
 /// the first message that comes, so that nothing is on its way before the clock runs.
-fn both<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
-    let ahead = lane.ahead().min(count);
+fn both<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (part.window().min(count), part.case.single_buffer);
+    let ahead = part.ahead().min(count);
     let mut sending = Vec::with_capacity(window);
     let start = Instant::now();
     for from in (0..count).step_by(window) {
         let length = window.min(count - from);
         let slots = slots(single, from, length);
         let next = |at| Some(at + ahead).filter(|&next| next < count);
-        let first = from + usize::from(from == 0 && lane.role == Role::Peer);
+        let first = from + usize::from(from == 0 && part.role == Role::Peer);
         for at in from..first {
-            take_in(lane, link, at, next(at))?;
+            take_in(part, link, at, next(at))?;
         }
         for at in slots.clone() {
-            sending.push(lane.send_from(link, at));
+            sending.push(part.send_from(link, at));
         }
         for at in first..from + length {
-            take_in(lane, link, at, next(at))?;
+            take_in(part, link, at, next(at))?;
         }
         for (at, request) in slots.zip(sending.drain(..)) {
-            lane.outgoing[at] = finish_send(link, request)?;
+            part.outgoing[at] = finish_send(link, request)?;
         }
     }
     Ok(Span::since(start))
 }
 
 /// A window of receives is posted, then their messages are sent, then all are finished.
-fn stream_to_oneself<A: Access>(lane: &mut Lane<A>, link: &Link<A>, count: usize) -> Ran {
-    let (window, single) = (lane.window().min(count), lane.leg.single_buffer);
+fn stream_to_oneself<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
+    let (window, single) = (part.window().min(count), part.case.single_buffer);
     let mut sending = Vec::with_capacity(window);
     let start = Instant::now();
     for from in (0..count).step_by(window) {
         let slots = slots(single, from, window.min(count - from));
         for at in slots.clone() {
-            let receiving = lane.receive_into(link, at);
-            lane.posted.push_back(receiving);
+            let receiving = part.receive_into(link, at);
+            part.posted.push_back(receiving);
         }
         for at in slots.clone() {
-            sending.push(lane.send_from(link, at));
+            sending.push(part.send_from(link, at));
         }
         for at in slots.clone() {
-            let Some(receiving) = lane.posted.pop_front() else { break };
+            let Some(receiving) = part.posted.pop_front() else { break };
             let received = link.finish(receiving)?;
-            lane.check_length(received.status.length)?;
-            lane.incoming[at] = received.buffer;
+            part.check_length(received.status.length)?;
+            part.incoming[at] = received.buffer;
         }
         for (at, request) in slots.clone().zip(sending.drain(..)) {
-            lane.outgoing[at] = finish_send(link, request)?;
+            part.outgoing[at] = finish_send(link, request)?;
         }
-        lane.fresh = if single { slots } else { 0..count };
+        part.fresh = if single { slots } else { 0..count };
     }
     Ok(Span::since(start))
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::axis::Scale;
 use super::figure::{Axis, Figure, LINES_MAX, Line};
-use crate::result::{RUNGS, Rung};
-use crate::saved_run::{Entry, Metric, Run};
+use crate::result::{PERCENTILES, Percentile};
+use crate::saved_run::{Metric, SavedResult, SavedRun};
 use crate::units::show_size;
 
 /// A chart for each test of `run`, several where it has more curves than a reader can tell apart.
-pub(super) fn figures(run: &Run) -> Vec<Figure> {
+pub(super) fn figures(run: &SavedRun) -> Vec<Figure> {
     // A tour measures latency twice, over sizes and then over depths, with other tests between.
     let tests = run.entries.chunk_by(|a, b| a.key.test == b.key.test);
     tests.map(|group| figure(&group.iter().collect::<Vec<_>>())).flat_map(split).collect()
@@ -37,7 +37,7 @@ fn split(mut figure: Figure) -> Vec<Figure> {
     (1..).zip(charts).map(part).collect()
 }
 
-fn depth(entry: &Entry) -> (u64, u64, &str) {
+fn depth(entry: &SavedResult) -> (u64, u64, &str) {
     let number = |name: &str| {
         entry.key.parameters.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
     };
@@ -45,7 +45,7 @@ fn depth(entry: &Entry) -> (u64, u64, &str) {
     (number("posted_depth"), number("unexpected_depth"), wildcard)
 }
 
-fn figure(group: &[&Entry]) -> Figure {
+fn figure(group: &[&SavedResult]) -> Figure {
     let sizes: BTreeSet<_> = group.iter().map(|entry| entry.key.size).collect();
     let depths: BTreeSet<_> = group.iter().map(|entry| depth(entry)).collect();
     let variants: BTreeSet<_> = group.iter().map(|entry| variant(entry)).collect();
@@ -63,7 +63,7 @@ fn figure(group: &[&Entry]) -> Figure {
 }
 
 /// What else there is to tell results of one size and depth apart.
-fn variant(entry: &Entry) -> String {
+fn variant(entry: &SavedResult) -> String {
     // Which queue is deep is told by the depths, who is alone by the title; all of a run have one
     // window, though for some sizes it is the default.
     let told =
@@ -73,7 +73,7 @@ fn variant(entry: &Entry) -> String {
 }
 
 /// All that a result is told apart by, for a title that has the test and its ranks.
-fn described(entry: &Entry) -> String {
+fn described(entry: &SavedResult) -> String {
     let has_size = !matches!(entry.key.test.as_str(), "barrier" | "dup" | "agree");
     let told = ["queue", "oneself", "ranks"];
     let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
@@ -104,13 +104,13 @@ fn words(name: &str, value: &str) -> String {
 const OF_RANK_0: &str = "a call at rank 0, µs";
 
 /// What a test measures: title, label of the axis.
-fn measure(entry: &Entry) -> (String, &'static str) {
+fn measure(entry: &SavedResult) -> (String, &'static str) {
     let (title, label) = named(entry);
     let ranks = entry.key.parameters.get("ranks");
     (ranks.map_or(title.to_owned(), |ranks| format!("{title} of {ranks} ranks")), label)
 }
 
-fn named(entry: &Entry) -> (&'static str, &'static str) {
+fn named(entry: &SavedResult) -> (&'static str, &'static str) {
     let is = |name: &str| entry.key.parameters.contains_key(name);
     match (entry.metric, entry.key.test.as_str()) {
         (_, "barrier") => ("Barrier", OF_RANK_0),
@@ -134,7 +134,7 @@ fn named(entry: &Entry) -> (&'static str, &'static str) {
 }
 
 /// The figure a curve shows, in the axis' unit.
-fn value(entry: &Entry) -> f64 {
+fn value(entry: &SavedResult) -> f64 {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => entry.value / 1e3,
         (_, "bw" | "bibw") => entry.bandwidth_bytes_per_s.unwrap_or(0.0) / 1e6,
@@ -144,7 +144,7 @@ fn value(entry: &Entry) -> f64 {
 }
 
 /// A curve for each variant, in the order they come.
-fn by_variant(group: &[&Entry], place: impl Fn(&Entry) -> f64) -> Vec<Line> {
+fn by_variant(group: &[&SavedResult], place: impl Fn(&SavedResult) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for entry in group {
         let (name, point) = (variant(entry), (place(entry), value(entry)));
@@ -165,8 +165,8 @@ fn by_variant(group: &[&Entry], place: impl Fn(&Entry) -> f64) -> Vec<Line> {
 
 /// One size, one depth: what varies is the number of threads, or something of which each is a
 /// curve of one point.
-fn by_threads(group: &[&Entry]) -> Figure {
-    let threads = |entry: &Entry| -> f64 {
+fn by_threads(group: &[&SavedResult]) -> Figure {
+    let threads = |entry: &SavedResult| -> f64 {
         entry.key.parameters.get("threads").and_then(|n| n.parse().ok()).unwrap_or(1.0)
     };
     let counts: BTreeSet<_> = group.iter().map(|entry| threads(entry).to_bits()).collect();
@@ -186,14 +186,14 @@ fn by_threads(group: &[&Entry]) -> Figure {
     }
 }
 
-fn median_of(entry: &Entry, label: &str) -> String {
+fn median_of(entry: &SavedResult, label: &str) -> String {
     let median = if entry.metric == Metric::LatencyNs { "median of " } else { "" };
     format!("{median}{label}")
 }
 
-fn by_size(group: &[&Entry], variants: bool) -> Figure {
+fn by_size(group: &[&SavedResult], variants: bool) -> Figure {
     let (title, label) = measure(group[0]);
-    let points = |of: &dyn Fn(&Entry) -> Option<f64>| {
+    let points = |of: &dyn Fn(&SavedResult) -> Option<f64>| {
         let points = group.iter().filter_map(|entry| Some((entry.key.size as f64, of(entry)?)));
         points.filter(|(_, y)| *y > 0.0).collect::<Vec<_>>()
     };
@@ -201,13 +201,19 @@ fn by_size(group: &[&Entry], variants: bool) -> Figure {
         by_variant(group, |entry| entry.key.size as f64)
     } else if group[0].metric == Metric::LatencyNs {
         // As in the table: a percentile on too few samples is not shown.
-        let rung = |(at, rung): (usize, &Rung)| Line {
+        let rung = |(at, rung): (usize, &Percentile)| Line {
             name: rung.shown.into(),
             points: points(&|entry| {
-                Some(entry.ladder?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
+                Some(entry.percentiles_ns?[at] / 1e3).filter(|_| entry.samples >= rung.samples_min)
             }),
         };
-        RUNGS.iter().enumerate().rev().map(rung).filter(|line| !line.points.is_empty()).collect()
+        PERCENTILES
+            .iter()
+            .enumerate()
+            .rev()
+            .map(rung)
+            .filter(|line| !line.points.is_empty())
+            .collect()
     } else {
         vec![Line { name: group[0].key.test.clone(), points: points(&|entry| Some(value(entry))) }]
     };
@@ -223,9 +229,9 @@ fn by_size(group: &[&Entry], variants: bool) -> Figure {
     }
 }
 
-fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
+fn by_depth(group: &[&SavedResult], sizes_vary: bool, variants: bool) -> Figure {
     let (title, label) = measure(group[0]);
-    let is_zero = |entry: &&&Entry| matches!(depth(entry), (0, 0, _));
+    let is_zero = |entry: &&&SavedResult| matches!(depth(entry), (0, 0, _));
     let mut lines: Vec<Line> = Vec::new();
     for (at, entry) in group.iter().enumerate().filter(|(_, entry)| !is_zero(entry)) {
         let (posted, unexpected, wildcard) = depth(entry);
@@ -249,8 +255,9 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
             None => {
                 // All curves leave from where nothing is in the way: their own start, which is the
                 // last before them, or another's.
-                let alike =
-                    |z: &&&Entry| z.key.size == entry.key.size && variant(z) == variant(entry);
+                let alike = |z: &&&SavedResult| {
+                    z.key.size == entry.key.size && variant(z) == variant(entry)
+                };
                 let zeros = || group[..at].iter().rev().chain(&group[at..]).filter(is_zero);
                 let own = zeros().filter(alike).find(|zero| depth(zero).2 == wildcard);
                 let start = own.or_else(|| zeros().find(alike)).map(|zero| (0.0, value(zero)));
@@ -277,13 +284,13 @@ fn by_depth(group: &[&Entry], sizes_vary: bool, variants: bool) -> Figure {
 }
 
 /// One result: its percentiles, or how it went over time.
-fn single(entry: &Entry) -> Figure {
+fn single(entry: &SavedResult) -> Figure {
     let (title, label) = measure(entry);
     let title = match described(entry) {
         words if words.is_empty() => title,
         words => format!("{title}, {words}"),
     };
-    let Some(ladder) = entry.ladder else {
+    let Some(percentiles_ns) = entry.percentiles_ns else {
         // A drain's blocks are rates, and its figure is the time that each message takes.
         let is_inverse = entry.key.test == "drain";
         let scale = value(entry) / entry.value;
@@ -299,7 +306,10 @@ fn single(entry: &Entry) -> Figure {
             markers: true,
         };
     };
-    let rungs = RUNGS.iter().zip(ladder).filter(|(rung, _)| entry.samples >= rung.samples_min);
+    let rungs = PERCENTILES
+        .iter()
+        .zip(percentiles_ns)
+        .filter(|(rung, _)| entry.samples >= rung.samples_min);
     Figure {
         title,
         x: Axis { label: "share of the samples at most as slow".into(), scale: Scale::Quantiles },
@@ -321,21 +331,21 @@ mod tests {
         let rung = |name: &str, factor: f64| format!("\"{name}\":{}", us * 1e3 * factor);
         let names = ["min", "p50", "p90", "p99", "p999", "max"];
         let factors = [0.9, 1.0, 1.1, 1.5, 4.0, 90.0];
-        let ladder: Vec<_> = names.iter().zip(factors).map(|(n, f)| rung(n, f)).collect();
+        let percentiles_ns: Vec<_> = names.iter().zip(factors).map(|(n, f)| rung(n, f)).collect();
         format!(
             "{{\"size\":{size},\"posted_depth\":{posted},\"wildcard_percent\":{wildcard},\
              \"samples\":50000,\"latency_ns\":{{{}}}}}",
-            ladder.join(",")
+            percentiles_ns.join(",")
         )
     }
 
-    fn run(rows: &[String]) -> Run {
+    fn run(rows: &[String]) -> SavedRun {
         let text = format!(
             "{{\"schema\":1,\"tool\":\"tagperf\",\"test\":\"lat\",\"device\":\"shm\",\"config\":\
              {{\"cpu\":\"A <fast> & \\\"good\\\" CPU\"}},\"results\":[{}]}}",
             rows.join(",")
         );
-        Run::parse(text.as_bytes()).unwrap()
+        SavedRun::parse(text.as_bytes()).unwrap()
     }
 
     fn names(figure: &Figure) -> Vec<&str> {
@@ -390,7 +400,7 @@ mod tests {
         let figures_of_two = figures(&run(&two.concat()));
         assert_eq!(names(&figures_of_two[0]), ["1 thread", "2 threads"]);
         let window = [with(row(8, 0, 0, 1.0), "\"window\":4"), row(1 << 20, 0, 0, 1.0)];
-        assert_eq!(names(&figures(&run(&window))[0]).len(), 6, "the ladder of one sweep");
+        assert_eq!(names(&figures(&run(&window))[0]).len(), 6, "the percentiles_ns of one sweep");
         let both = [row(8, 0, 0, 1.0), row(64, 0, 0, 2.0)].map(|r| [with(r.clone(), "\"x\":1"), r]);
         let figures = figures(&run(&both.concat()));
         assert_eq!((figures.len(), names(&figures[0])), (1, vec!["x 1", "lat"]));

@@ -22,7 +22,7 @@ use crate::{args, files, plot};
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
     let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
     let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
-    files::apart(&[("the trace", &args.trace)], &outputs)?;
+    files::check_distinct(&[("the trace", &args.trace)], &outputs)?;
     let name = if is_dash(&args.trace) { "-".into() } else { one_line(args.trace.display()) };
     let trace = read(&args.trace, &name)?;
     let mut json = json.map(|path| Output::create("--json", path)).transpose()?;

@@ -2,7 +2,7 @@
 //!
 //! The table, CSV and OSU's format walk over lists of these columns; a test compares them with the JSON.
 
-use crate::result::{Latency, Means, RUNGS, Recovered, Row};
+use crate::result::{Latency, Means, PERCENTILES, Recovered, Row};
 use crate::units::{name, show_3, show_count, show_size};
 
 /// The width of a column of times: enough for 1000 seconds.
@@ -64,15 +64,15 @@ const fn column(
     Column { name, json, heading, width, unit, samples_min: 0, value }
 }
 
-/// Time in ns of the samples' percentile number `at` in [`RUNGS`].
+/// Time in ns of the samples' percentile number `at` in [`PERCENTILES`].
 const fn latency(
     at: usize,
     name: &'static str,
     json: &'static str,
     of: fn(&Row) -> Option<Value>,
 ) -> Column {
-    let column = column(name, json, (RUNGS[at].shown, US), Unit::Time, of);
-    Column { samples_min: RUNGS[at].samples_min, ..column }
+    let column = column(name, json, (PERCENTILES[at].shown, US), Unit::Time, of);
+    Column { samples_min: PERCENTILES[at].samples_min, ..column }
 }
 
 const fn time(
@@ -285,7 +285,7 @@ pub(super) fn us(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Drained, More, Pace, PerMessage};
+    use crate::result::{Drained, More, PerMessage, PlannedRate};
     use crate::spec::{Order, Queue};
 
     /// A row that has every value.
@@ -296,7 +296,12 @@ mod tests {
             queue: Some(queue),
             window: Some(20),
             threads: Some(21),
-            pace: Some(Pace { planned_per_s: 22.5, sent_per_s: 23.5, held: true, late_max_ns: 24 }),
+            pace: Some(PlannedRate {
+                planned_per_s: 22.5,
+                sent_per_s: 23.5,
+                held: true,
+                late_max_ns: 24,
+            }),
             drain: Some(Drained { queue, order, seed: 25, rounds: 26, ns_per_message }),
             ranks: Some(27),
             rank_means_ns: Some(Means { min: 41.0, avg: 42.0, max: 43.0 }),

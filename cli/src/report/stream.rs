@@ -12,32 +12,32 @@ pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// What every line begins with.
 #[derive(Serialize)]
-struct Head {
+struct RecordHead {
     schema: u32,
     tool: &'static str,
     version: &'static str,
     record: &'static str,
 }
 
-impl Head {
+impl RecordHead {
     fn new(record: &'static str) -> Self {
         Self { schema: SCHEMA, tool: "tagperf", version: env!("CARGO_PKG_VERSION"), record }
     }
 }
 
 #[derive(Serialize)]
-struct Start<'a, C> {
+struct StartRecord<'a, C> {
     #[serde(flatten)]
-    head: Head,
+    head: RecordHead,
     test: &'static str,
     device: &'a str,
     config: &'a C,
 }
 
 #[derive(Serialize)]
-struct Result<'a> {
+struct ResultRecord<'a> {
     #[serde(flatten)]
-    head: Head,
+    head: RecordHead,
     test: &'static str,
     device: &'a str,
     #[serde(flatten)]
@@ -48,9 +48,9 @@ struct Result<'a> {
 }
 
 #[derive(Serialize)]
-struct Progress<'a> {
+struct ProgressRecord<'a> {
     #[serde(flatten)]
-    head: Head,
+    head: RecordHead,
     test: &'a str,
     what: &'a str,
     /// This is the measurement number `step` of `steps`, the first is 1.
@@ -60,9 +60,9 @@ struct Progress<'a> {
 }
 
 #[derive(Serialize)]
-struct End<'a> {
+struct EndRecord<'a> {
     #[serde(flatten)]
-    head: Head,
+    head: RecordHead,
     test: &'static str,
     results: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ struct End<'a> {
 
 pub(super) fn start<C: Serialize>(document: &Document<C>) -> impl Serialize + '_ {
     let (test, device) = (document.test(), document.device());
-    Start { head: Head::new("start"), test, device, config: document.config() }
+    StartRecord { head: RecordHead::new("start"), test, device, config: document.config() }
 }
 
 pub(super) fn result<'a>(
@@ -82,8 +82,8 @@ pub(super) fn result<'a>(
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
-    Result {
-        head: Head::new("result"),
+    ResultRecord {
+        head: RecordHead::new("result"),
         test: document.test(),
         device: document.device(),
         row,
@@ -96,13 +96,14 @@ pub(super) fn result<'a>(
 pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let test = what.split(' ').next().unwrap_or_default();
-    let line = Progress { head: Head::new("progress"), test, what, step, steps, elapsed_ms };
+    let line =
+        ProgressRecord { head: RecordHead::new("progress"), test, what, step, steps, elapsed_ms };
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
 pub(super) fn end(document: &Document<impl Serialize>) -> impl Serialize + '_ {
-    End {
-        head: Head::new("end"),
+    EndRecord {
+        head: RecordHead::new("end"),
         test: document.test(),
         results: document.results(),
         matching: document.matching(),

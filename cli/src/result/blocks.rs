@@ -1,7 +1,7 @@
 //! A measurement in up to 64 blocks of time, for judging how steady it was.
 //!
 //! Single round trips say little about noise: neighbours are alike, and a million of them would
-//! make any difference look certain. Figures of longer stretches differ by what really varies
+//! make any difference look certain. BlockFigures of longer stretches differ by what really varies
 //! within a run, and are few enough to be kept in the JSON for a later comparison.
 
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Blocks {
 
     /// What the blocks came to; `None` if there are none. A last one that is not even half full
     /// stands on too little and is left out.
-    pub(crate) fn figures(&self) -> Option<Figures> {
+    pub(crate) fn figures(&self) -> Option<BlockFigures> {
         let mut done = self.done.clone();
         if self.current.parts * 2 >= self.full && self.current.parts > 0 {
             done.push(self.current);
@@ -107,9 +107,9 @@ impl Blocks {
         if figures.is_empty() {
             None
         } else if self.is_latency {
-            Some(Figures { latency_ns: figures, messages_per_s: Vec::new() })
+            Some(BlockFigures { latency_ns: figures, messages_per_s: Vec::new() })
         } else {
-            Some(Figures { latency_ns: Vec::new(), messages_per_s: figures })
+            Some(BlockFigures { latency_ns: Vec::new(), messages_per_s: figures })
         }
     }
 }
@@ -117,7 +117,7 @@ impl Blocks {
 /// A figure for each block, in order of time; as JSON has them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Figures {
+pub(crate) struct BlockFigures {
     /// Mean of the medians of 16 round trips each, halved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) latency_ns: Vec<f64>,

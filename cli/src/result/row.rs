@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) more: More,
     /// The figure by stretches of time: what a later comparison judges noise by.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) blocks: Option<blocks::Figures>,
+    pub(crate) blocks: Option<blocks::BlockFigures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) histogram: Option<Histogram>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct More {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checked: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pace: Option<Pace>,
+    pub(crate) pace: Option<PlannedRate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drain: Option<Drained>,
     /// Ranks that took part.
@@ -126,7 +126,7 @@ pub(crate) struct PerMessage {
 
 /// How well a plan was kept to.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct Pace {
+pub(crate) struct PlannedRate {
     pub(crate) planned_per_s: f64,
     pub(crate) sent_per_s: f64,
     /// Whether what was planned was sent, but for one in a hundred.
@@ -163,7 +163,10 @@ impl Row {
             bandwidth_bytes_per_s: Some(7),
             messages_per_s: Some(8),
             more: More::default(),
-            blocks: Some(blocks::Figures { latency_ns: vec![2.25, 3.0], messages_per_s: vec![] }),
+            blocks: Some(blocks::BlockFigures {
+                latency_ns: vec![2.25, 3.0],
+                messages_per_s: vec![],
+            }),
             histogram: None,
         }
     }

@@ -14,7 +14,7 @@ pub(crate) struct Samples {
 
 /// A figure of a latency's distribution that is reported.
 #[derive(Clone, Copy)]
-pub(crate) struct Rung {
+pub(crate) struct Percentile {
     /// Its name in JSON.
     pub(crate) json: &'static str,
     /// Its name for people.
@@ -25,12 +25,17 @@ pub(crate) struct Rung {
     pub(crate) samples_min: u64,
 }
 
-const fn rung(json: &'static str, shown: &'static str, quantile: f64, samples_min: u64) -> Rung {
-    Rung { json, shown, quantile, samples_min }
+const fn rung(
+    json: &'static str,
+    shown: &'static str,
+    quantile: f64,
+    samples_min: u64,
+) -> Percentile {
+    Percentile { json, shown, quantile, samples_min }
 }
 
 /// All that are reported, in ascending order.
-pub(crate) const RUNGS: [Rung; 6] = [
+pub(crate) const PERCENTILES: [Percentile; 6] = [
     rung("min", "min", 0.0, 0),
     rung("p50", "p50", 0.5, 5),
     rung("p90", "p90", 0.9, 100),
@@ -114,7 +119,7 @@ impl Samples {
             let ns = self.histogram.value_at_quantile(quantile);
             half(ns.clamp(self.min, self.max))
         };
-        let [_, p50, p90, p99, p999, _] = RUNGS.map(|rung| at(rung.quantile));
+        let [_, p50, p90, p99, p999, _] = PERCENTILES.map(|rung| at(rung.quantile));
         let mean = self.sum as f64 / self.count() as f64 / 2.0;
         Some(Latency {
             min: half(self.min),

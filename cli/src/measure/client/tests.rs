@@ -16,8 +16,8 @@ const LIMITS: Limits = Limits {
     warmup_time: Duration::from_secs(20),
 };
 
-fn leg(traffic: Traffic) -> Leg {
-    let leg = Leg {
+fn case(traffic: Traffic) -> Case {
+    let case = Case {
         traffic,
         size: 1000,
         window: 8,
@@ -25,132 +25,132 @@ fn leg(traffic: Traffic) -> Leg {
         posted_depth: 5,
         unexpected_depth: 7,
         wildcard_percent: 40,
-        ..Leg::sample()
+        ..Case::sample()
     };
-    leg.check().unwrap();
-    leg
+    case.check().unwrap();
+    case
 }
 
-fn drain(queue: Queue) -> Leg {
-    leg(Traffic::Drain { queue, order: Order::Random, seed: 3 })
+fn drain(queue: Queue) -> Case {
+    case(Traffic::Drain { queue, order: Order::Random, seed: 3 })
 }
 
-const PACED: Traffic = Traffic::Paced { interval_ps: 10_000_000 };
+const PLANNED: Traffic = Traffic::Planned { interval_ps: 10_000_000 };
 
 /// A side that is asked for one leg, which `play` then plays.
-fn other<A: Handle>(
-    play: impl FnOnce(&Control, &Leg, UnlinkedOf<A>) -> Answer + Send + 'static,
+fn other<A: RunThreads>(
+    play: impl FnOnce(&Control, &Case, UnlinkedOf<A>) -> Answer + Send + 'static,
 ) -> (Control, JoinHandle<()>) {
     let control =
         |stream: UnixStream| Control::new(stream.try_clone().unwrap(), stream, || ()).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let other = std::thread::spawn(move || {
         let mut control = control(theirs);
-        let Ok(Ask::Leg(leg)) = control.receive(READY_TIME) else { panic!("no leg") };
-        let [_, theirs] = leg.matchers();
-        let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.needs(), theirs).unwrap();
+        let Ok(Ask::Case(case)) = control.receive(READY_TIME) else { panic!("no case") };
+        let [_, theirs] = case.matchers();
+        let unlinked = UnlinkedOf::<A>::new(&case.device, case.needs(), theirs).unwrap();
         control
-            .send(&Answer::Ready { address: unlinked.address(), device: leg.device.clone() })
+            .send(&Answer::Ready { address: unlinked.address(), device: case.device.clone() })
             .unwrap();
-        let answer = play(&control, &leg, unlinked);
+        let answer = play(&control, &case, unlinked);
         // Whoever has found something wrong may have gone already.
         let _ = control.send(&answer);
     });
     (control(ours), other)
 }
 
-fn by_the_book<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
-    let matching = peer::run(control, leg, unlinked, None).unwrap();
+fn by_the_book<A: RunThreads>(control: &Control, case: &Case, unlinked: UnlinkedOf<A>) -> Answer {
+    let matching = peer::run(control, case, unlinked, None).unwrap();
     Answer::Done { matching }
 }
 
 #[test]
 fn legs_from_both_ends() {
-    let threads = |traffic| Leg { threads: Some(3), ..leg(traffic) };
-    let single = |leg| Leg { single_buffer: true, ..leg };
+    let threads = |traffic| Case { threads: Some(3), ..case(traffic) };
+    let single = |case| Case { single_buffer: true, ..case };
     let both = Traffic::Both;
     // The last batch of a drain is whole as well.
-    for (leg, iters, receives, samples) in [
-        (leg(Traffic::PingPong), 100, 200, 100),
-        (leg(Traffic::Stream), 100, 100, 0),
-        (leg(both), 100, 200, 0),
-        (leg(PACED), 100, 100, 100),
+    for (case, iters, receives, samples) in [
+        (case(Traffic::PingPong), 100, 200, 100),
+        (case(Traffic::Stream), 100, 100, 0),
+        (case(both), 100, 200, 0),
+        (case(PLANNED), 100, 100, 100),
         (drain(Queue::Posted), 128, 128, 0),
         (drain(Queue::Unexpected), 128, 128, 0),
         (threads(Traffic::PingPong), 300, 600, 300),
         (threads(Traffic::Stream), 300, 300, 0),
         (threads(both), 300, 600, 0),
-        (Leg { threads: Some(1), ..leg(Traffic::PingPong) }, 100, 200, 100),
-        (single(leg(Traffic::PingPong)), 100, 200, 100),
-        (single(leg(Traffic::Stream)), 100, 100, 0),
-        (single(Leg { size: 0, ..leg(Traffic::Stream) }), 100, 100, 0),
-        (single(leg(both)), 100, 200, 0),
+        (Case { threads: Some(1), ..case(Traffic::PingPong) }, 100, 200, 100),
+        (single(case(Traffic::PingPong)), 100, 200, 100),
+        (single(case(Traffic::Stream)), 100, 100, 0),
+        (single(Case { size: 0, ..case(Traffic::Stream) }), 100, 100, 0),
+        (single(case(both)), 100, 200, 0),
         (single(threads(both)), 300, 600, 0),
         // Larger than what is sent at once, windows that don't divide the batch.
-        (single(Leg { size: 20_000, window: 7, ..leg(both) }), 100, 200, 0),
-        (Leg { size: 20_000, window: 7, ..leg(both) }, 100, 200, 0),
-        (Leg { size: 20_000, window: 7, ..leg(Traffic::Stream) }, 100, 100, 0),
-        (single(Leg { size: 20_000, ..leg(Traffic::PingPong) }), 100, 200, 100),
-        (Leg { size: 20_000, ..drain(Queue::Unexpected) }, 128, 128, 0),
-        (Leg { size: 20_000, ..leg(PACED) }, 100, 100, 100),
-        (Leg { idle_peers: 3, ..leg(Traffic::PingPong) }, 100, 200, 100),
+        (single(Case { size: 20_000, window: 7, ..case(both) }), 100, 200, 0),
+        (Case { size: 20_000, window: 7, ..case(both) }, 100, 200, 0),
+        (Case { size: 20_000, window: 7, ..case(Traffic::Stream) }, 100, 100, 0),
+        (single(Case { size: 20_000, ..case(Traffic::PingPong) }), 100, 200, 100),
+        (Case { size: 20_000, ..drain(Queue::Unexpected) }, 128, 128, 0),
+        (Case { size: 20_000, ..case(PLANNED) }, 100, 100, 100),
+        (Case { idle_peers: 3, ..case(Traffic::PingPong) }, 100, 200, 100),
     ] {
-        let (mut control, other) = match leg.threads {
+        let (mut control, other) = match case.threads {
             None => other::<Local>(by_the_book),
             Some(_) => other::<Shared>(by_the_book),
         };
         let measured =
-            run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap();
+            run(&mut control, &DeviceArg::Shm, &mut case.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
         let Matching { hardware, posted, unexpected, not_offloaded, .. } = measured.matching;
-        assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
-        assert_eq!(not_offloaded.off, posted, "{leg:?}");
-        assert_eq!((measured.iters, measured.samples.count()), (iters, samples), "{leg:?}");
-        assert_eq!(measured.checked.is_some(), leg.single_buffer);
+        assert_eq!(hardware + posted + unexpected, receives, "{case:?}");
+        assert_eq!(not_offloaded.off, posted, "{case:?}");
+        assert_eq!((measured.iters, measured.samples.count()), (iters, samples), "{case:?}");
+        assert_eq!(measured.checked.is_some(), case.single_buffer);
         let each: Vec<_> = measured.threads.iter().map(|thread| thread.iters).collect();
-        assert_eq!(each, if leg.lanes() == 3 { vec![100; 3] } else { vec![] });
-        match leg.traffic {
+        assert_eq!(each, if case.thread_count() == 3 { vec![100; 3] } else { vec![] });
+        match case.traffic {
             Traffic::Drain { queue: Queue::Posted, .. } => assert_eq!(posted, receives),
             Traffic::Drain { .. } => assert_eq!(unexpected, receives),
             _ => assert!(measured.rounds.is_none()),
         }
-        assert_eq!(measured.pace.is_some(), leg.traffic == PACED);
+        assert_eq!(measured.pace.is_some(), case.traffic == PLANNED);
     }
 }
 
 #[test]
 fn a_nic_matches_where_messages_come_to() {
     let nic =
-        |traffic, slots| Leg { size: 4096, hw_tags: HwTagsArg::Model { slots }, ..leg(traffic) };
+        |traffic, slots| Case { size: 4096, hw_tags: HwTagsArg::Model { slots }, ..case(traffic) };
     let posted = |order| Traffic::Drain { queue: Queue::Posted, order, seed: 3 };
-    for (leg, receives) in [
+    for (case, receives) in [
         (nic(Traffic::PingPong, 127), 200),
         (nic(Traffic::Stream, 127), 100),
         (nic(Traffic::Both, 3), 200),
-        (nic(PACED, 127), 100),
+        (nic(PLANNED, 127), 100),
         (nic(posted(Order::Random), 127), 128),
         (nic(posted(Order::Adversarial), 5), 128),
-        (Leg { size: 20_000, ..nic(Traffic::Both, 1) }, 200),
-        (Leg { wildcard_recv: true, ..nic(Traffic::PingPong, 127) }, 200),
-        (Leg { idle_peers: 2, ..nic(Traffic::Stream, 127) }, 100),
-        (Leg { single_buffer: true, ..nic(Traffic::Stream, 127) }, 100),
+        (Case { size: 20_000, ..nic(Traffic::Both, 1) }, 200),
+        (Case { wildcard_recv: true, ..nic(Traffic::PingPong, 127) }, 200),
+        (Case { idle_peers: 2, ..nic(Traffic::Stream, 127) }, 100),
+        (Case { single_buffer: true, ..nic(Traffic::Stream, 127) }, 100),
     ] {
         let (mut control, other) = other::<Local>(by_the_book);
         let measured =
-            run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap();
+            run(&mut control, &DeviceArg::Shm, &mut case.clone(), LIMITS, || true).unwrap();
         other.join().unwrap();
         let Matching { hardware, posted, unexpected, by_device: _, not_offloaded, list_faults } =
             measured.matching;
-        assert_eq!(hardware + posted + unexpected, receives, "{leg:?}");
-        assert!(hardware > 0, "{leg:?}: {:?}", measured.matching);
-        assert_eq!((not_offloaded.total(), not_offloaded.off), (posted, 0), "{leg:?}");
+        assert_eq!(hardware + posted + unexpected, receives, "{case:?}");
+        assert!(hardware > 0, "{case:?}: {:?}", measured.matching);
+        assert_eq!((not_offloaded.total(), not_offloaded.off), (posted, 0), "{case:?}");
         assert_eq!(list_faults, 0);
     }
     // Three threads a side.
-    let leg = Leg { threads: Some(3), ..nic(Traffic::Both, 127) };
+    let case = Case { threads: Some(3), ..nic(Traffic::Both, 127) };
     let (mut control, other) = other::<Shared>(by_the_book);
     let matching =
-        run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, || true).unwrap().matching;
+        run(&mut control, &DeviceArg::Shm, &mut case.clone(), LIMITS, || true).unwrap().matching;
     other.join().unwrap();
     assert_eq!(matching.hardware + matching.posted + matching.unexpected, 600);
     assert_eq!(matching.not_offloaded.total(), matching.posted);
@@ -165,11 +165,11 @@ fn legs_alone() {
         (Some(3), Traffic::Stream, 300, 0),
     ] {
         for single_buffer in [false, true] {
-            let leg = Leg { threads, single_buffer, idle_peers: 1, ..leg(traffic) };
-            let measured = run_alone(&leg, LIMITS, || true).unwrap();
+            let case = Case { threads, single_buffer, idle_peers: 1, ..case(traffic) };
+            let measured = run_alone(&case, LIMITS, || true).unwrap();
             let Matching { posted, unexpected, .. } = measured.matching;
-            assert_eq!((measured.iters, posted + unexpected), (iters, iters), "{leg:?}");
-            assert_eq!((measured.samples.count(), measured.ways), (samples, 1), "{leg:?}");
+            assert_eq!((measured.iters, posted + unexpected), (iters, iters), "{case:?}");
+            assert_eq!((measured.samples.count(), measured.ways), (samples, 1), "{case:?}");
         }
     }
 }
@@ -177,27 +177,27 @@ fn legs_alone() {
 #[test]
 fn a_plan_begins_when_both_sides_are_ready() {
     // More ns than 32 bits hold, as with a million receives to post first.
-    let slow = |control: &Control, leg: &Leg, unlinked: Unlinked| {
+    let slow = |control: &Control, case: &Case, unlinked: Unlinked| {
         std::thread::sleep(Duration::from_nanos(u64::from(u32::MAX) + 1));
-        by_the_book(control, leg, unlinked)
+        by_the_book(control, case, unlinked)
     };
     let (mut control, other) = other::<Local>(slow);
     let limits = Limits { iters: 5, warmup_iters: 0, ..LIMITS };
-    let measured = run(&mut control, &DeviceArg::Shm, &mut leg(PACED), limits, || true).unwrap();
+    let measured = run(&mut control, &DeviceArg::Shm, &mut case(PLANNED), limits, || true).unwrap();
     other.join().unwrap();
     assert_eq!((measured.iters, measured.samples.count()), (5, 5));
 }
 
 /// Interrupted when `time` has passed: in the midst of it, or in the set-up if that took longer.
-fn interrupted_after(time: Duration, leg: &Leg, limits: Limits) -> Result<Measured, Failure> {
+fn interrupted_after(time: Duration, case: &Case, limits: Limits) -> Result<Measured, Failure> {
     let (mut control, other) =
-        other::<Local>(|control, leg, unlinked| match peer::run(control, leg, unlinked, None) {
+        other::<Local>(|control, case, unlinked| match peer::run(control, case, unlinked, None) {
             Ok(matching) => Answer::Done { matching },
             Err(error) => Answer::Failed { why: error.to_string() },
         });
     let start = Instant::now();
     let measured =
-        run(&mut control, &DeviceArg::Shm, &mut leg.clone(), limits, || start.elapsed() < time);
+        run(&mut control, &DeviceArg::Shm, &mut case.clone(), limits, || start.elapsed() < time);
     drop(control);
     other.join().unwrap();
     measured
@@ -205,7 +205,8 @@ fn interrupted_after(time: Duration, leg: &Leg, limits: Limits) -> Result<Measur
 
 #[test]
 fn an_end_before_its_time_keeps_what_was_measured() {
-    for leg in [leg(Traffic::PingPong), leg(Traffic::Both), drain(Queue::Posted), leg(PACED)] {
+    for case in [case(Traffic::PingPong), case(Traffic::Both), drain(Queue::Posted), case(PLANNED)]
+    {
         for warm_up in [true, false] {
             let (time, most) = (Duration::from_secs(3600), 1 << 40);
             let limits = match warm_up {
@@ -213,16 +214,16 @@ fn an_end_before_its_time_keeps_what_was_measured() {
                 false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },
             };
             let measured = (0..).map(|tries| Duration::from_millis(50 << tries)).find_map(|time| {
-                match interrupted_after(time, &leg, limits) {
+                match interrupted_after(time, &case, limits) {
                     Err(Failure::Interrupted) => None,
                     measured => Some(measured.unwrap()),
                 }
             });
             let measured = measured.unwrap();
-            assert!(measured.interrupted, "{leg:?}");
-            assert_eq!(measured.iters == 0, warm_up, "{leg:?}");
-            if leg.traffic != PACED {
-                assert!(measured.iters.is_multiple_of(32), "{leg:?}");
+            assert!(measured.interrupted, "{case:?}");
+            assert_eq!(measured.iters == 0, warm_up, "{case:?}");
+            if case.traffic != PLANNED {
+                assert!(measured.iters.is_multiple_of(32), "{case:?}");
             }
         }
     }
@@ -230,13 +231,13 @@ fn an_end_before_its_time_keeps_what_was_measured() {
 
 #[test]
 fn set_up_is_interrupted_wherever_it_is() {
-    let many = Leg { posted_depth: 1 << 20, unexpected_depth: 1 << 20, ..leg(Traffic::PingPong) };
-    let idle = Leg { idle_peers: 1024, ..leg(Traffic::PingPong) };
-    for leg in [many, idle, Leg { unexpected_depth: 0, ..leg(Traffic::PingPong) }] {
+    let many = Case { posted_depth: 1 << 20, unexpected_depth: 1 << 20, ..case(Traffic::PingPong) };
+    let idle = Case { idle_peers: 1024, ..case(Traffic::PingPong) };
+    for case in [many, idle, Case { unexpected_depth: 0, ..case(Traffic::PingPong) }] {
         // The other side is never ready.
         let (over, waits) = channel::<()>();
-        let (mut control, other) = other::<Local>(move |control, leg, unlinked| {
-            let link = unlinked.connect(&leg.address, control.attention()).unwrap();
+        let (mut control, other) = other::<Local>(move |control, case, unlinked| {
+            let link = unlinked.connect(&case.address, control.attention()).unwrap();
             while waits.try_recv() == Err(TryRecvError::Empty) {
                 link.progress();
             }
@@ -247,62 +248,63 @@ fn set_up_is_interrupted_wherever_it_is() {
             looks += 1;
             looks < 100
         };
-        let ended = run(&mut control, &DeviceArg::Shm, &mut leg.clone(), LIMITS, go_on);
-        assert!(matches!(ended, Err(Failure::Interrupted)), "{leg:?}");
+        let ended = run(&mut control, &DeviceArg::Shm, &mut case.clone(), LIMITS, go_on);
+        assert!(matches!(ended, Err(Failure::Interrupted)), "{case:?}");
         drop(over);
         other.join().unwrap();
         let mut looks = 0;
-        let alone = run_alone(&leg, LIMITS, || {
+        let alone = run_alone(&case, LIMITS, || {
             looks += 1;
             looks < 2
         });
-        assert!(matches!(alone, Err(Failure::Interrupted)), "{leg:?}");
+        assert!(matches!(alone, Err(Failure::Interrupted)), "{case:?}");
     }
 }
 
 /// The other side believes that nothing is checked, and sends zeros.
-fn lazy<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
+fn lazy<A: RunThreads>(control: &Control, case: &Case, unlinked: UnlinkedOf<A>) -> Answer {
     // It is left alone in the midst of it; that must not matter here.
-    let ended = peer::run(control, &Leg { validate: false, ..leg.clone() }, unlinked, None);
+    let ended = peer::run(control, &Case { validate: false, ..case.clone() }, unlinked, None);
     assert!(ended.is_err());
     Answer::Failed { why: "left alone".into() }
 }
 
 /// The side that begins: `leg` is what the other one is told, `ours` what is measured here.
-fn measure_with<A: Handle>(
+fn measure_with<A: RunThreads>(
     control: &mut Control,
-    mut leg: Leg,
-    ours: impl FnOnce(Leg) -> Leg,
+    mut case: Case,
+    ours: impl FnOnce(Case) -> Case,
 ) -> MeasureError {
-    let [matcher, _] = leg.matchers();
-    let unlinked = UnlinkedOf::<A>::new(&leg.device, leg.needs(), matcher).unwrap();
-    leg.address = unlinked.address();
-    control.send(&Ask::Leg(leg.clone())).unwrap();
+    let [matcher, _] = case.matchers();
+    let unlinked = UnlinkedOf::<A>::new(&case.device, case.needs(), matcher).unwrap();
+    case.address = unlinked.address();
+    control.send(&Ask::Case(case.clone())).unwrap();
     let Ok(Answer::Ready { address, .. }) = control.receive(READY_TIME) else { panic!() };
-    let measured = measure(control, &ours(leg), unlinked, &address, LIMITS, &mut || true).map(drop);
+    let measured =
+        measure(control, &ours(case), unlinked, &address, LIMITS, &mut || true).map(drop);
     measured.unwrap_err()
 }
 
 #[test]
 fn wrong_bytes_are_found_on_this_side() {
-    let single = |traffic| Leg { single_buffer: true, ..leg(traffic) };
-    for leg in [
-        leg(Traffic::PingPong),
-        leg(Traffic::Both),
+    let single = |traffic| Case { single_buffer: true, ..case(traffic) };
+    for case in [
+        case(Traffic::PingPong),
+        case(Traffic::Both),
         drain(Queue::Posted),
         drain(Queue::Unexpected),
         single(Traffic::PingPong),
         single(Traffic::Both),
     ] {
         let (mut control, other) = other::<Local>(lazy);
-        let error = measure_with::<Local>(&mut control, leg.clone(), |leg| leg);
-        assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{leg:?}: {error}");
+        let error = measure_with::<Local>(&mut control, case.clone(), |case| case);
+        assert!(matches!(&error, MeasureError::Corrupt(Corrupt { .. })), "{case:?}: {error}");
         drop(control);
         other.join().unwrap();
     }
     let (mut control, other) = other::<Shared>(lazy);
-    let leg = Leg { threads: Some(2), ..leg(Traffic::PingPong) };
-    let error = measure_with::<Shared>(&mut control, leg, |leg| leg);
+    let case = Case { threads: Some(2), ..case(Traffic::PingPong) };
+    let error = measure_with::<Shared>(&mut control, case, |case| case);
     assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
     drop(control);
     other.join().unwrap();
@@ -310,23 +312,23 @@ fn wrong_bytes_are_found_on_this_side() {
 
 #[test]
 fn wrong_bytes_are_found_on_the_other_side() {
-    fn strict<A: Handle>(control: &Control, leg: &Leg, unlinked: UnlinkedOf<A>) -> Answer {
-        let error = peer::run(control, leg, unlinked, None).unwrap_err();
+    fn strict<A: RunThreads>(control: &Control, case: &Case, unlinked: UnlinkedOf<A>) -> Answer {
+        let error = peer::run(control, case, unlinked, None).unwrap_err();
         assert!(matches!(&error, MeasureError::Corrupt(_)), "{error}");
         Answer::Failed { why: error.to_string() }
     }
-    let lazy = |leg| Leg { validate: false, ..leg };
-    let single = Leg { single_buffer: true, ..leg(Traffic::Stream) };
-    for leg in [leg(Traffic::Stream), leg(PACED), leg(Traffic::PingPong), single] {
+    let lazy = |case| Case { validate: false, ..case };
+    let single = Case { single_buffer: true, ..case(Traffic::Stream) };
+    for case in [case(Traffic::Stream), case(PLANNED), case(Traffic::PingPong), single] {
         let (mut control, other) = other::<Local>(strict);
-        let error = measure_with::<Local>(&mut control, leg.clone(), lazy);
+        let error = measure_with::<Local>(&mut control, case.clone(), lazy);
         let failure = explain(&mut control, error);
         assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
         other.join().unwrap();
     }
     let (mut control, other) = other::<Shared>(strict);
-    let leg = Leg { threads: Some(2), ..leg(Traffic::Stream) };
-    let error = measure_with::<Shared>(&mut control, leg, lazy);
+    let case = Case { threads: Some(2), ..case(Traffic::Stream) };
+    let error = measure_with::<Shared>(&mut control, case, lazy);
     let failure = explain(&mut control, error);
     assert!(failure.to_string().contains("verification failed: message 0"), "{failure}");
     other.join().unwrap();
@@ -334,14 +336,14 @@ fn wrong_bytes_are_found_on_the_other_side() {
 
 #[test]
 fn a_message_of_another_length_is_found() {
-    let shorter = |control: &Control, leg: &Leg, unlinked: Unlinked| {
-        let leg = Leg { size: leg.size - 1, validate: false, ..leg.clone() };
-        assert!(peer::run(control, &leg, unlinked, None).is_err());
+    let shorter = |control: &Control, case: &Case, unlinked: Unlinked| {
+        let case = Case { size: case.size - 1, validate: false, ..case.clone() };
+        assert!(peer::run(control, &case, unlinked, None).is_err());
         Answer::Failed { why: "left alone".into() }
     };
-    for leg in [leg(Traffic::PingPong), drain(Queue::Unexpected)] {
+    for case in [case(Traffic::PingPong), drain(Queue::Unexpected)] {
         let (mut control, other) = other::<Local>(shorter);
-        let error = measure_with::<Local>(&mut control, leg, |leg| leg);
+        let error = measure_with::<Local>(&mut control, case, |case| case);
         let found = matches!(&error, MeasureError::Length { found: 999, wanted: 1000 });
         assert!(found, "{error}");
         drop(control);

@@ -14,7 +14,7 @@ use crate::spec::HwTagsArg;
 use crate::style::Style;
 
 /// What a sheet is about.
-pub(super) struct Subject<'a> {
+pub(super) struct TestDescription<'a> {
     pub(super) test: &'static str,
     pub(super) title: String,
     /// Beside those that all have.
@@ -25,7 +25,7 @@ pub(super) struct Subject<'a> {
 
 /// Everything that made the figures what they are.
 #[derive(Serialize)]
-struct Config {
+struct CollectiveConfig {
     sizes: Vec<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     iters: Option<u64>,
@@ -40,21 +40,21 @@ struct Config {
 }
 
 /// A table that grows, and where else its rows go.
-pub(super) struct Sheet {
+pub(super) struct Rank0Output {
     table: Table,
     people: Output,
     json: Option<Output>,
     report: Report,
-    document: Document<Config>,
+    document: Document<CollectiveConfig>,
 }
 
-impl Sheet {
+impl Rank0Output {
     /// Prints the block and the heading, at rank 0; the others have none. Where it can't, rank 0 says why, and all
     /// end.
     pub(super) fn open(
         ranks: &Ranks,
         common: &Common,
-        subject: &Subject<'_>,
+        subject: &TestDescription<'_>,
         columns: &[Column],
     ) -> Result<Option<Self>, Failure> {
         let world = ranks.world();
@@ -76,7 +76,7 @@ impl Sheet {
     fn begin(
         ranks: &Ranks,
         common: &Common,
-        subject: &Subject<'_>,
+        subject: &TestDescription<'_>,
         columns: &[Column],
     ) -> Result<Self, Failure> {
         let mut report = Report::open(common)?;
@@ -99,7 +99,7 @@ impl Sheet {
         people.print(&style.block(&block))?;
         people.print(&(style.heading(table.heading().trim_end()) + "\n"))?;
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let config = Config {
+        let config = CollectiveConfig {
             sizes: subject.sizes.to_vec(),
             iters: subject.effort.iters,
             duration_ms: subject.effort.time().map(ms),
@@ -120,8 +120,8 @@ impl Sheet {
     }
 
     /// Whether nobody reads any more.
-    pub(super) fn is_abandoned(&self) -> bool {
-        self.people.is_abandoned() || self.report.is_abandoned()
+    pub(super) fn has_no_reader(&self) -> bool {
+        self.people.has_no_reader() || self.report.has_no_reader()
     }
 
     /// A measurement goes on, as a line of the stream.

@@ -12,7 +12,7 @@ use tagmatch_launch::{Job, Launcher};
 use crate::args::Common;
 use crate::control::message::Hello;
 use crate::cpus;
-use crate::device::Found;
+use crate::device::FoundDevice;
 use crate::environment::Environment;
 use crate::failure::{Failure, one_line};
 use crate::measure::interrupt;
@@ -29,7 +29,7 @@ const KILLED: i32 = 9;
 pub(super) struct Ranks {
     job: Job,
     pub(super) runtime: Runtime<WorkerNet>,
-    pub(super) device: Found,
+    pub(super) device: FoundDevice,
     pub(super) environment: Environment,
     /// Whether all are on one machine, and have one clock.
     pub(super) are_here: bool,
@@ -43,7 +43,7 @@ pub(super) fn start(
     common: &Common,
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
-    let device = Found::look(&common.device)
+    let device = FoundDevice::look(&common.device)
         .map_err(|why| Failure::Usage(format!("--device {}: {why}", common.device)))?;
     if !Job::is_launched() {
         return launch(n.unwrap_or(default), dies).map(|()| None);
@@ -97,7 +97,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 }
 
 impl Ranks {
-    fn new(mut job: Job, device: Found, common: &Common) -> Result<Self, Failure> {
+    fn new(mut job: Job, device: FoundDevice, common: &Common) -> Result<Self, Failure> {
         if job.rank() > 0 {
             // Rank 0, which watches for it once all have come here, says when to stop.
             interrupt::ignore();
@@ -153,7 +153,7 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
 }
 
 /// On which machines ranks are, and where they may run there.
-struct Places {
+struct RankPlacement {
     /// The CPUs that are open to this rank.
     open: Vec<u32>,
     rank: usize,
@@ -164,7 +164,7 @@ struct Places {
 }
 
 /// Asks all ranks.
-fn places(job: &mut Job, common: &Common) -> Result<Places, Failure> {
+fn places(job: &mut Job, common: &Common) -> Result<RankPlacement, Failure> {
     let open = cpus::cpus();
     let boot = Hello::new().boot_id;
     let words: Vec<_> = open.iter().map(u32::to_string).collect();
@@ -186,10 +186,10 @@ fn places(job: &mut Job, common: &Common) -> Result<Places, Failure> {
     }
     cores.sort_unstable();
     cores.dedup();
-    Ok(Places { open, rank, here, cores: cores.len() })
+    Ok(RankPlacement { open, rank, here, cores: cores.len() })
 }
 
-impl Places {
+impl RankPlacement {
     /// The CPU that this rank is to be kept on.
     fn own_cpu(&self, choice: Option<PinChoice>) -> Option<u32> {
         let at = self.here.iter().position(|rank| *rank == self.rank)?;
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn each_rank_has_its_cpu_where_there_are_enough() {
-        let places = |open: &[u32], rank, here: &[usize]| Places {
+        let places = |open: &[u32], rank, here: &[usize]| RankPlacement {
             open: open.to_vec(),
             rank,
             here: here.to_vec(),

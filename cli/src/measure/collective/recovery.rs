@@ -11,7 +11,7 @@ use tagmatch_comm::Error;
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::works;
-use super::rank0_output::{Sheet, Subject};
+use super::rank0_output::{Rank0Output, TestDescription};
 use super::ranks::{Ranks, World};
 use crate::args::{Effort, Recovery};
 use crate::failure::{Failure, one_line};
@@ -28,7 +28,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     interrupt::ignore();
     // By it MPICH's mpiexec tells of deaths, and it would end those who live.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    let mut sheet = open(args, ranks)?;
+    let mut output = open(args, ranks)?;
     let mut written = Ok(());
     while comm.size() > 1 {
         let before = comm.size();
@@ -45,19 +45,19 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
         }
         let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
         // Those who live need rank 0 also where nobody reads what it tells.
-        if let Some(sheet) = sheet.as_mut().filter(|_| written.is_ok()) {
+        if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
-            written = sheet.add(row);
+            written = output.add(row);
         }
         comm = next;
     }
-    written.and_then(|()| sheet.map_or(Ok(()), Sheet::finish))
+    written.and_then(|()| output.map_or(Ok(()), Rank0Output::finish))
 }
 
-fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Sheet>, Failure> {
+fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> {
     let what = "from the last word to the one who dies until it is known (noticed); from there \
                 on the other four, together avg, min and max";
-    let subject = Subject {
+    let subject = TestDescription {
         test: "shrink",
         title: "recovery from a SIGKILL of the last rank: us, averages of those who live"
             .to_owned(),
@@ -65,7 +65,7 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Sheet>, Failure> {
         sizes: &[0],
         effort: &Effort { iters: Some(1), ..Effort::default() },
     };
-    Sheet::open(ranks, &args.common, &subject, RECOVERY_TABLE)
+    Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
 /// The last rank dies; the others get a communicator without it, and how long each step took in ns.

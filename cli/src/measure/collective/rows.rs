@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 
 use super::call::{Call, Operation};
-use super::rank0_output::{Sheet, Subject};
+use super::rank0_output::{Rank0Output, TestDescription};
 use super::ranks::{Ranks, World, last_barrier, refused};
 use crate::args::Collective;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub(super) fn measure(
     let world = ranks.world();
     operation.fits(sizes, world.size()).map_err(|why| refused(world.rank(), why))?;
     let prepared = |size| prepared(operation, size, args, ranks, &world);
-    let subject = Subject {
+    let subject = TestDescription {
         test: operation.name(),
         title: format!("{}: us a call", operation.title()),
         facts: vec![("effort", args.effort.describe("calls", "")), ("figures", FIGURES.to_owned())],
@@ -39,10 +39,10 @@ pub(super) fn measure(
         effort: &args.effort,
     };
     let columns = &COLLECTIVE_TABLE[usize::from(!operation.has_size())..];
-    let Some(mut sheet) = Sheet::open(ranks, &args.common, &subject, columns)? else {
+    let Some(mut output) = Rank0Output::open(ranks, &args.common, &subject, columns)? else {
         for &size in sizes {
             let mut call = prepared(size)?;
-            Measured::of(&mut call, &world, &mut |_, _| 0)?.means(&call, &world)?;
+            CallTimes::of(&mut call, &world, &mut |_, _| 0)?.means(&call, &world)?;
         }
         last_barrier(&world);
         return Ok(());
@@ -55,29 +55,29 @@ pub(super) fn measure(
         let what = format!("{} {}", operation.name(), show_size(size));
         progress.begin(what.clone());
         let mut call = prepared(size)?;
-        let mut pace = Pace::new(args.effort.limits(), call.bytes());
-        let measured = Measured::of(&mut call, &world, &mut |done, counts| {
+        let mut planner = BatchPlanner::new(args.effort.limits(), call.bytes());
+        let measured = CallTimes::of(&mut call, &world, &mut |done, counts| {
             // Where progress can't be written, the row can't either, and says so.
-            let told = progress.at(|| what.clone(), |line| sheet.progress(line));
-            let is_wanted = told.is_ok() && written.is_ok() && !sheet.is_abandoned();
-            if is_wanted && !interrupt.came() { pace.next(done, counts) } else { 0 }
+            let told = progress.at(|| what.clone(), |line| output.progress(line));
+            let is_wanted = told.is_ok() && written.is_ok() && !output.has_no_reader();
+            if is_wanted && !interrupt.came() { planner.next(done, counts) } else { 0 }
         })?;
         let means = measured.means(&call, &world)?;
         progress.end();
         if interrupt.came() {
-            sheet.interrupt();
+            output.interrupt();
         }
         if measured.samples.count() > 0 && written.is_ok() {
             let mut row = measured.row(size, world.size(), means, interrupt.came());
-            if sheet.wants_histogram() {
+            if output.wants_histogram() {
                 row.histogram = Some(Histogram::new(measured.samples.spread()));
             }
-            written = progress.above(|| sheet.add(row));
+            written = progress.above(|| output.add(row));
         }
     }
     drop(progress);
     last_barrier(&world);
-    written.and_then(|()| sheet.finish())
+    written.and_then(|()| output.finish())
 }
 
 /// A call whose result was right once, unless nobody wants to know.
@@ -97,14 +97,14 @@ fn prepared<'a>(
 }
 
 /// Says how many calls come next: rank 0 does, since clocks differ.
-struct Pace {
+struct BatchPlanner {
     limits: Limits,
     batch: u64,
     /// When this phase began, and whether it is the one that counts.
     phase: Option<(Instant, bool)>,
 }
 
-impl Pace {
+impl BatchPlanner {
     fn new(limits: Limits, bytes: u64) -> Self {
         Self { limits, batch: (BATCH_BYTES / bytes.max(1)).clamp(1, BATCH), phase: None }
     }
@@ -123,13 +123,13 @@ impl Pace {
 }
 
 /// What one rank has measured.
-struct Measured {
+struct CallTimes {
     samples: Samples,
     blocks: Blocks,
     took: Duration,
 }
 
-impl Measured {
+impl CallTimes {
     /// Warm-up, then what counts. `next` says how many calls come next, given those of the phase so far and whether
     /// it counts, at rank 0; it isn't asked elsewhere.
     fn of(
@@ -201,12 +201,12 @@ mod tests {
     fn rank_0_says_when_it_is_enough() {
         let hour = Duration::from_secs(3600);
         let limits = Limits { iters: 100, time: hour, warmup_iters: 0, warmup_time: hour };
-        let mut pace = Pace::new(limits, 8);
-        assert_eq!(pace.next(0, false), 0, "no warm-up");
-        assert_eq!([0, 64, 100].map(|done| pace.next(done, true)), [64, 36, 0]);
-        let mut pace = Pace::new(Limits { time: Duration::ZERO, ..limits }, 200 << 10);
+        let mut planner = BatchPlanner::new(limits, 8);
+        assert_eq!(planner.next(0, false), 0, "no warm-up");
+        assert_eq!([0, 64, 100].map(|done| planner.next(done, true)), [64, 36, 0]);
+        let mut planner = BatchPlanner::new(Limits { time: Duration::ZERO, ..limits }, 200 << 10);
         assert_eq!(
-            [0, 1].map(|done| pace.next(done, true)),
+            [0, 1].map(|done| planner.next(done, true)),
             [1, 0],
             "one call is made in any case"
         );

@@ -40,7 +40,7 @@ pub(crate) enum Traffic {
     /// Windows of messages both ways at once.
     Both,
     /// Messages one way, each at its planned time.
-    Paced { interval_ps: u64 },
+    Planned { interval_ps: u64 },
     /// A batch of messages that meets a batch of receives, one of them waiting in a queue.
     Drain { queue: Queue, order: Order, seed: u64 },
 }
@@ -71,7 +71,7 @@ pub(crate) enum Order {
 
 /// The capabilities that a measurement needs of its worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Needs {
+pub(crate) struct WorkerNeeds {
     /// Room for so many messages that no receive takes.
     pub(crate) unexpected: u64,
     /// 32 bits beside a message.
@@ -81,7 +81,7 @@ pub(crate) struct Needs {
 /// One measurement: one size, one depth.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Leg {
+pub(crate) struct Case {
     pub(crate) traffic: Traffic,
     pub(crate) size: u64,
     /// Messages before an answer; 1 for a ping-pong.
@@ -114,9 +114,9 @@ pub(crate) struct Leg {
     pub(crate) address: String,
 }
 
-impl Leg {
+impl Case {
     /// Threads on each side.
-    pub(crate) fn lanes(&self) -> u64 {
+    pub(crate) fn thread_count(&self) -> u64 {
         self.threads.unwrap_or(1)
     }
 
@@ -124,7 +124,7 @@ impl Leg {
     pub(crate) fn receivers(&self) -> [bool; 2] {
         match self.traffic {
             Traffic::PingPong | Traffic::Both => [true, true],
-            Traffic::Stream | Traffic::Paced { .. } => [false, true],
+            Traffic::Stream | Traffic::Planned { .. } => [false, true],
             Traffic::Drain { .. } => [true, false],
         }
     }
@@ -137,12 +137,12 @@ impl Leg {
 
     /// What a worker must have: room for messages that wait unexpected for long, and 32 bits where one says
     /// when it was planned.
-    pub(crate) fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> WorkerNeeds {
         let unexpected = match self.traffic {
             Traffic::Drain { queue: Queue::Unexpected, .. } => self.unexpected_depth + self.batch,
             _ => self.unexpected_depth,
         };
-        Needs { unexpected, immediate: matches!(self.traffic, Traffic::Paced { .. }) }
+        WorkerNeeds { unexpected, immediate: matches!(self.traffic, Traffic::Planned { .. }) }
     }
 
     /// Receives that a stream has posted at a time.
@@ -161,9 +161,9 @@ impl Leg {
             (Traffic::PingPong | Traffic::Both, false) => self.batch.saturating_mul(2),
             (Traffic::Stream | Traffic::Both, true) => self.ahead().saturating_add(1),
             (Traffic::Stream | Traffic::Drain { .. }, _) => self.batch,
-            (Traffic::Paced { .. }, _) => self.window,
+            (Traffic::Planned { .. }, _) => self.window,
         };
-        each.saturating_mul(self.lanes())
+        each.saturating_mul(self.thread_count())
     }
 
     /// Bytes of payload buffers that one side allocates.
@@ -186,9 +186,9 @@ impl Leg {
         upto("posted depth", self.posted_depth, 0, DEPTH_MAX)?;
         upto("unexpected depth", self.unexpected_depth, 0, DEPTH_MAX)?;
         upto("wildcard percent", self.wildcard_percent.into(), 0, 100)?;
-        upto("threads", self.lanes(), 1, THREADS_MAX)?;
+        upto("threads", self.thread_count(), 1, THREADS_MAX)?;
         upto("idle peers", self.idle_peers, 0, IDLE_MAX)?;
-        if let Traffic::Paced { interval_ps } = self.traffic {
+        if let Traffic::Planned { interval_ps } = self.traffic {
             upto("interval", interval_ps, INTERVAL_PS_MIN, INTERVAL_PS_MAX)?;
         }
         let many = matches!(self.traffic, Traffic::PingPong | Traffic::Stream | Traffic::Both);
@@ -205,7 +205,7 @@ impl Leg {
 }
 
 #[cfg(test)]
-impl Leg {
+impl Case {
     /// A small stream, for tests.
     pub(crate) fn sample() -> Self {
         Self {
@@ -233,48 +233,48 @@ impl Leg {
 mod tests {
     use super::*;
 
-    fn leg() -> Leg {
-        Leg::sample()
+    fn case() -> Case {
+        Case::sample()
     }
 
     #[test]
     fn every_parameter_has_its_bound() {
-        assert_eq!(leg().check(), Ok(()));
+        assert_eq!(case().check(), Ok(()));
         for wrong in [
-            Leg { size: SIZE_MAX + 1, batch: 1, ..leg() },
-            Leg { window: 0, ..leg() },
-            Leg { window: WINDOW_MAX + 1, ..leg() },
-            Leg { batch: 0, ..leg() },
-            Leg { batch: u64::MAX, ..leg() },
-            Leg { posted_depth: DEPTH_MAX + 1, ..leg() },
-            Leg { unexpected_depth: u64::MAX, ..leg() },
-            Leg { wildcard_percent: 101, ..leg() },
-            Leg { size: SIZE_MAX, batch: 5, ..leg() },
-            Leg { size: 1 << 27, batch: 16, threads: Some(3), ..leg() },
-            Leg { threads: Some(0), ..leg() },
-            Leg { threads: Some(THREADS_MAX + 1), ..leg() },
-            Leg { idle_peers: IDLE_MAX + 1, ..leg() },
-            Leg { traffic: Traffic::Paced { interval_ps: 0 }, ..leg() },
-            Leg { batch: DEPTH_MAX + 1, ..drain(Order::Forward) },
-            Leg { size: 1 << 17, batch: 1 << 16, ..drain(Order::Random) },
-            Leg { size: SIZE_MAX, batch: 3, traffic: Traffic::PingPong, ..leg() },
+            Case { size: SIZE_MAX + 1, batch: 1, ..case() },
+            Case { window: 0, ..case() },
+            Case { window: WINDOW_MAX + 1, ..case() },
+            Case { batch: 0, ..case() },
+            Case { batch: u64::MAX, ..case() },
+            Case { posted_depth: DEPTH_MAX + 1, ..case() },
+            Case { unexpected_depth: u64::MAX, ..case() },
+            Case { wildcard_percent: 101, ..case() },
+            Case { size: SIZE_MAX, batch: 5, ..case() },
+            Case { size: 1 << 27, batch: 16, threads: Some(3), ..case() },
+            Case { threads: Some(0), ..case() },
+            Case { threads: Some(THREADS_MAX + 1), ..case() },
+            Case { idle_peers: IDLE_MAX + 1, ..case() },
+            Case { traffic: Traffic::Planned { interval_ps: 0 }, ..case() },
+            Case { batch: DEPTH_MAX + 1, ..drain(Order::Forward) },
+            Case { size: 1 << 17, batch: 1 << 16, ..drain(Order::Random) },
+            Case { size: SIZE_MAX, batch: 3, traffic: Traffic::PingPong, ..case() },
         ] {
             assert!(wrong.check().unwrap_err().contains("would be right"), "{wrong:?}");
         }
     }
 
-    fn drain(order: Order) -> Leg {
+    fn drain(order: Order) -> Case {
         let traffic = Traffic::Drain { queue: Queue::Unexpected, order, seed: 7 };
-        Leg { traffic, batch: DEPTH_MAX, ..leg() }
+        Case { traffic, batch: DEPTH_MAX, ..case() }
     }
 
     #[test]
     fn a_drain_is_as_deep_as_a_queue_may_be_and_has_one_thread() {
         assert_eq!(drain(Order::Reverse).check(), Ok(()));
         assert_eq!(drain(Order::Reverse).needs().unexpected, DEPTH_MAX);
-        assert!(Leg { threads: Some(1), ..drain(Order::Forward) }.check().is_err());
-        let paced = Leg { traffic: Traffic::Paced { interval_ps: 1000 }, ..leg() };
+        assert!(Case { threads: Some(1), ..drain(Order::Forward) }.check().is_err());
+        let paced = Case { traffic: Traffic::Planned { interval_ps: 1000 }, ..case() };
         assert_eq!(paced.check(), Ok(()));
-        assert!(Leg { single_buffer: true, ..paced }.check().is_err());
+        assert!(Case { single_buffer: true, ..paced }.check().is_err());
     }
 }
