@@ -7,7 +7,7 @@
 //! | `row` | the figures of a row |
 //! | `depth_verdict` | whether depth costs anything |
 //! | `all_tests` | `tagperf` alone: all tests, briefly |
-//! | `peer_process` | the other side, as this side has it: a process of our own, or one behind `serve` |
+//! | `peer_process` | the process on the other side, as this side sees it |
 //! | `launched` | both sides as two ranks of a launched job |
 //! | `collective` | N ranks of a launched job: collective operations, agreement, recovery |
 //! | `serve` | accepts clients, starts a process for each |
@@ -59,7 +59,7 @@ pub(crate) fn command(test: Test, args: &args::Measure) -> Result<(), Failure> {
     let mut common = args.common.clone();
     let most = args.threads.iter().flat_map(|threads| &threads.0).copied().max();
     if most > Some(1) {
-        // On one CPU a side's threads would only wait for each other.
+        // With one CPU a side, its threads would only wait for each other.
         common.pin = common.pin.or(Some(PinChoice::Free));
     } else if args.host.is_none() {
         common = common.with_pin();
@@ -80,7 +80,7 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
     between(&Plan::depth(args)?, args.host.as_ref())
 }
 
-/// Measures with `serve` at `host`, or with the other rank of a job, or with a second process.
+/// Measures with `serve` at `host`, with the other rank of a job, or with a second process.
 fn between(plan: &Plan, host: Option<&Host>) -> Result<(), Failure> {
     if let Some(host) = host {
         return measure(plan, PeerLocation::Serve(host));
@@ -110,7 +110,8 @@ fn measure(plan: &Plan, place: PeerLocation<'_>) -> Result<(), Failure> {
     series.outcome().and(reported)
 }
 
-/// How large messages get to a process of this machine on `device`: found out by sending one.
+/// How large messages are transferred to a process of this machine on `device`: sends one to find
+/// out.
 pub(crate) fn large_messages(device: DeviceArg) -> Result<String, Failure> {
     let common = args::Common {
         pin: None,

@@ -16,7 +16,7 @@ pub(crate) use axis::Scale;
 pub(crate) use draw::render;
 pub(crate) use figure::{Axis, Figure, Line};
 
-/// Makes the file. Only SVG is written, so another ending is a mistake.
+/// Creates the file. Only SVG is written, so another ending is a mistake.
 pub(crate) fn create(path: &Path) -> Result<Output, Failure> {
     if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("svg")) {
         let name = one_line(path.display());
@@ -32,7 +32,7 @@ pub(crate) fn command_line() -> String {
     std::iter::once("tagperf".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// The charts of a run: one for each test in it.
+/// The charts of a run: one for each of its tests.
 pub(crate) fn of_run(run: &SavedRun, command: &str) -> String {
     let figures = figures::figures(run);
     let machine = [run.cpu.as_deref(), run.kernel.as_deref()];

@@ -1,9 +1,9 @@
-//! What becomes of results besides the table and `--json`: rows in another form, bars below them,
-//! charts, and the comparison with a baseline.
+//! Outputs beside the table and `--json`: rows in another form, bars below them, charts, and the
+//! comparison with a baseline.
 //!
-//! 1. [`Report::open`] finds out before anything is measured whether all of it can be done.
-//! 2. `begin`, `row` and `end` are called as a test goes on; what they print is out at once.
-//! 3. [`Report::finish`] does what needs all results.
+//! 1. [`Report::open`] checks before anything is measured that all of it can be written.
+//! 2. `begin`, `row` and `end` are called as a test goes on, and print at once.
+//! 3. [`Report::finish`] writes the outputs that need all results.
 
 pub(crate) mod columns;
 mod csv;
@@ -23,7 +23,7 @@ use crate::style::Style;
 use crate::{files, plot};
 pub(crate) use table::Table;
 
-/// A form that rows are printed in, in place of the table.
+/// The form in which rows are printed.
 enum Form {
     Table,
     Csv(csv::Csv),
@@ -31,10 +31,10 @@ enum Form {
     Stream,
 }
 
-/// Everything that is to be done with results.
+/// All outputs that were asked for.
 pub(crate) struct Report {
     form: Form,
-    /// Where rows go unless they are a table's.
+    /// The output of rows in another form than the table.
     out: Output,
     histogram: bool,
     plot: Option<Output>,
@@ -44,7 +44,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Checks the options, reads the baseline, makes the chart's file.
+    /// Checks the options, reads the baseline, creates the chart's file.
     pub(crate) fn open(common: &Common) -> Result<Self, Failure> {
         let options: &args::ReportOptions = &common.report;
         let replaced = options.replaces_table();
@@ -95,7 +95,7 @@ impl Report {
         Ok((if goes_on { people.optional() } else { people }, json))
     }
 
-    /// Whether the table is for nobody.
+    /// Whether rows are printed in another form than the table.
     fn replaces_table(&self) -> bool {
         !matches!(self.form, Form::Table)
     }
@@ -105,7 +105,7 @@ impl Report {
         self.histogram
     }
 
-    /// A test begins.
+    /// Begins a test.
     pub(crate) fn begin(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table => Ok(()),
@@ -115,7 +115,7 @@ impl Report {
         }
     }
 
-    /// There is a result.
+    /// Prints a result.
     pub(crate) fn row(
         &mut self,
         document: &Document<impl Serialize>,
@@ -130,12 +130,12 @@ impl Report {
         }
     }
 
-    /// What stands below a row of the table.
+    /// The lines below a row of the table.
     pub(crate) fn below(&self, row: &Row) -> String {
         row.histogram.as_ref().map_or_else(String::new, crate::result::Histogram::bars)
     }
 
-    /// A test is over.
+    /// Ends a test.
     pub(crate) fn end(&mut self, document: &Document<impl Serialize>) -> Result<(), Failure> {
         match &mut self.form {
             Form::Stream => self.out.json(&stream::end(document)),
@@ -143,22 +143,22 @@ impl Report {
         }
     }
 
-    /// Whether nobody reads the rows any more.
+    /// Whether the output of rows has lost its reader.
     pub(crate) fn has_no_reader(&self) -> bool {
         self.replaces_table() && self.out.has_no_reader()
     }
 
-    /// A measurement goes on, as a line of the stream.
+    /// Prints a line of progress to the stream.
     pub(crate) fn progress(&mut self, line: &str) -> Result<(), Failure> {
         self.out.print(line)
     }
 
-    /// Whether more comes of it than what is printed row by row.
+    /// Whether there are outputs after the last row.
     fn goes_on(&self) -> bool {
         self.plot.is_some() || self.baseline.is_some()
     }
 
-    /// All tests are over: charts, then the comparison, whose verdict is the last word.
+    /// Ends all tests: writes the charts, then the comparison, whose verdict comes last.
     pub(crate) fn finish<C: Serialize>(
         mut self,
         documents: &[Document<C>],
@@ -186,7 +186,7 @@ impl Report {
         if self.table_is_seen {
             people.print(&format!("\n{}", comparison.text(Style::stdout())))?;
         } else {
-            // Standard output has rows of another form, or JSON, for a program to read.
+            // Standard output has rows of another form, or JSON, for a program.
             Output::stderr().optional().print(&comparison.text(Style::stderr()))?;
         }
         if self.fail_if_slower.is_some() { comparison.judge() } else { Ok(()) }

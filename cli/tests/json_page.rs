@@ -140,7 +140,8 @@ fn the_page_has_every_field_and_no_other() {
     [old, new].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     same(&on_page("Comparisons"), &compared);
 
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/traces/lammps-crack-rank0of8.trace");
+    let trace =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/traces/lammps-crack-rank0of8.trace");
     let replayed = of(&[&format!("replay {trace} --hw-tags model --seed 1 --json -")]);
     let of_replays = on_page("Replays");
     same(&of_replays, &replayed);

@@ -286,9 +286,9 @@ fn charts_are_drawn() {
     for (args, words) in [
         (
             "lat --sizes 0,8,512,4K --iters 500",
-            &["Latency by message size", "p50", "\n4K\n", "half the round trip"][..],
+            &["Latency by message size", "p50", ">4K<", "half the round trip"][..],
         ),
-        ("bw --sizes 1,64,1K,4K --iters 200", &["Bandwidth by message size", "MB/s", "\n1K\n"]),
+        ("bw --sizes 1,64,1K,4K --iters 200", &["Bandwidth by message size", "MB/s", ">1K<"]),
         ("lat --sizes 8 --posted-depth 5 --iters 2000", &["Latency, 8 B, 5 posted", "99 %"]),
         ("rate --iters 2000", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
     ] {

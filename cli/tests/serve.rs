@@ -120,7 +120,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (case("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
         (case("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
         (case("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
-        (case("\"stream\" to {\"paced\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
+        (case("\"stream\" to {\"planned\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
         (case("\"stream\" to {\"drain\":{\"queue\":\"posted\",\"order\":\"x\",\"seed\":1}}")
             .as_bytes(), "refused"),
         (case("\"validate\":true to \"validate\":true,\"device\":\"rdma\"").as_bytes(), "refused"),

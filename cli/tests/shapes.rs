@@ -266,11 +266,11 @@ fn watch(line: &str, seen: impl Fn(u32) -> bool) {
 #[test]
 fn threads_and_idle_peers_are_there() {
     let _alone = alone();
-    let is_lane = |task: &std::path::PathBuf| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "lane")
+    let is_measuring = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "measuring")
     };
-    let lanes = |pid| entries(pid, "task").iter().filter(|task| is_lane(task)).count();
-    watch("lat --sizes 8 --threads 3", |pid| lanes(pid) == 3);
+    let measuring = |pid| entries(pid, "task").iter().filter(|task| is_measuring(task)).count();
+    watch("lat --sizes 8 --threads 3", |pid| measuring(pid) == 3);
     // A worker has a socket to listen on, and each connection has a socket at each end.
     watch("lat --sizes 8 --idle-peers 30", |pid| entries(pid, "fd").len() > 90);
 }

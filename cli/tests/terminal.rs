@@ -97,7 +97,7 @@ fn a_pipe_has_neither() {
 
 #[test]
 fn a_reader_that_takes_one_line_hears_no_complaint() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/traces/hpcc-rank0of6.trace");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/traces/hpcc-rank0of6.trace");
     for args in [
         "lat --sizes 0..64 --iters 100".to_owned(),
         "lat --sizes 0..64 --iters 100 --csv".into(),

@@ -1,4 +1,4 @@
-//! `tagperf` alone: a tour of this machine, well under 30 seconds.
+//! `tagperf` alone: all tests, briefly, in less than 30 seconds.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::report::Report;
 
-/// 24 sizes, 23 sizes, 1 size, 9 depths: with set-up some 17 seconds.
+/// With 24 sizes, 23 sizes, 1 size and 9 depths: some 17 seconds with the set-up.
 const LATENCY_TIME: Duration = Duration::from_millis(200);
 const BANDWIDTH_TIME: Duration = Duration::from_millis(200);
 const RATE_TIME: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const NEXT: &str = "\
 # next        tagperf info; tagperf --help
 ";
 
-/// Posted, unexpected, percent any source.
+/// Posted receives, unexpected messages, percent that take any source.
 const DEPTHS: [(u64, u64, u8); 9] = [
     (0, 0, 0),
     (16, 0, 0),

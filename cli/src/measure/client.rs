@@ -1,4 +1,4 @@
-//! The asking side: one measurement from its parameters to its figures.
+//! One measurement, run by the side that asks for it: from the parameters to the figures.
 
 use std::time::{Duration, Instant};
 
@@ -16,52 +16,52 @@ use crate::link::{LinkError, Local, Shared, UnlinkedOf};
 use crate::result::{Blocks, Matching, PlannedRate, Samples};
 use crate::spec::{Case, DeviceArg, Limits, Traffic};
 
-/// How long the other side may take to be ready: it makes a worker and allocates buffers.
+/// The time that the other side has to be ready: it makes a worker and allocates buffers.
 const READY_TIME: Duration = Duration::from_secs(30);
-/// How long it may take to say how it ended.
+/// The time that the other side has to say how the measurement ended.
 const DONE_TIME: Duration = Duration::from_secs(10);
-/// How long it may take to hang up when it is told good-bye.
+/// The time that the other side has to close the channel after `Bye`.
 const BYE_TIME: Duration = Duration::from_secs(2);
-/// When the link breaks, the reason may be on its way over the control channel.
+/// When the link breaks, the reason may still be on its way over the control channel.
 const REASON_TIME: Duration = Duration::from_millis(300);
 
-/// What was measured. Nothing was, if it was interrupted early.
+/// The figures of one measurement. `iters` is 0 if it was interrupted early.
 pub(crate) struct Measured {
-    /// Round trips (a ping-pong's) or messages; both ways at once: those of one way.
+    /// Round trips of a ping-pong, or messages. If messages go both ways at once: those of one way.
     pub(crate) iters: u64,
-    /// Messages in each of these.
+    /// Messages in each of `iters`.
     pub(crate) ways: u64,
-    /// Round trips and single trips; empty for a stream.
+    /// Times of round trips and of single trips; empty for a stream.
     pub(crate) samples: Samples,
-    /// The same in stretches of time.
+    /// The figure in stretches of time.
     pub(crate) blocks: Blocks,
-    /// Time in measured intervals.
+    /// The sum of the measured intervals.
     pub(crate) took: Duration,
-    /// Both sides.
+    /// Matches on both sides.
     pub(crate) matching: Matching,
-    /// How large messages got across.
+    /// How large messages were transferred.
     pub(crate) large_messages: String,
-    /// The other side's device, if there is another side.
+    /// The device of the other side, if there is another side.
     pub(crate) device_there: Option<DeviceArg>,
-    /// Of each thread, where there are several.
+    /// The share of each thread, if there are several.
     pub(crate) threads: Vec<PerThread>,
-    /// Messages of which every byte was checked, where those are not all.
+    /// How many messages had every byte checked, where not all had.
     pub(crate) checked: Option<u64>,
-    /// Least and most of any round, in ns a message; drains only.
+    /// The rounds of a drain.
     pub(crate) rounds: Option<Rounds>,
     pub(crate) pace: Option<PlannedRate>,
-    /// Whether it ended before its time.
+    /// Whether it ended before its limits.
     pub(crate) interrupted: bool,
 }
 
-/// A thread's share.
+/// The share of one thread.
 pub(crate) struct PerThread {
     pub(crate) iters: u64,
     pub(crate) took: Duration,
     pub(crate) samples: Samples,
 }
 
-/// Drains, each a round.
+/// Rounds of a drain, with the least and the most time in ns a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounds {
     pub(crate) count: u64,
@@ -69,9 +69,9 @@ pub(crate) struct Rounds {
     pub(crate) most_ns: f64,
 }
 
-/// Runs one leg on `device` with the side at the other end of `control`. `tick` is called during set-up
-/// and between batches, and says whether to go on. After an interrupted set-up the other side is of no
-/// more use.
+/// Runs one case on `device` with the side at the other end of `control`. `tick` is called during
+/// set-up and between batches, and returns whether to go on. After an interrupted set-up the other
+/// side can't be used again.
 pub(crate) fn run(
     control: &mut Control,
     device: &DeviceArg,
@@ -114,7 +114,7 @@ fn run_with<A: RunThreads>(
     Ok(measured)
 }
 
-/// Runs one leg within this process, which sends to itself.
+/// Runs one case within this process, which sends to itself.
 pub(crate) fn run_alone(
     case: &Case,
     limits: Limits,
@@ -153,7 +153,7 @@ fn measure<A: RunThreads>(
     let mut go_on = || {
         let goes_on = tick();
         if !goes_on {
-            // Before the link goes, which would look like a failure from there.
+            // Sent before the link is dropped: the other side would take that for a failure.
             let _ = control.send(&Ask::Bye).and_then(|()| control.receive::<Answer>(BYE_TIME));
         }
         goes_on
@@ -164,7 +164,7 @@ fn measure<A: RunThreads>(
     Ok(measured)
 }
 
-/// Warm-up, then what counts.
+/// The warm-up, then the part that counts.
 fn phases<A: RunThreads>(
     participant: &mut Participant<'_, A>,
     limits: Limits,
@@ -189,7 +189,7 @@ fn phases<A: RunThreads>(
     Ok(measured)
 }
 
-/// Those who play kinds of traffic that lanes don't.
+/// Loops of traffic that is not run by a thread's part.
 struct OtherLoops {
     drain: Option<Drain>,
     out: PlannedSender,
@@ -212,7 +212,7 @@ fn phase<A: RunThreads>(
     let start = Instant::now();
     let mut done = 0;
     while done < iters && (start.elapsed() < time || (counts && done == 0)) {
-        // A drain is whole or none.
+        // A round of a drain can't be cut short.
         let left = if loops.drain.is_some() { participant.case.batch } else { iters - done };
         let batch = Batch::of(participant.case.batch.min(left), counts);
         match &mut loops.drain {
@@ -268,7 +268,7 @@ impl Measured {
             self.blocks.stream(batch.messages * case.thread_count() * self.ways, took);
         }
         if let Some(checked) = &mut self.checked {
-            // What is still there of the batch on either side.
+            // Messages of the batch that are still in buffers on either side.
             let each = match case.traffic {
                 Traffic::PingPong => 1,
                 _ => case.ahead().min(batch.messages),
@@ -313,7 +313,7 @@ impl Measured {
     }
 }
 
-/// Why a measurement broke, in the words of whoever knows best.
+/// The reason why a measurement broke, from the side that knows it best.
 fn explain(control: &mut Control, error: MeasureError) -> Failure {
     match &error {
         MeasureError::Link(LinkError::Interrupted) => Failure::Interrupted,
@@ -328,7 +328,7 @@ fn explain(control: &mut Control, error: MeasureError) -> Failure {
     }
 }
 
-/// An answer that ends a measurement before its time.
+/// The failure behind an answer that ends a measurement early.
 fn ended(answer: Answer) -> Failure {
     match answer {
         Answer::Refused { why } => {

@@ -1,10 +1,11 @@
-//! What N ranks do together: collective operations, duplicates, agreement and recovery.
+//! Tests of N ranks: collective operations, duplicates of communicators, agreement and recovery.
 //!
-//! 1. Without a launcher this process is one, and starts itself N times.
+//! 1. Without a launcher this process is the launcher: it starts itself N times.
 //! 2. Each rank joins the job and makes its part of a runtime ([`Ranks`]).
-//! 3. A row: the result is checked once; then warm-up; then batches of calls, as many as rank 0 says each time.
-//!    A barrier before each call, which isn't timed, keeps the ranks together, as OSU's benchmarks do it.
-//! 4. All tell rank 0 their means, and rank 0 everybody else ([`Rank0Output`]).
+//! 3. For each row, the result is checked once; then follow warm-up calls, then batches of measured
+//!    calls. Rank 0 tells the others how many calls each batch has. A barrier before each call,
+//!    which isn't timed, keeps the ranks together, as in OSU's benchmarks.
+//! 4. All ranks send their means to rank 0, which prints them ([`Rank0Output`]).
 
 mod call;
 mod rank0_output;
@@ -22,7 +23,7 @@ use crate::report::Report;
 use crate::units::Sizes;
 use ranks::Ranks;
 
-/// Ranks that are started where nobody says how many.
+/// Ranks that are started unless told.
 const RANKS: u32 = 2;
 const RANKS_OF_RECOVERY: u32 = 4;
 
@@ -53,7 +54,8 @@ pub(crate) fn shrink(args: &Recovery) -> Result<(), Failure> {
     }
 }
 
-/// What can be refused is, before anything is started: by one process.
+/// Makes the ranks. Options that can be refused are refused by one process, before any rank is
+/// started.
 fn started(
     n: Option<u32>,
     default: u32,

@@ -1,13 +1,13 @@
-//! What a sweep of depths says: whether depth costs anything.
+//! The verdict on a sweep of depths: whether depth costs anything.
 
 use crate::compare::{CONFIDENCE_PERCENT, ratio};
 use crate::result::Row;
 use crate::units::show_count;
 
-/// Rows are measured one after the other: a machine drifts by as much between them.
+/// Rows are measured one after the other, and a machine's speed drifts this much between them.
 const DRIFT: f64 = 1.02;
-/// Slower by less than this is little: a list that is walked to such depths costs many times as much, and other
-/// processes may cost as much as this.
+/// A row that is slower by less than this factor costs little: walking a list of the swept depths
+/// costs many times as much, and other processes may cost as much as this.
 const LITTLE: f64 = 1.5;
 
 /// The verdict on rows that differ in their depths.

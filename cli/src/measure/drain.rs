@@ -1,5 +1,5 @@
-//! A queue filled and drained: what matching costs when all of a deep queue is matched, in an order
-//! of choice. The client has the queue.
+//! Fills a queue and drains it: the cost of matching all of a deep queue in a chosen order. The
+//! queue is the client's.
 
 use std::time::Instant;
 
@@ -12,8 +12,9 @@ use crate::link::{Buffer, Receiving};
 use crate::payload::{Direction, Stamp};
 use crate::spec::{Case, Order, Queue, Traffic};
 
-/// What distances of adversarial tags are: a multiple of the prime that is the size of the widest-spread
-/// hash table of posted receives (UCX's), and of each power of two that other tables have.
+/// The distance between two adversarial tags: a multiple of 1021, the prime size of UCX's hash
+/// table of posted receives, which is the most widespread one, and of each power of two that other
+/// tables have as their size.
 const ADVERSARIAL_STEP: u64 = 1021 << 20;
 
 /// One side of a drain.
@@ -21,14 +22,14 @@ pub(super) struct Drain {
     queue: Queue,
     order: Order,
     seed: u64,
-    /// By number in the queue.
+    /// By the message's number in the queue.
     buffers: Vec<Buffer>,
     /// Messages of all rounds so far.
     done: u64,
 }
 
 impl Drain {
-    /// `None` if the leg drains nothing.
+    /// `None` if the case is not a drain.
     pub(super) fn new(case: &Case) -> Option<Self> {
         let Traffic::Drain { queue, order, seed } = case.traffic else { return None };
         let size = usize::try_from(case.size).unwrap_or(usize::MAX);
@@ -36,7 +37,7 @@ impl Drain {
         Some(Self { queue, order, seed, buffers, done: 0 })
     }
 
-    /// A round as the client: its queue is filled, then drained.
+    /// Runs a round as the client: fills its queue, then drains it.
     pub(super) fn batch<A: RunThreads>(
         &mut self,
         participant: &mut Participant<'_, A>,
@@ -82,7 +83,7 @@ impl Drain {
         Ok(span)
     }
 
-    /// The same from the other side, which has the messages.
+    /// Runs a round as the other side, which sends the messages.
     pub(super) fn answer<A: RunThreads>(
         &mut self,
         participant: &mut Participant<'_, A>,
@@ -111,7 +112,7 @@ impl Drain {
         Ok(())
     }
 
-    /// The receive of message `n`, the `at`th that is posted.
+    /// Posts the receive of message number `n`. It is the `at`th receive of the round.
     fn receive<A: RunThreads>(
         &mut self,
         participant: &Participant<'_, A>,
@@ -131,7 +132,7 @@ impl Drain {
         DATA | (n as u64 * step)
     }
 
-    /// The order of a round, the same on both sides.
+    /// The order of a round. Both sides compute the same.
     fn order(&self, batch: Batch) -> Vec<usize> {
         let mut order: Vec<_> = (0..batch.count()).collect();
         match self.order {
@@ -142,7 +143,8 @@ impl Drain {
         order
     }
 
-    /// Messages that are to wait arrive in the queue's order, and the receives are posted in ours.
+    /// The order in which messages are sent. Those that are to wait are sent in the queue's order;
+    /// the receives are then posted in the order of the round.
     fn sending_order(&self, batch: Batch) -> Vec<usize> {
         match self.queue {
             Queue::Posted => self.order(batch),
@@ -150,7 +152,8 @@ impl Drain {
         }
     }
 
-    /// A message says when it was sent, so that one which was sent out of order shows.
+    /// A payload has the message's place in the order of sending, so a message that was matched out
+    /// of order is noticed.
     fn stamp(&self, place: usize) -> Stamp {
         Stamp { iteration: self.done + place as u64, direction: Direction::Pong, thread: 0 }
     }
@@ -187,7 +190,8 @@ fn finish<A: RunThreads>(
     Ok(received.buffer)
 }
 
-/// Fisher and Yates, with splitmix64 for dice.
+/// The shuffle of Fisher and Yates with numbers from SplitMix64. It must not change: figures are
+/// compared across versions.
 fn shuffle(order: &mut [usize], seed: u64) {
     let mut state = seed;
     let mut next = || {

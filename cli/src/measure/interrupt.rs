@@ -1,4 +1,4 @@
-//! ^C: the first one asks for an end with what was measured so far, a later one ends at once.
+//! ^C: the first one ends the test with the rows so far, a later one exits at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,24 +11,26 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// What shells report of a command that ^C has ended.
+/// The exit status that shells report for a command that ^C has ended.
 const STATUS: i32 = 130;
 
-/// One ^C may come twice, to the process and to its group, as timeout(1) and launchers send it.
+/// One ^C may arrive twice, for the process and for its group, as timeout(1) and launchers send it.
+/// Signals within this time count as one.
 const SAME: Duration = Duration::from_millis(500);
 
-/// Whether the user has asked for the end.
+/// Whether the user has pressed ^C.
 #[derive(Clone, Default)]
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on ^C ends nothing by itself.
+    /// From now on ^C only sets the flag.
     pub(super) fn watch() -> Result<Self, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         let watched = |error| Failure::Measurement(format!("cannot watch for ^C: {error}"));
         let mut signals = Signals::new([SIGINT]).map_err(watched)?;
         let raised = Arc::clone(&asked);
-        // A thread that sleeps until there is a signal, however long the measurement looks elsewhere.
+        // A thread that sleeps until a signal arrives, so that a second ^C works however busy the
+        // measurement is.
         let wait = move || {
             let mut first = None;
             for _ in signals.forever() {
@@ -42,15 +44,15 @@ impl Interrupt {
         Ok(Self(asked))
     }
 
-    /// Whether ^C came.
+    /// Whether ^C was pressed.
     pub(super) fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A terminal's ^C goes to the second process too. That one has to stay until the first is done with
-/// it, and goes with the first in any case.
+/// Ignores ^C in the second process, which a terminal signals too. It has to live until the first
+/// process is done with it, and it exits with the first process in any case.
 pub(super) fn ignore() {
-    // Without it ^C ends this process, and the first one says so.
+    // If this fails, ^C ends this process, and the first one reports it.
     let _ = flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
 }

@@ -1,7 +1,8 @@
-//! Both sides as ranks of a job that a launcher has started: `mpiexec -n 2 tagperf lat`.
+//! Both sides as ranks of a launched job: `mpiexec -n 2 tagperf lat`.
 //!
-//! Rank 1 listens, and tells rank 0 through the launcher where, and a secret by which it knows rank 0. Both leave
-//! the launcher then; what follows is as with `serve`.
+//! Rank 1 listens, and sends its address and a secret to rank 0 through the launcher. The secret
+//! proves to rank 1 that the connection comes from rank 0. Then both leave the job and go on as
+//! with `serve`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,14 +18,14 @@ use crate::cpus;
 use crate::failure::{Failure, one_line};
 use crate::spec::{Pin, PinChoice};
 
-/// How long rank 1 waits for rank 0, which has left the same exchange.
+/// The time that rank 0 has to connect after the exchange.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 const POLL_TIME: Duration = Duration::from_millis(2);
 const SECRET_BYTES: usize = 16;
 
-/// What this process does in a measurement.
+/// The role of this process.
 pub(super) enum LaunchRole {
-    /// All of it: no launcher has started others.
+    /// No launcher has started it, or it is the only rank: it starts the other side itself.
     Alone,
     /// It measures; the other side is at the end of this connection.
     Measures(TcpStream, RankCpus),
@@ -32,16 +33,16 @@ pub(super) enum LaunchRole {
     Serves(TcpStream),
 }
 
-/// The CPUs that are open to both ranks: many launchers bind a rank to some.
+/// The CPUs that each rank may use. Many launchers bind ranks to some.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RankCpus {
     own: Vec<u32>,
-    /// The other rank's; `None` if it is on another machine.
+    /// The other rank's CPUs; `None` if it is on another machine.
     other: Option<Vec<u32>>,
 }
 
 impl RankCpus {
-    /// Of what both ranks said of themselves, this one first.
+    /// Reads the descriptions of both ranks, this one's first.
     fn of(said: [&[u8]; 2]) -> Self {
         let read = |said: &[u8]| {
             let said = String::from_utf8_lossy(said).into_owned();
@@ -53,12 +54,12 @@ impl RankCpus {
         Self { own, other: (here == there).then_some(other) }
     }
 
-    /// Processes on this machine.
+    /// Number of ranks on this machine.
     pub(super) fn processes(&self) -> usize {
         if self.other.is_some() { 2 } else { 1 }
     }
 
-    /// CPUs of this machine that either rank may use.
+    /// Number of this machine's CPUs that either rank may use.
     pub(super) fn cores(&self) -> usize {
         let mut cpus: Vec<_> = self.own.iter().chain(self.other.iter().flatten()).collect();
         cpus.sort_unstable();
@@ -66,13 +67,14 @@ impl RankCpus {
         cpus.len().max(1)
     }
 
-    /// A CPU for each rank of those that are open to it, two if there are two; none that a user has not named on
-    /// another machine.
+    /// A CPU for each rank, two different ones if possible. `None` if the other rank is on another
+    /// machine.
     pub(super) fn pin(&self) -> Option<PinChoice> {
         let here = *self.own.first()?;
         let others = self.other.as_ref()?;
         let there = others.iter().find(|&&cpu| cpu != here);
-        // The other rank has this rank's first CPU alone: this rank takes another one of its own.
+        // The other rank may only use this rank's first CPU: this rank takes another one of its
+        // own.
         let pin = match (there, others.first()) {
             (Some(&there), _) => Pin { here, there },
             (None, Some(&there)) => {
@@ -84,7 +86,7 @@ impl RankCpus {
     }
 }
 
-/// What a rank says of itself: its machine, and the CPUs that are open to it.
+/// The description of this rank: its machine, and the CPUs that it may use.
 fn place() -> Vec<u8> {
     let words = cpus::cpus().into_iter().map(|cpu| cpu.to_string());
     std::iter::once(Hello::new().boot_id).chain(words).collect::<Vec<_>>().join(" ").into_bytes()
@@ -129,7 +131,7 @@ fn leave(job: Job) -> Result<(), Failure> {
     job.leave().map_err(|error| failed(&error))
 }
 
-/// Listens where rank 0 can reach it and, on its own machine, nobody from elsewhere can.
+/// Listens on loopback if rank 0 is on this machine, so that no other machine can connect.
 fn listen(is_here: bool) -> io::Result<(TcpListener, String, String)> {
     let address = if is_here { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
     let listener = TcpListener::bind((address, 0))?;
@@ -155,7 +157,7 @@ fn connect(said: &[u8]) -> Result<TcpStream, Failure> {
     connected.map_err(|error| failed(&format!("rank 1 at {place} can't be reached: {error}")))
 }
 
-/// The connection of rank 0: of whoever knows the secret.
+/// Accepts connections until one presents the secret.
 fn accept(listener: &TcpListener, secret: &str) -> Result<TcpStream, Failure> {
     let begin = Instant::now();
     listener.set_nonblocking(true).map_err(|error| failed(&error))?;

@@ -1,9 +1,9 @@
-//! An open loop: messages leave at planned times, whatever became of those before, and each one's
-//! latency counts from its planned time. A stall therefore shows in all messages that it delayed,
-//! those included that would have been sent meanwhile (coordinated omission is not hidden).
+//! An open loop: each message is sent at its planned time, even while earlier ones are delayed, and
+//! its latency counts from the planned time. So a stall shows in every message that it delayed,
+//! also in those that a closed loop would not have sent meanwhile (coordinated omission).
 //!
-//! Both sides read the same clock, so the receiving side takes the time, one way. It keeps the samples
-//! until the last message, which says how many there were, and then hands them over.
+//! Both sides read the same clock, so the receiver takes the times, one way. It keeps the samples
+//! until the last message, which carries their number, and sends them then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,20 +20,21 @@ use crate::result::{PlannedRate, Samples};
 use crate::spec::bounds::ITERS_MAX;
 use crate::spec::{Case, Traffic};
 
-/// From the first reading of the plan's clock to the first planned time.
+/// The time from the announcement of a batch to its first planned message, at least.
 const LEAD_NS: u64 = 20_000;
-/// How often the plan's side looks whether to go on.
+/// The time between two calls of `tick`.
 const TICK_NS: u64 = 5_000_000;
-/// Samples kept aside while messages come without a pause.
+/// Samples that are collected before they go into the histogram, which happens when no message is
+/// there.
 const RECENT_MAX: usize = 8192;
-/// Polls without a message between two looks for the end.
+/// Polls without a message between two probes for the last message.
 const POLLS_PER_LOOK: u32 = 64;
-/// Most bytes of samples that are taken from the other side.
+/// Bytes of samples that are accepted from the other side.
 const RESULT_BYTES_MAX: u64 = 64 << 20;
-/// The share of the plan that has to be kept to for a rate to count as held.
+/// A rate counts as held if at least this share of the plan was sent.
 const HELD: f64 = 0.99;
 
-/// What came of a phase.
+/// The result of a warm-up, or of the part that counts.
 pub(super) struct PlannedResult {
     pub(super) sent: u64,
     pub(super) took: Duration,
@@ -49,7 +50,7 @@ fn clock_ns() -> u64 {
     part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
 }
 
-/// Planned times one after the other, counted from the first.
+/// The planned times in order, counted from the first.
 struct Schedule {
     interval_ps: u64,
     next_ps: u64,
@@ -64,7 +65,7 @@ impl Schedule {
         Self { interval_ps, next_ps: 0 }
     }
 
-    /// The next planned time in ns from the first.
+    /// The next planned time, in ns from the first.
     #[inline]
     fn next(&mut self) -> u64 {
         let ns = self.next_ps / 1000;
@@ -73,7 +74,7 @@ impl Schedule {
     }
 }
 
-/// The sending side's buffers, and where it is in the sequence of stamps.
+/// The sender's buffers, and the number of messages so far.
 pub(super) struct PlannedSender {
     free: Vec<Buffer>,
     done: u64,
@@ -85,7 +86,8 @@ impl PlannedSender {
         Self { free: (0..case.window).map(|_| Buffer::zeroed(size)).collect(), done: 0 }
     }
 
-    /// Sends by plan until a limit is reached or `tick` says no. At least one message if it counts.
+    /// Sends as planned until a limit is reached or `tick` returns false. If the phase counts, at
+    /// least one message is sent.
     pub(super) fn phase<A: RunThreads>(
         &mut self,
         participant: &mut Participant<'_, A>,
@@ -131,7 +133,7 @@ impl PlannedSender {
                 participant.link.progress();
                 participant.link.pause(&mut polls)?;
             }
-            // A plan that can't be kept to ends in time all the same.
+            // The time limit holds even if the plan can't be kept.
             if interrupted || (now.saturating_sub(start) >= time_ns && sent > 0) {
                 self.free.push(buffer);
                 break;
@@ -178,8 +180,9 @@ impl PlannedSender {
     }
 }
 
-/// The first planned time of a batch that was announced at `base_ns`, and how many us after that it is.
-/// Whole us, since 32 bits of ns would be over before the other side has posted a million receives.
+/// The first planned time of a batch that was announced at `base_ns`, and how many us after that it
+/// is. Whole us, since 32 bits of ns would not last until the other side has posted a million
+/// receives.
 fn start_after(base_ns: u64, now_ns: u64) -> Result<(u64, u32), LinkError> {
     let after_us = (now_ns.saturating_sub(base_ns) + LEAD_NS).div_ceil(1000);
     let after =
@@ -187,7 +190,7 @@ fn start_after(base_ns: u64, now_ns: u64) -> Result<(u64, u32), LinkError> {
     Ok((start_ns(base_ns, after), after))
 }
 
-/// The first planned time, as both sides count it.
+/// The first planned time, as both sides compute it.
 fn start_ns(base_ns: u64, after_us: u32) -> u64 {
     base_ns.saturating_add(u64::from(after_us) * 1000)
 }
@@ -196,8 +199,8 @@ fn stamp(iteration: u64) -> Stamp {
     Stamp { iteration, direction: Direction::Ping, thread: 0 }
 }
 
-/// `planned_ns` and `took_ns` are from the first planned time to the last one, and to the time that it
-/// left at.
+/// How well the plan was kept. `planned_ns` is the time from the first planned time to the last
+/// one, `took_ns` the time to when the last message was sent.
 fn planned_rate(
     case: &Case,
     sent: u64,
@@ -209,7 +212,7 @@ fn planned_rate(
         unreachable!("only paced cases come here")
     };
     let planned_per_s = 1e12 / interval_ps.max(1) as f64;
-    // An interval more: each message has its own.
+    // Each message has an interval of its own, the last one as well.
     let interval_ns = interval_ps as f64 / 1e3;
     let took = planned_ns.max(took_ns) as f64 + interval_ns;
     let share = (planned_ns as f64 + interval_ns) / took;
@@ -223,7 +226,7 @@ fn planned_rate(
     }
 }
 
-/// The receiving side.
+/// The receiver's buffers and receives.
 pub(super) struct PlannedReceiver<A: RunThreads> {
     free: Vec<Buffer>,
     posted: VecDeque<Receiving<A>>,
@@ -235,7 +238,7 @@ impl<A: RunThreads> PlannedReceiver<A> {
         Self { free: PlannedSender::new(case).free, posted: VecDeque::new(), done: 0 }
     }
 
-    /// Receives until the end of a phase; hands the samples over.
+    /// Receives until the end of a phase, then sends the samples to the other side.
     pub(super) fn answer(
         &mut self,
         participant: &mut Participant<'_, A>,
@@ -290,12 +293,12 @@ impl<A: RunThreads> PlannedReceiver<A> {
             self.posted.push_back(receive(participant, received.buffer));
             (came, polls) = (came + 1, 0);
         }
-        // The end itself is received after the count is taken: it is none of the measured ones.
+        // The last message is received after the matches are counted: it is not a measured one.
         participant.end_batch(batch);
         self.done += came;
         recent_ns.into_iter().for_each(|ns| samples.record_one_way(ns));
         for receiving in self.posted.drain(..) {
-            // A message beyond those that were announced is none of ours.
+            // A message beyond the announced number is an error.
             let buffer = participant.link.take_back(receiving)?.ok_or(MeasureError::Token)?;
             self.free.push(buffer);
         }
@@ -312,7 +315,7 @@ fn receive<A: RunThreads>(participant: &Participant<'_, A>, buffer: Buffer) -> R
     }
 }
 
-/// First their length, then the samples.
+/// Sends the length of the samples, then the samples.
 fn send_samples<A: RunThreads>(
     participant: &Participant<'_, A>,
     samples: &Samples,

@@ -1,15 +1,19 @@
-//! What both sides of a measurement do alike: fillers first, then batches begun by a token.
+//! The part of a measurement that both sides have in common: fillers first, then batches that a
+//! token begins.
 //!
-//! 1. Both sides post the receives that never match, and send the messages that none takes.
-//! 2. The client sends a token that asks for nothing. When all these messages are here, the other side
-//!    sends it back. Up to then, the client may be interrupted.
-//! 3. The client sends a token: how many messages the next batch has, and whether they count. The
-//!    other side posts its first receives and sends the token back.
-//! 4. The batch runs, on all lanes at once; nothing but messages, and the clock on the client's side.
-//! 5. Both sides check the payloads. Back to 3, until a token says that there is no more.
+//! 1. Both sides post the receives that never match, and send the messages that no receive takes
+//!    (fillers).
+//! 2. The client sends a token that asks for nothing. The other side returns it when all of the
+//!    client's fillers have arrived. Until then the client can be interrupted.
+//! 3. The client sends a token with the number of messages of the next batch, and whether they
+//!    count. The other side posts its first receives and returns the token.
+//! 4. The batch runs on all threads at once. Only messages are exchanged in it, and only the client
+//!    reads the clock.
+//! 5. Both sides check the payloads. Step 3 follows, until a token says that there are no more
+//!    batches.
 //!
 //! Tokens, fillers and answers have tags of their own. Matches are counted from token to token, so
-//! that only the batch's own are in the sum.
+//! the sum has the matches of batches only.
 
 use std::time::Duration;
 
@@ -22,9 +26,9 @@ use crate::link::{Buffer, Link, LinkError, Received, Receiving, Sending};
 use crate::result::Matching;
 use crate::spec::{Case, Traffic};
 
-/// Fillers between two looks whether to go on.
+/// Fillers between two calls of `go_on`.
 const FILLERS_PER_LOOK: u64 = 1024;
-/// Setting up may take as long as a million fillers need, and a connection.
+/// The time limit of the set-up: enough for a million fillers and a connection.
 const SETUP_TIME: Duration = Duration::from_secs(20);
 
 /// One side of a measurement.
@@ -36,21 +40,22 @@ pub(crate) struct Participant<'a, A: RunThreads> {
     /// Matches of the batches that count.
     matched: Matching,
     before: Matching,
-    /// They stay posted until the side goes.
+    /// Fillers; they stay posted until the participant is dropped.
     fillers: Vec<Receiving<A>>,
-    /// Connected and silent until the side goes.
+    /// Connected and silent until the participant is dropped.
     _idle: Vec<tagmatch::Worker>,
 }
 
-/// Whether receive `n` of a list takes any source. Spread evenly over the list: the share among the
-/// first n is right for every n.
+/// Whether receive number `n` of a list takes any source. These are spread evenly: among the first
+/// n receives the share is right for every n.
 pub(super) fn takes_any(case: &Case, n: u64) -> bool {
     let percent = u64::from(case.wildcard_percent);
     (n + 1) * percent / 100 > n * percent / 100
 }
 
 impl<'a, A: RunThreads> Participant<'a, A> {
-    /// Meets idle peers; posts and sends the fillers, and waits for the other side's, while `go_on`.
+    /// Connects idle peers, posts and sends the fillers, and waits for those of the other side, as
+    /// long as `go_on` returns true.
     pub(crate) fn new(
         mut link: Link<A>,
         case: &'a Case,
@@ -65,7 +70,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         let idle = link.meet_idle_peers(case.idle_peers, IDLE, go_on)?;
         let parts = match case.traffic {
             Traffic::PingPong | Traffic::Stream | Traffic::Both => case.thread_count(),
-            // They have buffers of their own.
+            // An open loop and a drain have buffers of their own.
             Traffic::Planned { .. } | Traffic::Drain { .. } => 0,
         };
         let mut participant = Self {
@@ -108,7 +113,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         Ok(())
     }
 
-    /// Until the fillers of both sides are where they should be. The other side looks when it is asked.
+    /// Waits until the fillers of both sides have arrived. The other side waits for its own when a
+    /// token asks for it.
     fn meet(&mut self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
         if self.role == Role::Peer {
             return Ok(());
@@ -126,7 +132,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         self.role
     }
 
-    /// Until the other side's fillers are all here.
+    /// Waits until all fillers of the other side are here.
     fn await_fillers(&self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
         let (wanted, mut going) = (self.case.unexpected_depth, true);
         let waited = self.link.progress_until(SETUP_TIME, |link| {
@@ -140,14 +146,15 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         }
     }
 
-    /// Until `count` messages wait beside the fillers, of which the last sent has the tag `last`.
+    /// Waits until `count` messages are unexpected beside the fillers. `last` is the tag of the one
+    /// sent last.
     pub(super) fn await_unexpected(&self, count: u64, last: u64) -> Result<(), MeasureError> {
         let wanted = self.case.unexpected_depth + count;
         Ok(self.link.progress_until(SETUP_TIME, |link| link.are_waiting(wanted, last))?)
     }
 
-    /// A batch, as the client or alone: prepared, run on all lanes, counted, checked. Gives the
-    /// measured interval, and that of each lane.
+    /// Runs a batch as the client, or alone: prepares it, runs it on all threads, counts the
+    /// matches and checks the payloads. Returns the measured interval, and that of each thread.
     pub(crate) fn batch(&mut self, batch: Batch) -> Result<(Span, Vec<Span>), MeasureError> {
         self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
         if self.role == Role::Alone {
@@ -158,13 +165,14 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         let spans = A::run_on_all(&self.link, &mut self.parts, |part, link| {
             traffic::run(part, link, batch)
         })?;
-        // What the client receives of a stream are answers: none of them is measured.
+        // In a stream the client receives answers only, which are not measured.
         let receives = self.role != Role::Client || self.case.traffic != Traffic::Stream;
         self.end_batch(Batch { counts: batch.counts && receives, ..batch });
         let start = spans.iter().map(|span| span.start).min();
         let mut end = spans.iter().map(|span| span.end).max();
         if self.case.traffic == Traffic::Both {
-            // What came is here; whether what went has arrived, the other side says.
+            // All messages from the other side are here. Only the other side knows whether ours
+            // have arrived there.
             self.finish(self.link.receive(ANSWER, Buffer::default()))?;
             end = Some(std::time::Instant::now());
         }
@@ -173,7 +181,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         Ok((Span { start, end }, spans))
     }
 
-    /// The same batch from the other side, which waited for it.
+    /// Runs a batch as the other side, after its token.
     pub(crate) fn answer(&mut self, batch: Batch) -> Result<(), MeasureError> {
         self.parts.iter_mut().for_each(|part| part.prepare(&self.link, batch));
         self.go(batch)?;
@@ -185,7 +193,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         self.parts.iter_mut().try_for_each(|part| part.check(batch))
     }
 
-    /// No filler may ever have matched.
+    /// Checks that no filler was matched.
     pub(crate) fn check_fillers(&self, when: &'static str) -> Result<(), MeasureError> {
         let wanted = (self.case.posted_depth, self.case.unexpected_depth);
         let (posted, unexpected) = self.link.depths();
@@ -196,7 +204,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         Err(MeasureError::Fillers { when, found, wanted })
     }
 
-    /// The client begins a batch. Everything before it has arrived on the other side then.
+    /// Begins a batch as the client. When this returns, everything sent before has arrived on the
+    /// other side.
     pub(crate) fn begin(&mut self, batch: Batch) -> Result<(), MeasureError> {
         let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
         self.finish_send(self.link.send(TOKEN, batch.emit()))?;
@@ -205,25 +214,25 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         Ok(())
     }
 
-    /// What says that there is no more.
+    /// The token that says that there are no more batches.
     const LAST: Batch = Batch { messages: 0, counts: false, base_ns: 0 };
-    /// What asks whether the other side has its fillers.
+    /// The token that asks whether the fillers have arrived.
     const READY: Batch = Batch { counts: true, ..Self::LAST };
 
-    /// The client says that there is no more, and waits for the other side to have looked at its
-    /// fillers: those that name this side would end with it.
+    /// Says, as the client, that there are no more batches, and waits until the other side has
+    /// checked its fillers: fillers that name this side would end when it leaves.
     pub(crate) fn end(&mut self) -> Result<(), MeasureError> {
         let back = self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES));
         self.finish_send(self.link.send(TOKEN, Self::LAST.emit()))?;
         self.finish(back).map(drop)
     }
 
-    /// The other side has looked: the client may go.
+    /// Tells the client, as the other side, that the fillers are checked and it may leave.
     pub(crate) fn let_go(&mut self) -> Result<(), MeasureError> {
         self.finish_send(self.link.send(TOKEN, Self::LAST.emit())).map(drop)
     }
 
-    /// The other side waits for a batch; `None` when there is no more.
+    /// Waits for a batch as the other side; `None` when there are no more.
     pub(crate) fn await_batch(&mut self) -> Result<Option<Batch>, MeasureError> {
         loop {
             let token = self.finish(self.link.receive(TOKEN, Buffer::zeroed(TOKEN_BYTES)))?;
@@ -237,13 +246,14 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         }
     }
 
-    /// The other side has posted its first receives: the batch may come.
+    /// Tells the client, as the other side, that the first receives are posted and the batch may
+    /// begin.
     pub(crate) fn go(&mut self, batch: Batch) -> Result<(), MeasureError> {
         self.before = self.link.matching();
         self.finish_send(self.link.send(TOKEN, batch.emit())).map(drop)
     }
 
-    /// All messages of the batch have been received here.
+    /// Counts the matches of a batch whose messages have all been received here.
     pub(crate) fn end_batch(&mut self, batch: Batch) {
         if batch.counts {
             self.matched.add(&self.link.matching().since(&self.before));
@@ -252,7 +262,7 @@ impl<'a, A: RunThreads> Participant<'a, A> {
 
     /// How the receives of all batches that count were matched.
     pub(crate) fn matched(&self) -> Matching {
-        // A list that broke its rules at any other time is no better.
+        // A fault of the NIC's list counts whenever it happened, outside of batches too.
         Matching { list_faults: self.link.matching().list_faults, ..self.matched }
     }
 

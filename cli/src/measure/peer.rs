@@ -1,8 +1,8 @@
-//! The other side: does what a client asks for, a measurement after the other, until it goes.
+//! The process on the other side: runs one measurement after the other as a client asks for them.
 //!
-//! It is a process of its own, in a local run as behind `serve`: nothing that a client can say, and
-//! nothing that happens to a measurement, reaches whoever started it. It never outlives its client:
-//! when the control channel closes it is gone at once, whatever it was doing.
+//! It is a process of its own, in a local run as well as behind `serve`. So nothing that a client
+//! sends, and no failure of a measurement, reaches the process that started it. It never outlives
+//! its client: when the control channel closes, it exits at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,55 +26,56 @@ use crate::result::Matching;
 use crate::spec::{Case, DeviceArg, Traffic};
 use crate::{args, cpus};
 
-/// A client speaks at once, or is none.
+/// The time that a client has for its first message.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// A client behind `serve`, where others may want its turn, is waited for so long: between measurements, and in one
-/// while nothing of it ends. The largest message may take a while.
+/// A client behind `serve`, where others may wait for their turn, may be silent for this long:
+/// between measurements, and within one while no request of it ends. The largest message may take a
+/// while.
 const SILENCE_TIME: Duration = Duration::from_secs(120);
-/// Between measurements a client that has started this process may think for long.
+/// The time between two measurements, for a client that has started this process.
 const LEG_TIME: Duration = Duration::from_secs(3600);
 
-/// Attention is asked for a moment before what was said can be taken.
+/// The attention flag is raised a moment before the message can be received.
 const LAST_WORD_TIME: Duration = Duration::from_millis(100);
 
-/// Exit statuses, by which `serve` tells what became of a client.
+/// Exit statuses that tell `serve` how a client was served.
 pub(super) const SERVED: u8 = 0;
 pub(super) const FAILED: u8 = 1;
-/// It was no client, or asked for nothing that it could have.
+/// It was no client, or every measurement that it asked for was refused.
 pub(super) const UNSERVED: u8 = 3;
 
-/// What is known of the client when the channel closes.
+/// The state of the client's service when the channel closes.
 #[derive(Default)]
 struct ClientSession {
-    /// Whom to name in the log; nobody in a local run, where the client does the talking.
+    /// The client's name in the log; `None` in a local run, where the client reports.
     client: Option<String>,
     greeted: AtomicBool,
     measuring: AtomicBool,
-    /// Measurements that were carried out.
+    /// Measurements that were completed.
     cases: AtomicU64,
-    /// Why the last measurement broke, or was refused: a client survives neither.
+    /// Why the last measurement broke, or was refused. Both end the service of a client.
     broken: OnceLock<String>,
     refused: OnceLock<String>,
-    /// Both threads may want to end the process; one does.
+    /// Both threads may want to end the process; the first one does.
     ending: AtomicBool,
 }
 
 impl ClientSession {
-    /// Logs how it ended, and ends this process.
+    /// Logs how it ended, and exits.
     fn end(&self, trouble: Option<&str>) -> ! {
         while self.ending.swap(true, Ordering::SeqCst) {
             std::thread::park();
         }
         let (status, said) = self.outcome(trouble);
         if let Some(client) = &self.client {
-            // In one piece: `serve` writes to the same place.
+            // In one piece, since `serve` writes to the same place.
             let line = format!("tagperf serve: {client}: {}\n", one_line(said));
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
         std::process::exit(status.into());
     }
 
-    /// What became of the client: an exit status, and a sentence.
+    /// How the client was served: an exit status, and a sentence for the log.
     fn outcome(&self, trouble: Option<&str>) -> (u8, String) {
         let cases = self.cases.load(Ordering::SeqCst);
         let unserved = if cases == 0 { UNSERVED } else { FAILED };
@@ -97,11 +98,11 @@ impl ClientSession {
     }
 }
 
-/// What a client may ask for, and how long it may keep silent.
+/// What a client may ask for, and how long it may be silent.
 struct Terms {
     /// The device that `serve` was started for.
     device: Option<DeviceArg>,
-    /// Whether it is behind `serve`, and not what has started this process.
+    /// Whether the client came through `serve`, and has not started this process itself.
     is_behind_serve: bool,
     silence: Duration,
 }
@@ -113,7 +114,8 @@ impl Terms {
         Self { device: args.device.clone(), is_behind_serve, silence }
     }
 
-    /// How long a wait within a measurement may take; for ever where nobody waits for this process.
+    /// The limit of a wait within a measurement; `None` where no other client waits for this
+    /// process.
     fn wait_limit(&self) -> Option<Duration> {
         self.is_behind_serve.then_some(self.silence)
     }
@@ -121,13 +123,14 @@ impl Terms {
 
 /// The hidden command `peer`.
 pub(crate) fn command(args: args::Peer) -> Result<(), Failure> {
-    // Behind `serve` the channel does not close when `serve` is killed; the kernel tells us then.
+    // Behind `serve` the channel does not close when `serve` is killed; this signal ends the
+    // process then.
     let signal = rustix::process::Signal::KILL;
     let _ = rustix::process::set_parent_process_death_signal(Some(signal));
     attend(std::io::stdin(), std::io::stdout(), args)
 }
 
-/// As a rank of a job, whose launcher ends it if need be.
+/// Serves the other rank of a job. The launcher ends this process if need be.
 pub(super) fn of_launched_job(stream: TcpStream) -> Result<(), Failure> {
     let reader = stream
         .try_clone()
@@ -135,7 +138,7 @@ pub(super) fn of_launched_job(stream: TcpStream) -> Result<(), Failure> {
     attend(reader, stream, args::Peer { client: None, device: None })
 }
 
-/// Does what the client at the end of a channel asks for; ends this process.
+/// Runs the measurements that the client at the end of a channel asks for; exits this process.
 fn attend(
     reader: impl Read + Send + 'static,
     writer: impl Write + Send + 'static,
@@ -210,17 +213,18 @@ fn serve(
     }
 }
 
-/// What this side has, and what of it is in use.
+/// What was prepared for the last measurement.
 struct PeerSetup<'a> {
     terms: &'a Terms,
-    /// What was asked for last, and what was found.
+    /// The device that was asked for last, and the one that was found for it.
     found: Option<(DeviceArg, DeviceArg)>,
     pinned: Option<u32>,
 }
 
 impl PeerSetup<'_> {
-    /// Everything about a leg that can be refused, but for what the system has to give. Gives the device
-    /// to use.
+    /// Refuses a case that is out of bounds or needs a device that is not served; pins this
+    /// process. Returns the device to use. What the system has to give is not known before the
+    /// worker is made.
     fn prepare(&mut self, case: &Case) -> Result<&DeviceArg, String> {
         case.check()?;
         if let Some(cpu) = case.pin
@@ -271,7 +275,7 @@ fn measure<A: RunThreads>(
         Err(MeasureError::Link(LinkError::Attention | LinkError::Interrupted)) => {
             match control.receive(LAST_WORD_TIME) {
                 Ok(Ask::Bye) => Ok(None),
-                // It is gone, or talks where it should not: either way there is nobody to answer.
+                // The client is gone, or speaks out of turn: nobody waits for an answer.
                 Ok(Ask::Hello(_) | Ask::Case(_)) | Err(_) => Err(ControlError::Closed),
             }
         }
@@ -324,7 +328,7 @@ mod tests {
         args::Peer { client: Some("somebody".into()), device }
     }
 
-    /// Serves a client that does as `client` says and hangs up; gives what became of it.
+    /// Serves a client that behaves as `client` does and then hangs up; returns how it was served.
     fn served(terms: &Terms, client: impl FnOnce(&mut Control) + Send) -> (u8, String) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ends = [&ours, &theirs].map(|end| end.try_clone().unwrap());
@@ -337,7 +341,7 @@ mod tests {
                 control.send(&Ask::Hello(Hello::new())).unwrap();
                 control.receive::<Answer>(SOON).unwrap();
                 client(&mut control);
-                // The thread that reads has this end as well.
+                // The thread that reads holds this end as well.
                 let _ = their_end.shutdown(std::net::Shutdown::Both);
             });
             let trouble = match serve(&mut control, &session, terms) {

@@ -1,4 +1,5 @@
-//! Finding the other side: a process of our own, or one behind a `tagperf serve`.
+//! The process on the other side, as this side sees it: started here, behind `tagperf serve`, or
+//! the other rank of a job.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -12,23 +13,23 @@ use crate::control::{Control, prepare};
 use crate::failure::{Failure, one_line};
 use crate::spec::{Case, DeviceArg, Host, Limits};
 
-/// How long the other side may take to say hello; `serve` may let us wait for our turn, and starts a
-/// process.
+/// The time that the other side has for its hello: `serve` may let a client wait for its turn, and
+/// starts a process.
 const HELLO_TIME: Duration = Duration::from_secs(8);
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// The other side, greeted and ready for measurements.
+/// The other side, after the exchange of hellos.
 pub(crate) struct PeerProcess {
     control: Control,
     child: Option<Child>,
-    /// For the block above the tables.
+    /// Its description for the facts above the tables.
     pub(crate) what: String,
     /// Whether it is on this machine.
     is_here: bool,
 }
 
 impl PeerProcess {
-    /// A process of our own, or the one behind `serve` at `host`, where messages on `device` get to.
+    /// Starts a process, or connects to `serve` at `host`; messages are to travel over `device`.
     pub(crate) fn find(host: Option<&Host>, device: &DeviceArg) -> Result<Self, Failure> {
         let other = match host {
             None => Self::spawn()?,
@@ -37,7 +38,7 @@ impl PeerProcess {
         other.greet(device)
     }
 
-    /// The other rank of a job, at the end of a connection.
+    /// The other rank of a launched job, at the end of a connection.
     pub(crate) fn of_launched_job(stream: &TcpStream, device: &DeviceArg) -> Result<Self, Failure> {
         let control = stream
             .try_clone()
@@ -72,7 +73,7 @@ impl PeerProcess {
         Ok(self)
     }
 
-    /// Whether times can be taken one way.
+    /// Checks that times can be taken one way: both sides must read the same clock.
     pub(crate) fn check_clock(&self) -> Result<(), Failure> {
         if self.is_here {
             return Ok(());
@@ -84,7 +85,7 @@ impl PeerProcess {
         )))
     }
 
-    /// Runs one leg; see [`client::run`].
+    /// Runs one case; see [`client::run`].
     pub(crate) fn run(
         &mut self,
         device: &DeviceArg,
@@ -100,10 +101,10 @@ impl PeerProcess {
         )
     }
 
-    /// How our second process ended says more than that it did.
+    /// Adds how the process ended, which says more than that its channel closed.
     fn with_exit(&mut self, why: String) -> String {
         let Some(child) = &mut self.child else { return why };
-        // It may still be ending; its channel closes a moment before.
+        // The process may still be ending: its channel closes a moment before.
         for _ in 0..20 {
             if let Ok(Some(status)) = child.try_wait() {
                 return match status.signal() {
@@ -160,7 +161,7 @@ impl PeerProcess {
     }
 }
 
-/// To the first address that answers; else the error of the last.
+/// Connects to the first address that answers; otherwise returns the error of the last one.
 fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -172,9 +173,9 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// What to type where nobody listens.
+/// The command that would start `serve` at these addresses.
 fn serve(addresses: &[SocketAddr], port: u16) -> String {
-    // It listens on loopback unless told.
+    // It listens on loopback unless told otherwise.
     match addresses.iter().find(|address| !address.ip().is_loopback()) {
         Some(address) => format!("tagperf serve --bind {} --port {port}", address.ip()),
         None => format!("tagperf serve --port {port}"),
@@ -184,16 +185,16 @@ fn serve(addresses: &[SocketAddr], port: u16) -> String {
 impl Drop for PeerProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It would go by itself as soon as its channel closes; this way it is gone, and reaped,
-            // before we are.
+            // It would exit by itself when its channel closes. Killed and reaped here, it is gone
+            // before this process.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// The command of the other side's process; `client` is named in what it logs, `device` is what `serve`
-/// was started for.
+/// The command line of the process on the other side. `client` is the name for its log, `device`
+/// the one that `serve` was started for.
 pub(super) fn peer(client: Option<&str>, device: Option<&DeviceArg>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("peer");
@@ -206,7 +207,7 @@ pub(super) fn peer(client: Option<&str>, device: Option<&DeviceArg>) -> io::Resu
     Ok(command)
 }
 
-/// Whether an address is one of this machine: only then can a socket be bound to it.
+/// Whether an address belongs to this machine: only then can a socket be bound to it.
 fn is_here(address: IpAddr) -> bool {
     address.is_loopback() || TcpListener::bind((address, 0)).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What is to be measured: from the command line to legs and limits.
+//! The plan of a test: from the command line to cases and limits.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::spec::{
 };
 use crate::units::Sizes;
 
-/// Between two checks of the payloads a ping-pong fills this much, or one message.
+/// Bytes, or one message, that a ping-pong fills between two checks of the payloads.
 const PING_PONG_BYTES: u64 = 256 << 10;
 const PING_PONG_BATCH: u64 = 256;
 const STREAM_WINDOWS: u64 = 16;
-/// Several threads take some time to begin together, so that they do so less often.
+/// Several threads take some time to begin together, so a batch of theirs is longer.
 const THREADS_BATCHES: u64 = 16;
-/// A depth sweep has many rows.
+/// A sweep of depths has many rows, so each is shorter.
 const DEPTH_TIME: Duration = Duration::from_millis(100);
 const DEPTHS: (u64, u64) = (16, 16 << 10);
 const WILDCARDS: [u8; 3] = [0, 50, 100];
@@ -60,10 +60,10 @@ impl Test {
     }
 }
 
-/// Fillers and receives of a leg.
+/// The queues' fillers, and the receives, of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QueueDepths {
-    /// Which queue is swept, at depth 0 as well.
+    /// The queue that is swept, at depth 0 too.
     pub(crate) queue: Option<Queue>,
     pub(crate) posted_depth: u64,
     pub(crate) unexpected_depth: u64,
@@ -71,7 +71,7 @@ pub(crate) struct QueueDepths {
     pub(crate) wildcard_recv: bool,
 }
 
-/// A table's worth of measurements.
+/// The measurements of one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) test: Test,
@@ -79,15 +79,15 @@ pub(crate) struct Plan {
     pub(crate) depths: Vec<QueueDepths>,
     pub(crate) effort: Effort,
     pub(crate) window: Option<u64>,
-    /// Numbers of threads; none: one thread that has its worker for itself.
+    /// Numbers of threads. If empty, one thread has the worker to itself.
     pub(crate) threads: Vec<u64>,
     pub(crate) idle_peers: u64,
     pub(crate) single_buffer: bool,
-    /// Time between planned messages.
+    /// Time between two planned messages.
     pub(crate) interval_ps: Option<u64>,
-    /// Whether there is no other side.
+    /// Whether the process sends to itself.
     pub(crate) oneself: bool,
-    /// In which orders queues are drained.
+    /// The orders in which queues are drained.
     pub(crate) orders: Vec<Order>,
     pub(crate) seed: u64,
     pub(crate) common: Common,
@@ -147,7 +147,7 @@ impl Plan {
         plan.checked()
     }
 
-    /// All depths of a sweep, or of drains.
+    /// The plan of `depth`: a sweep of depths, or drains.
     pub(crate) fn depth(args: &args::Depth) -> Result<Self, Failure> {
         let test = if args.drain { Test::Drain } else { Test::Depth };
         let (least, most) = DEPTHS;
@@ -177,7 +177,7 @@ impl Plan {
         let default = if args.drain { &WILDCARDS[..1] } else { &WILDCARDS };
         let wildcards = args.wildcard.as_ref().map_or(default, |percents| &percents.0);
         let mut all = Vec::new();
-        // An empty queue is the same whichever it is, and whoever would be in it.
+        // An empty queue is measured once, whichever queue and share of wildcards would follow.
         if depths.contains(&0) {
             all.push(QueueDepths {
                 queue: Some(args.queue.unwrap_or(Queue::Posted)),
@@ -190,8 +190,8 @@ impl Plan {
             if args.queue.is_some_and(|wanted| wanted != queue) {
                 continue;
             }
-            // Messages come from somewhere: a share of them that doesn't is nothing to sweep. The
-            // receives that drain them have one.
+            // Only receives can take any source, so the unexpected queue has no share of wildcards
+            // to sweep. A drain's receives have one with either queue.
             let wildcards = if queue == Queue::Posted || args.drain { wildcards } else { &[0] };
             for &wildcard_percent in wildcards {
                 all.extend(deep.iter().map(|&depth| {
@@ -228,7 +228,7 @@ impl Plan {
         plan.checked()
     }
 
-    /// All bounds now, not after a minute of smaller sizes.
+    /// Checks all bounds now, so that a large size is not refused after a minute of smaller ones.
     fn checked(self) -> Result<Self, Failure> {
         if self.common.report.histogram && !self.takes_latencies() {
             let right = "lat, or depth without --drain,";
@@ -255,7 +255,7 @@ impl Plan {
         matches!(self.test, Test::Lat | Test::Depth)
     }
 
-    /// All sizes of the test at depth 0, nothing special.
+    /// All sizes of the test at depth 0, with defaults for all else.
     fn basic(test: Test, common: &Common) -> Self {
         Self {
             test,
@@ -274,13 +274,13 @@ impl Plan {
         }
     }
 
-    /// All sizes of the test for `time` each, as the tour has it.
+    /// All sizes of the test for `time` each.
     pub(crate) fn brief(test: Test, time: Duration, common: &Common) -> Self {
         let effort = Effort { duration: Some(time), ..Effort::default() };
         Self { effort, ..Self::basic(test, common) }
     }
 
-    /// Whether rows differ in their depths, and have no column for the size.
+    /// Whether rows differ in their depths; they have no column for the size then.
     pub(crate) fn is_by_depth(&self) -> bool {
         matches!(self.test, Test::Depth | Test::Drain) || self.depths.len() > 1
     }
@@ -290,7 +290,7 @@ impl Plan {
         matches!(self.test, Test::Lat | Test::Depth) && self.interval_ps.is_none() && !self.oneself
     }
 
-    /// A leg for each size, number of threads, depth and order.
+    /// A case for each size, number of threads, depth and order.
     pub(crate) fn cases(&self) -> Vec<Case> {
         let threads: Vec<_> = match &self.threads[..] {
             [] => vec![None],
@@ -308,14 +308,14 @@ impl Plan {
         cases
     }
 
-    /// The queue that the leg at this place in [`legs`](Self::legs) is about, in a sweep of depths.
+    /// The queue that case number `at` of [`cases`](Self::cases) is about, in a sweep of depths.
     pub(crate) fn queue(&self, at: usize) -> Option<Queue> {
-        // A sweep has a leg for each depth, a drain has all of them for each order.
+        // A sweep has a case for each depth, a drain has all depths for each order.
         let depth = self.depths.get(at % self.depths.len().max(1))?;
         depth.queue
     }
 
-    /// A leg whose queue is not filled first, but with what is measured.
+    /// A case whose queue is filled with the measured messages or receives, not with fillers.
     fn drain(&self, depth: QueueDepths, order: Order) -> Case {
         let queue = depth.queue.unwrap_or(Queue::Posted);
         let deep = depth.posted_depth.max(depth.unexpected_depth);
@@ -364,7 +364,7 @@ impl Plan {
         }
     }
 
-    /// The table that its rows are printed in.
+    /// The table that the rows are printed in.
     pub(crate) fn table(&self) -> Table {
         let columns = match self.test {
             Test::Lat if self.interval_ps.is_some() => PLANNED_RATE_TABLE,

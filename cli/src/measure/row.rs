@@ -1,4 +1,4 @@
-//! From what was measured to the figures of a row.
+//! The figures of a row, from a measurement.
 
 use super::client::Measured;
 use crate::result::{Drained, More, PerMessage, PerThread, Row, tenths};
@@ -19,7 +19,7 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         Some(pace) => Some(pace.sent_per_s),
         None => rate(measured.iters, seconds),
     };
-    // A drain's queue is its depth.
+    // The depth of a drain is the length of its round.
     let (posted, unexpected) = match case.traffic {
         Traffic::Drain { queue: Queue::Posted, .. } => (case.batch, 0),
         Traffic::Drain { queue: Queue::Unexpected, .. } => (0, case.batch),

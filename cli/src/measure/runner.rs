@@ -1,4 +1,4 @@
-//! A table's worth of measurements: the block of facts, a row as each is done, and the JSON.
+//! Runs the cases of a plan: prints the facts, then each row when it is done, and gives the JSON.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -26,13 +26,14 @@ use crate::spec::{Case, DeviceArg, Host, HwTagsArg, Limits};
 use crate::style::Style;
 use crate::units::{show_count, show_size};
 
-/// Large enough to be read out of the sender's memory, which shows how that is done here.
+/// Large enough for a direct read of the sender's memory. The first message shows whether that
+/// works here.
 const FIRST_LOOK_BYTES: u64 = 64 << 10;
 
-/// Between two looks at whether anybody reads.
+/// The time between two checks whether the output still has a reader.
 const LOOK_TIME: Duration = Duration::from_millis(100);
 
-/// Everything that made the figures what they are.
+/// The configuration of a test, as JSON has it.
 #[derive(Serialize)]
 pub(crate) struct TestConfig {
     sizes: Vec<u64>,
@@ -55,7 +56,7 @@ pub(crate) struct TestConfig {
     idle_peers: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     single_buffer: bool,
-    /// Whether there was one process only.
+    /// Whether the process sent to itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     oneself: bool,
     hw_tags: HwTagsArg,
@@ -66,7 +67,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// When to look next whether anybody reads what is measured.
+/// Says when to check next whether the output still has a reader.
 struct ReaderCheck(Instant);
 
 impl ReaderCheck {
@@ -83,32 +84,32 @@ impl ReaderCheck {
 /// Where the other side is.
 #[derive(Clone, Copy)]
 pub(super) enum PeerLocation<'a> {
-    /// In a second process that is started for it.
+    /// A second process that is started here.
     SecondProcess,
     Serve(&'a Host),
-    /// In the other rank of a job, at the end of this connection.
+    /// The other rank of a launched job, at the end of this connection.
     OtherRank(&'a TcpStream, &'a RankCpus),
-    /// There is none.
+    /// There is no other side: the process sends to itself.
     Oneself,
 }
 
-/// Two sides that know each other, or one that sends to itself.
+/// Two sides that have greeted each other, or a process that sends to itself.
 pub(super) struct TestRunner {
     other: Option<PeerProcess>,
     device: FoundDevice,
-    /// The other side's, if it is another.
+    /// The device of the other side, if it has another name there.
     device_there: Option<DeviceArg>,
     environment: Environment,
     large_messages: String,
-    /// The facts that hold for all tables stand above the first.
+    /// Whether the facts that hold for all tables were printed above the first.
     introduced: bool,
     interrupt: Interrupt,
-    /// What ended it early, after some rows were measured.
+    /// The failure that ended the test early, after some rows were measured.
     failed: Option<Failure>,
 }
 
 impl TestRunner {
-    /// Finds the other side, pins this one, and takes a first look at what lies between them.
+    /// Finds the other side, pins this process, and exchanges a first message.
     pub(super) fn open(
         place: PeerLocation<'_>,
         common: &Common,
@@ -133,7 +134,8 @@ impl TestRunner {
             }
             PeerLocation::Oneself => None,
         };
-        // A second process that is hit by ^C before it ignores it is no failure.
+        // If ^C hits the second process before it ignores the signal, that is an interruption, not
+        // a failure.
         let other = other.transpose().map_err(|failure| match interrupt.came() {
             true => Failure::Interrupted,
             false => failure,
@@ -165,12 +167,12 @@ impl TestRunner {
         self.large_messages.clone()
     }
 
-    /// Whether the user has seen enough, or something failed.
+    /// Whether the user has interrupted the test, or it failed.
     pub(super) fn is_over(&self) -> bool {
         self.failed.is_some() || self.interrupt.came()
     }
 
-    /// How it ended: all was measured, something failed, or the user had seen enough.
+    /// The outcome: success, a failure, or an interruption.
     pub(super) fn outcome(self) -> Result<(), Failure> {
         match self.failed {
             Some(failure) => Err(failure),
@@ -191,8 +193,8 @@ impl TestRunner {
         }
     }
 
-    /// Measures `legs` of `plan`, printing as it goes. Ends early, with what was measured so far, when
-    /// the user wants it.
+    /// Measures `cases` of `plan` and prints the rows. If the user interrupts it, it ends early
+    /// with the rows so far.
     pub(super) fn run(
         &mut self,
         plan: &Plan,
@@ -218,7 +220,8 @@ impl TestRunner {
         for (at, mut case) in cases.into_iter().enumerate() {
             let what = format!("{} {}", plan.test.name(), show_size(case.size));
             progress.begin(what.clone());
-            // Where progress can't be written, the row can't either, and says so.
+            // If progress can't be written, the row can't be either, and that one reports the
+            // error.
             let go_on = || {
                 let told = progress.at(|| what.clone(), |line| report.progress(line));
                 let read =
@@ -231,12 +234,12 @@ impl TestRunner {
             }
             let measured = match self.measure(&mut case, limits, go_on) {
                 Ok(measured) => measured,
-                // In its set-up.
+                // Interrupted in the set-up of a case.
                 Err(Failure::Interrupted) => {
                     complete = false;
                     break;
                 }
-                // What was measured before is told all the same.
+                // Rows that were measured before are kept.
                 Err(failure) if rows > 0 => {
                     self.failed = Some(failure);
                     complete = false;
@@ -333,7 +336,7 @@ impl TestRunner {
                  rounds in ns a message"
             }
         };
-        // Where the rows don't say it.
+        // Rows by depth have no column for the size, so the title says it.
         let title = match plan.sizes[..] {
             [size] if plan.is_by_depth() => format!("{title}; messages of {}", show_size(size)),
             _ => title.to_owned(),

@@ -1,9 +1,10 @@
-//! `tagperf serve`: waits for clients, and gives each a process of its own.
+//! `tagperf serve`: accepts clients, and starts a process for each.
 //!
-//! The server itself reads not a byte of what a client sends. It serves one at a time, since two
-//! measurements would spoil each other. A client that has what it wanted is still being cleaned up
-//! after when the next one comes, so that one waits a moment for its turn; then it is told that
-//! another is being served. The process that serves a client ends when that one has kept silent for two minutes.
+//! The server itself reads no byte from a client. It serves one client at a time, since two
+//! measurements would disturb each other. The process of the last client may still be ending when
+//! the next client arrives, so that one waits a moment for its turn. Then it is told that another
+//! client is being served. The process that serves a client exits when the client has been silent
+//! for two minutes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,23 +20,23 @@ use crate::control::prepare;
 use crate::failure::Failure;
 use crate::spec::{DeviceArg, Host};
 
-/// When no more connections can be had (no descriptors, no memory), how long to let go by.
+/// The pause after a connection could not be accepted (no descriptors, no memory).
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a client waits for its turn: longer than the end of a process takes, and well below the
-/// time that it waits for an answer to its hello.
+/// How long a client waits for its turn: longer than a process takes to end, and well below the
+/// time that the client waits for the answer to its hello.
 const TURN_TIME: Duration = Duration::from_secs(3);
-/// Clients that may wait at a time; each holds a thread.
+/// Clients that may wait at a time. Each holds a thread.
 const WAITING_MAX: usize = 16;
 
-/// Whose turn it is. First come, first served.
+/// Clients in the order of their arrival, of which one is served.
 #[derive(Default)]
 struct ClientQueue {
     line: Mutex<WaitingClients>,
     moved: Condvar,
 }
 
-/// Numbers are drawn by those who wait.
+/// Each client that waits has a number.
 #[derive(Default)]
 struct WaitingClients {
     busy: bool,
@@ -48,7 +49,7 @@ impl ClientQueue {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place in the line; `None` if it is full.
+    /// Takes a place in the queue; `None` if it is full.
     fn queue(&self) -> Option<u64> {
         let mut line = self.line();
         if line.waiting.len() == WAITING_MAX {
@@ -60,8 +61,8 @@ impl ClientQueue {
         Some(number)
     }
 
-    /// Waits for the turn of a place; false if it does not come in time. The place is gone either
-    /// way.
+    /// Waits for the turn of a client; false if it does not come in time. Either way the client's
+    /// place in the queue is gone.
     fn wait(&self, number: u64, time: Duration) -> bool {
         let not_yet = |line: &mut WaitingClients| {
             line.busy || line.waiting.front().is_some_and(|&n| n != number)
@@ -76,20 +77,20 @@ impl ClientQueue {
         ours
     }
 
-    /// Gives up a place in the line.
+    /// Gives up a place in the queue.
     fn leave(&self, number: u64) {
         self.line().waiting.retain(|&n| n != number);
         self.moved.notify_all();
     }
 
-    /// The one whose turn it was has gone.
+    /// The client that was served has gone.
     fn done(&self) {
         self.line().busy = false;
         self.moved.notify_all();
     }
 }
 
-/// The command; returns only if it can't listen.
+/// The command. It returns only if it can't listen.
 pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     let wanted = SocketAddr::new(args.bind, args.port);
     let listener = TcpListener::bind(wanted).map_err(|error| {
@@ -123,13 +124,13 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
     }
 }
 
-/// What a client would type.
+/// The command that a client has to type.
 fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
     let host = match address.ip() {
         ip if ip.is_unspecified() => Host { name: host_name(), port: address.port() },
         ip => Host { name: ip.to_string(), port: address.port() },
     };
-    // Clients of other machines need what reaches this one.
+    // From another machine, shared memory does not reach this one.
     let device = match device {
         Some(DeviceArg::Verbs { .. }) => " --device verbs",
         Some(DeviceArg::Ucx { .. }) => " --device ucx",
@@ -139,13 +140,13 @@ fn client(address: SocketAddr, device: Option<&DeviceArg>) -> String {
     format!("tagperf lat {host}{device}")
 }
 
-/// By which others may know this machine.
+/// The name of this machine on the network.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().parse::<Host>().map_or_else(|_| "HOST".into(), |host| host.name)
 }
 
-/// A client from its place in the line to its end.
+/// Handles a client from its place in the queue to its end.
 fn take_turn(
     stream: TcpStream,
     client: SocketAddr,
@@ -165,8 +166,8 @@ fn take_turn(
     turns.done();
 }
 
-/// Starts a process with the client on its standard input and output, and waits for its end; gives
-/// its exit status if that is one of ours.
+/// Starts a process with the client's connection as its standard input and output, and waits for
+/// its end. Returns its exit status if it is one of [`SERVED`], [`FAILED`] and [`UNSERVED`].
 fn serve(
     stream: TcpStream,
     client: SocketAddr,
@@ -192,8 +193,8 @@ fn turn_away(mut stream: TcpStream, client: SocketAddr) {
     let why = "it measures with another client; try again when that is done".into();
     let Ok(mut line) = serde_json::to_vec(&Answer::Refused { why }) else { return };
     line.push(b'\n');
-    // It fits into any socket's buffer, so this does not block. Closing before the client's hello
-    // is read would take the answer back.
+    // The line fits into any socket's buffer, so this does not block. Closing the socket before the
+    // client's hello is read would discard the answer.
     let _ = stream.write_all(&line).and_then(|()| stream.shutdown(Shutdown::Write));
     let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
     let _ = stream.read(&mut [0; 4096]);
@@ -203,7 +204,7 @@ fn log(what: &str) {
     say(&mut std::io::stderr(), &format!("tagperf serve: {what}"));
 }
 
-/// Whether anybody reads what the server says is no reason to end it.
+/// Prints a line. If nobody reads it, the server goes on.
 fn say(to: &mut impl Write, what: &str) {
     let _ = to.write_all(format!("{what}\n").as_bytes()).and_then(|()| to.flush());
 }

@@ -1,4 +1,5 @@
-//! A thread's part of a measurement: its buffers, its tag, and what surrounds the measured loop.
+//! What one thread has in a measurement: its buffers, its tag, and the work before and after the
+//! measured loop.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,10 +12,10 @@ use crate::link::{Access, Buffer, Link, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
 use crate::spec::{Case, Traffic};
 
-/// Which part of the traffic a side plays.
+/// The role of a participant in the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Begins, and has the clock.
+    /// Begins, and reads the clock.
     Client,
     /// Answers.
     Peer,
@@ -23,18 +24,18 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// What its payloads say.
+    /// The direction in the payloads that it sends.
     fn outgoing(self) -> Direction {
         if self == Role::Peer { Direction::Pong } else { Direction::Ping }
     }
 
-    /// What those that it receives say.
+    /// The direction in the payloads that it receives.
     fn incoming(self) -> Direction {
         if self == Role::Client { Direction::Pong } else { Direction::Ping }
     }
 }
 
-/// A batch's measured interval.
+/// The measured interval of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: Instant,
@@ -51,22 +52,22 @@ impl Span {
     }
 }
 
-/// One thread's part.
+/// One thread's buffers and receives.
 pub(crate) struct ThreadPart<A: Access> {
     pub(super) case: Case,
     pub(super) role: Role,
     number: u64,
-    /// Messages of all batches so far in one direction: what stamps a payload.
+    /// Messages of all batches so far in one direction. They number the payloads.
     done: u64,
     pub(super) outgoing: Vec<Buffer>,
     pub(super) incoming: Vec<Buffer>,
-    /// What all of `outgoing` is, where every message goes out of the same bytes.
+    /// The bytes behind all of `outgoing`, if every message is sent from one buffer.
     single: Option<Arc<[u8]>>,
-    /// Those of `incoming` that hold messages of the last batch.
+    /// The part of `incoming` that holds messages of the last batch.
     pub(super) fresh: Range<usize>,
     /// Receives that are posted before a batch begins.
     pub(super) posted: VecDeque<Receiving<A>>,
-    /// Round trips, or single trips, of the last batch.
+    /// Times of round trips, or of single trips, of the last batch.
     pub(super) times_ns: Vec<u64>,
 }
 
@@ -75,7 +76,7 @@ impl<A: Access> ThreadPart<A> {
         let (out, into) = slots(case, role);
         let size = usize::try_from(case.size).unwrap_or(usize::MAX);
         let buffers = |count: u64| (0..count).map(|_| link.buffer(size)).collect::<Vec<_>>();
-        // One message at a time: the same buffer goes out and comes back.
+        // With one message at a time, the same buffer goes out and comes back anyway.
         let shared = case.single_buffer && out > 1;
         let single = shared.then(|| Arc::from(vec![0; size]));
         Self {
@@ -92,7 +93,7 @@ impl<A: Access> ThreadPart<A> {
         }
     }
 
-    /// Before a batch begins: payloads are written, the first receives posted.
+    /// Prepares a batch: writes the payloads and posts the first receives.
     pub(crate) fn prepare(&mut self, link: &Link<A>, batch: Batch) {
         self.fill(batch);
         self.times_ns.clear();
@@ -106,7 +107,7 @@ impl<A: Access> ThreadPart<A> {
             _ => 0,
         };
         if self.case.single_buffer && self.is_stream() && self.role != Role::Alone {
-            // Those posted come back one by one, the last messages of the batch in them.
+            // Posted buffers come back one by one, with the last messages of the batch in them.
             let rest = self.incoming.split_off(first);
             self.fresh = rest.len()..rest.len() + first;
             for buffer in std::mem::replace(&mut self.incoming, rest) {
@@ -120,7 +121,7 @@ impl<A: Access> ThreadPart<A> {
         }
     }
 
-    /// What the last batch's messages said must be what they should have said.
+    /// Checks the payloads of the last batch.
     pub(crate) fn check(&mut self, batch: Batch) -> Result<(), MeasureError> {
         let first = self.done;
         self.done += batch.messages;
@@ -135,7 +136,7 @@ impl<A: Access> ThreadPart<A> {
         Ok(())
     }
 
-    /// Writes what the batch's messages are to say.
+    /// Writes the payloads of the batch.
     fn fill(&mut self, batch: Batch) {
         let (done, thread, direction) = (self.done, self.number, self.role.outgoing());
         if let Some(single) = &mut self.single {
@@ -161,7 +162,8 @@ impl<A: Access> ThreadPart<A> {
         }
     }
 
-    /// Round trips of the last batch; single trips count twice, so that half of each is one way.
+    /// Times of the round trips of the last batch. A single trip counts twice, so half of each time
+    /// is one way.
     pub(crate) fn times_ns(&self) -> impl Iterator<Item = u64> + '_ {
         let ways = if self.role == Role::Alone { 2 } else { 1 };
         self.times_ns.iter().map(move |ns| ns.saturating_mul(ways))
@@ -180,7 +182,7 @@ impl<A: Access> ThreadPart<A> {
         usize::try_from(self.case.ahead()).unwrap_or(usize::MAX)
     }
 
-    /// The measured receive.
+    /// Posts the measured receive.
     #[inline]
     pub(super) fn receive(&self, link: &Link<A>, buffer: Buffer) -> Receiving<A> {
         let tag = DATA | self.number;
@@ -191,14 +193,14 @@ impl<A: Access> ThreadPart<A> {
         }
     }
 
-    /// The same into a buffer of its own.
+    /// Posts the measured receive into buffer number `at`.
     #[inline]
     pub(super) fn receive_into(&mut self, link: &Link<A>, at: usize) -> Receiving<A> {
         let buffer = std::mem::take(&mut self.incoming[at]);
         self.receive(link, buffer)
     }
 
-    /// The measured send.
+    /// Starts the measured send from buffer number `at`.
     #[inline]
     pub(super) fn send_from(&mut self, link: &Link<A>, at: usize) -> Sending<A> {
         link.send(DATA | self.number, std::mem::take(&mut self.outgoing[at]))
@@ -212,7 +214,7 @@ impl<A: Access> ThreadPart<A> {
         link.send(ANSWER | self.number, Buffer::default())
     }
 
-    /// A message that is shorter or longer than it should be.
+    /// Checks the length of a message.
     #[inline]
     pub(super) fn check_length(&self, found: u64) -> Result<(), MeasureError> {
         if found == self.case.size {
@@ -222,7 +224,7 @@ impl<A: Access> ThreadPart<A> {
     }
 }
 
-/// Buffers that a lane sends from and receives into.
+/// How many buffers a thread sends from, and receives into.
 fn slots(case: &Case, role: Role) -> (u64, u64) {
     let (sends, receives) = match (case.traffic, role) {
         (Traffic::Stream, Role::Client) => (1, 0),
@@ -243,7 +245,7 @@ mod tests {
     use crate::link::{Local, Unlinked};
     use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 
-    /// A lane with a batch prepared, and where its messages go out of.
+    /// A part with a batch prepared, and the addresses of the buffers that it sends from.
     fn prepared(case: &Case, role: Role, number: u64) -> (ThreadPart<Local>, Vec<*const u8>) {
         let link = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off)
             .unwrap()

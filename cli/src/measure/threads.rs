@@ -1,4 +1,5 @@
-//! All lanes of a side at once: one on the thread that is there, more on threads of their own.
+//! Runs the parts of all threads at once: a single one on the calling thread, several on threads of
+//! their own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +9,7 @@ use crate::link::{Access, Link, LinkError, Local, Shared};
 
 /// A worker's handle that knows how many threads may use it.
 pub(crate) trait RunThreads: Access {
-    /// Runs `work` for every lane at the same time; gives the interval of each.
+    /// Runs `work` for every part at the same time; returns the interval of each.
     fn run_on_all(
         link: &Link<Self>,
         parts: &mut [ThreadPart<Self>],
@@ -26,7 +27,7 @@ impl RunThreads for Local {
     }
 }
 
-/// Added to the gate when a thread can't be had: those that wait there go home.
+/// Added to the gate when a thread can't be started: the threads that wait at the gate then return.
 const CLOSED: usize = usize::MAX / 2;
 
 impl RunThreads for Shared {
@@ -39,7 +40,8 @@ impl RunThreads for Shared {
             return Ok(vec![work(part, link)?]);
         }
         let (count, gate) = (parts.len(), AtomicUsize::new(0));
-        // A thread takes long to start, as measured intervals go: they all wait for the last.
+        // Starting a thread takes long compared with a measured interval, so all threads wait for
+        // the last.
         let enter = || {
             gate.fetch_add(1, Ordering::AcqRel);
             loop {
@@ -66,7 +68,8 @@ impl RunThreads for Shared {
             };
             threads.into_iter().map(join).collect()
         });
-        // Whoever was only told that something is wrong knows the least.
+        // An error that only says that the other side wants attention tells least: another one is
+        // preferred.
         let vague =
             |error: &MeasureError| matches!(error, MeasureError::Link(LinkError::Attention));
         let mut spans = Vec::with_capacity(count);

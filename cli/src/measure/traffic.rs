@@ -1,4 +1,5 @@
-//! The measured loops: ping-pong, stream and both ways at once, from either end and alone.
+//! The measured loops: ping-pong, stream, and both ways at once, for either side and for a process
+//! that sends to itself.
 //!
 //! With a single buffer the loops differ only in which buffer comes next.
 
@@ -33,8 +34,8 @@ fn finish_send<A: Access>(link: &Link<A>, send: Sending<A>) -> Result<Buffer, Me
     Ok(link.finish(send)?.buffer)
 }
 
-/// One there, one back, as the client sees it; alone: one to oneself. The clock is read once a round trip, and once more
-/// for the batch; payloads are written before and checked after.
+/// Ping-pong as the client, or to itself. The clock is read once a round trip, and once more for
+/// the batch. Payloads are written before and checked after.
 fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let step = usize::from(!part.case.single_buffer);
     part.times_ns.reserve(count);
@@ -54,8 +55,8 @@ fn ping<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     Ok(Span { start, end: last })
 }
 
-/// The same from the other end. The next receive is posted before the answer goes out, so that it
-/// always finds its message later.
+/// Ping-pong as the other side. The next receive is posted before the answer is sent, so its
+/// message always finds it.
 fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let start = Instant::now();
     let single = part.case.single_buffer;
@@ -71,8 +72,8 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
             };
             part.posted.push_back(next);
         }
-        // The ping says that the pong before it was taken; only a single buffer has to wait for
-        // its return.
+        // The next ping says that the pong before it was received. Only a single buffer has to be
+        // waited for.
         if single && let Some(before) = sending.take() {
             part.outgoing[0] = finish_send(link, before)?;
         }
@@ -92,12 +93,12 @@ fn pong<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     Ok(Span::since(start))
 }
 
-/// The slots of a window that begins at `from`.
+/// The buffers of a window that begins with message number `from`.
 fn slots(single: bool, from: usize, length: usize) -> std::ops::Range<usize> {
     if single { 0..length } else { from..from + length }
 }
 
-/// Windows of messages, each answered by an empty one, as the client sees it.
+/// Sends windows of messages, each answered by an empty one, as the client.
 fn stream_out<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let (window, single) = (part.window().min(count), part.case.single_buffer);
     let mut sending = Vec::with_capacity(window);
@@ -116,8 +117,8 @@ fn stream_out<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize)
     Ok(Span::since(start))
 }
 
-/// Takes in the oldest posted receive's message, number `at` of the batch, and posts the receive
-/// that comes `ahead` after it.
+/// Finishes the oldest posted receive, that of message number `at` of the batch, and posts the
+/// receive of message number `next`, if there is one.
 #[inline]
 fn take_in<A: Access>(
     part: &mut ThreadPart<A>,
@@ -143,7 +144,8 @@ fn take_in<A: Access>(
     part.check_length(received.status.length)
 }
 
-/// The same from the other end: a window of receives is always posted, also at the seams.
+/// Receives windows of messages as the other side. A window of receives is always posted, also
+/// while one window follows another.
 fn stream_in<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let window = part.window().min(count);
     let start = Instant::now();
@@ -160,9 +162,10 @@ fn stream_in<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) 
     Ok(Span::since(start))
 }
 
-/// Windows both ways at once, from either end: a window goes out, a window comes in. Two windows of
-/// receives are posted, since the other side may be one ahead. The side that has no clock begins with
-/// the first message that comes, so that nothing is on its way before the clock runs.
+/// Sends and receives windows at the same time, on either side: a window is sent, a window is
+/// received. Two windows of receives are posted, since the other side may be one ahead. The side
+/// without the clock begins with the first message that arrives, so no message is under way before
+/// the clock runs.
 fn both<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let (window, single) = (part.window().min(count), part.case.single_buffer);
     let ahead = part.ahead().min(count);
@@ -189,7 +192,7 @@ fn both<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ra
     Ok(Span::since(start))
 }
 
-/// A window of receives is posted, then their messages are sent, then all are finished.
+/// Sends to itself: posts a window of receives, sends their messages, then finishes all.
 fn stream_to_oneself<A: Access>(part: &mut ThreadPart<A>, link: &Link<A>, count: usize) -> Ran {
     let (window, single) = (part.window().min(count), part.case.single_buffer);
     let mut sending = Vec::with_capacity(window);

@@ -1,34 +1,34 @@
-//! From figures to places on an axis, and the ticks that stand there.
+//! Places of values on an axis, and its ticks.
 
 use crate::units::{show_count, show_size};
 
-/// How an axis is divided.
+/// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scale {
-    /// Even, from 0 on, with air above.
+    /// Linear from 0, with space above.
     FromZero,
-    /// The same of what is counted: whole numbers.
+    /// Linear from 0, with space above; ticks at whole numbers.
     Counts,
-    /// Even, from 0 to the last figure, whole numbers.
+    /// Linear from 0 to the last value; ticks at whole numbers.
     CountsToLast,
     /// 0 to 100.
     Percent,
-    /// By powers of ten; for figures above 0.
+    /// Powers of ten, for values above 0.
     Log,
-    /// By powers of two, and 0 one step before 1.
+    /// Powers of two; 0 is one step before 1.
     Sizes,
-    /// Shares between 0 and 1, wider the nearer to 1.
+    /// Shares between 0 and 1, the wider the nearer to 1.
     Quantiles,
 }
 
-/// A tick: where, and what stands there; nothing at a minor one.
+/// A tick and its label; a minor tick has none.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tick {
     pub(super) at: f64,
     pub(super) label: Option<String>,
 }
 
-/// Where quantiles stand, since the last is infinitely far.
+/// The places of quantiles. The last one would be infinitely far.
 const QUANTILES: [(f64, f64, &str); 6] = [
     (0.0, 0.0, "min"),
     (0.5, 1.0, "50 %"),
@@ -37,11 +37,11 @@ const QUANTILES: [(f64, f64, &str); 6] = [
     (0.999, 4.0, "99.9 %"),
     (1.0, 5.0, "max"),
 ];
-/// More labels than this beside one another don't fit.
+/// Labels that fit beside one another.
 const SIZE_LABELS_MAX: f64 = 13.0;
 
 impl Scale {
-    /// Where `value` stands, or `None` if it has no place on such an axis.
+    /// The place of `value`, or `None` if it has none on this axis.
     pub(super) fn place(self, value: f64) -> Option<f64> {
         let place = match self {
             Self::FromZero | Self::Counts | Self::CountsToLast | Self::Percent => value,
@@ -54,7 +54,7 @@ impl Scale {
         place.is_finite().then_some(place)
     }
 
-    /// The axis' ends for places between `low` and `high`.
+    /// The ends of the axis for places between `low` and `high`.
     pub(super) fn range(self, low: f64, high: f64) -> (f64, f64) {
         match self {
             Self::FromZero | Self::Counts => (0.0, if high > 0.0 { high * 1.1 } else { 1.0 }),
@@ -103,7 +103,7 @@ fn steps(from: f64, to: f64) -> impl Iterator<Item = f64> {
     (from..=to.min(from + 1000)).map(|n| n as f64)
 }
 
-/// 1, 2 or 5 times a power of ten: about six steps.
+/// About six steps of 1, 2 or 5 times a power of ten.
 fn even_step(range: f64) -> f64 {
     let rough = range / 6.0;
     let power = 10f64.powf(rough.log10().floor());
@@ -111,7 +111,8 @@ fn even_step(range: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// All of 1 to 9 as lines; labels at 1, 2 and 5 on a short axis, at powers of ten on a long one.
+/// Lines at 1 to 9 of each decade; labels at 1, 2 and 5 on a short axis, at powers of ten on a long
+/// one.
 fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
     let decades = high - low;
     let labelled: &[f64] = match decades {
@@ -129,7 +130,7 @@ fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
     steps(low.floor(), high).flat_map(decade).collect()
 }
 
-/// A number with as many decimals as tell it from its neighbours, `step` away.
+/// A number with enough decimals to differ from a neighbour `step` away.
 fn number(value: f64, step: f64) -> String {
     if step >= 1.0 && value < 1e15 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
@@ -143,7 +144,7 @@ fn number(value: f64, step: f64) -> String {
 fn power_of_two(exponent: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 63")]
     let shown = show_size(1 << (exponent as u32).min(63));
-    // `4 KiB` is 4K on the command line, and on an axis.
+    // `4 KiB` is written 4K, as on the command line.
     shown.replace(" B", "").replace(" KiB", "K").replace(" MiB", "M").replace(" GiB", "G")
 }
 

@@ -1,4 +1,4 @@
-//! Which charts a run has, and what is in them.
+//! The charts of a run, and their curves.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,15 @@ use crate::result::{PERCENTILES, Percentile};
 use crate::saved_run::{Metric, SavedResult, SavedRun};
 use crate::units::show_size;
 
-/// A chart for each test of `run`, several where it has more curves than a reader can tell apart.
+/// A chart for each test of `run`; several where it has more curves than a reader can tell apart.
 pub(super) fn figures(run: &SavedRun) -> Vec<Figure> {
-    // A tour measures latency twice, over sizes and then over depths, with other tests between.
+    // `tagperf` alone measures latency twice, over sizes and then over depths, with other tests
+    // between.
     let tests = run.entries.chunk_by(|a, b| a.key.test == b.key.test);
     tests.map(|group| figure(&group.iter().collect::<Vec<_>>())).flat_map(split).collect()
 }
 
-/// Puts points in order, since a list of sizes need not be, and so many curves on a chart as fit.
+/// Sorts the points, since a list of sizes need not be in order, and divides curves among charts.
 fn split(mut figure: Figure) -> Vec<Figure> {
     for line in &mut figure.lines {
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -62,17 +63,17 @@ fn figure(group: &[&SavedResult]) -> Figure {
     }
 }
 
-/// What else there is to tell results of one size and depth apart.
+/// The parameters, beside size and depths, that tell results apart.
 fn variant(entry: &SavedResult) -> String {
-    // Which queue is deep is told by the depths, who is alone by the title; all of a run have one
-    // window, though for some sizes it is the default.
+    // The depths say which queue is deep, and the title says that a process sends to itself. All
+    // results of a run have one window, though for some sizes it is the default.
     let told =
         ["posted_depth", "unexpected_depth", "wildcard_percent", "queue", "oneself", "window"];
     let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
     others.map(|(name, value)| words(name, value)).collect::<Vec<_>>().join(", ")
 }
 
-/// All that a result is told apart by, for a title that has the test and its ranks.
+/// All parameters of a result, for a title that has the test and its ranks.
 fn described(entry: &SavedResult) -> String {
     let has_size = !matches!(entry.key.test.as_str(), "barrier" | "dup" | "agree");
     let told = ["queue", "oneself", "ranks"];
@@ -100,10 +101,10 @@ fn words(name: &str, value: &str) -> String {
     }
 }
 
-/// A collective operation is timed at each rank; percentiles are of one of them.
+/// A collective operation is timed at each rank; its percentiles are those of rank 0.
 const OF_RANK_0: &str = "a call at rank 0, µs";
 
-/// What a test measures: title, label of the axis.
+/// The title of a test's chart, and the label of its axis.
 fn measure(entry: &SavedResult) -> (String, &'static str) {
     let (title, label) = named(entry);
     let ranks = entry.key.parameters.get("ranks");
@@ -133,7 +134,7 @@ fn named(entry: &SavedResult) -> (&'static str, &'static str) {
     }
 }
 
-/// The figure a curve shows, in the axis' unit.
+/// The figure that a curve shows, in the axis' unit.
 fn value(entry: &SavedResult) -> f64 {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => entry.value / 1e3,
@@ -143,7 +144,7 @@ fn value(entry: &SavedResult) -> f64 {
     }
 }
 
-/// A curve for each variant, in the order they come.
+/// A curve for each variant, in the order of the results.
 fn by_variant(group: &[&SavedResult], place: impl Fn(&SavedResult) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for entry in group {
@@ -163,8 +164,7 @@ fn by_variant(group: &[&SavedResult], place: impl Fn(&SavedResult) -> f64) -> Ve
     lines
 }
 
-/// One size, one depth: what varies is the number of threads, or something of which each is a
-/// curve of one point.
+/// A chart of one size and depth: by the number of threads, or with one point for each variant.
 fn by_threads(group: &[&SavedResult]) -> Figure {
     let threads = |entry: &SavedResult| -> f64 {
         entry.key.parameters.get("threads").and_then(|n| n.parse().ok()).unwrap_or(1.0)
@@ -200,7 +200,7 @@ fn by_size(group: &[&SavedResult], variants: bool) -> Figure {
     let lines = if variants {
         by_variant(group, |entry| entry.key.size as f64)
     } else if group[0].metric == Metric::LatencyNs {
-        // As in the table: a percentile on too few samples is not shown.
+        // As in the table, a percentile on too few samples is not shown.
         let rung = |(at, rung): (usize, &Percentile)| Line {
             name: rung.shown.into(),
             points: points(&|entry| {
@@ -253,8 +253,8 @@ fn by_depth(group: &[&SavedResult], sizes_vary: bool, variants: bool) -> Figure 
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => {
-                // All curves leave from where nothing is in the way: their own start, which is the
-                // last before them, or another's.
+                // Every curve begins at depth 0: at the last result of depth 0 before it, or at
+                // another one.
                 let alike = |z: &&&SavedResult| {
                     z.key.size == entry.key.size && variant(z) == variant(entry)
                 };
@@ -283,7 +283,7 @@ fn by_depth(group: &[&SavedResult], sizes_vary: bool, variants: bool) -> Figure 
     }
 }
 
-/// One result: its percentiles, or how it went over time.
+/// The chart of a single result: its percentiles, or its figure over time.
 fn single(entry: &SavedResult) -> Figure {
     let (title, label) = measure(entry);
     let title = match described(entry) {
@@ -291,7 +291,7 @@ fn single(entry: &SavedResult) -> Figure {
         words => format!("{title}, {words}"),
     };
     let Some(percentiles_ns) = entry.percentiles_ns else {
-        // A drain's blocks are rates, and its figure is the time that each message takes.
+        // The blocks of a drain are rates; its figure is the time of a message.
         let is_inverse = entry.key.test == "drain";
         let scale = value(entry) / entry.value;
         let shown = |block: f64| if is_inverse { 1e9 / block.max(1e-9) } else { block * scale };

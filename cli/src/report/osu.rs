@@ -1,7 +1,7 @@
-//! `--osu`: what the OSU micro-benchmarks print, so that scripts which read those read this.
+//! `--osu`: the format of the OSU micro-benchmarks, for scripts that read it.
 //!
-//! Their `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first
-//! column of 10, others of 18 and two decimals; a latency is the mean, half the round trip.
+//! `osu_latency`, `osu_bw`, `osu_bibw` and `osu_mbw_mr` print `"%-*d%*.*f"` with a first column of
+//! 10, others of 18 and two decimals. A latency is the mean of half the round trip.
 
 use super::columns as c;
 use super::columns::Column;
@@ -92,16 +92,16 @@ impl Format {
     }
 }
 
-/// Rows of one test. Theirs differ in the size alone; where ours differ in more, a comment above
-/// them says in what.
+/// Rows of one test. OSU's rows differ in the size alone. Where ours differ in more, a comment
+/// above them says in what.
 #[derive(Default)]
 pub(super) struct Osu {
-    /// What the rows so far have in common beside the test.
+    /// What the rows so far have in common.
     block: String,
 }
 
 impl Osu {
-    /// Two lines that begin with `#`, the first with the words that scripts look for.
+    /// Two lines that begin with `#`; the first has the words that scripts look for.
     pub(super) fn heading(&mut self, test: &str) -> String {
         self.block.clear();
         Format::of(test).heading()
@@ -121,7 +121,7 @@ impl Osu {
     }
 }
 
-/// What a row's own columns don't say; nothing if it is as theirs are.
+/// The parameters that a row's columns don't show; empty if there are none.
 fn block(test: &str, row: &Row) -> String {
     let mut facts = Vec::new();
     if matches!(test, "depth" | "drain") {

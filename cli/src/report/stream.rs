@@ -1,4 +1,4 @@
-//! `--json-stream`: a line of JSON when a test starts, at every result, once a second in between,
+//! `--json-stream`: a line of JSON when a test begins, for every result, once a second in between,
 //! and when the test is over. `record` says which.
 
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::result::{Document, Matching, Row, SCHEMA};
 
-/// Between two lines of progress.
+/// The time between two lines of progress.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
-/// What every line begins with.
+/// The first fields of every line.
 #[derive(Serialize)]
 struct RecordHead {
     schema: u32,
@@ -53,7 +53,7 @@ struct ProgressRecord<'a> {
     head: RecordHead,
     test: &'a str,
     what: &'a str,
-    /// This is the measurement number `step` of `steps`, the first is 1.
+    /// The row's number; the first is 1.
     step: usize,
     steps: usize,
     elapsed_ms: u64,
@@ -92,7 +92,7 @@ pub(super) fn result<'a>(
     }
 }
 
-/// `what` begins with the test's name.
+/// A line of progress. `what` begins with the test's name.
 pub(crate) fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> String {
     let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let test = what.split(' ').next().unwrap_or_default();

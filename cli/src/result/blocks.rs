@@ -1,19 +1,19 @@
-//! A measurement in up to 64 blocks of time, for judging how steady it was.
+//! A measurement in up to 64 blocks of time, to judge how steady it was.
 //!
 //! Single round trips say little about noise: neighbours are alike, and a million of them would
-//! make any difference look certain. BlockFigures of longer stretches differ by what really varies
-//! within a run, and are few enough to be kept in the JSON for a later comparison.
+//! make any difference look certain. Figures of longer stretches differ by the noise within a run,
+//! and are few enough to be kept in the JSON for a later comparison.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Bound on the blocks of a measurement; twice as many become one each.
+/// Blocks of a measurement, at most. When there are twice as many, pairs are merged.
 const BLOCKS_MAX: usize = 64;
-/// The median of this many round trips in a row is what a block is made of.
+/// Round trips of which the median is one part of a block.
 const ROUND_TRIPS: usize = 16;
 
-/// Some of a measurement: `amount / of` is its figure.
+/// A part of a measurement; its figure is `amount / of`.
 #[derive(Clone, Copy, Default)]
 struct Block {
     amount: f64,
@@ -51,7 +51,7 @@ impl Blocks {
         }
     }
 
-    /// Takes in round trips in ns, in order.
+    /// Takes round trips in ns, in order.
     pub(crate) fn round_trips(&mut self, ns: impl IntoIterator<Item = u64>) {
         for ns in ns {
             self.is_latency = true;
@@ -59,13 +59,13 @@ impl Blocks {
             if self.waiting.len() == ROUND_TRIPS {
                 let (_, &mut median, _) = self.waiting.select_nth_unstable(ROUND_TRIPS / 2);
                 self.waiting.clear();
-                // One way is half of it.
+                // One way is half of a round trip.
                 self.part(Block { amount: median as f64 / 2.0, of: 1.0, parts: 1 });
             }
         }
     }
 
-    /// Takes in a stretch of a stream.
+    /// Takes a stretch of a stream.
     pub(crate) fn stream(&mut self, messages: u64, took: Duration) {
         if !took.is_zero() {
             self.part(Block { amount: messages as f64, of: took.as_secs_f64(), parts: 1 });
@@ -89,14 +89,14 @@ impl Blocks {
         }
     }
 
-    /// What the blocks came to; `None` if there are none. A last one that is not even half full
-    /// stands on too little and is left out.
+    /// The figures of all blocks; `None` if there are none. A last block that is not half full is
+    /// left out.
     pub(crate) fn figures(&self) -> Option<BlockFigures> {
         let mut done = self.done.clone();
         if self.current.parts * 2 >= self.full && self.current.parts > 0 {
             done.push(self.current);
         }
-        // Not more than promised, whenever the measurement ended.
+        // At most 64 figures, whenever the measurement ended.
         let pairs = if done.len() > BLOCKS_MAX { 2 } else { 1 };
         let figure = |blocks: &[Block]| {
             let (amount, of) =
@@ -114,7 +114,7 @@ impl Blocks {
     }
 }
 
-/// A figure for each block, in order of time; as JSON has them.
+/// A figure for each block, in order of time, as in JSON.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BlockFigures {

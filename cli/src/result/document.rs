@@ -1,14 +1,14 @@
-//! The measurement as JSON, schema 1: compact, keys in this order, absent what a test has not.
+//! A test as JSON, schema 1: compact, keys in this order, keys without a value absent.
 
 use serde::Serialize;
 
 use super::matching::Matching;
 use super::row::Row;
 
-/// Version of the schema. It grows when a key changes its meaning or goes; not for a new key.
+/// Version of the schema. It grows when a key changes its meaning or goes, not for a new key.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// One test.
+/// The results of one test.
 #[derive(Serialize)]
 pub(crate) struct Document<C: Serialize> {
     schema: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Document<C: Serialize> {
     #[serde(skip_serializing_if = "Option::is_none")]
     matching: Option<Matching>,
     validated: bool,
-    /// Whether the user ended it before its time.
+    /// Whether the test ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }
@@ -42,12 +42,12 @@ impl<C: Serialize> Document<C> {
         }
     }
 
-    /// The same where nobody counts how receives were matched.
+    /// A document of a test that does not count how receives are matched.
     pub(crate) fn without_matching(self) -> Self {
         Self { matching: None, ..self }
     }
 
-    /// It ended before its time.
+    /// Notes that the test ended early.
     pub(crate) fn interrupt(&mut self) {
         self.interrupted = true;
     }
@@ -85,7 +85,7 @@ impl<C: Serialize> Document<C> {
         self.validated
     }
 
-    /// Adds what was measured at one size and depth, and how both sides' receives were matched.
+    /// Adds a row, and how the receives of both sides were matched.
     pub(crate) fn add(&mut self, row: Row, matching: &Matching) {
         self.results.push(row);
         if let Some(all) = &mut self.matching {

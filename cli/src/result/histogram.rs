@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use crate::units::{show_3, show_count};
 
-/// Lines of bars that are aimed at, and columns of the longest. Bins are not cut: where they are
-/// wide there are up to twice as many lines.
+/// Lines of bars that are aimed at, and columns of the longest bar. Bins are not split: where they
+/// are wide there are up to twice as many lines.
 const LINES: usize = 12;
 const BAR_COLUMNS: f64 = 40.0;
-/// What fills a column from the left, by eighths.
+/// Characters that fill a part of a column, in eighths.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// Latencies one way counted by their first two digits, so that a bin is at most a tenth wide.
-/// Bins in which nothing fell are left out: at most 90 a power of ten.
+/// Latencies one way, counted by their first two digits, so a bin is at most a tenth wide. Empty
+/// bins are left out: there are at most 90 for each power of ten.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Histogram {
     /// From this many ns, below this many, counted.
@@ -38,7 +38,7 @@ impl Histogram {
         Self { bins }
     }
 
-    /// Bars, a line each, marked as a comment like all that is no row of a table.
+    /// Bars, one a line, as comments like all lines that are not rows of the table.
     pub(crate) fn bars(&self) -> String {
         let lines = self.lines();
         let most = lines.iter().map(|line| line.2).max().unwrap_or(0).max(1) as f64;
@@ -53,8 +53,8 @@ impl Histogram {
         out
     }
 
-    /// Bins put together: up to the 99th percentile evenly on a logarithmic axis, so that the shape
-    /// is seen however long the tail; above it a line for each power of ten.
+    /// Merges bins into lines: up to the 99th percentile evenly on a logarithmic axis, so that the
+    /// shape is visible however long the tail is; above it one line for each power of ten.
     fn lines(&self) -> Vec<(f64, f64, u64)> {
         let (Some(first), Some(last)) = (self.bins.first(), self.bins.last()) else {
             return Vec::new();
@@ -69,7 +69,7 @@ impl Histogram {
             seen >= all - all / 100
         });
         let most = most.map_or(last.1, |bin| bin.1);
-        // From 1 ns on, since below there is no ratio to speak of.
+        // Below 1 ns ratios mean nothing.
         let ratio = (most / first.0.max(1.0)).powf(1.0 / LINES as f64);
         let mut lines: Vec<(f64, f64, u64)> = Vec::new();
         for &(from, below, count) in &self.bins {
@@ -95,7 +95,7 @@ fn bin_width(ns: f64) -> f64 {
     width
 }
 
-/// A bar of so many columns; of whatever occurred at all, a trace is seen.
+/// A bar of so many columns; it is never empty.
 fn bar(columns: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 8 * 40")]
     let eighths = ((columns * 8.0).round() as usize).max(1);

@@ -1,25 +1,26 @@
-//! Where receives were matched, as JSON has it and as both sides tell each other.
+//! Counts of where receives were matched, for JSON and for the control channel.
 
 use serde::{Deserialize, Serialize};
 use tagmatch::Counters;
 
-/// Where receives were matched. `hardware + posted + unexpected + by_device` are all of them.
+/// Counts of where receives were matched. `hardware + posted + unexpected + by_device` are all of
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Matching {
     pub(crate) hardware: u64,
     pub(crate) posted: u64,
     pub(crate) unexpected: u64,
-    /// By a device that doesn't tell where; absent where there is none.
+    /// By a device that doesn't say where; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(crate) by_device: u64,
     pub(crate) not_offloaded: NotOffloaded,
-    /// Events of a NIC's list that its rules don't allow; absent where there was none.
+    /// Events of a NIC's list that break its rules; absent if 0.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(crate) list_faults: u64,
 }
 
-/// Those of `posted` that no NIC matched, by reason; reasons that did not occur are absent.
+/// Receives among `posted` that no NIC matched, by reason; absent if 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NotOffloaded {
@@ -71,12 +72,12 @@ impl From<Counters> for Matching {
 }
 
 impl Matching {
-    /// Takes in another side's, or another size's.
+    /// Adds counts of another side or row.
     pub(crate) fn add(&mut self, more: &Self) {
         self.merge(more, u64::saturating_add);
     }
 
-    /// What came since `before`.
+    /// The difference to earlier counts.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         self.merge(before, u64::saturating_sub);
         self

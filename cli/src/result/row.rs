@@ -7,7 +7,7 @@ use super::histogram::Histogram;
 use super::samples::Latency;
 use crate::spec::{Order, Queue};
 
-/// What was measured at one size and depth.
+/// The figures of one size and depth.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Row {
     pub(crate) size: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) wildcard_percent: u8,
     /// Round trips (lat) or messages (bw, rate).
     pub(crate) iters: u64,
-    /// How many latencies were taken; none where messages are sent in windows.
+    /// How many times were taken; 0 where messages are sent in windows.
     pub(crate) samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_ns: Option<Latency>,
@@ -24,23 +24,23 @@ pub(crate) struct Row {
     pub(crate) bandwidth_bytes_per_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages_per_s: Option<u64>,
-    /// What only some tests have.
+    /// Figures that only some tests have.
     #[serde(flatten)]
     pub(crate) more: More,
-    /// The figure by stretches of time: what a later comparison judges noise by.
+    /// The figure by stretches of time: a later comparison judges noise by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocks: Option<blocks::BlockFigures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) histogram: Option<Histogram>,
 }
 
-/// What a row has in some tests only: absent in the others.
+/// Figures that only some tests have; absent in the others.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct More {
-    /// Which queue is swept, at depth 0 as well; a drain's is within it.
+    /// The queue that is swept, at depth 0 too. A drain's queue is in `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue: Option<Queue>,
-    /// Messages sent before an answer, or under way at most; where there may be more than one.
+    /// Messages sent before an answer, or in flight at most, where there may be more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) window: Option<u64>,
     /// Threads that shared a worker on each side.
@@ -48,8 +48,8 @@ pub(crate) struct More {
     pub(crate) threads: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) per_thread: Vec<PerThread>,
-    /// Messages whose bytes were checked, where those are not all: `iters` counts round trips or
-    /// messages, this one looks, each on every side that receives.
+    /// How often a message's bytes were checked, where not all are: counted on every side that
+    /// receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checked: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,12 +63,12 @@ pub(crate) struct More {
     pub(crate) rank_means_ns: Option<Means>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery_ns: Option<Recovered>,
-    /// Whether it ended before its time.
+    /// Whether the row ended early.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
 }
 
-/// Least, average and most of what the ranks took in the mean, in ns.
+/// The least, the average and the most of the ranks' mean times, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Means {
     pub(crate) min: f64,
@@ -76,15 +76,15 @@ pub(crate) struct Means {
     pub(crate) max: f64,
 }
 
-/// Parts of a recovery from a death in ns, each the average of those who live.
+/// The steps of a recovery in ns, each the average of the survivors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Recovered {
-    /// Before it: until the death was known.
+    /// From the death until it is known.
     pub(crate) noticed: f64,
     pub(crate) revoke: f64,
     pub(crate) agree: f64,
     pub(crate) shrink: f64,
-    /// The first of the new communicator.
+    /// The first barrier of the new communicator.
     pub(crate) barrier: f64,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct PerThread {
     pub(crate) messages_per_s: u64,
 }
 
-/// How a queue was drained.
+/// The drains of a queue.
 #[derive(Clone, Serialize)]
 pub(crate) struct Drained {
     pub(crate) queue: Queue,
@@ -124,14 +124,14 @@ pub(crate) struct PerMessage {
     pub(crate) max: f64,
 }
 
-/// How well a plan was kept to.
+/// How well planned times were kept.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct PlannedRate {
     pub(crate) planned_per_s: f64,
     pub(crate) sent_per_s: f64,
-    /// Whether what was planned was sent, but for one in a hundred.
+    /// Whether at least 99 % of the planned rate was sent.
     pub(crate) held: bool,
-    /// How late the latest message left, in ns.
+    /// How late the latest message was sent, in ns.
     pub(crate) late_max_ns: u64,
 }
 

@@ -1,9 +1,9 @@
-//! All samples of a measurement, and what they say.
+//! The samples of a measurement, and their percentiles.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Round trips in ns. None is left out; minimum, maximum and mean are exact, percentiles are exact
+/// Round trips in ns; none is left out. Minimum, maximum and mean are exact; percentiles are exact
 /// to the ns below 20 us and to four digits above.
 pub(crate) struct Samples {
     histogram: Histogram<u64>,
@@ -12,7 +12,7 @@ pub(crate) struct Samples {
     sum: u128,
 }
 
-/// A figure of a latency's distribution that is reported.
+/// A percentile that is reported; the least and the most are two of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Percentile {
     /// Its name in JSON.
@@ -20,8 +20,9 @@ pub(crate) struct Percentile {
     /// Its name for people.
     pub(crate) shown: &'static str,
     pub(crate) quantile: f64,
-    /// With fewer samples than this people are not shown it. A tail has ten samples above it. A median has five
-    /// samples in all: it lies between the least and the most of them with a probability of 94 %.
+    /// With fewer samples it is not shown to people. A tail has ten samples above it. A median has
+    /// five samples in all: it lies between the least and the most of them with a probability of 94
+    /// %.
     pub(crate) samples_min: u64,
 }
 
@@ -34,7 +35,7 @@ const fn rung(
     Percentile { json, shown, quantile, samples_min }
 }
 
-/// All that are reported, in ascending order.
+/// All percentiles that are reported, ascending.
 pub(crate) const PERCENTILES: [Percentile; 6] = [
     rung("min", "min", 0.0, 0),
     rung("p50", "p50", 0.5, 5),
@@ -50,9 +51,11 @@ impl Samples {
         Self { histogram, min: u64::MAX, max: 0, sum: 0 }
     }
 
-    /// Adds a round trip. Allocates when one is longer than all before; not for the measured loop.
+    /// Adds a round trip. Allocates when it is longer than all before, so not for the measured
+    /// loop.
     pub(crate) fn record(&mut self, ns: u64) {
-        // It grows as needed; where it can't, the sample still counts, as the longest it holds.
+        // The histogram grows as needed. If it can't, the sample counts as the longest that it
+        // holds.
         if self.histogram.record(ns).is_err() {
             self.histogram.saturating_record(ns);
         }
@@ -61,12 +64,12 @@ impl Samples {
         self.sum += u128::from(ns);
     }
 
-    /// Adds the time of one way: what half of a round trip twice as long would be.
+    /// Adds a time of one way, as a round trip of twice the time.
     pub(crate) fn record_one_way(&mut self, ns: u64) {
         self.record(ns.saturating_mul(2));
     }
 
-    /// All samples as words, for the other side.
+    /// All samples in bytes, for the other side.
     pub(crate) fn emit(&self) -> Vec<u8> {
         let sum = self.sum.to_le_bytes();
         let head = [self.min.to_le_bytes(), self.max.to_le_bytes()].concat();
@@ -75,7 +78,8 @@ impl Samples {
         [head, sum.to_vec(), each.flat_map(u64::to_le_bytes).collect()].concat()
     }
 
-    /// Samples that were emitted; `None` if the words can't be any. `most` bounds their number.
+    /// Reads samples that were emitted; `None` if the bytes are malformed. `most` bounds their
+    /// number.
     pub(crate) fn parse(bytes: &[u8], most: u64) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let (head, each) = words.split_at_checked(4)?;
@@ -104,13 +108,13 @@ impl Samples {
         self.histogram.len()
     }
 
-    /// Latencies one way in ns, ascending, each with how often it occurred.
+    /// Latencies one way in ns, ascending, each with its count.
     pub(crate) fn spread(&self) -> impl Iterator<Item = (f64, u64)> {
         let recorded = self.histogram.iter_recorded();
         recorded.map(|step| (half(step.value_iterated_to()), step.count_at_value()))
     }
 
-    /// Half of each round trip: the latency one way. `None` without samples.
+    /// Percentiles of half of each round trip, the latency one way. `None` without samples.
     pub(crate) fn halved(&self) -> Option<Latency> {
         if self.count() == 0 {
             return None;
@@ -137,7 +141,7 @@ fn half(ns: u64) -> f64 {
     ns as f64 / 2.0
 }
 
-/// Latency in ns, as JSON has it: all of it whenever there is a sample.
+/// Percentiles of the latency in ns, as in JSON.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) min: f64,

@@ -1,5 +1,4 @@
-//! One measurement: how messages travel, how large they are, how deep the queues; and the bounds that a
-//! serving side holds a client to.
+//! One measurement: traffic, size, depths; and the bounds that a serving side holds a client to.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +12,10 @@ use crate::units::{SIZE_MAX, show_size};
 
 /// Messages of a window, unless told.
 const WINDOW: u64 = 64;
-/// Unless told, not more than this is in flight or between two checks: as much as stays in a core's
-/// own cache, so that it is the transport that is measured and not main memory.
+/// Bytes in flight or between two checks, unless told: as much as stays in a core's own cache, so
+/// that the transport is measured and not main memory.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 20;
-/// A large message does not have to wait for the answer to the one before it.
+/// A large message need not wait for the answer to the one before it.
 const WINDOW_MIN: u64 = 2;
 
 /// How many messages of `size` bytes fit into `bytes`: 1 to `most`.
@@ -29,33 +28,34 @@ pub(crate) fn default_window(size: u64) -> u64 {
     fit(WINDOW_BYTES, size, WINDOW).max(WINDOW_MIN)
 }
 
-/// How messages go.
+/// The pattern of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Traffic {
-    /// One there, one back.
+    /// A message from the client, then one back.
     PingPong,
-    /// A window of messages there, an empty one back.
+    /// A window of messages from the client, then an empty one back.
     Stream,
     /// Windows of messages both ways at once.
     Both,
-    /// Messages one way, each at its planned time.
+    /// Messages from the client, each at its planned time.
     Planned { interval_ps: u64 },
-    /// A batch of messages that meets a batch of receives, one of them waiting in a queue.
+    /// A batch of messages and a batch of receives; one of the two waits in a queue and is then
+    /// matched.
     Drain { queue: Queue, order: Order, seed: u64 },
 }
 
-/// Which queue is filled and then drained.
+/// The queue that is filled and then drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Queue {
-    /// Receives are posted; then their messages come.
+    /// Receives are posted, then their messages arrive.
     Posted,
-    /// Messages wait; then their receives are posted.
+    /// Messages arrive, then their receives are posted.
     Unexpected,
 }
 
-/// In which order what waits in a queue is matched.
+/// The order in which a queue's entries are matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -65,11 +65,11 @@ pub(crate) enum Order {
     Reverse,
     /// Shuffled anew each time, by --seed.
     Random,
-    /// Reverse, with tags that share the bucket of a table which takes them modulo its size.
+    /// Reverse, with tags that fall into one bucket of a table that takes them modulo its size.
     Adversarial,
 }
 
-/// The capabilities that a measurement needs of its worker.
+/// What a measurement needs of its worker beside the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WorkerNeeds {
     /// Room for so many messages that no receive takes.
@@ -86,7 +86,7 @@ pub(crate) struct Case {
     pub(crate) size: u64,
     /// Messages before an answer; 1 for a ping-pong.
     pub(crate) window: u64,
-    /// Most messages (each thread's) between two looks at the payloads; a drain's depth.
+    /// Messages of each thread between two checks of the payloads, at most; the depth of a drain.
     pub(crate) batch: u64,
     pub(crate) posted_depth: u64,
     pub(crate) unexpected_depth: u64,
@@ -95,22 +95,22 @@ pub(crate) struct Case {
     pub(crate) validate: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) pin: Option<u32>,
-    /// What is to carry messages on the other side.
+    /// The device of the other side.
     #[serde(default)]
     pub(crate) device: DeviceArg,
-    /// Threads that share the worker; none: one that has it for itself.
+    /// Threads that share the worker; `None`: one thread that has it to itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) threads: Option<u64>,
     /// Peers that are connected to the worker and stay silent.
     #[serde(default)]
     pub(crate) idle_peers: u64,
-    /// Whether every message goes out of the same buffer.
+    /// Whether every message is sent from the same buffer.
     #[serde(default)]
     pub(crate) single_buffer: bool,
-    /// Who matches the receives that are measured.
+    /// Where the measured receives are matched.
     #[serde(default)]
     pub(crate) hw_tags: HwTagsArg,
-    /// Where the client's worker is.
+    /// The address of the client's worker.
     pub(crate) address: String,
 }
 
@@ -120,7 +120,7 @@ impl Case {
         self.threads.unwrap_or(1)
     }
 
-    /// Whether measured messages come to the client, and whether they come to the other side.
+    /// Whether measured messages arrive at the client, and at the other side.
     pub(crate) fn receivers(&self) -> [bool; 2] {
         match self.traffic {
             Traffic::PingPong | Traffic::Both => [true, true],
@@ -129,14 +129,14 @@ impl Case {
         }
     }
 
-    /// Who matches the receives of the client, and those of the other side. A NIC sits where measured
-    /// messages come to.
+    /// Where the receives of the client, and those of the other side, are matched. A NIC is only
+    /// used on a side where measured messages arrive.
     pub(crate) fn matchers(&self) -> [HwTagsArg; 2] {
         self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
     }
 
-    /// What a worker must have: room for messages that wait unexpected for long, and 32 bits where one says
-    /// when it was planned.
+    /// What the worker needs: room for messages that stay unexpected, and 32 bits of immediate data
+    /// for an open loop.
     pub(crate) fn needs(&self) -> WorkerNeeds {
         let unexpected = match self.traffic {
             Traffic::Drain { queue: Queue::Unexpected, .. } => self.unexpected_depth + self.batch,
@@ -154,7 +154,7 @@ impl Case {
         }
     }
 
-    /// Payload buffers that one side allocates, both sides' roles taken together.
+    /// Payload buffers that one side allocates, at most.
     fn buffers(&self) -> u64 {
         let each = match (self.traffic, self.single_buffer) {
             (Traffic::PingPong, true) => 2,
@@ -171,7 +171,7 @@ impl Case {
         self.size.saturating_mul(self.buffers())
     }
 
-    /// Holds every parameter to its bound; the error says what would be right.
+    /// Checks every parameter against its bound; the error says what would be right.
     pub(crate) fn check(&self) -> Result<(), String> {
         let upto = |name: &str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {

@@ -1,4 +1,4 @@
-//! `--device`: what carries messages.
+//! `--device`: the device that carries messages.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -14,7 +14,8 @@ const TRANSPORTS_BYTES_MAX: usize = 127;
 /// The longest name of an RDMA device, in bytes (`IB_DEVICE_NAME_MAX` with its end).
 const NAME_BYTES_MAX: usize = 63;
 
-/// What was asked for. On the control channel and in JSON it is what a user would type.
+/// The device that was asked for. On the control channel and in JSON it is text as on the command
+/// line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) enum DeviceArg {
@@ -23,12 +24,12 @@ pub(crate) enum DeviceArg {
     Shm,
     /// RDMA.
     Verbs {
-        /// As `ibv_devices` lists it; without, the first one that has an active port.
+        /// As `ibv_devices` lists it; `None`: the first one with an active port.
         name: Option<String>,
     },
     /// UCX.
     Ucx {
-        /// A value of `UCX_TLS`; without, what the environment says, or all.
+        /// A value of `UCX_TLS`; `None`: as in the environment, or all transports.
         transports: Option<String>,
     },
 }
@@ -92,7 +93,7 @@ impl TryFrom<String> for DeviceArg {
 }
 
 impl DeviceArg {
-    /// For a worker that is measured.
+    /// The configuration of a worker that is measured.
     pub(crate) fn config(&self) -> DeviceConfig {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
@@ -101,7 +102,8 @@ impl DeviceArg {
         }
     }
 
-    /// For a worker that has one silent peer: with little memory, since there may be many.
+    /// The configuration of a worker with one silent peer. It uses little memory, since there may
+    /// be many.
     pub(crate) fn idle_config(&self) -> DeviceConfig {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
@@ -116,7 +118,7 @@ impl DeviceArg {
         }
     }
 
-    /// The settings of verbs, for the device of this name.
+    /// The settings of verbs, with this device's name.
     pub(crate) fn verbs(&self) -> VerbsConfig {
         let name = match self {
             DeviceArg::Verbs { name } => name.clone(),
@@ -125,7 +127,7 @@ impl DeviceArg {
         VerbsConfig { device: name, ..VerbsConfig::default() }
     }
 
-    /// The settings of UCX, for these transports.
+    /// The settings of UCX, with these transports.
     pub(crate) fn ucx(&self) -> UcxConfig {
         let transports = match self {
             DeviceArg::Ucx { transports } => transports.clone(),
@@ -134,8 +136,9 @@ impl DeviceArg {
         UcxConfig { transports, ..UcxConfig::default() }
     }
 
-    /// The same for a side that was started for no device in particular. UCX listens on, and connects to, what the
-    /// client names, and trusts whoever it has greeted: only who starts this side can want that.
+    /// The device that `serve` uses for a client if it was started without `--device`. UCX is
+    /// refused: it listens on and connects to what the client names, and trusts each peer after the
+    /// handshake, so the user that starts `serve` has to choose it.
     pub(crate) fn served_unnamed(asked: &DeviceArg) -> Result<DeviceArg, String> {
         match asked {
             DeviceArg::Shm | DeviceArg::Verbs { .. } => Ok(asked.clone()),
@@ -145,8 +148,8 @@ impl DeviceArg {
         }
     }
 
-    /// What this side uses for a client that asks for `asked`, if it was started for this device: each
-    /// side may have a name of its own for it.
+    /// The device that `serve --device self` uses for a client that asks for `asked`. Each side may
+    /// have a name of its own for it.
     pub(crate) fn serving(&self, asked: &DeviceArg) -> Result<DeviceArg, String> {
         match (self, asked) {
             (DeviceArg::Shm, DeviceArg::Shm)

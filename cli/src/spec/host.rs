@@ -1,4 +1,4 @@
-//! Where the other side is.
+//! The address of the other side.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::Ipv6Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::bounds::PORT;
 
-/// Where the other side listens.
+/// The address that the other side listens on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Host {
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! `--hw-tags`: who matches posted receives.
+//! `--hw-tags`: where posted receives are matched.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -7,21 +7,22 @@ use serde::{Deserialize, Serialize};
 use tagmatch::HwTags;
 use tagmatch::model::{Knobs, ModelConfig};
 
-/// Entries of the model's list, unless said otherwise: what ConnectX-5 and 6 have.
+/// Entries of the model's list, unless told: as many as ConnectX-5 and 6 have.
 pub(crate) const SLOTS: u32 = 127;
 /// The longest list of the model.
 pub(crate) const SLOTS_MAX: u32 = 65535;
 
-/// What was asked for. On the control channel and in JSON it is what a user would type.
+/// The matcher that was asked for. On the control channel and in JSON it is text as on the command
+/// line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) enum HwTagsArg {
     /// Software.
     #[default]
     Off,
-    /// The device's NIC, where it can.
+    /// The device's NIC, if it can.
     Auto,
-    /// A NIC in software behind the interface of the device's, on verbs.
+    /// A NIC in software behind the interface of verbs.
     Emu,
     /// The model NIC.
     Model { slots: u32 },
@@ -73,7 +74,7 @@ impl TryFrom<String> for HwTagsArg {
 }
 
 impl HwTagsArg {
-    /// For a worker. With a seed the NIC is of its own mind, else at its kindest.
+    /// The configuration of a worker. With a seed the model NIC has random delays, without it none.
     pub(crate) fn config(self, seed: Option<u64>) -> HwTags {
         let slots = match self {
             HwTagsArg::Off => return HwTags::Off,
@@ -83,7 +84,7 @@ impl HwTagsArg {
         };
         let knobs = seed.map(Knobs::random).unwrap_or_default();
         let seed = seed.unwrap_or_default();
-        // As UCX does it: an add and a delete of each entry, and two.
+        // As in UCX: an add and a delete of each entry, and two more.
         let operations = (2 * slots + 2).min(65536);
         HwTags::Model(ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() })
     }

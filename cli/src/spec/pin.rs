@@ -1,4 +1,4 @@
-//! Which CPU each side runs on.
+//! The CPU that each side runs on.
 
 use std::str::FromStr;
 
@@ -9,14 +9,14 @@ pub(crate) struct Pin {
     pub(crate) there: u32,
 }
 
-/// What becomes of the sides' CPUs.
+/// Where the CPUs come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PinChoice {
-    /// The scheduler has its way.
+    /// The scheduler chooses.
     Free,
-    /// As the user wants it.
+    /// The user has chosen.
     Wanted(Pin),
-    /// As we think best: the user said nothing.
+    /// Chosen here, since the user did not say.
     Ours(Pin),
 }
 

@@ -1,4 +1,4 @@
-//! The calls that are measured: one and its time, and what is right about its result.
+//! The measured calls: one call and its time, and the check of its result.
 
 use std::fmt::Display;
 use std::mem;
@@ -12,12 +12,12 @@ use super::ranks::World;
 use crate::failure::{Failure, one_line};
 use crate::units::{Sizes, show_size};
 
-/// All ranks' bytes of an alltoall, at each rank.
+/// Bytes that an alltoall may have at each rank.
 const BYTES_MAX: u64 = 1 << 30;
-/// Bytes of a value that is added up.
+/// Bytes of a value that is summed.
 const VALUE: u64 = 8;
 
-/// What is measured.
+/// The operation that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     Barrier,
@@ -55,7 +55,7 @@ impl Operation {
         matches!(self, Self::Bcast | Self::Allreduce | Self::Alltoall)
     }
 
-    /// The sizes to measure; 0 for what has none.
+    /// The sizes to measure; 0 for an operation without data.
     pub(super) fn sizes(self, wanted: Option<Sizes>) -> Result<Vec<u64>, Failure> {
         if !self.has_size() {
             return Ok(vec![0]);
@@ -70,13 +70,13 @@ impl Operation {
         }
     }
 
-    /// Bytes that each of so many ranks gives.
+    /// Bytes that each of `ranks` ranks gives.
     fn bytes(self, size: u64, ranks: u32) -> u64 {
         let each = if self == Self::Alltoall { ranks.into() } else { 1 };
         size.saturating_mul(each)
     }
 
-    /// Whether so many ranks have room for all sizes.
+    /// Whether the ranks have room for all sizes.
     pub(super) fn fits(self, sizes: &[u64], ranks: u32) -> Result<(), String> {
         let large = sizes.iter().find(|size| self.bytes(**size, ranks) > BYTES_MAX);
         large.map_or(Ok(()), |size| {
@@ -86,7 +86,7 @@ impl Operation {
     }
 }
 
-/// One operation of one size, and the buffer that goes around in it.
+/// One operation of one size, and the buffer that it gets and returns.
 pub(super) struct Call<'a> {
     operation: Operation,
     world: &'a World,
@@ -96,7 +96,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Of a size that [fits](Operation::fits).
+    /// A call of a size that [fits](Operation::fits).
     pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Self {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (size, buffer) = (whole(size), vec![0; whole(operation.bytes(size, world.size()))]);
@@ -108,7 +108,7 @@ impl<'a> Call<'a> {
         self.buffer.len() as u64
     }
 
-    /// What went wrong, with its name.
+    /// A failure with the operation's name, size and rank.
     pub(super) fn failed(&self, why: impl Display) -> Failure {
         let (name, rank) = (self.operation.name(), self.world.rank());
         let size = match self.operation.has_size() {
@@ -118,7 +118,7 @@ impl<'a> Call<'a> {
         Failure::Measurement(one_line(format!("{name}{size} at rank {rank}: {why}")))
     }
 
-    /// Makes it once: how long that took.
+    /// Makes the call once; returns its duration.
     pub(super) fn make(&mut self) -> Result<Duration, Error> {
         let (world, data) = (self.world, mem::take(&mut self.buffer));
         let start = Instant::now();
@@ -138,13 +138,13 @@ impl<'a> Call<'a> {
         Ok(took)
     }
 
-    /// Rank 0, whose percentiles are told, is one of those that receive.
+    /// The root: not rank 0, so that rank 0, whose percentiles are printed, receives.
     fn root(&self) -> u32 {
         self.world.size() - 1
     }
 
-    /// Makes it once, with values by which each rank can tell whether the result is right. `one_clock`: all ranks
-    /// read the same one.
+    /// Makes the call once with values by which each rank can check the result. `one_clock`: all
+    /// ranks read the same clock.
     pub(super) fn check(&mut self, one_clock: bool) -> Result<(), String> {
         let (world, size) = (self.world, self.size);
         let (own, ranks) = (world.rank(), world.size());
@@ -199,7 +199,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether a communicator is one: its members add up their ranks.
+/// Checks that a communicator works: its members sum up their ranks.
 pub(super) fn works(comm: &World) -> Result<(), String> {
     let sum = comm.allreduce(to_bytes(&[u64::from(comm.rank())]), &Op::sum::<u64>());
     let (sum, size) = (sum.map_err(|error| error.to_string())?, u64::from(comm.size()));
@@ -210,13 +210,13 @@ fn right(is_right: bool, else_what: &str) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(format!("wrong result: {else_what}")) }
 }
 
-/// What one rank has for another.
+/// The bytes that rank `from` has for rank `to`.
 fn pattern(from: u32, to: u32, size: usize) -> Vec<u8> {
     let seed = u64::from(from) * 31 + u64::from(to) * 7 + 1;
     (0..size as u64).map(|i| (seed + i * 13 + i / 251).to_le_bytes()[0]).collect()
 }
 
-/// The clock of this machine, which all of its processes read alike.
+/// The monotonic clock, which all processes of this machine read alike.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec.cast_unsigned()) * 1_000_000_000 + now.tv_nsec.cast_unsigned()

@@ -1,4 +1,4 @@
-//! What rank 0 tells: the block of facts, a row as each is done, and the JSON.
+//! The output of rank 0: the facts, each row when it is done, and the JSON.
 
 use serde::Serialize;
 
@@ -13,17 +13,17 @@ use crate::result::{Document, Matching, Row};
 use crate::spec::HwTagsArg;
 use crate::style::Style;
 
-/// What a sheet is about.
+/// The description of a test.
 pub(super) struct TestDescription<'a> {
     pub(super) test: &'static str,
     pub(super) title: String,
-    /// Beside those that all have.
+    /// Facts that only this test has.
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) sizes: &'a [u64],
     pub(super) effort: &'a Effort,
 }
 
-/// Everything that made the figures what they are.
+/// The configuration of a test, as JSON has it.
 #[derive(Serialize)]
 struct CollectiveConfig {
     sizes: Vec<u64>,
@@ -39,7 +39,7 @@ struct CollectiveConfig {
     hw_tags: HwTagsArg,
 }
 
-/// A table that grows, and where else its rows go.
+/// The table, and the other outputs of its rows.
 pub(super) struct Rank0Output {
     table: Table,
     people: Output,
@@ -49,8 +49,8 @@ pub(super) struct Rank0Output {
 }
 
 impl Rank0Output {
-    /// Prints the block and the heading, at rank 0; the others have none. Where it can't, rank 0 says why, and all
-    /// end.
+    /// Prints the facts and the heading at rank 0; other ranks get `None`. If rank 0 can't print,
+    /// it returns the failure, and all ranks end.
     pub(super) fn open(
         ranks: &Ranks,
         common: &Common,
@@ -119,17 +119,17 @@ impl Rank0Output {
         self.report.wants_histogram()
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the output has lost its reader.
     pub(super) fn has_no_reader(&self) -> bool {
         self.people.has_no_reader() || self.report.has_no_reader()
     }
 
-    /// A measurement goes on, as a line of the stream.
+    /// Prints a line of progress to the stream.
     pub(super) fn progress(&mut self, line: &str) -> Result<(), Failure> {
         self.report.progress(line)
     }
 
-    /// The user has seen enough.
+    /// The user has interrupted the test.
     pub(super) fn interrupt(&mut self) {
         self.document.interrupt();
     }
@@ -142,7 +142,7 @@ impl Rank0Output {
         Ok(())
     }
 
-    /// All rows are there, or no more will be.
+    /// Ends the table and writes all other outputs.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let interrupted = self.document.interrupted();
         if interrupted {

@@ -1,4 +1,4 @@
-//! The ranks of a job, whoever starts them.
+//! The ranks of a job, whichever launcher started them.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,23 +20,24 @@ use crate::spec::{DeviceArg, PinChoice};
 
 pub(super) type World = Comm<WorkerNet>;
 
-/// In which rank 0 says why all of them end.
+/// Time for rank 0 to print its message before another rank fails.
 const WORD_TIME: Duration = Duration::from_millis(500);
 /// SIGKILL.
 const KILLED: i32 = 9;
 
-/// This process among the ranks.
+/// This process as a rank.
 pub(super) struct Ranks {
     job: Job,
     pub(super) runtime: Runtime<WorkerNet>,
     pub(super) device: FoundDevice,
     pub(super) environment: Environment,
-    /// Whether all are on one machine, and have one clock.
+    /// Whether all ranks are on one machine, and read one clock.
     pub(super) are_here: bool,
 }
 
-/// Takes part in the job that a launcher has made. Without one it is the launcher of `n` ranks itself, waits for
-/// their end and gives none. `dies`: that ranks are killed is what is measured.
+/// Joins the job that a launcher has made. Without a launcher this process becomes the launcher of
+/// `n` ranks, waits for them and returns `None`. `dies`: the test kills ranks, so their deaths are
+/// no failures.
 pub(super) fn start(
     n: Option<u32>,
     default: u32,
@@ -58,7 +59,8 @@ pub(super) fn start(
     Err(refused(rank, wrong + " would be right"))
 }
 
-/// What no rank can do: one of them says so, and has time for it, since launchers end all when one fails.
+/// Refuses options at all ranks: rank 0 returns the message, and the others wait before they fail,
+/// since launchers end all ranks when one fails.
 pub(super) fn refused(rank: u32, why: String) -> Failure {
     if rank == 0 {
         return Failure::Usage(why);
@@ -67,13 +69,13 @@ pub(super) fn refused(rank: u32, why: String) -> Failure {
     Failure::Launched(2)
 }
 
-/// Nobody goes while others need it.
+/// Waits until no rank needs another one any more.
 pub(super) fn last_barrier(world: &World) {
-    // Where it fails somebody else was through it, and has gone.
+    // An error means that another rank has passed the barrier and left.
     let _ = world.barrier();
 }
 
-/// Starts this very command as the ranks of a job, and waits for their end.
+/// Starts this command line as the ranks of a job, and waits for their end.
 fn launch(size: u32, dies: bool) -> Result<(), Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Measurement(format!("cannot start ranks: {error}")))?;
@@ -86,7 +88,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
             return;
         }
         status.get_or_insert(failure.status());
-        // Who exits has said why.
+        // A rank that exits has printed its error.
         if !matches!(failure, launcher::Failure::Exited(_)) {
             let line = one_line(format!("tagperf: rank {member} {failure}")) + "\n";
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
@@ -99,7 +101,8 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
 impl Ranks {
     fn new(mut job: Job, device: FoundDevice, common: &Common) -> Result<Self, Failure> {
         if job.rank() > 0 {
-            // Rank 0, which watches for it once all have come here, says when to stop.
+            // Rank 0 watches for ^C once all ranks have come here, and tells the others when to
+            // stop.
             interrupt::ignore();
         }
         let places = places(&mut job, common)?;
@@ -127,7 +130,7 @@ impl Ranks {
         Ok(Self { job, runtime, device, environment, are_here })
     }
 
-    /// All of them.
+    /// The communicator of all ranks.
     pub(super) fn world(&self) -> World {
         self.runtime.world()
     }
@@ -141,8 +144,8 @@ impl Ranks {
     }
 }
 
-/// Where the device has its part of a tag, and where communicators have theirs. UCX numbers peers in bits of its own;
-/// below them 4096 ranks have room.
+/// The device's layout of tags, and that of communicators. UCX keeps peers' numbers in tag bits of
+/// its own; the bits below them have room for 4096 ranks.
 fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     let layout =
         |context, source, tag| TagLayout::new(context, source, tag).map_err(|error| failed(&error));
@@ -152,18 +155,18 @@ fn layouts(device: &DeviceArg) -> Result<(TagLayout, TagLayout), Failure> {
     }
 }
 
-/// On which machines ranks are, and where they may run there.
+/// The machine of this rank: its ranks and CPUs.
 struct RankPlacement {
-    /// The CPUs that are open to this rank.
+    /// The CPUs that this rank may use.
     open: Vec<u32>,
     rank: usize,
     /// Ranks of this machine.
     here: Vec<usize>,
-    /// CPUs of this machine that any of them may use.
+    /// Number of this machine's CPUs that any of its ranks may use.
     cores: usize,
 }
 
-/// Asks all ranks.
+/// Exchanges the placement of all ranks.
 fn places(job: &mut Job, common: &Common) -> Result<RankPlacement, Failure> {
     let open = cpus::cpus();
     let boot = Hello::new().boot_id;
@@ -190,7 +193,7 @@ fn places(job: &mut Job, common: &Common) -> Result<RankPlacement, Failure> {
 }
 
 impl RankPlacement {
-    /// The CPU that this rank is to be kept on.
+    /// The CPU that this rank is to be pinned to.
     fn own_cpu(&self, choice: Option<PinChoice>) -> Option<u32> {
         let at = self.here.iter().position(|rank| *rank == self.rank)?;
         match choice {
@@ -198,7 +201,7 @@ impl RankPlacement {
             Some(PinChoice::Wanted(pin) | PinChoice::Ours(pin)) => {
                 Some(if at.is_multiple_of(2) { pin.here } else { pin.there })
             }
-            // The launcher has chosen.
+            // The launcher has bound this rank.
             None if self.open.len() == 1 => self.open.first().copied(),
             None => self.open.get(at).copied().filter(|_| self.here.len() <= self.open.len()),
         }

@@ -1,4 +1,4 @@
-//! `shrink`: rank after rank dies, and those who live measure what it takes to go on.
+//! `shrink`: rank after rank is killed, and the survivors measure how long recovery takes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,14 +19,14 @@ use crate::measure::interrupt;
 use crate::report::columns::RECOVERY_TABLE;
 use crate::result::{Means, More, Recovered, Row, Samples, tenths};
 
-/// Figures that each rank tells.
+/// Times that each rank sends to rank 0.
 const STEPS: usize = 5;
 
-/// Kills rank after rank, the last one first, until one is left; that one, rank 0, tells of it.
+/// Kills rank after rank, the last one first, until rank 0 is left, which prints the rows.
 pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
     let mut comm = ranks.world();
     interrupt::ignore();
-    // By it MPICH's mpiexec tells of deaths, and it would end those who live.
+    // MPICH's mpiexec reports deaths by this signal, which would end the survivors.
     let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
     let mut output = open(args, ranks)?;
     let mut written = Ok(());
@@ -44,7 +44,7 @@ pub(super) fn measure(args: &Recovery, ranks: &Ranks) -> Result<(), Failure> {
             works(&next).map_err(|why| failed(&why))?;
         }
         let all = next.allgather(to_bytes(&own)).map_err(|error| failed(&error))?;
-        // Those who live need rank 0 also where nobody reads what it tells.
+        // The survivors need rank 0 even if its output has lost its reader.
         if let Some(output) = output.as_mut().filter(|_| written.is_ok()) {
             let row = row(before, &from_bytes::<f64>(&all));
             written = output.add(row);
@@ -68,11 +68,13 @@ fn open(args: &Recovery, ranks: &Ranks) -> Result<Option<Rank0Output>, Failure> 
     Rank0Output::open(ranks, &args.common, &subject, RECOVERY_TABLE)
 }
 
-/// The last rank dies; the others get a communicator without it, and how long each step took in ns.
+/// The last rank dies. The others return a communicator without it, and the time of each step in
+/// ns.
 fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
     let victim = comm.size() - 1;
     comm.barrier()?;
-    // It has heard of all then, and nobody waits for a word of it that its death could take along.
+    // After this the victim has heard of all ranks, and no rank waits for a message that its death
+    // could destroy.
     comm.gather(victim, vec![1])?;
     let mut last = Instant::now();
     let mut step = || {
@@ -81,10 +83,10 @@ fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
         (now - before).as_secs_f64() * 1e9
     };
     if comm.rank() == victim {
-        // Nothing runs after it.
+        // The process ends here.
         let _ = kill_process(getpid(), Signal::KILL);
     }
-    // None ends well without the dead.
+    // A barrier fails once the death is known.
     while comm.barrier().is_ok() {}
     let noticed = step();
     comm.revoke();
@@ -97,7 +99,7 @@ fn recover(comm: &World) -> Result<(World, [f64; STEPS]), Error> {
     Ok((next, [noticed, revoke, agree, shrink, step()]))
 }
 
-/// `all`: the steps of those who live, one after the other, rank 0's first.
+/// The row of a recovery. `all` has the times of all survivors, rank 0's first.
 fn row(ranks: u32, all: &[f64]) -> Row {
     let (each, _) = all.as_chunks::<STEPS>();
     let average = |step: usize| {

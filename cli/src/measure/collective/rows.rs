@@ -1,4 +1,4 @@
-//! A row a size: checked, warmed up, measured.
+//! The rows of a collective operation, one for each size: checked, warmed up, measured.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use crate::spec::Limits;
 use crate::units::show_size;
 
 const FIGURES: &str = "avg, min and max are over the ranks' means, p50 to p99.9 of rank 0's calls";
-/// Calls between two looks at the clock: as many as fill this, at most so many.
+/// Bytes and calls between two readings of the limits: the first bound that is reached.
 const BATCH_BYTES: u64 = 256 << 10;
 const BATCH: u64 = 64;
 
-/// Measures on all ranks; rank 0 tells of it.
+/// Measures on all ranks; rank 0 prints the rows.
 pub(super) fn measure(
     operation: Operation,
     sizes: &[u64],
@@ -50,14 +50,16 @@ pub(super) fn measure(
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
     let mut written = Ok(());
-    // Also to its end where nobody wants it any more: the others hear, size by size, that there are no more calls.
+    // Rank 0 goes through all sizes even if it may not go on: the other ranks hear, size by size,
+    // that there are no more calls.
     for &size in sizes {
         let what = format!("{} {}", operation.name(), show_size(size));
         progress.begin(what.clone());
         let mut call = prepared(size)?;
         let mut planner = BatchPlanner::new(args.effort.limits(), call.bytes());
         let measured = CallTimes::of(&mut call, &world, &mut |done, counts| {
-            // Where progress can't be written, the row can't either, and says so.
+            // If progress can't be written, the row can't be either, and that one reports the
+            // error.
             let told = progress.at(|| what.clone(), |line| output.progress(line));
             let is_wanted = told.is_ok() && written.is_ok() && !output.has_no_reader();
             if is_wanted && !interrupt.came() { planner.next(done, counts) } else { 0 }
@@ -80,7 +82,7 @@ pub(super) fn measure(
     written.and_then(|()| output.finish())
 }
 
-/// A call whose result was right once, unless nobody wants to know.
+/// A call whose result was checked once, unless that was switched off.
 fn prepared<'a>(
     operation: Operation,
     size: u64,
@@ -96,11 +98,11 @@ fn prepared<'a>(
     Ok(call)
 }
 
-/// Says how many calls come next: rank 0 does, since clocks differ.
+/// Decides how many calls the next batch has. Only rank 0 does, since clocks differ.
 struct BatchPlanner {
     limits: Limits,
     batch: u64,
-    /// When this phase began, and whether it is the one that counts.
+    /// The beginning of this phase, and whether it counts.
     phase: Option<(Instant, bool)>,
 }
 
@@ -122,7 +124,7 @@ impl BatchPlanner {
     }
 }
 
-/// What one rank has measured.
+/// The times of one rank's calls.
 struct CallTimes {
     samples: Samples,
     blocks: Blocks,
@@ -130,8 +132,8 @@ struct CallTimes {
 }
 
 impl CallTimes {
-    /// Warm-up, then what counts. `next` says how many calls come next, given those of the phase so far and whether
-    /// it counts, at rank 0; it isn't asked elsewhere.
+    /// Runs the warm-up, then the part that counts. At rank 0 `next` says how many calls come next;
+    /// it gets the number of calls of the phase so far, and whether the phase counts.
     fn of(
         call: &mut Call<'_>,
         world: &World,
@@ -171,7 +173,7 @@ impl CallTimes {
         self.took += times.iter().sum();
     }
 
-    /// What all ranks took in the mean.
+    /// The mean times of all ranks.
     fn means(&self, call: &Call<'_>, world: &World) -> Result<Means, Failure> {
         let mean = self.took.as_secs_f64() * 1e9 / self.samples.count().max(1) as f64;
         let all = world.allgather(to_bytes(&[mean])).map_err(|error| call.failed(error))?;
