@@ -1,28 +1,29 @@
-//! Where a worker can be reached.
+//! The address of a worker.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A worker's address: at most 64 opaque bytes, to be handed to peers by any means.
+/// The address of a worker: at most 64 opaque bytes, which peers may get by any means.
 ///
-/// Two addresses are the same worker iff they are equal. The text form is lower-case hexadecimal.
+/// Two addresses are equal if and only if they mean the same worker. The text form is lower-case
+/// hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     len: u8,
     bytes: [u8; Address::MAX],
 }
 
-/// Bytes or text that can't be an address.
+/// Why bytes, or a text, are not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// No address is empty or longer than [`Address::MAX`].
+    /// An address has at least one byte and at most [`Address::MAX`].
     #[error("an address has 1 to {max} bytes, not {length}", max = Address::MAX)]
     Length {
-        /// How many bytes there were.
+        /// The number of bytes that were given.
         length: usize,
     },
-    /// The text form has two hexadecimal digits a byte.
-    #[error("an address is written as pairs of hexadecimal digits; character {position} is none")]
+    /// The text form has two hexadecimal digits for each byte.
+    #[error("an address is written in hexadecimal digits, but character {position} is none")]
     Digit {
         /// Position of the first bad character, from 0.
         position: usize,
@@ -30,10 +31,11 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// The most bytes that an address has.
+    /// Most bytes of an address.
     pub const MAX: usize = 64;
 
-    /// Takes an address as received from a peer. Its contents are checked when it is connected to.
+    /// Makes an address of bytes that were received from a peer. Only their number is checked here;
+    /// the device checks the contents when it connects.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, AddressError> {
         let length = bytes.len();
         let len = u8::try_from(length).ok().filter(|l| (1..=Self::MAX).contains(&(*l as usize)));
@@ -43,7 +45,7 @@ impl Address {
         Ok(Address { len, bytes: all })
     }
 
-    /// The bytes to hand to peers.
+    /// The bytes to give to peers.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
     }
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be_an_address() {
+    fn bytes_and_texts_that_are_no_address_are_refused() {
         assert_eq!(Address::from_bytes(&[]), Err(AddressError::Length { length: 0 }));
         assert_eq!(Address::from_bytes(&[1; 65]), Err(AddressError::Length { length: 65 }));
         assert!(Address::from_bytes(&[1; 64]).is_ok());

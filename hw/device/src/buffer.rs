@@ -1,4 +1,4 @@
-//! Memory that belongs to an operation until it ends.
+//! Memory that belongs to an operation until the operation ends.
 
 use std::any::Any;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
-/// Bytes to send, or a place to receive them.
+/// Bytes to send, or memory to receive into.
 ///
-/// An operation owns its buffer and gives it back when it completes, so that no dropped request,
-/// leaked future or lost worker can leave a device reading or writing memory that was freed. Moving
-/// a buffer never moves its bytes.
+/// An operation owns its buffer and returns it when it completes. So a device never reads or writes
+/// memory that was freed, even if a request is dropped, a future is leaked or a worker is lost.
+/// Moving a buffer doesn't move its bytes.
 ///
 /// ```
 /// # use tagmatch_device as tagmatch;
@@ -21,41 +21,42 @@ use std::sync::Arc;
 /// assert_eq!(&buffer[..], [1, 2, 3]);
 /// assert_eq!(buffer.into_vec(), [1, 2, 3]);
 /// ```
-// Every message reads, moves and drops one: where the bytes are doesn't depend on whose they are, and memory
-// that isn't ours is dropped by one comparison.
+// Every message reads, moves and drops a buffer. So `start` and `length` are the same for all
+// owners, and a buffer of the caller's memory is dropped by one comparison.
 pub struct Buffer {
-    /// `length` initialised bytes, valid for reads, and for writes if the owner is not one that shares, as
-    /// long as this lives.
+    /// `length` initialised bytes, valid for reads as long as this lives. Also valid for writes,
+    /// unless they are shared or read-only, see [`Buffer::is_writable`].
     start: NonNull<u8>,
     length: usize,
     owner: Owner,
 }
 
-// It is moved with every operation.
+// Every operation moves a buffer, so its size counts.
 const _: () = assert!(size_of::<Buffer>() == 24 && size_of::<Option<Buffer>>() == 24);
 
-// SAFETY: the caller of `Buffer::from_raw` vouched for the memory from any thread, until the buffer is gone;
-// vectors, shared slices and `LentMemory` are `Send` by themselves.
+// SAFETY: the caller of `Buffer::from_raw` has promised that any thread may use the memory until
+// the buffer is gone. Vectors, shared slices and `LentMemory` are `Send`.
 unsafe impl Send for Buffer {}
-// SAFETY: a shared `Buffer` gives out shared slices only, and `from_raw`'s caller vouched that
-// nobody else writes the memory meanwhile; the other owners are `Sync`.
+// SAFETY: a `&Buffer` gives out shared slices only, and the caller of `from_raw` has promised that
+// nothing else writes the memory meanwhile. The other owners are `Sync`.
 unsafe impl Sync for Buffer {}
 
-/// Who gets the memory back, in one word, which moves as one: a vector's capacity, twice and one more; a name
-/// below; or else a pointer to a `Box<dyn LentMemory>`, itself in a box.
+/// The owner of the memory, which gets it back, encoded in one word. An odd number is a vector:
+/// twice its capacity, plus 1. A number below 8 is one of the constants below. Another number is a
+/// pointer to a boxed `Box<dyn LentMemory>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Owner(*mut Box<dyn LentMemory>);
 
 impl Owner {
-    /// Whoever gave it to [`Buffer::from_raw`].
+    /// The caller of [`Buffer::from_raw`].
     const CALLER: Owner = Owner(ptr::without_provenance_mut(2));
     const CALLER_READ_ONLY: Owner = Owner(ptr::without_provenance_mut(4));
-    /// All who have a part in an `Arc`.
+    /// An `Arc`.
     const SHARED: Owner = Owner(ptr::without_provenance_mut(6));
 
     #[inline]
     fn vec(capacity: usize) -> Self {
-        // At most `isize::MAX`, as of any vector.
+        // A vector's capacity is at most `isize::MAX` bytes, so the shift loses nothing.
         Owner(ptr::without_provenance_mut(capacity << 1 | 1))
     }
 
@@ -66,22 +67,23 @@ impl Owner {
 
     fn lender(self) -> Option<*mut Box<dyn LentMemory>> {
         const { assert!(align_of::<Box<dyn LentMemory>>() >= 4) };
-        // No allocation starts below that.
-        const NAMES: usize = 8;
-        (self.vec_capacity().is_none() && self.0.addr() >= NAMES).then_some(self.0)
+        // No allocation starts at an address below 8.
+        const CONSTANTS_END: usize = 8;
+        (self.vec_capacity().is_none() && self.0.addr() >= CONSTANTS_END).then_some(self.0)
     }
 }
 
-/// Memory of a device, which gets it back when this is dropped.
+/// Memory that a device lends. The device gets it back when this is dropped.
 ///
 /// # Safety
-/// What [`LentMemory::memory`] gives is always the same, initialised, valid for reads and writes as long as
-/// `self` lives, and reached by nobody else, save by operations of the device that hold the buffer.
+/// [`LentMemory::memory`] always returns the same memory. It is initialised, and valid for reads
+/// and writes as long as `self` lives. Nothing else accesses it, except operations of the device
+/// that own the buffer.
 pub unsafe trait LentMemory: Send + Sync {
-    /// Where it starts, and its length in bytes.
+    /// Start of the memory, and its length in bytes.
     fn memory(&self) -> (NonNull<u8>, usize);
 
-    /// For the device that knows which kind it is.
+    /// For the device, which knows the type.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -94,83 +96,84 @@ impl Buffer {
     /// Memory that the caller manages.
     ///
     /// # Safety
-    /// From now until this buffer has been given back by the operation that it was handed to, or
-    /// dropped: `length` bytes at `start` stay allocated and initialised; nobody writes them; and if
-    /// `writable`, nobody else reads them. Any thread may do the reading and writing.
+    /// Until this buffer is dropped, or returned by the operation that it was passed to: `length`
+    /// bytes at `start` stay allocated and initialised, nothing else writes them, and if `writable`
+    /// is true, nothing else reads them. Any thread may read and write them through the buffer.
     #[inline]
     pub unsafe fn from_raw(start: NonNull<u8>, length: usize, writable: bool) -> Self {
         let owner = if writable { Owner::CALLER } else { Owner::CALLER_READ_ONLY };
         Buffer { start, length, owner }
     }
 
-    /// Memory that a device lends. For devices.
+    /// A buffer of memory that a device lends. For devices.
     pub fn lent(memory: Box<dyn LentMemory>) -> Self {
         let (start, length) = memory.memory();
         Buffer { start, length, owner: Owner(Box::into_raw(Box::new(memory))) }
     }
 
-    /// The memory that a device lends, if it does. For devices.
+    /// The memory that a device lends; `None` if the buffer is of another kind. For devices.
     pub fn lent_memory(&self) -> Option<&dyn Any> {
         let lender = self.owner.lender()?;
-        // SAFETY: a box that is made in `lent` and freed by our drop.
+        // SAFETY: the box was made in `lent`, and is freed when `self` is dropped.
         Some(unsafe { &*lender }.as_any())
     }
 
-    /// Whether a receive may use it. Shared bytes can only be sent.
+    /// Whether the bytes can be written. Shared and read-only bytes can be sent, but not received
+    /// into.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.owner != Owner::SHARED && self.owner != Owner::CALLER_READ_ONLY
     }
 
-    /// The bytes for writing, or `None` if they can only be read.
+    /// The bytes for writing; `None` if they can only be read.
     #[inline]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: by the field's invariant; ours alone, as a vector's are, and as `from_raw`'s caller or
-        // `LentMemory` promises.
+        // SAFETY: by the invariant of `start`. Nothing else accesses the bytes: a vector's belong
+        // to it, and the caller of `from_raw` or `LentMemory` has promised it for the others.
         let bytes = || unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) };
         self.is_writable().then(bytes)
     }
 
-    /// The bytes as a vector: the one that the buffer was made from, else a copy.
+    /// The bytes as a vector: the vector that the buffer was made from, or a copy of other memory.
     #[inline]
     pub fn into_vec(self) -> Vec<u8> {
         if self.owner.vec_capacity().is_none() {
             return self.to_vec();
         }
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` isn't used or dropped any more.
+        // SAFETY: `this` isn't used or dropped afterwards.
         unsafe { this.take_vec() }.unwrap_or_default()
     }
 
-    /// The vector that it was made from, if it was.
+    /// The vector that the buffer was made from; `None` if it was made from something else.
     ///
     /// # Safety
-    /// Called once, and nothing afterwards.
+    /// Called once, and no other method is called afterwards.
     #[inline]
     unsafe fn take_vec(&mut self) -> Option<Vec<u8>> {
         let capacity = self.owner.vec_capacity()?;
-        // SAFETY: the parts of the vector in `From<Vec<u8>>`, which was forgotten there, and which the caller
-        // takes once.
+        // SAFETY: these are the parts of the vector that `From<Vec<u8>>` has forgotten, and the
+        // caller takes them once.
         Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, capacity) })
     }
 
-    /// Gives the memory of these parts back to its owner. By value: a buffer whose address is never asked for
-    /// stays in registers.
+    /// Gives the memory back to its owner. Takes the parts of the buffer by value: a buffer whose
+    /// address isn't taken stays in registers.
     ///
     /// # Safety
-    /// They are the parts of a buffer that is not used any more.
+    /// They are the parts of a buffer that is not used afterwards.
     #[cold]
     #[inline(never)]
     unsafe fn release(start: NonNull<u8>, length: usize, owner: Owner) {
         if owner == Owner::SHARED {
             let bytes = ptr::slice_from_raw_parts(start.as_ptr(), length);
-            // SAFETY: what `Arc::into_raw` gave in `From<Arc<[u8]>>`, given back once.
+            // SAFETY: the pointer that `Arc::into_raw` returned in `From<Arc<[u8]>>`, used once.
             drop(unsafe { Arc::from_raw(bytes) });
         } else if let Some(lender) = owner.lender() {
-            // SAFETY: what `Box::into_raw` gave in `lent`, given back once.
+            // SAFETY: the pointer that `Box::into_raw` returned in `lent`, used once.
             drop(unsafe { Box::from_raw(lender) });
         } else if let Some(capacity) = owner.vec_capacity() {
-            // SAFETY: the parts of the vector in `From<Vec<u8>>`, which was forgotten there.
+            // SAFETY: these are the parts of the vector that `From<Vec<u8>>` has forgotten.
             drop(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) });
         }
     }
@@ -181,7 +184,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let Buffer { start, length, owner } = *self;
         if owner != Owner::CALLER && owner != Owner::CALLER_READ_ONLY {
-            // SAFETY: nothing is dropped twice or used afterwards.
+            // SAFETY: `self` is not used afterwards, and dropped once.
             unsafe { Self::release(start, length, owner) }
         }
     }
@@ -194,14 +197,15 @@ impl Default for Buffer {
     }
 }
 
-/// The copy has memory of its own; shared bytes stay shared.
+/// The copy has memory of its own, but shared bytes stay shared.
 impl Clone for Buffer {
     fn clone(&self) -> Self {
         if self.owner != Owner::SHARED {
             return self.to_vec().into();
         }
         let bytes = ptr::slice_from_raw_parts(self.start.as_ptr(), self.length);
-        // SAFETY: what `Arc::into_raw` gave in `From<Arc<[u8]>>`; the part that `self` has stays its own.
+        // SAFETY: the pointer that `Arc::into_raw` returned in `From<Arc<[u8]>>`. `ManuallyDrop`
+        // keeps the reference count that belongs to `self`.
         Arc::clone(&ManuallyDrop::new(unsafe { Arc::from_raw(bytes) })).into()
     }
 }
@@ -211,8 +215,8 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the field's invariant; nobody writes them but through us, by the promise made to
-        // `from_raw` or by `LentMemory`.
+        // SAFETY: by the invariant of `start`. The bytes are written through `self` alone: the
+        // caller of `from_raw` or `LentMemory` has promised that.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -228,7 +232,7 @@ impl From<Vec<u8>> for Buffer {
     fn from(vec: Vec<u8>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         let owner = Owner::vec(vec.capacity());
-        // SAFETY: no vector's pointer is null.
+        // SAFETY: a vector's pointer is not null.
         let start = unsafe { NonNull::new_unchecked(vec.as_mut_ptr()) };
         Buffer { start, length: vec.len(), owner }
     }
@@ -243,7 +247,7 @@ impl From<Box<[u8]>> for Buffer {
 impl From<Arc<[u8]>> for Buffer {
     fn from(bytes: Arc<[u8]>) -> Self {
         let length = bytes.len();
-        // SAFETY: no shared slice's pointer is null. Nobody writes through it.
+        // SAFETY: the pointer of an `Arc` is not null. Nothing writes through it.
         let start = unsafe { NonNull::new_unchecked(Arc::into_raw(bytes).cast_mut().cast()) };
         Buffer { start, length, owner: Owner::SHARED }
     }
@@ -286,7 +290,7 @@ mod tests {
     fn raw_memory_is_used_in_place() {
         let mut memory = [1u8, 2, 3];
         {
-            // SAFETY: `memory` outlives the buffer and is not touched meanwhile.
+            // SAFETY: `memory` outlives the buffer and is not accessed meanwhile.
             let mut buffer =
                 unsafe { Buffer::from_raw(NonNull::from(&mut memory).cast::<u8>(), 3, true) };
             buffer.as_mut_slice().unwrap()[1] = 9;
@@ -297,7 +301,7 @@ mod tests {
     #[test]
     fn every_owner_gets_its_memory_back_once() {
         struct Lent(Arc<()>, Vec<u8>);
-        // SAFETY: always the same vector, which nobody else reaches.
+        // SAFETY: always the same vector, which nothing else accesses.
         unsafe impl LentMemory for Lent {
             fn memory(&self) -> (NonNull<u8>, usize) {
                 (NonNull::from(&self.1[..]).cast(), self.1.len())

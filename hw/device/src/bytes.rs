@@ -1,4 +1,4 @@
-//! The bytes of a message that came in.
+//! The bytes of a received message.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,9 +7,9 @@ use crate::copy::copy_small;
 
 /// The bytes of one message, in one logical run.
 ///
-/// They may lie in memory that the sender can still write, so there is no slice of them: they are
-/// copied out, and whatever is decided on is decided on the copy. The first bytes (every header)
-/// are a copy already, taken once by the device, which keeps it.
+/// They may lie in memory that the sender can still write, so there is no slice of them. A reader
+/// copies them out, and decides on the copy alone. The device has copied the first bytes, which
+/// include the header, already.
 pub struct Bytes<'a> {
     head: &'a [u8],
     tail: *const u8,
@@ -18,10 +18,10 @@ pub struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// How many bytes at the start of a message are copied out at once.
+    /// How many bytes at the start of a message the device copies.
     pub const HEAD_MAX: usize = 64;
 
-    /// Bytes that are all in ordinary memory: for devices of one's own and for tests.
+    /// Bytes in ordinary memory, for tests and for devices outside of this project.
     #[inline]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
         let (head, tail) = bytes.split_at(bytes.len().min(Self::HEAD_MAX));
@@ -29,28 +29,29 @@ impl<'a> Bytes<'a> {
         unsafe { Self::from_parts(head, tail.as_ptr(), tail.len()) }
     }
 
-    /// A head that was copied out, and the rest where it lies.
+    /// A head that was copied out, and the rest of the message where it lies.
     ///
     /// # Safety
-    /// For 'a, `tail_length` bytes at `tail` stay mapped and readable. Another process may be writing
-    /// them.
+    /// For the lifetime `'a`, `tail_length` bytes at `tail` stay mapped and readable. Another
+    /// process may be writing them.
     #[inline]
     pub unsafe fn from_parts(head: &'a [u8], tail: *const u8, tail_length: usize) -> Self {
         Bytes { head, tail, tail_length, lifetime: PhantomData }
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.head.len() + self.tail_length
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `N` bytes from `offset` on, or `None` if there are not so many.
+    /// `N` bytes from `offset` on; `None` if the message is too short.
     #[inline(always)]
     pub fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         let end = offset.checked_add(N)?;
@@ -62,7 +63,8 @@ impl<'a> Bytes<'a> {
         Some(out)
     }
 
-    /// Copies bytes from `offset` on into `out`, as many as there are and fit; returns how many.
+    /// Copies bytes from `offset` on into `out`, as many as there are and fit, and returns how
+    /// many.
     #[inline(always)]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) -> usize {
         if self.tail_length == 0 && offset <= self.head.len() {
@@ -85,9 +87,10 @@ impl<'a> Bytes<'a> {
         if wanted > from_head {
             let skip = (offset + from_head) - self.head.len();
             let rest = &mut out[from_head..wanted];
-            // SAFETY: skip + rest.len() <= tail_length by the computation of `wanted`, the tail is
-            // readable by the promise made to `from_parts`, and `out` is ours alone. If the sender
-            // writes at the same time the bytes are of its making either way: nothing is decided on them.
+            // SAFETY: skip + rest.len() <= tail_length by the computation of `wanted`, the caller
+            // of `from_parts` has promised that the tail is readable, and nothing else refers to
+            // `out`. If the sender writes at the same time, the copy has some of the bytes that the
+            // sender wrote.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.tail.add(skip), rest.as_mut_ptr(), rest.len());
             }
@@ -95,7 +98,7 @@ impl<'a> Bytes<'a> {
         wanted
     }
 
-    /// All bytes from `offset` on, copied.
+    /// A copy of all bytes from `offset` on.
     pub fn to_vec(&self, offset: usize) -> Vec<u8> {
         let mut out = vec![0; self.len().saturating_sub(offset)];
         self.copy_to(offset, &mut out);

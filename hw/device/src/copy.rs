@@ -1,16 +1,17 @@
-//! Copies of a few bytes, for devices.
+//! Copying few bytes, for devices.
 
 use std::ptr;
 
-/// Copies bytes; up to 32 without a call.
+/// Copies `from` to `to`, without a function call if there are at most 32 bytes.
 ///
 /// # Safety
-/// `to` is writable for as many bytes, and apart from `from`.
+/// `to` is writable for `from.len()` bytes, which don't overlap `from`.
 #[inline(always)]
 pub unsafe fn copy_small(from: &[u8], to: *mut u8) {
     let length = from.len();
     let from = from.as_ptr();
-    // Two moves of the same size that may overlap cover every length between one size and twice it.
+    // Two moves of `size` bytes, one from each end, cover every length from `size` to twice `size`.
+    // They may overlap.
     macro_rules! ends {
         ($size:expr) => {{
             // SAFETY: $size <= length, and both ends are inside `length` bytes.
@@ -23,7 +24,7 @@ pub unsafe fn copy_small(from: &[u8], to: *mut u8) {
         }};
     }
     if length > 32 {
-        // SAFETY: as the caller promised.
+        // SAFETY: by the caller's promise.
         return unsafe { ptr::copy_nonoverlapping(from, to, length) };
     }
     if length >= 8 {
@@ -31,7 +32,7 @@ pub unsafe fn copy_small(from: &[u8], to: *mut u8) {
     } else if length >= 2 {
         if length >= 4 { ends!(4) } else { ends!(2) }
     } else if length == 1 {
-        // SAFETY: one byte at each.
+        // SAFETY: there is one byte at each of them.
         unsafe { to.write(from.read()) }
     }
 }

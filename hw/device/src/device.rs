@@ -1,109 +1,87 @@
 //! The trait that every device implements.
 //!
-//! A device moves bytes and nothing else. Its contract with the engine above:
+//! A device moves bytes; it doesn't match. Its contract with the engine above it:
 //!
 //! 1. Messages from one peer arrive whole, once, and in the order in which they were sent.
-//! 2. [`Device::poll`] never blocks, costs nothing per idle peer, and gives one event at a time. What
-//!    an event borrows is given back to the peer by the next call of `poll`.
-//! 3. A [`Buffer`] that was handed in belongs to the device until the event (or the call) that
-//!    returns it. That is what makes a read in flight safe whatever happens to the request above.
-//! 4. A peer that goes down is reported once, after every message of it that arrived whole and after
-//!    every read from it has been given back; nothing comes from it afterwards.
-//! 5. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's. One
-//!    exception: a direct read over shared memory waits for pages that the peer withholds
-//!    (`ReadPolicy::Copied` of `tagmatch-shm` reads without that).
+//! 2. [`Device::poll`] never blocks, costs nothing per idle peer, and returns one event at a time.
+//!    The next call of `poll` gives the memory that an event borrows back to the peer.
+//! 3. A [`Buffer`] that is passed to the device belongs to it until an event, or the call itself,
+//!    returns it. So a read under way is safe whatever happens to the engine's request.
+//! 4. A peer that goes down is reported once: after all its messages that arrived whole, and after
+//!    the buffers of all reads from it were returned. No event of this peer follows.
+//! 5. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
+//!    One exception: a direct read over shared memory waits for pages that the peer withholds.
+//!    Copied reads (`ReadPolicy::Copied` of `tagmatch-shm`) don't.
 
-use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::{Address, Buffer, Bytes, TagEvent, TagList};
+use crate::{Address, Buffer, Bytes, PeerId, TagEvent, TagList};
 
-/// A peer as this device numbers it: dense from 0, never reused while the device lives.
-///
-/// Number 0 is the worker itself: a device carries messages to oneself like any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u32);
-
-impl PeerId {
-    /// The worker itself.
-    pub const ONESELF: PeerId = PeerId(0);
-
-    /// The number as an index into a table of peers.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for PeerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "peer {}", self.0)
-    }
-}
-
-/// What a device can carry.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes in the largest message that this device *receives*, header included. Announced to
-    /// peers, who learn it from [`Event::PeerUp`]; it never changes.
+    /// Bytes in the largest message that this device *receives*, including the header. Peers learn
+    /// it from [`Event::PeerUp`]. It never changes.
     pub message_max: usize,
 }
 
-/// A message to be sent: header and payload arrive as one run of bytes.
+/// A message to send. Header and payload arrive as one run of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
     /// The protocol's header, at most [`Outgoing::HEADER_MAX`] bytes.
     pub header: &'a [u8],
-    /// What follows it.
+    /// The bytes that follow the header.
     pub payload: &'a [u8],
-    /// 32 bits that travel beside the message, as RDMA immediate data does.
+    /// Immediate data: 32 bits that travel beside the message, as in RDMA.
     pub immediate: Option<u32>,
 }
 
 impl Outgoing<'_> {
-    /// The longest header: TMH, RVH and 32 bytes of the protocol's own.
+    /// Most bytes of a header: a TMH, an RVH and 32 bytes of the protocol.
     pub const HEADER_MAX: usize = 64;
 }
 
-/// A message that came in. Its bytes are the sender's header and payload in one run.
+/// A received message.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// Who sent it.
+    /// The sender.
     pub peer: PeerId,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,
-    /// Whether it came up through the device's [`TagList`], which found no entry for it and has counted
-    /// it. Messages without a tag are not counted.
+    /// Whether the device's [`TagList`] has searched its entries for this message, found none, and
+    /// counted the message as unexpected. Messages without a tag are not counted.
     pub through_list: bool,
-    /// Header and payload.
+    /// Header and payload in one run, as the sender passed them.
     pub bytes: Bytes<'a>,
 }
 
-/// Why [`Device::send`] did not take a message. The message is unsent, in whole.
+/// Why [`Device::send`] did not take a message. No part of the message was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The way to the peer is full. Try again after a later [`Device::poll`].
+    /// There is no room for messages to this peer now. Try again after a later [`Device::poll`].
     Full,
-    /// The peer is not connected yet; [`Event::PeerUp`] will say when it is.
+    /// The peer is not connected yet. [`Event::PeerUp`] will report that it is.
     NotUp,
-    /// The peer is down and stays so.
+    /// The peer is down. It stays down.
     Down,
-    /// Larger than the peer's announced `message_max`, or a header above [`Outgoing::HEADER_MAX`].
+    /// The message is larger than the peer's `message_max`, or its header than
+    /// [`Outgoing::HEADER_MAX`].
     TooLong,
 }
 
-/// Memory that a peer may read, as it travels in a rendezvous request.
+/// Memory that a peer may read, as a rendezvous request describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSpan {
-    /// Address of the first byte, in the owner's terms.
+    /// Address of the first byte in the owner's address space.
     pub address: u64,
-    /// Key that the owner's device gave out with it.
+    /// Key that the owner's device made for it.
     pub key: u32,
     /// Length in bytes.
     pub length: u64,
 }
 
-/// Names one exposed buffer of this device.
+/// Identifies one exposed buffer of this device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExposureId(pub u32);
 
@@ -112,50 +90,50 @@ pub struct ExposureId(pub u32);
 pub struct Exposure {
     /// For [`Device::withdraw`].
     pub id: ExposureId,
-    /// What the peer needs in order to read it.
+    /// Describes the buffer to the peer that reads it.
     pub span: RemoteSpan,
 }
 
-/// A read of a peer's exposed memory into a buffer of ours.
+/// A read of a peer's exposed memory into a local buffer.
 #[derive(Debug)]
 pub struct ReadRequest {
-    /// Whose memory.
+    /// The peer that exposes the memory.
     pub peer: PeerId,
-    /// What to read; `remote.length` bytes, at most `into.len()`, land at the buffer's start.
+    /// The bytes to read. There are `remote.length` of them, at most `into.len()`.
     pub remote: RemoteSpan,
-    /// Where it lands. The device owns it until [`Event::ReadDone`].
+    /// The buffer to read into, from its start. The device owns it until [`Event::ReadDone`].
     pub into: Buffer,
-    /// Comes back in [`Event::ReadDone`]. The top bit is the device's own: clear here.
+    /// Returned in [`Event::ReadDone`]. The top bit is clear: it is reserved for the device.
     pub token: u64,
 }
 
-/// Why a read did not bring its bytes. The contents of the buffer are unspecified.
+/// Why a read failed. The contents of its buffer are unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// The peer is down, or went down while the read was under way.
     PeerDown,
-    /// The operating system or the peer refused; the error number.
+    /// The operating system or the peer refused it.
     Failed {
-        /// `errno` of the failure, 0 where there is none.
+        /// `errno` of the failure; 0 if there is none.
         errno: i32,
     },
-    /// The span isn't one that the peer exposes, or not all of it.
+    /// The peer doesn't expose this span, or not all of it.
     BadSpan,
 }
 
 /// Why a peer went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// Its process ended, or the connection did, without a word.
+    /// Its process ended, or its connection broke.
     Gone,
-    /// It said that it leaves: its worker was dropped, or broke with this one.
+    /// It ended the connection in order: its worker was dropped, or disconnected from this one.
     Left,
-    /// It could not be reached; the error number of the attempt (`ECONNREFUSED`: nobody is there).
+    /// It could not be reached. `ECONNREFUSED` means that there is no worker at this address.
     Unreachable {
-        /// `errno` of the last attempt, 0 where there is none.
+        /// `errno` of the last attempt; 0 if there is none.
         errno: i32,
     },
-    /// It broke the rules of the device: what it wrote can't be a message.
+    /// It broke a rule of the device's protocol.
     Misbehaved {
         /// The rule that was broken.
         what: &'static str,
@@ -167,40 +145,41 @@ pub enum DownReason {
 /// How reads from a peer are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Straight from the peer's memory, one copy, the peer's processor takes no part.
+    /// Straight from the peer's memory: one copy, without the peer's processor.
     Direct,
-    /// Through shared memory, two copies; the peer must make progress.
+    /// Through shared memory: two copies, and the peer has to make progress.
     Copied,
-    /// As the device sees fit, which moves messages as a whole and doesn't tell how (UCX).
+    /// The device moves whole messages and doesn't tell how (UCX).
     ByDevice,
-    /// Not known yet: the peer isn't connected.
+    /// Not known, since the peer isn't connected yet.
     Unknown,
 }
 
-/// What [`Device::poll`] has to tell.
+/// An event that [`Device::poll`] reports.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A message came in.
+    /// A message was received.
     Message(Incoming<'a>),
-    /// A read has ended; the buffer comes back.
+    /// A read has ended.
     ReadDone {
-        /// Of the [`ReadRequest`].
+        /// The token of the [`ReadRequest`].
         token: u64,
-        /// Of the [`ReadRequest`].
+        /// The buffer of the [`ReadRequest`].
         into: Buffer,
-        /// Whether all its bytes are there.
+        /// `Ok` if all its bytes were read.
         result: Result<(), ReadError>,
     },
     /// Something happened to the entries of the [`TagList`], or one of its operations is done.
     Tag(TagEvent),
-    /// A peer can be sent to from now on. Comes before the peer's first message.
+    /// A peer is connected, so messages can be sent to it. Precedes the first message from this
+    /// peer.
     PeerUp {
         /// Which.
         peer: PeerId,
         /// What the peer can receive.
         limits: Limits,
     },
-    /// A peer is gone for good. Every read from it has been given back before.
+    /// A peer is down for good. All reads from it have ended before.
     PeerDown {
         /// Which.
         peer: PeerId,
@@ -209,7 +188,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Errors of a device as such, not of one peer.
+/// Errors of a device, as opposed to those of one peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -218,13 +197,13 @@ pub enum DeviceError {
     System {
         /// The system call.
         call: &'static str,
-        /// What it said.
+        /// The error that it returned.
         source: io::Error,
-        /// What to do about it, or empty.
+        /// What to do about it; may be empty.
         hint: &'static str,
     },
-    /// The address isn't one of this kind of device.
-    #[error("address is not usable here: {why}")]
+    /// The address can't be used with this kind of device.
+    #[error("the address can't be used here: {why}")]
     BadAddress {
         /// What is wrong with it.
         why: &'static str,
@@ -234,44 +213,45 @@ pub enum DeviceError {
     BadSetting {
         /// Name of the setting.
         setting: &'static str,
-        /// What was asked for.
+        /// The value that was given.
         value: u64,
-        /// What would be right.
+        /// The values that are allowed.
         range: &'static str,
     },
-    /// This machine, or this kind of device, can't do it.
-    #[error("{what} is not to be had: {why}")]
+    /// This machine, or this kind of device, can't do what was asked for.
+    #[error("{what} is not available: {why}")]
     Unsupported {
         /// What was asked for.
         what: &'static str,
-        /// Why, and what could be asked for instead.
+        /// Why, and what to ask for instead.
         why: &'static str,
     },
     /// The buffer can't be exposed or read into.
-    #[error("buffer refused: {why}")]
+    #[error("the buffer can't be used: {why}")]
     BadBuffer {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The device has as many peers, exposures or reads as it can hold.
+    /// The device has as many peers, exposed buffers or reads as it can hold.
     #[error("no room for another {what}: the limit is {limit}")]
     Exhausted {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
         /// How many there can be.
         limit: usize,
     },
 }
 
-/// A device that a thread can sleep on. Apart from [`Device`], since a simulated device has no descriptor.
+/// A device that a thread can sleep on. A trait of its own, since a simulated device has no
+/// descriptor.
 pub trait EventDescriptor {
-    /// A descriptor that is readable when the armed device has something to do. poll(2) and epoll(7) may watch
-    /// it.
+    /// A descriptor that is readable while the armed device has something to do. poll(2) and
+    /// epoll(7) can watch it.
     fn event_descriptor(&self) -> BorrowedFd<'_>;
 }
 
 impl DeviceError {
-    /// Names the system call that failed, and what to do about it.
+    /// Makes an error from that of a system call, with what to do about it.
     pub fn system(call: &'static str, hint: &'static str) -> impl Fn(io::Error) -> DeviceError {
         move |source| DeviceError::System { call, source, hint }
     }
@@ -281,15 +261,15 @@ impl DeviceError {
 ///
 /// Not thread-safe by itself; one caller at a time.
 pub trait Device {
-    /// What this device can receive.
+    /// The limits of this device.
     fn limits(&self) -> Limits;
 
-    /// Where peers reach this device.
+    /// The address at which peers reach this device.
     fn address(&self) -> Address;
 
-    /// Starts to connect to the peer at `address` and gives its number at once. The same address
-    /// always gives the same number, also when the peer connected to us first; our own address gives
-    /// [`PeerId::ONESELF`]. Success or failure is reported by an event.
+    /// Starts to connect to the peer at `address` and returns its number at once. The same address
+    /// always gives the same number, also if the peer has connected first. This device's own
+    /// address gives [`PeerId::ONESELF`]. An event reports success or failure.
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError>;
 
     /// The address of a peer.
@@ -298,11 +278,12 @@ pub trait Device {
     /// How reads from this peer are done.
     fn read_mode(&self, peer: PeerId) -> ReadMode;
 
-    /// Sends one message, or refuses it whole. The bytes have been copied on return.
+    /// Sends one message or refuses it. On return, the bytes have been copied.
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused>;
 
-    /// A buffer of `length` bytes in whatever memory this device reads and writes at least cost, ordinary
-    /// memory if there is none better. It may hold what an earlier buffer of this device held.
+    /// A buffer of `length` bytes in the memory that this device reads and writes at least cost;
+    /// ordinary memory unless there is better. It may contain bytes of an earlier buffer of this
+    /// device.
     fn allocate(&mut self, length: usize) -> Buffer {
         Buffer::zeroed(length)
     }
@@ -310,18 +291,18 @@ pub trait Device {
     /// Lets peers read `buffer` until [`Device::withdraw`].
     ///
     /// # Errors
-    /// Gives the buffer back with the reason.
+    /// Returns the buffer with the reason.
     fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)>;
 
-    /// Takes an exposed buffer back; `None` if there is no such exposure.
+    /// Takes an exposed buffer back; `None` if there is no such buffer.
     ///
-    /// The caller knows from its protocol that no peer reads it any more.
+    /// The caller knows from its protocol that no peer is reading it.
     fn withdraw(&mut self, id: ExposureId) -> Option<Buffer>;
 
-    /// Starts a read; [`Event::ReadDone`] ends it, for every read that was accepted.
+    /// Starts a read. If the call returns `Ok`, [`Event::ReadDone`] ends the read.
     ///
     /// # Errors
-    /// Gives the buffer back with the reason.
+    /// Returns the buffer with the reason.
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)>;
 
     /// The next event, or `None` when there is nothing to do now.
@@ -332,25 +313,27 @@ pub trait Device {
         None
     }
 
-    /// Breaks with a peer, which is told ([`DownReason::Left`]) where there is a way left to tell it;
-    /// [`Event::PeerDown`] follows.
+    /// Ends the connection to a peer; [`Event::PeerDown`] follows. The peer reports
+    /// [`DownReason::Left`] if it can still be told.
     fn disconnect(&mut self, peer: PeerId);
 
-    /// Takes no further connections: who tries to connect learns that nobody is there. For good.
+    /// Refuses further connections for good. A worker that tries to connect gets `ECONNREFUSED`.
     fn close(&mut self);
 
-    /// Asks that [`EventDescriptor::event_descriptor`] become readable at the next event. Returns `false` if
-    /// there is something to do already: then poll first and arm again. `waiting_to_send` names the
-    /// peers whose way was full: room for them is an event as well.
+    /// Makes [`EventDescriptor::event_descriptor`] readable at the next event. Returns `false` if
+    /// there is something to do already: poll first then, and arm again. `waiting_to_send` are the
+    /// peers for which a message was refused as [`Refused::Full`]; room for them counts as an event
+    /// as well.
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool;
 
-    /// Whether there is something to do that was begun after [`Device::arm`], so that its descriptor may
-    /// not tell of it: whoever has begun it polls, and arms again for those who sleep.
+    /// Whether there is something to do that was begun after [`Device::arm`], and that its
+    /// descriptor may not report. The thread that has begun it has to poll, and to arm again for
+    /// threads that sleep.
     fn has_work(&self) -> bool {
         false
     }
 
-    /// Ends what [`Device::arm`] began and empties the descriptor; without it, senders pay for
-    /// waking a worker that is awake.
+    /// Ends what [`Device::arm`] began, and makes the descriptor unreadable. Without this call,
+    /// senders would go on paying for waking a worker that is awake.
     fn disarm(&mut self);
 }

@@ -1,17 +1,17 @@
-//! What a device finds on a machine, and says to a person.
+//! What a device finds on a machine, in words for a person.
 
 use std::fmt;
 
-/// One thing that the device would like to have.
+/// A feature of the machine that a device uses if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// The feature.
     pub what: &'static str,
-    /// Whether it is there.
+    /// Whether the machine has it.
     pub is_available: bool,
-    /// What was seen.
+    /// How that was found out.
     pub reason: String,
-    /// If it isn't there: the next command to type.
+    /// If the machine doesn't have it: the next command to type.
     pub next: Option<&'static str>,
 }
 

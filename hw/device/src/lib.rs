@@ -1,17 +1,18 @@
 //! The traits of tagmatch's devices, and the values that devices and the protocol exchange.
 //!
-//! A device carries bytes from one worker to another. It does not know tags, credits or protocols. A
-//! [`Device`] sends ordered messages, reads registered memory of a peer, and reports when a peer comes up or
-//! goes down. The protocol above (`tagmatch-fallback`) gives the messages their meaning. This crate makes no
-//! system call: whatever implements a device, a simulator too, needs nothing else.
+//! A device carries bytes from one worker to another. It does not know tags, credits or protocols.
+//! A [`Device`] sends ordered messages, reads exposed memory of a peer, and reports when a peer is
+//! connected and when it is down. The protocol above it (`tagmatch-fallback`) gives the messages
+//! their meaning. This crate makes no system call, so a simulator can implement a device as well.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`device`] | the trait that every device implements, with its events |
-//! | [`buffer`] | memory that belongs to an operation until it ends |
-//! | [`bytes`] | the bytes of a message, copied out of memory that its sender may still write |
-//! | [`address`] | where a worker can be reached, in at most 64 opaque bytes |
-//! | [`matching`] | the trait of devices that match tags by themselves |
+//! | [`buffer`] | memory that belongs to an operation until the operation ends |
+//! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
+//! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
+//! | [`PeerId`] | the number by which a device calls a peer |
+//! | [`matching`] | the trait of devices that match tags themselves |
 //! | [`tm`] | the headers of a tag-matching NIC |
 //! | [`tags`] | the trait of a NIC that holds posted receives |
 
@@ -22,6 +23,7 @@ pub mod copy;
 pub mod device;
 mod finding;
 pub mod matching;
+mod peer;
 pub mod tags;
 pub mod tm;
 
@@ -30,7 +32,8 @@ pub use buffer::Buffer;
 pub use bytes::Bytes;
 pub use device::{
     Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId, Incoming,
-    Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
+    Limits, Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan,
 };
 pub use finding::Finding;
+pub use peer::PeerId;
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagMatching, TagRefused};

@@ -1,27 +1,30 @@
-//! The trait of devices that match tags by themselves.
+//! The trait of devices that match tags themselves.
 //!
-//! A [`Device`](crate::Device) moves bytes, and the engine above it matches. A [`MatchingDevice`] is a whole
-//! tag-matching transport below (UCX): it holds posted receives and unexpected messages, and moves data as it
-//! sees fit, in hardware or not. Its contract with the room above:
+//! A [`Device`](crate::Device) moves bytes, and the engine above it matches. A [`MatchingDevice`]
+//! is a whole tag-matching transport, such as UCX: it holds posted receives and unexpected
+//! messages, and moves data in its own way, in hardware or not. Its contract with the engine above
+//! it:
 //!
-//! 1. Matching is that of `tagmatch-soft`: a receive takes a message iff `(tag ^ message.tag) & mask == 0` and
-//!    the message's sender is the one that is named, if one is; first posted, first matched; first arrived,
-//!    first found; messages of one peer never overtake each other in matching.
-//! 2. Every operation that was taken (`Ok`) ends once, through [`MatchingDevice::poll`], with its token and its
-//!    buffer; until then the buffer is the device's, whatever becomes of the request above.
-//! 3. Facts of a completion ([`Envelope`]) are whole on every path.
-//! 4. What can't be carried is refused at the call ([`Unfit`]), never bent: immediate data, or a tag or a source
-//!    that the device's layout has no bits for.
-//! 5. A peer that goes down is reported once, after everything that depends on it has ended.
+//! 1. It matches as `tagmatch-soft` does. A receive matches a message if and only if `(tag ^
+//!    message.tag) & mask == 0` and the message is from the receive's source, if it names one. A
+//!    message matches the receive that was posted first, a receive the message that arrived first.
+//!    Messages of one peer never overtake each other in matching.
+//! 2. Every operation that was taken (`Ok`) ends once, through [`MatchingDevice::poll`], with its
+//!    token and its buffer. Until then the buffer belongs to the device, whatever happens to the
+//!    engine's request.
+//! 3. A completion has all fields of the [`Envelope`], on every path.
+//! 4. An operation that the device can't carry is refused at the call ([`Unfit`]) and never
+//!    changed: immediate data, or a tag or a source for which the device's layout has no bits.
+//! 5. A peer that goes down is reported once, after every operation that depends on it has ended.
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
-use crate::device::{DeviceError, DownReason, PeerId};
-use crate::{Address, Buffer};
+use crate::device::{DeviceError, DownReason};
+use crate::{Address, Buffer, PeerId};
 
 /// When a send that the device takes is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompleteWhen {
-    /// Its buffer may be used again.
+    /// Its buffer can be used again.
     #[default]
     Reusable,
     /// The message was matched.
@@ -30,55 +33,55 @@ pub enum CompleteWhen {
     Delivered,
 }
 
-/// A message to be sent.
+/// A message to send.
 #[derive(Debug)]
 pub struct TagSend {
-    /// To whom.
+    /// The receiver.
     pub peer: PeerId,
     /// The tag that receives see.
     pub tag: u64,
-    /// 32 bits for the receiver's completion.
+    /// Immediate data: 32 bits for the receiver's completion.
     pub immediate: Option<u32>,
     /// The payload.
     pub buffer: Buffer,
-    /// When it is complete.
+    /// When the send is complete.
     pub complete_when: CompleteWhen,
-    /// Comes back in [`MatchingEvent::Sent`].
+    /// Returned in [`MatchingEvent::Sent`].
     pub token: u64,
 }
 
-/// Which messages a receive or a probe takes.
+/// Which messages a receive or a probe matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagPattern {
     /// Compared where `mask` has ones.
     pub tag: u64,
-    /// Bits of the tag that count.
+    /// The bits of the tag that are compared.
     pub mask: u64,
-    /// The sender, or anyone.
+    /// The sender; `None` for any sender.
     pub source: Option<PeerId>,
 }
 
-/// Facts of a message.
+/// The envelope of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The sender.
     pub source: PeerId,
-    /// Its tag, as it was sent.
+    /// Its tag, as the sender gave it.
     pub tag: u64,
-    /// Its full length in bytes, also where less fitted into the buffer.
+    /// Its full length in bytes, also if the buffer was shorter.
     pub length: u64,
     /// Immediate data, if the sender gave any.
     pub immediate: Option<u32>,
 }
 
-/// Names a message that a matched probe took.
+/// Identifies a message that a matched probe took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeldId(pub u64);
 
 /// Why an operation was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// The peer is down and stays so.
+    /// The peer is down. It stays down.
     Down,
     /// There is no such peer.
     NoSuchPeer,
@@ -86,7 +89,7 @@ pub enum Unfit {
     NoSuchMessage,
     /// The buffer of a receive can only be read.
     ReadOnly,
-    /// The device can't carry it: what, and what to do about it, in one sentence.
+    /// The device can't carry the operation. One sentence says why, and what to do about it.
     NotCarried(&'static str),
     /// The device has no memory, or no room, for another operation.
     Exhausted,
@@ -99,76 +102,77 @@ pub enum OperationError {
     Cancelled,
     /// The peer that it depends on is down.
     PeerDown(PeerId),
-    /// The device failed to move the bytes; its own number for why (for UCX `ucs_status_t`).
+    /// The device failed to move the bytes.
     Failed {
-        /// The device's own number.
+        /// The device's number for the reason (for UCX an `ucs_status_t`).
         status: i32,
     },
 }
 
-/// What [`MatchingDevice::poll`] has to tell.
+/// An event that [`MatchingDevice::poll`] reports.
 #[derive(Debug)]
 pub enum MatchingEvent {
     /// A send has ended.
     Sent {
-        /// Of the [`TagSend`].
+        /// The token of the [`TagSend`].
         token: u64,
-        /// Of the [`TagSend`].
+        /// The buffer of the [`TagSend`].
         buffer: Buffer,
-        /// How.
+        /// Whether it succeeded.
         result: Result<(), OperationError>,
     },
-    /// A receive has ended. The message was longer than the buffer iff `length > buffer.len()`.
+    /// A receive has ended. If `length > buffer.len()`, the message was longer than the buffer.
     Received {
-        /// Of the receive.
+        /// The token of the receive.
         token: u64,
-        /// Of the receive.
+        /// The buffer of the receive.
         buffer: Buffer,
-        /// The facts of the message.
+        /// The envelope of the message.
         result: Result<Envelope, OperationError>,
     },
-    /// A peer can be sent to from now on. Comes before the peer's first message is received or found.
+    /// A peer is connected. Precedes the first message of this peer that a receive or a probe
+    /// matches.
     PeerUp {
-        /// Which.
+        /// The peer.
         peer: PeerId,
     },
-    /// A peer is gone for good.
+    /// A peer is down for good.
     PeerDown {
-        /// Which.
+        /// The peer.
         peer: PeerId,
         /// Why.
         reason: DownReason,
     },
 }
 
-/// A transport that matches by itself. See the module's page for the contract.
+/// A transport that matches tags. The module's page has the contract.
 ///
 /// Not thread-safe by itself; one caller at a time. No call blocks.
 pub trait MatchingDevice {
-    /// Where peers reach this device.
+    /// The address at which peers reach this device.
     fn address(&self) -> Address;
 
-    /// Starts to connect to the peer at `address` and gives its number at once; see
-    /// [`Device::connect`](crate::Device::connect), whose rules hold here.
+    /// Starts to connect to the peer at `address` and returns its number at once, by the rules of
+    /// [`Device::connect`](crate::Device::connect).
     ///
     /// # Errors
-    /// The bytes can't be an address of this kind of device.
+    /// The address is not one of this kind of device.
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError>;
 
     /// The address of a peer.
     fn peer_address(&self, peer: PeerId) -> Option<Address>;
 
-    /// Sends a message. `Ok(Some(buffer))`: it is complete already, and no event will tell of it. Sends to
-    /// a peer that isn't up yet wait in the device, in order.
+    /// Sends a message. `Ok(Some(buffer))` means that the send is complete already and that no
+    /// event follows. Sends to a peer that isn't connected yet wait in the device, in order.
     ///
     /// # Errors
-    /// Gives the buffer back with the reason.
+    /// Returns the buffer with the reason.
     fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)>;
 
-    /// Sends a copy of `payload`: nothing will tell of its end.
+    /// Sends a copy of `payload`. No event reports its end.
     ///
     /// # Errors
-    /// It was not taken.
+    /// The reason why nothing was sent.
     fn inject(
         &mut self,
         peer: PeerId,
@@ -177,11 +181,11 @@ pub trait MatchingDevice {
         payload: &[u8],
     ) -> Result<(), Unfit>;
 
-    /// Posts a receive, or takes the oldest message that waits for it. Its end is told by an event, at
-    /// whatever time it comes.
+    /// Posts a receive, or matches it with the oldest unexpected message. An event reports its end,
+    /// also if it has matched in this call.
     ///
     /// # Errors
-    /// Gives the buffer back with the reason.
+    /// Returns the buffer with the reason.
     fn receive(
         &mut self,
         pattern: TagPattern,
@@ -189,26 +193,27 @@ pub trait MatchingDevice {
         token: u64,
     ) -> Result<(), (Buffer, Unfit)>;
 
-    /// Asks to cancel the receive with this token; its end tells the outcome. A token that names no receive
-    /// is ignored. `true` if the receive's end is [`OperationError::Cancelled`].
+    /// Cancels the receive with this token if it has not matched. `true` if it was cancelled; its
+    /// end is then [`OperationError::Cancelled`]. A token without a receive is ignored.
     fn cancel(&mut self, token: u64) -> bool;
 
-    /// The envelope of the oldest waiting message that matches. Makes no progress.
+    /// The envelope of the oldest unexpected message that matches. Makes no progress.
     ///
     /// # Errors
-    /// The pattern names what this device can't tell apart.
+    /// The device has no bits for the tag or the source of the pattern.
     fn probe(&mut self, pattern: TagPattern) -> Result<Option<Envelope>, Unfit>;
 
-    /// Takes that message: nobody else finds it any more. It must be received or discarded.
+    /// Takes the oldest unexpected message that matches, so that no other receive or probe matches
+    /// it. The caller must receive or discard it.
     ///
     /// # Errors
-    /// As for [`MatchingDevice::probe`].
+    /// Those of [`MatchingDevice::probe`].
     fn matched_probe(&mut self, pattern: TagPattern) -> Result<Option<(HeldId, Envelope)>, Unfit>;
 
     /// Receives a message that [`MatchingDevice::matched_probe`] took.
     ///
     /// # Errors
-    /// Gives the buffer back with the reason; the message is still held unless there is none.
+    /// Gives the buffer back with the reason. The message stays held, if there is one.
     fn receive_held(
         &mut self,
         message: HeldId,
@@ -216,38 +221,40 @@ pub trait MatchingDevice {
         token: u64,
     ) -> Result<(), (Buffer, Unfit)>;
 
-    /// Drops a message that [`MatchingDevice::matched_probe`] took; its sender completes. `false` if there is
-    /// no such message.
+    /// Drops a message that [`MatchingDevice::matched_probe`] took; its send completes. `false` if
+    /// there is no such message.
     fn discard_held(&mut self, message: HeldId) -> bool;
 
-    /// Makes progress; the next event, or `None` when there is nothing to do now.
+    /// Makes progress and returns the next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<MatchingEvent>;
 
-    /// Breaks with a peer: what depends on it ends with [`OperationError::PeerDown`], then
-    /// [`MatchingEvent::PeerDown`] follows.
+    /// Ends the connection to a peer. The operations that depend on it end with
+    /// [`OperationError::PeerDown`], then [`MatchingEvent::PeerDown`] follows.
     fn disconnect(&mut self, peer: PeerId);
 
-    /// Takes no further connections, breaks with all peers, cancels all receives. Their ends follow. For good.
+    /// Closes the device for good: refuses further connections, disconnects all peers, and cancels
+    /// all receives. Events report their ends.
     fn close(&mut self);
 
-    /// Asks that [`EventDescriptor::event_descriptor`](crate::EventDescriptor::event_descriptor) become readable at the next event. `false` if there is
-    /// something to do already: then poll first and arm again.
+    /// Makes [`EventDescriptor::event_descriptor`](crate::EventDescriptor::event_descriptor)
+    /// readable at the next event. `false` if there is something to do already: poll first then,
+    /// and arm again.
     fn arm(&mut self) -> bool;
 
     /// Ends what [`MatchingDevice::arm`] began.
     fn disarm(&mut self);
 
-    /// Whether there is something to do that was begun after [`MatchingDevice::arm`], so that its descriptor
-    /// may not tell of it.
+    /// Whether there is something to do that was begun after [`MatchingDevice::arm`], and that its
+    /// descriptor may not report.
     fn has_work(&self) -> bool;
 
-    /// Whether a message to another worker that was accepted would be lost if the device were closed now: its
-    /// send, or inject, hasn't ended, or its bytes haven't left. May begin what lets them leave.
+    /// Whether closing the device now would lose a message to another worker: a send or inject that
+    /// was taken has not ended, or its bytes have not been sent. May start to send them.
     fn has_unsent(&mut self) -> bool {
         false
     }
 
-    /// Messages waiting that no receive took, where the device knows.
+    /// The number of unexpected messages; `None` if the device doesn't know it.
     fn unexpected_now(&self) -> Option<u64> {
         None
     }

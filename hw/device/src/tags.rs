@@ -1,25 +1,28 @@
 //! The trait of a NIC that holds part of the posted-receive list.
 //!
-//! The contract is what verbs tag matching promises (`ibv_post_srq_ops(3)`, rdma-core's
-//! `Documentation/tag_matching.md`), narrowed to what all known hardware keeps. Fit on paper for
-//! Cassini and Portals 4 as well: a fixed number of slots, handles that the device gives out, results
-//! that come later, rendezvous by the NIC where it can.
+//! The contract is that of verbs tag matching (`ibv_post_srq_ops(3)`, rdma-core's
+//! `Documentation/tag_matching.md`), limited to what all known hardware guarantees. On paper it
+//! also fits Cassini and Portals 4, which have a fixed number of slots, handles made by the device,
+//! results that are reported later, and rendezvous by the NIC where the NIC is able to.
 //!
-//! 1. **List.** Entries are matched in the order in which they were added. Only messages with a tag
-//!    (eager, rendezvous) from peers that the list carries are looked at by it.
-//! 2. **Phases.** The NIC counts the tagged messages that it found no entry for; each of them comes up
-//!    as [`Event::Message`](crate::Event::Message) with
-//!    [`through_list`](crate::Incoming::through_list). Software counts those that it has finished
-//!    searching its own list for, and every operation carries that count, modulo 2^16. An entry that is
-//!    added while the two counts differ is *inactive*: it matches nothing now. Whether it matches later,
-//!    once an operation brings an equal count, is not known; software must be right in both cases.
-//! 3. **Order of events.** [`TagEvent::Matched`] and unexpected messages come in the order in which the
-//!    NIC decided. The answers of operations come in the order of the operations. An
-//!    [`TagEvent::Added`] never comes before an unexpected message that the NIC had counted when it took
-//!    the entry up; it may come later, also after the entry's `Matched` and its data.
-//! 4. **Data** of a matched message may come any time after the match, and of several in any order.
-//! 5. **Memory.** A buffer that was added belongs to the device until an event or
-//!    [`TagList::reclaim`] gives it back.
+//! 1. **List.** Entries match in the order in which they were added. The NIC searches the list only
+//!    for messages with a tag (eager, rendezvous) from peers that the list serves.
+//! 2. **Phases.** The NIC counts the tagged messages for which it found no entry; it reports each
+//!    of them as unexpected, by [`Event::Message`](crate::Event::Message) with
+//!    [`through_list`](crate::Incoming::through_list). Software counts the unexpected messages for
+//!    which it has searched its own list, and every operation carries that count, modulo 2^16. An
+//!    entry that is added while the two counts differ is *inactive*: it matches nothing now. It may
+//!    or may not match later, when an operation brings an equal count; software must be right in
+//!    both cases.
+//! 3. **Order of events.** [`TagEvent::Matched`] and unexpected messages are reported in the order
+//!    in which the NIC decided. The answers of operations are reported in the order of the
+//!    operations. A [`TagEvent::Added`] is never reported before an unexpected message that the NIC
+//!    had counted when it added the entry. It may be reported later, even after the entry's
+//!    `Matched` and its data.
+//! 4. **Data** of a matched message may arrive at any time after the match, and the data of several
+//!    messages in any order.
+//! 5. **Memory.** The buffer of an entry belongs to the device until an event or
+//!    [`TagList::reclaim`] returns it.
 
 use crate::{Buffer, PeerId};
 
@@ -31,157 +34,162 @@ pub enum TagMatching {
     Off,
     /// Where it can (`tm_caps` of ibv_query_device_ex(3)).
     Auto,
-    /// It does; one that can't is refused.
+    /// It does. A NIC that can't is refused.
     Required,
 }
 
-/// What a list can do. Never changes while the device lives.
+/// The limits of a list. They never change while the device lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagCaps {
     /// Entries that the list holds at once.
     pub slots: u32,
-    /// Operations whose answers may be outstanding; one without an answer counts until a later one
-    /// with an answer has been answered.
+    /// Most operations that may be outstanding. An operation without an answer counts as
+    /// outstanding until a later operation with an answer is answered.
     pub operations: u32,
-    /// Bytes in the largest message that the NIC reads by itself.
+    /// Bytes in the largest rendezvous message that the NIC reads itself.
     pub read_max: u64,
-    /// Unexpected messages after which the NIC must have been told a count again, at most 2^14.
+    /// After so many unexpected messages, at most 2^14, the NIC must have been told a count again.
     pub sync_every: u16,
-    /// What the count starts at.
+    /// The count at the start.
     pub first_count: u16,
 }
 
-/// The device's name for an entry; may name another one once this one's last event was taken.
+/// The device's number for an entry. It may be reused after the last event of the entry was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHandle(pub u32);
 
-/// A receive for the list.
+/// A posted receive for the list.
 #[derive(Debug)]
 pub struct TagAdd {
-    /// The caller's name for the entry, which its events bring back.
+    /// The caller's number for the entry. Its events carry it.
     pub entry: u32,
-    /// What is asked for; bits outside the mask are clear.
+    /// The tag to match. Bits outside of the mask are clear.
     pub tag: u64,
-    /// The bits that are looked at.
+    /// The bits that are compared.
     pub mask: u64,
-    /// Where payload goes: at least as long as the largest eager payload that this device announced,
-    /// and as 64 bytes.
+    /// The buffer for the payload: at least 64 bytes, and at least as long as the largest eager
+    /// payload that this device has announced.
     pub buffer: Buffer,
-    /// Unexpected messages that software has finished searching for.
+    /// The count of unexpected messages for which software has searched its own list.
     pub count: u16,
 }
 
-/// Why an operation was not taken; nothing has changed then.
+/// Why an operation was not taken. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagRefused {
     /// All slots are taken (`ENOMEM`).
     #[error("the NIC's list is full")]
     ListFull,
-    /// As many operations wait for their answers as there may be (`ENOMEM`).
+    /// As many operations are outstanding as there may be (`ENOMEM`).
     #[error("too many operations of the NIC's list are outstanding")]
     QueueFull,
-    /// The buffer can't be given to the NIC: read-only, too short, or not to be registered.
+    /// The NIC can't use the buffer: it is read-only or too short, or its memory can't be
+    /// registered.
     #[error("the NIC can't use this buffer")]
     Buffer,
     /// There is no such entry (`EINVAL`).
     #[error("the NIC's list has no such entry")]
     NoSuchEntry,
-    /// The list is out of order for good.
-    #[error("the NIC's list is out of order")]
+    /// The list has failed for good.
+    #[error("the NIC's list has failed")]
     Broken,
 }
 
-/// What happened on the list. `entry` is what [`TagAdd::entry`] said.
+/// An event of the list. `entry` is the number that [`TagAdd::entry`] gave.
 #[derive(Debug)]
 pub enum TagEvent {
-    /// The NIC has taken an entry up, active or not (`TM_ADD`).
+    /// The NIC has added an entry, active or not (`TM_ADD`).
     Added {
-        /// Which.
+        /// The entry.
         entry: u32,
     },
     /// A delete found the entry in the list (`TM_DEL`).
     Deleted {
-        /// Which.
+        /// The entry.
         entry: u32,
         /// Its buffer, unless it was reclaimed before.
         buffer: Option<Buffer>,
     },
-    /// A delete came too late (`TM_ERR`): the entry was matched; the events of that came or will.
+    /// A delete was too late (`TM_ERR`): the entry had matched. The events of the match were
+    /// reported, or will be.
     DeleteLost {
-        /// Which.
+        /// The entry.
         entry: u32,
     },
-    /// The NIC has the count (`TM_SYNC`).
+    /// The NIC has received a count (`TM_SYNC`).
     Synced,
-    /// A message was matched; its data comes with a later event (`TM_RECV` with `MATCH`).
+    /// A message was matched (`TM_RECV` with `MATCH`). A later event reports its data.
     Matched {
-        /// Which entry.
+        /// The entry.
         entry: u32,
-        /// Who sent it: whose queue pair it came in on.
+        /// The sender: the peer whose queue pair has received it.
         peer: PeerId,
         /// Its tag.
         tag: u64,
         /// Its `app_ctx`.
         app_ctx: u32,
     },
-    /// All bytes of a matched message are in its buffer (`DATA_VALID`); of a rendezvous the NIC has
-    /// sent the FIN.
+    /// All bytes of a matched message are in the entry's buffer (`DATA_VALID`). If the message is a
+    /// rendezvous, the NIC has sent the FIN.
     Landed {
-        /// Which entry.
+        /// The entry.
         entry: u32,
         /// Bytes of payload. An RVH has 32 bits for a length, so the NIC reads no longer message.
         length: u32,
-        /// Immediate data of an eager message; a rendezvous has none that the NIC could hand on.
+        /// Immediate data of an eager message. The NIC has none for a rendezvous.
         immediate: Option<u32>,
         /// The entry's buffer.
         buffer: Buffer,
     },
-    /// A matched rendezvous is longer than its buffer (`TM_RNDV_INCOMPLETE`): its TMH and RVH are in the
-    /// buffer's first 32 bytes, and software must read and send the FIN.
+    /// A matched rendezvous is longer than its buffer (`TM_RNDV_INCOMPLETE`): its TMH and RVH are
+    /// in the buffer's first 32 bytes, and software must read and send the FIN.
     Incomplete {
-        /// Which entry.
+        /// The entry.
         entry: u32,
         /// The entry's buffer.
         buffer: Buffer,
     },
-    /// A matched message's data will never come: its sender's queue pair is in error. Comes after the
-    /// match and before the peer's [`Event::PeerDown`](crate::Event::PeerDown).
+    /// The data of a matched message will never arrive, because the sender's queue pair is in
+    /// error. Reported after the match and before the peer's
+    /// [`Event::PeerDown`](crate::Event::PeerDown).
     Failed {
-        /// Which entry.
+        /// The entry.
         entry: u32,
-        /// The entry's buffer, contents unspecified.
+        /// The entry's buffer. Its contents are unspecified.
         buffer: Buffer,
     },
 }
 
-// An event of the list is no larger than any other, so that no device pays for it when it polls.
+// An event of the list is no larger than the other events, so that it doesn't make polls slower.
 const _: () = assert!(size_of::<TagEvent>() <= 40);
 
-/// A NIC's list of posted receives. See the module's page for the rules.
+/// A NIC's list of posted receives. The module's page has the rules.
 pub trait TagList {
-    /// What the list can do.
+    /// The limits of the list.
     fn caps(&self) -> TagCaps;
 
-    /// Appends an entry; [`TagEvent::Added`] answers.
+    /// Appends an entry. [`TagEvent::Added`] is the answer.
     ///
     /// # Errors
-    /// Gives the buffer back with the reason.
+    /// Returns the buffer with the reason.
     fn add(&mut self, add: TagAdd) -> Result<TagHandle, (Buffer, TagRefused)>;
 
-    /// Removes an entry. With an answer, [`TagEvent::Deleted`] or [`TagEvent::DeleteLost`] follows;
-    /// without, the caller knows that the entry can't have been matched and has reclaimed its buffer.
+    /// Removes an entry. If `answer` is true, [`TagEvent::Deleted`] or [`TagEvent::DeleteLost`] is
+    /// the answer. If it is false, the caller knows that the entry can't have matched, and has
+    /// reclaimed its buffer.
     ///
     /// # Errors
-    /// The reason; the entry is as it was.
+    /// The reason. The entry is unchanged.
     fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused>;
 
-    /// Tells the count and nothing else; [`TagEvent::Synced`] answers.
+    /// Tells the NIC the count. [`TagEvent::Synced`] is the answer.
     ///
     /// # Errors
-    /// The reason; the count was not told.
+    /// The reason. The NIC was not told.
     fn sync(&mut self, count: u16) -> Result<(), TagRefused>;
 
-    /// The buffer of an entry that the caller knows was not and can't be matched, since the phases
-    /// forbid it. `None`: it was matched, the NIC has broken its rules.
+    /// Takes back the buffer of an entry of which the caller knows, by the rule of phases, that it
+    /// has not matched and can't match. `None` if the entry has matched: the NIC has broken its
+    /// rules.
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer>;
 }

@@ -6,17 +6,17 @@ pub const TMH_BYTES: usize = 16;
 /// Bytes in an [`Rvh`].
 pub const RVH_BYTES: usize = 16;
 
-/// Kinds of message, `enum ibv_tmh_op`.
+/// Kinds of messages, `enum ibv_tmh_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// `IBV_TMH_NO_TAG`: the NIC hands it up unseen.
+    /// `IBV_TMH_NO_TAG`: the NIC doesn't search its list for it.
     NoTag = 0,
     /// `IBV_TMH_RNDV`: a rendezvous request.
     Rendezvous = 1,
-    /// `IBV_TMH_FIN`: the end of one.
+    /// `IBV_TMH_FIN`: the end of a rendezvous.
     Fin = 2,
-    /// `IBV_TMH_EAGER`: payload follows.
+    /// `IBV_TMH_EAGER`: the payload follows.
     Eager = 3,
 }
 
@@ -38,11 +38,11 @@ impl TryFrom<u8> for Opcode {
 /// The tag-matching header: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// Kind of message.
+    /// The kind of the message.
     pub opcode: Opcode,
-    /// The sender's: handed to whoever matches, and back in a FIN.
+    /// A number of the sender. The receiver that matches gets it, and a FIN returns it.
     pub app_ctx: u32,
-    /// What is matched.
+    /// The tag to match.
     pub tag: u64,
 }
 
@@ -57,10 +57,10 @@ impl Tmh {
         out
     }
 
-    /// Reads the header. The reserved bytes are ignored: UCX keeps something of its own in them.
+    /// Reads the header. The reserved bytes are ignored, since UCX stores data of its own there.
     ///
     /// # Errors
-    /// The first byte, if it is no opcode.
+    /// The first byte, if it is not an opcode.
     #[inline]
     pub fn parse(bytes: &[u8; TMH_BYTES]) -> Result<Self, u8> {
         let opcode = Opcode::try_from(bytes[0])?;
@@ -73,14 +73,15 @@ impl Tmh {
 pub struct Rvh {
     /// Address of the sender's buffer.
     pub va: u64,
-    /// Its key.
+    /// The key of the sender's buffer.
     pub rkey: u32,
-    /// Its length; `u32::MAX` stands for all that do not fit.
+    /// The length of the sender's buffer. `u32::MAX` stands for every length that doesn't fit.
     pub len: u32,
 }
 
 impl Rvh {
     /// Writes the header.
+    #[inline]
     pub fn emit(&self) -> [u8; RVH_BYTES] {
         let mut out = [0; RVH_BYTES];
         out[0..8].copy_from_slice(&self.va.to_be_bytes());
@@ -90,18 +91,19 @@ impl Rvh {
     }
 
     /// Reads the header.
+    #[inline]
     pub fn parse(bytes: &[u8; RVH_BYTES]) -> Self {
         Rvh { va: be64(bytes, 0), rkey: be32(bytes, 8), len: be32(bytes, 12) }
     }
 }
 
-/// A big-endian number at a place in a header.
+/// The big-endian number at an offset in a header.
 #[inline]
 pub fn be32(bytes: &[u8; 16], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A big-endian number at a place in a header.
+/// The big-endian number at an offset in a header.
 #[inline]
 pub fn be64(bytes: &[u8; 16], at: usize) -> u64 {
     (u64::from(be32(bytes, at)) << 32) | u64::from(be32(bytes, at + 4))

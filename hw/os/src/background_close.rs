@@ -1,9 +1,9 @@
 //! Closing descriptors without waiting for the peer that sent them.
 //!
-//! close(2) can block for as long as a peer likes: closing a TCP socket with `SO_LINGER` waits for its
-//! other end, closing a file of FUSE waits for its server. When the kernel closes a unix socket, it also
-//! closes the descriptors that lie in the socket's queue. So a thread that nothing waits for closes
-//! descriptors that were received from a peer, and sockets in which one may lie.
+//! close(2) can block for as long as a peer likes: closing a TCP socket with `SO_LINGER` waits for
+//! its other end, closing a file of FUSE waits for its server. When the kernel closes a unix
+//! socket, it also closes the descriptors that lie in the socket's queue. So a thread that nothing
+//! waits for closes descriptors that were received from a peer, and sockets in which one may lie.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ const THREADS_MAX: usize = 16;
 static QUEUE: Mutex<CloseQueue> = Mutex::new(CloseQueue { waiting: Vec::new(), threads: 0 });
 
 struct CloseQueue {
-    /// Descriptors that no thread closes yet. Descriptors that one peer sent together are one entry: while
-    /// one of them blocks a thread, the others block no other thread.
+    /// Descriptors that no thread closes yet. Descriptors that one peer sent together are one
+    /// entry: while one of them blocks a thread, the others block no other thread.
     waiting: Vec<Vec<OwnedFd>>,
     threads: usize,
 }
@@ -31,8 +31,8 @@ pub fn is_busy() -> bool {
     queue().threads >= THREADS_MAX
 }
 
-/// Closes descriptors on another thread. If no thread can be started, they wait for a thread that is
-/// closing others.
+/// Closes descriptors on another thread. If no thread can be started, they wait for a thread that
+/// is closing others.
 pub(super) fn close_in_background(descriptors: Vec<OwnedFd>) {
     let mut queue = queue();
     queue.waiting.push(descriptors);

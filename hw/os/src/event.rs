@@ -38,8 +38,8 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN | room, number)
     }
 
-    /// Stops watching a descriptor. Needed before it is closed: if a forked child has it open as well,
-    /// the kernel would go on reporting it.
+    /// Stops watching a descriptor. Needed before it is closed: if a forked child has it open as
+    /// well, the kernel would go on reporting it.
     pub fn forget(&self, fd: BorrowedFd<'_>) {
         // The call fails only if the descriptor isn't watched, and then there is nothing to do.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -52,8 +52,8 @@ impl Epoll {
             .map(drop)
     }
 
-    /// Stores the numbers of the descriptors that are ready now and returns how many there are. Doesn't
-    /// block. The next call reports those for which there was no room.
+    /// Stores the numbers of the descriptors that are ready now and returns how many there are.
+    /// Doesn't block. The next call reports those for which there was no room.
     pub fn ready(&self, numbers: &mut [u64; BATCH]) -> usize {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let room = i32::try_from(BATCH).unwrap_or(1);
@@ -87,8 +87,8 @@ impl Timer {
         Ok(Timer(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes the timer readable after `delay`, or never. The earlier setting is replaced, and a timer that
-    /// was readable is unreadable again.
+    /// Makes the timer readable after `delay`, or never. The earlier setting is replaced, and a
+    /// timer that was readable is unreadable again.
     pub fn set(&self, delay: Option<Duration>) {
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = delay.map_or(zero, |delay| libc::timespec {
@@ -97,8 +97,8 @@ impl Timer {
             tv_nsec: i64::from(delay.subsec_nanos().max(1)),
         });
         let setting = libc::itimerspec { it_interval: zero, it_value: value };
-        // SAFETY: `setting` lives through the call, and the old setting is not asked for. The call can't
-        // fail: the descriptor is a timer and the values are in range.
+        // SAFETY: `setting` lives through the call, and the old setting is not asked for. The call
+        // can't fail: the descriptor is a timer and the values are in range.
         unsafe {
             libc::timerfd_settime(self.0.as_raw_fd(), 0, &raw const setting, std::ptr::null_mut())
         };
@@ -118,7 +118,8 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
-/// Whether the other end of a connected socket was shut down or closed, even if bytes are left to read.
+/// Whether the other end of a connected socket was shut down or closed, even if bytes are left to
+/// read.
 pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one entry, which lives through the call.

@@ -1,7 +1,7 @@
 //! Memory that two processes share: a memfd, sealed so that neither can shrink it.
 //!
-//! Reading a mapped page beyond the end of its file raises SIGBUS. The seals keep a peer from shrinking
-//! the file, so they are checked before a peer's memory is mapped.
+//! Reading a mapped page beyond the end of its file raises SIGBUS. The seals keep a peer from
+//! shrinking the file, so they are checked before a peer's memory is mapped.
 
 #![cfg_attr(all(loom, test), allow(dead_code, reason = "the model brings its own memory"))]
 
@@ -30,8 +30,8 @@ impl SealedMemory {
             check(unsafe { libc::memfd_create(name.as_ptr(), flags) })
         };
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // If the sysctl `vm.memfd_noexec` is 2, memfd_create(2) fails without MFD_NOEXEC_SEAL. Before
-        // Linux 6.3 there is no MFD_NOEXEC_SEAL, and it fails with that flag (EINVAL).
+        // If the sysctl `vm.memfd_noexec` is 2, memfd_create(2) fails without MFD_NOEXEC_SEAL.
+        // Before Linux 6.3 there is no MFD_NOEXEC_SEAL, and it fails with that flag (EINVAL).
         let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags)?,
             other => other?,
@@ -46,8 +46,8 @@ impl SealedMemory {
         Ok(SealedMemory { fd, length })
     }
 
-    /// Takes descriptors from a peer, if there are `N` and they are memfds of these lengths whose size
-    /// can't change.
+    /// Takes descriptors from a peer, if there are `N` and they are memfds of these lengths whose
+    /// size can't change.
     ///
     /// # Errors
     /// The rule that the peer broke.
@@ -82,7 +82,8 @@ fn check_sealed(fd: &OwnedFd, length: usize) -> Result<(), &'static str> {
     if seals < 0 || seals & SEALS != SEALS {
         return Err("a descriptor is not a sealed memfd");
     }
-    // A memfd of huge pages can be sealed, too, but touching it raises SIGBUS when no huge page is free.
+    // A memfd of huge pages can be sealed, too, but touching it raises SIGBUS when no huge page is
+    // free.
     // SAFETY: all zeros is a valid `statfs`, which lives through the call.
     let (answer, file_system) = unsafe {
         let mut about: libc::statfs = std::mem::zeroed();

@@ -8,8 +8,8 @@ use super::process::Pid;
 use super::socket;
 use super::socket_calls::{SO_PASSRIGHTS, set_option};
 
-/// A socket that is connected to a peer. Dropping it ends the connection for all processes that have the
-/// socket open; dropping it in a forked child ends nothing.
+/// A socket that is connected to a peer. Dropping it ends the connection for all processes that
+/// have the socket open; dropping it in a forked child ends nothing.
 pub struct PeerSocket {
     socket: ManuallyDrop<OwnedFd>,
     owner: Pid,
@@ -21,8 +21,8 @@ impl PeerSocket {
         PeerSocket { socket: ManuallyDrop::new(socket), owner: Pid::own() }
     }
 
-    /// Makes the kernel refuse descriptors that the peer sends from now on. Does nothing before Linux
-    /// 6.16, which has no `SO_PASSRIGHTS`.
+    /// Makes the kernel refuse descriptors that the peer sends from now on. Does nothing before
+    /// Linux 6.16, which has no `SO_PASSRIGHTS`.
     pub fn refuse_descriptors(&self) {
         let _ = set_option(self.as_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
     }
@@ -52,8 +52,8 @@ impl Drop for PeerSocket {
     }
 }
 
-/// A socket that peers connect to. Dropping it stops listening in all processes that have the socket open;
-/// dropping it in a forked child stops nothing.
+/// A socket that peers connect to. Dropping it stops listening in all processes that have the
+/// socket open; dropping it in a forked child stops nothing.
 pub struct Listener {
     socket: ManuallyDrop<OwnedFd>,
     owner: Pid,
@@ -83,8 +83,8 @@ impl Drop for Listener {
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
         if self.owner == Pid::own() {
             socket::shut_down(&socket);
-            // Closing the listener closes the connections in its queue, with the descriptors that lie in
-            // them. That can block if there is one.
+            // Closing the listener closes the connections in its queue, with the descriptors that
+            // lie in them. That can block if there is one.
             if let Ok(first) = socket::accept(socket.as_fd()) {
                 close_in_background(vec![first, socket]);
             }

@@ -60,8 +60,8 @@ pub fn open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The inode number of a pidfd. Since Linux 6.9 no other process has the same number until a reboot;
-/// before, all pidfds have the same number. 0 if it can't be read.
+/// The inode number of a pidfd. Since Linux 6.9 no other process has the same number until a
+/// reboot; before, all pidfds have the same number. 0 if it can't be read.
 pub fn inode(pidfd: BorrowedFd<'_>) -> u64 {
     // SAFETY: all zeros is a valid `stat`, which lives through the call.
     let (answer, inode) = unsafe {
@@ -76,11 +76,12 @@ pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     super::event::is_readable(pidfd)
 }
 
-/// Reads another process' memory into `into` by process_vm_readv(2), and returns how many bytes were
-/// read, which may be fewer than `into` has.
+/// Reads another process' memory into `into` by process_vm_readv(2), and returns how many bytes
+/// were read, which may be fewer than `into` has.
 ///
-/// The call blocks while the other process withholds a page (userfaultfd(2), a mapped file of FUSE).
-/// `pid` may have come to mean another process; the caller checks that afterwards, by a pidfd.
+/// The call blocks while the other process withholds a page (userfaultfd(2), a mapped file of
+/// FUSE). `pid` may have come to mean another process; the caller checks that afterwards, by a
+/// pidfd.
 pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let Ok(remote) = usize::try_from(address) else {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
@@ -88,15 +89,15 @@ pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize>
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote =
         libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: into.len() };
-    // SAFETY: the local part is a slice that nothing else refers to; the kernel checks the remote part
-    // against the other process' memory.
+    // SAFETY: the local part is a slice that nothing else refers to; the kernel checks the remote
+    // part against the other process' memory.
     check_count(unsafe {
         libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0)
     })
 }
 
-/// Lets any process of this user read this process' memory (`PR_SET_PTRACER_ANY`) where Yama's scope 1
-/// would allow that to its ancestors only. Fails where there is no Yama.
+/// Lets any process of this user read this process' memory (`PR_SET_PTRACER_ANY`) where Yama's
+/// scope 1 would allow that to its ancestors only. Fails where there is no Yama.
 pub fn allow_readers() -> io::Result<()> {
     // SAFETY: prctl(2) with PR_SET_PTRACER takes a number. `PR_SET_PTRACER_ANY` is -1 as a long.
     check(unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) }).map(drop)

@@ -26,9 +26,9 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> i
     }
 }
 
-/// An eventfd(2) that wakes a sleeping thread: the thread sleeps until the descriptor is readable, and
-/// other threads make it readable with [`EventFd::signal`]. It implements [`Wake`], so a request wakes
-/// a sleeping thread in the same way as it wakes a task.
+/// An eventfd(2) that wakes a sleeping thread: the thread sleeps until the descriptor is readable,
+/// and other threads make it readable with [`EventFd::signal`]. It implements [`Wake`], so a
+/// request wakes a sleeping thread in the same way as it wakes a task.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 

@@ -18,8 +18,8 @@ const FDS_MAX: usize = 253;
 /// Most descriptors in one packet that [`send`] sends.
 const SENT_FDS_MAX: usize = 4;
 
-/// Room for the control data of [`FDS_MAX`] descriptors, aligned as `cmsghdr` needs. The kernel closes
-/// descriptors that don't fit, inside the call, and that can block; so all of them must fit.
+/// Room for the control data of [`FDS_MAX`] descriptors, aligned as `cmsghdr` needs. The kernel
+/// closes descriptors that don't fit, inside the call, and that can block; so all of them must fit.
 type Control = [u64; CONTROL_WORDS];
 const CONTROL_WORDS: usize = 2 + FDS_MAX.div_ceil(2);
 
@@ -80,8 +80,9 @@ pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
 
 /// A pidfd of the process at the other end.
 ///
-/// Linux 6.5 and later give the process itself (`SO_PEERPIDFD`). On older kernels it is looked up by
-/// number, which can be reused after the process has ended; but then the socket is at its end as well.
+/// Linux 6.5 and later give the process itself (`SO_PEERPIDFD`). On older kernels it is looked up
+/// by number, which can be reused after the process has ended; but then the socket is at its end as
+/// well.
 pub fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Result<OwnedFd> {
     match option(socket, SO_PEERPIDFD, -1) {
         Ok(fd) if fd >= 0 => {
@@ -148,8 +149,8 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     let length =
         check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })?;
     let mut fds = Vec::new();
-    // SAFETY: the kernel has filled `control` with well-formed headers up to `msg_controllen`, and nothing
-    // behind that is read. Each descriptor in them is new and belongs to nothing else.
+    // SAFETY: the kernel has filled `control` with well-formed headers up to `msg_controllen`, and
+    // nothing behind that is read. Each descriptor in them is new and belongs to nothing else.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while !header.is_null() {
@@ -169,16 +170,17 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Packet> {
     Ok(Packet { length, truncated: message.msg_flags & cut != 0, fds: UncheckedDescriptors(fds) })
 }
 
-/// Takes the packets that are left in a socket that was shut down. `true` if all of them were taken and
-/// none had a descriptor, so that closing the socket closes nothing else. At most [`LEFTOVERS_MAX`]
-/// packets are taken.
+/// Takes the packets that are left in a socket that was shut down. `true` if all of them were taken
+/// and none had a descriptor, so that closing the socket closes nothing else. At most
+/// [`LEFTOVERS_MAX`] packets are taken.
 pub(super) fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
-    // Only a unix socket can hold descriptors. Since Linux 6.16 only unix sockets have `SO_PASSCRED`.
+    // Only a unix socket can hold descriptors. Since Linux 6.16 only unix sockets have
+    // `SO_PASSCRED`.
     if option(socket, libc::SO_DOMAIN, libc::AF_UNIX).is_ok_and(|domain| domain != libc::AF_UNIX) {
         return true;
     }
-    // With `SO_PASSCRED` every packet has control data, an empty packet too; only the end has none. That
-    // tells an empty packet from the end.
+    // With `SO_PASSCRED` every packet has control data, an empty packet too; only the end has none.
+    // That tells an empty packet from the end.
     if set_option(socket, libc::SOL_SOCKET, libc::SO_PASSCRED, 1).is_err() {
         return false;
     }
@@ -192,8 +194,8 @@ pub(super) fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = CREDENTIALS_BYTES;
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // SAFETY: every pointer in `message` is to a local that lives through the call, with its length
-        // beside it. There is no room for a descriptor, so the kernel makes none.
+        // SAFETY: every pointer in `message` is to a local that lives through the call, with its
+        // length beside it. There is no room for a descriptor, so the kernel makes none.
         let peeked =
             check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) });
         let has_more = message.msg_flags & libc::MSG_CTRUNC != 0;
@@ -205,8 +207,8 @@ pub(super) fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
                 // SAFETY: `bytes` has room for `bytes.len()` bytes.
                 unsafe { libc::recv(socket.as_raw_fd(), to, bytes.len(), libc::MSG_DONTWAIT) };
             }
-            // The kernel reports an error once, for instance ECONNRESET when the other end was closed with
-            // packets unread; the next call goes on.
+            // The kernel reports an error once, for instance ECONNRESET when the other end was
+            // closed with packets unread; the next call goes on.
             Err(_) => {}
         }
     }
@@ -221,8 +223,8 @@ const LEFTOVERS_MAX: usize = 64;
 const CREDENTIALS_BYTES: usize = unsafe { libc::CMSG_SPACE(12) } as usize;
 const _: () = assert!(size_of::<libc::ucred>() == 12 && CREDENTIALS_BYTES <= 32);
 
-/// Sends the packet that wakes a sleeping peer. Errors are ignored: a full socket is readable and so
-/// wakes the peer anyway, and behind a closed one there is no peer.
+/// Sends the packet that wakes a sleeping peer. Errors are ignored: a full socket is readable and
+/// so wakes the peer anyway, and behind a closed one there is no peer.
 pub fn send_wake(socket: &impl AsFd) {
     let _ = send(socket.as_fd(), &[WAKE], &[]);
 }
@@ -230,8 +232,8 @@ pub fn send_wake(socket: &impl AsFd) {
 /// Contents of the packet that wakes a sleeping peer.
 pub const WAKE: u8 = b'w';
 
-/// Tells the peer that this side ends the connection in order. Errors are ignored: the peer then reports
-/// the end of the socket as a failure.
+/// Tells the peer that this side ends the connection in order. Errors are ignored: the peer then
+/// reports the end of the socket as a failure.
 pub fn send_bye(socket: &impl AsFd) {
     let _ = send(socket.as_fd(), &[BYE], &[]);
 }

@@ -26,8 +26,8 @@ impl SocketAddress {
     pub(super) fn of_abstract(name: &[u8]) -> io::Result<Self> {
         // SAFETY: all zeros is a valid `sockaddr_storage`.
         let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of address, and all
-        // zeros is a valid `sockaddr_un`.
+        // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of address, and
+        // all zeros is a valid `sockaddr_un`.
         let address = unsafe { &mut *(&raw mut storage).cast::<libc::sockaddr_un>() };
         address.sun_family = family(libc::AF_UNIX);
         // The first byte of an abstract name is zero.
@@ -47,7 +47,8 @@ impl SocketAddress {
         let length = match address {
             SocketAddr::V4(address) => {
                 let to: *mut libc::sockaddr_in = (&raw mut storage).cast();
-                // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of address.
+                // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of
+                // address.
                 unsafe {
                     (*to).sin_family = family(libc::AF_INET);
                     (*to).sin_port = address.port().to_be();
@@ -57,7 +58,8 @@ impl SocketAddress {
             }
             SocketAddr::V6(address) => {
                 let to: *mut libc::sockaddr_in6 = (&raw mut storage).cast();
-                // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of address.
+                // SAFETY: a `sockaddr_storage` has the size and alignment for every kind of
+                // address.
                 unsafe {
                     (*to).sin6_family = family(libc::AF_INET6);
                     (*to).sin6_port = address.port().to_be();

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::socket_calls::{SO_PASSRIGHTS, SocketAddress, length_of, open, set_option};
 use super::{check, check_count};
 
-/// Listens under an abstract name. Connections to it refuse descriptors where the kernel can do that
-/// (`SO_PASSRIGHTS`, Linux 6.16): closing a received descriptor can block, and the kernel closes
-/// those that lie in a socket together with the socket.
+/// Listens under an abstract name. Connections to it refuse descriptors where the kernel can do
+/// that (`SO_PASSRIGHTS`, Linux 6.16): closing a received descriptor can block, and the kernel
+/// closes those that lie in a socket together with the socket.
 pub fn listen_abstract(name: &[u8], backlog: i32) -> io::Result<OwnedFd> {
     let address = SocketAddress::of_abstract(name)?;
     let socket = open(libc::AF_UNIX, libc::SOCK_STREAM)?;
@@ -90,8 +90,8 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     check_count(unsafe { libc::recv(socket.as_raw_fd(), to, into.len(), libc::MSG_DONTWAIT) })
 }
 
-/// The addresses of this machine's interfaces that are up, without link-local ones. Loopback addresses
-/// come last.
+/// The addresses of this machine's interfaces that are up, without link-local ones. Loopback
+/// addresses come last.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `first` is a place for the list's start. The list is freed below.
@@ -99,8 +99,8 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     let mut next = first;
     while !next.is_null() {
-        // SAFETY: the list is well-formed until it is freed; an address is null, or has the family that
-        // its first field gives.
+        // SAFETY: the list is well-formed until it is freed; an address is null, or has the family
+        // that its first field gives.
         unsafe {
             let interface = &*next;
             next = interface.ifa_next;

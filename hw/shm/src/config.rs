@@ -9,8 +9,9 @@ use tagmatch_device::DeviceError;
 /// How reads of a peer's memory are to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadPolicy {
-    /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct read waits
-    /// inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE): peers are trusted not to.
+    /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct
+    /// read waits inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE):
+    /// peers are trusted not to.
     #[default]
     Auto,
     /// As `Auto`, but a peer that can't be read directly is refused.
@@ -44,15 +45,15 @@ pub struct ShmConfig {
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
     /// Yama's scope 1, reads are done by copying. Default: `true`.
     pub allow_readers: bool,
-    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger may
-    /// take over its greeting. A peer that is there and doesn't look is waited for. Above zero, up
-    /// to one hour. Default: 10 s.
+    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger
+    /// may take over its greeting. A peer that is there and doesn't look is waited for. Above zero,
+    /// up to one hour. Default: 10 s.
     pub connect_timeout: Duration,
     /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
     pub peers_max: u32,
-    /// Most peers connected at a time that one other process has brought: from 1, by default 1,024. So it takes
-    /// several processes to use up all places. Peers that this worker has connected to don't count. Over the
-    /// whole life of the worker, one process can bring 65,536.
+    /// Most peers connected at a time that one other process has brought: from 1, by default 1,024.
+    /// So it takes several processes to use up all places. Peers that this worker has connected to
+    /// don't count. Over the whole life of the worker, one process can bring 65,536.
     pub process_peers_max: u32,
     /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
     /// Default: `true`.

@@ -38,8 +38,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The caller has
-    /// checked the length.
+    /// Writes a message of the engine and rings the peer's doorbell if the peer wants that. The
+    /// caller has checked the length.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,

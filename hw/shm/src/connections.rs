@@ -108,7 +108,8 @@ impl Connections {
         }
     }
 
-    /// Ends a connection whose peer is gone. Messages that the peer has written are delivered first.
+    /// Ends a connection whose peer is gone. Messages that the peer has written are delivered
+    /// first.
     pub(crate) fn drain(&mut self, peer: PeerId, reason: DownReason) {
         if self.peers.connection_mut(peer).is_none() {
             return;
@@ -131,8 +132,8 @@ impl Connections {
             let is_done = match self.peers.state(peer) {
                 Some(PeerState::Draining(connection, _)) => {
                     self.inboxes.inbox(connection.inbox).is_none_or(|inbox| {
-                        // A dead peer's ring holds no more messages than fit into it. A peer that closed
-                        // its socket and goes on writing is not waited for.
+                        // A dead peer's ring holds no more messages than fit into it. A peer that
+                        // closed its socket and goes on writing is not waited for.
                         let taken = inbox.consumer.taken().wrapping_sub(taken_before);
                         inbox.consumer.peek().is_none() || taken >= inbox.consumer.capacity()
                     })

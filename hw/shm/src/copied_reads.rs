@@ -1,10 +1,10 @@
-//! Copied reads: reading a peer's memory through the rings, where the kernel does not allow a direct
-//! read.
+//! Copied reads: reading a peer's memory through the rings, where the kernel does not allow a
+//! direct read.
 //!
 //! The reader sends a request. The owner of the memory looks up the span in its table of exposed
 //! buffers, sends the bytes in fragments, and then an end. These messages share the rings with the
-//! messages of the engine and use at most half of a ring. A peer answers reads in the order in which
-//! they were requested, so a fragment of another read breaks the rules.
+//! messages of the engine and use at most half of a ring. A peer answers reads in the order in
+//! which they were requested, so a fragment of another read breaks the rules.
 
 use std::collections::VecDeque;
 

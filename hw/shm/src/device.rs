@@ -92,7 +92,8 @@ impl Shm {
         ShmInfo::probe(config)
     }
 
-    /// Messages to oneself go through a ring like all others. Its memory is mapped by this process alone.
+    /// Messages to oneself go through a ring like all others. Its memory is mapped by this process
+    /// alone.
     fn connect_oneself(&mut self) -> Result<(), DeviceError> {
         let none_left = DeviceError::Exhausted { what: "ring", limit: doorbell::BITS };
         let (local, connections) = (&self.local, &mut self.connections);
@@ -139,8 +140,8 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
-        // All sockets are shut down before any buffer is dropped: a peer that has read a buffer checks
-        // afterwards that the socket was not shut down.
+        // All sockets are shut down before any buffer is dropped: a peer that has read a buffer
+        // checks afterwards that the socket was not shut down.
         self.acceptor.shut_down();
         for connection in self.connections.peers.connections() {
             if let Some(socket) = &connection.socket {

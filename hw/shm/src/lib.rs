@@ -17,18 +17,18 @@
 //! | `sync` | the atomics of shared memory, for this machine or for the model checker |
 //!
 //! # How two workers connect
-//! 1. Each worker listens on an abstract socket with a random name, which its address contains. Nothing
-//!    has a name in a file system, so nothing is left behind when a process is killed.
+//! 1. Each worker listens on an abstract socket with a random name, which its address contains.
+//!    Nothing has a name in a file system, so nothing is left behind when a process is killed.
 //! 2. Both sides first ask the kernel for the other side's user: the connecting side right after
 //!    connect(2), the listening side right after accept(2). A connection of another user is closed
 //!    before anything is sent or received on it.
-//! 3. The connecting side sends a hello, with the memory of the ring that it will read from and of its
-//!    doorbell. The listening side answers with a hello of its own. Both check that the memory can't
-//!    shrink before they map it. Other descriptors that were sent are closed by another thread, since
-//!    close(2) can block. From then on the kernel refuses descriptors on this connection
-//!    (`SO_PASSRIGHTS`, Linux 6.16 or later).
-//! 4. If both sides connect at the same time, the connection that the worker with the smaller address
-//!    began counts.
+//! 3. The connecting side sends a hello, with the memory of the ring that it will read from and of
+//!    its doorbell. The listening side answers with a hello of its own. Both check that the memory
+//!    can't shrink before they map it. Other descriptors that were sent are closed by another
+//!    thread, since close(2) can block. From then on the kernel refuses descriptors on this
+//!    connection (`SO_PASSRIGHTS`, Linux 6.16 or later).
+//! 4. If both sides connect at the same time, the connection that the worker with the smaller
+//!    address began counts.
 //! 5. The sockets stay open. One kind of packet wakes a sleeping peer, another says that the sender
 //!    ends the connection in order. The end of the socket means that the worker was closed; a pidfd
 //!    tells that its process ended.
@@ -36,36 +36,37 @@
 //! # Trust
 //! Peers are processes of the same user. No peer can make this process panic, or touch memory that
 //! isn't the device's. A peer that breaks a rule goes down; other peers are not affected, with one
-//! exception: all peers share the doorbell, so a peer can delay the messages of other peers by what it
-//! writes there, by up to a second while the worker sleeps. It can't stop or change them. A peer can
-//! claim the address of another process of the same user only where the kernel can't tell them apart
-//! (in different pid namespaces). The number of connections that one process can make is bounded
-//! ([`ShmConfig::process_peers_max`]).
+//! exception: all peers share the doorbell, so a peer can delay the messages of other peers by what
+//! it writes there, by up to a second while the worker sleeps. It can't stop or change them. A peer
+//! can claim the address of another process of the same user only where the kernel can't tell them
+//! apart (in different pid namespaces). The number of connections that one process can make is
+//! bounded ([`ShmConfig::process_peers_max`]).
 //!
 //! A process of any user can connect and send descriptors that block the threads which close them.
-//! While 16 threads are blocked, this worker accepts no connection. Established connections, and those
-//! that this worker begins, are not affected.
+//! While 16 threads are blocked, this worker accepts no connection. Established connections, and
+//! those that this worker begins, are not affected.
 //!
 //! With direct reads, a peer can block this process. The kernel reads the peer's memory in a system
-//! call of this thread, in the handshake and for each large message, and waits for a page that the peer
-//! withholds (userfaultfd(2), a mapped file of FUSE). Only a signal that kills the process ends the
-//! wait. With [`ReadPolicy::Copied`] no peer's memory is read, and no peer can block this process.
+//! call of this thread, in the handshake and for each large message, and waits for a page that the
+//! peer withholds (userfaultfd(2), a mapped file of FUSE). Only a signal that kills the process
+//! ends the wait. With [`ReadPolicy::Copied`] no peer's memory is read, and no peer can block this
+//! process.
 //!
 //! # After fork
-//! A worker belongs to the process that made it. A forked child must not use it: both processes would
-//! read and write the same rings. The child may drop it or call exec.
+//! A worker belongs to the process that made it. A forked child must not use it: both processes
+//! would read and write the same rings. The child may drop it or call exec.
 //!
 //! # Limits
-//! Both workers must be in the same network namespace, since abstract sockets belong to one, and must
-//! have the same user. In a user namespace, a user without a number there can't be told from other
-//! users without a number; no connection is made for such a user. Each peer that went down leaves
-//! about 150 bytes behind, since numbers of peers are never reused.
+//! Both workers must be in the same network namespace, since abstract sockets belong to one, and
+//! must have the same user. In a user namespace, a user without a number there can't be told from
+//! other users without a number; no connection is made for such a user. Each peer that went down
+//! leaves about 150 bytes behind, since numbers of peers are never reused.
 //!
 //! # Not tested
 //! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or
 //! membarrier; kernels before 6.5 (no `SO_PEERPIDFD`) and before 5.3 (no pidfd); huge-page memfds;
-//! processors other than x86-64. The decisions that depend on them are tested with made-up answers, or
-//! by settings that switch the feature off ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
+//! processors other than x86-64. The decisions that depend on them are tested with made-up answers,
+//! or by settings that switch the feature off ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
 
 mod config;
 mod connection;

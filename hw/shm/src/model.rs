@@ -1,7 +1,7 @@
-//! The model checker's programs: two or three threads on rings and bells, in all interleavings.
+//! The model checker's programs: two or three threads on rings and doorbells, in all interleavings.
 //!
-//! Run by `ci/test loom`. A thread that is never woken ends a run as a deadlock; bytes that are read
-//! while they may be written end it as a race.
+//! `ci/test loom` runs them. A thread that is never woken ends a run as a deadlock. Bytes that are
+//! read while another thread may write them end a run as a race.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ const SLOTS: u32 = 8;
 const MESSAGE_MAX: u32 = 2048;
 const WRITER: PeerId = PeerId(1);
 
-/// Every interleaving with at most so many switches from a thread that could have gone on. Bugs of
-/// two and three threads show with two; the third costs seconds.
+/// Checks every interleaving with at most `preemptions` switches away from a thread that could have
+/// run on. Bugs of two or three threads show with two such switches; the third costs seconds.
 fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
     check_with(true, preemptions, program);
 }
 
-/// As `check`, where a ring's reader can put a barrier on its writer, or can't.
+/// Checks a program where a ring's reader can put a barrier on its writer, or can't.
 fn check_with(has_barriers: bool, preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
     set_barriers(has_barriers);
     let mut model = loom::model::Builder::new();
@@ -43,7 +43,7 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::new(page(), Geometry::new(SLOTS, 4096).unwrap()).unwrap())
 }
 
-fn bell() -> Arc<Doorbell> {
+fn doorbell() -> Arc<Doorbell> {
     Arc::new(Doorbell::new(page()).unwrap())
 }
 
@@ -51,13 +51,13 @@ fn bit(number: u32) -> DoorbellBit {
     DoorbellBit::new(number).unwrap()
 }
 
-/// The sending half of a connection, whose reader has this bell.
-fn link(ring: &Arc<Ring>, bell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection {
+/// The sending half of a connection to a reader that has this doorbell.
+fn connection(ring: &Arc<Ring>, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection {
     Connection {
         producer: Producer::new(ring.clone()),
         message_max: MESSAGE_MAX,
         is_fenced: false,
-        bell: bell.clone(),
+        doorbell: doorbell.clone(),
         doorbell_bit: bit,
         inbox: bit,
         socket: None,
@@ -69,16 +69,16 @@ fn link(ring: &Arc<Ring>, bell: &Arc<Doorbell>, bit: DoorbellBit) -> Connection 
     }
 }
 
-/// The receiving half, as a device has it.
+/// The receiving half of connections, as in a device.
 struct Reader {
     inboxes: Inboxes,
-    bell: Arc<Doorbell>,
+    doorbell: Arc<Doorbell>,
 }
 
 impl Reader {
-    fn new(bell: &Arc<Doorbell>) -> Self {
-        let inboxes = Inboxes::new(bell.clone(), doorbell::BITS as u32, false);
-        Reader { inboxes, bell: bell.clone() }
+    fn new(doorbell: &Arc<Doorbell>) -> Self {
+        let inboxes = Inboxes::new(doorbell.clone(), doorbell::BITS as u32, false);
+        Reader { inboxes, doorbell: doorbell.clone() }
     }
 
     fn insert(&mut self, bit: DoorbellBit, ring: &Arc<Ring>) {
@@ -86,7 +86,7 @@ impl Reader {
         self.inboxes.insert(bit, consumer, PeerId(u32::try_from(bit.index()).unwrap()));
     }
 
-    /// The next message, if there is one: what a poll does.
+    /// The next message, if there is one. That is what a poll does.
     fn poll(&mut self) -> Option<(PeerId, Vec<u8>)> {
         let found = self.inboxes.find()?;
         let (peer, shape) = self.inboxes.parse(found).unwrap();
@@ -94,7 +94,7 @@ impl Reader {
         Some((peer, bytes))
     }
 
-    /// The next message; sleeps until there is one.
+    /// The next message. Sleeps until there is one.
     fn wait(&mut self) -> (PeerId, Vec<u8>) {
         loop {
             if let Some(message) = self.poll() {
@@ -102,7 +102,7 @@ impl Reader {
             }
             let announced = self.inboxes.announce_sleep();
             if self.inboxes.fall_asleep(&announced) {
-                self.bell.wakes.wait();
+                self.doorbell.wakes.wait();
                 self.inboxes.wake_up();
             }
         }
@@ -161,7 +161,7 @@ fn a_place_is_written_again_only_after_it_was_read() {
                 }
                 let shape = consumer.parse(meta).unwrap();
                 assert_eq!(consumer.take(shape).bytes.to_vec(0), vec![expected; length + 8]);
-                // The rest is read when the writer has gone: what it does then is of no interest.
+                // The rest is read after the writer has ended, which needs no interleavings.
                 if expected == 1 {
                     consumer.publish();
                 }
@@ -183,14 +183,14 @@ fn no_message_is_slept_through_where_membarrier_is_forbidden() {
 
 fn no_message_is_slept_through_if(has_barriers: bool) {
     check_with(has_barriers, 3, move || {
-        let (ring, bell) = (ring(), bell());
-        let mut reader = Reader::new(&bell);
+        let (ring, doorbell) = (ring(), doorbell());
+        let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
-        let mut link = link(&ring, &bell, bit(1));
-        link.is_fenced = !has_barriers;
+        let mut connection = connection(&ring, &doorbell, bit(1));
+        connection.is_fenced = !has_barriers;
         let writer = thread::spawn(move || {
-            link.send(&[1; 16], &[], None).unwrap();
-            link.send(&[2; 16], &[], None).unwrap();
+            connection.send(&[1; 16], &[], None).unwrap();
+            connection.send(&[2; 16], &[], None).unwrap();
         });
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
         assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
@@ -200,16 +200,16 @@ fn no_message_is_slept_through_if(has_barriers: bool) {
 
 #[test]
 fn one_bell_wakes_for_two_writers() {
-    // In one word of the page, and in two.
+    // Both bits in one word of the page, and in two words.
     for bits in [[1, 2], [1, 65]] {
         check(2, move || {
-            let bell = bell();
-            let mut reader = Reader::new(&bell);
+            let doorbell = doorbell();
+            let mut reader = Reader::new(&doorbell);
             let writers = bits.map(|number| {
                 let ring = ring();
                 reader.insert(bit(number), &ring);
-                let mut link = link(&ring, &bell, bit(number));
-                thread::spawn(move || link.send(&[1; 16], &[], None).unwrap())
+                let mut connection = connection(&ring, &doorbell, bit(number));
+                thread::spawn(move || connection.send(&[1; 16], &[], None).unwrap())
             });
             let mut from = [reader.wait().0.0, reader.wait().0.0];
             from.sort_unstable();
@@ -224,10 +224,10 @@ fn one_bell_wakes_for_two_writers() {
 #[test]
 fn what_is_written_while_a_ring_is_taken_in_is_found() {
     check(3, || {
-        let (ring, bell) = (ring(), bell());
-        let mut link = link(&ring, &bell, bit(1));
-        let writer = thread::spawn(move || link.send(&[1; 16], &[], None).unwrap());
-        let mut reader = Reader::new(&bell);
+        let (ring, doorbell) = (ring(), doorbell());
+        let mut connection = connection(&ring, &doorbell, bit(1));
+        let writer = thread::spawn(move || connection.send(&[1; 16], &[], None).unwrap());
+        let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
         writer.join().unwrap();
@@ -237,13 +237,13 @@ fn what_is_written_while_a_ring_is_taken_in_is_found() {
 #[test]
 fn what_is_written_while_a_ring_becomes_cold_is_found() {
     check(3, || {
-        let (ring, bell) = (ring(), bell());
-        let mut reader = Reader::new(&bell);
+        let (ring, doorbell) = (ring(), doorbell());
+        let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
-        let mut link = link(&ring, &bell, bit(1));
-        link.send(&[1; 16], &[], None).unwrap();
+        let mut connection = connection(&ring, &doorbell, bit(1));
+        connection.send(&[1; 16], &[], None).unwrap();
         assert_eq!(reader.wait(), (WRITER, vec![1; 16]));
-        let writer = thread::spawn(move || link.send(&[2; 16], &[], None).unwrap());
+        let writer = thread::spawn(move || connection.send(&[2; 16], &[], None).unwrap());
         reader.inboxes.retire(bit(1));
         assert_eq!(reader.wait(), (WRITER, vec![2; 16]));
         writer.join().unwrap();
@@ -253,23 +253,23 @@ fn what_is_written_while_a_ring_becomes_cold_is_found() {
 #[test]
 fn a_writer_that_sleeps_until_there_is_room_is_woken() {
     check(3, || {
-        let (ring, readers_bell, writers_bell) = (ring(), bell(), bell());
-        let mut reader = Reader::new(&readers_bell);
+        let (ring, readers_doorbell, writers_doorbell) = (ring(), doorbell(), doorbell());
+        let mut reader = Reader::new(&readers_doorbell);
         reader.insert(bit(1), &ring);
-        let mut there = link(&ring, &readers_bell, bit(1));
+        let mut there = connection(&ring, &readers_doorbell, bit(1));
         let mut sent = 0;
         while there.send(&[sent; 16], &[], None).is_ok() {
             sent += 1;
         }
         assert_eq!(u32::from(sent), SLOTS);
-        let back = link(&ring, &writers_bell, bit(1));
+        let back = connection(&ring, &writers_doorbell, bit(1));
         let writer = thread::spawn(move || {
-            let mut own = Reader::new(&writers_bell);
+            let mut own = Reader::new(&writers_doorbell);
             while there.producer.push(&[sent; 16], &[], None, false) == Err(PushError::Full) {
                 let announced = own.inboxes.announce_sleep();
                 let has_room = there.producer.want_space(&announced).unwrap();
                 if !has_room && own.inboxes.fall_asleep(&announced) {
-                    own.bell.wakes.wait();
+                    own.doorbell.wakes.wait();
                 }
                 own.inboxes.wake_up();
             }

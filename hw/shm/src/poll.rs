@@ -20,11 +20,12 @@ const POLLS_PER_TICK: u32 = 64;
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 /// How often the kernel is asked while connections are being made.
 const LOOK_INTERVAL_CONNECTING: Duration = Duration::from_micros(20);
-/// After so many polls in a row without a message, writers are told what was taken from their rings.
-/// Telling them after the first such poll would cost time in every exchange of single messages.
+/// After so many polls in a row without a message, writers are told what was taken from their
+/// rings. Telling them after the first such poll would cost time in every exchange of single
+/// messages.
 const POLLS_UNTIL_IDLE: u32 = 8;
-/// Most internal messages that one poll takes. A long copied read arrives in as many messages as its
-/// sender wants to send.
+/// Most internal messages that one poll takes. A long copied read arrives in as many messages as
+/// its sender wants to send.
 const INTERNALS_PER_POLL: u32 = 8;
 
 impl Shm {
@@ -50,7 +51,8 @@ impl Shm {
         self.next_event_of_some(false)
     }
 
-    /// The long way of a poll: an event that is queued, or a message that is not of the common kind.
+    /// The long way of a poll: an event that is queued, or a message that is not of the common
+    /// kind.
     #[inline(never)]
     fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
         if is_due {
@@ -125,8 +127,8 @@ impl Shm {
         connections.push_reads();
         connections.wake_writers();
         connections.finish_drained();
-        // A peer that doesn't answer a hello must not keep polls from the short way; so attempts under
-        // way don't count here.
+        // A peer that doesn't answer a hello must not keep polls from the short way; so attempts
+        // under way don't count here.
         connections.needs_attention =
             connections.has_work() || self.has_retries || connections.is_draining();
     }
@@ -146,7 +148,8 @@ impl Shm {
                 Watched::Socket(peer) => receive_from_socket(local, connections, peer, now),
                 Watched::OwnEventFd => self.eventfd.clear(),
                 Watched::Process(peer) => {
-                    // Before its end, the process may have sent the packet by which its worker leaves.
+                    // Before its end, the process may have sent the packet by which its worker
+                    // leaves.
                     receive_from_socket(local, connections, peer, now);
                     connections.drain(peer, DownReason::Gone);
                 }

@@ -27,7 +27,8 @@ const EVER_MAX: u32 = 1 << 16;
 pub(crate) struct ProcessId {
     /// 0 for every process that isn't in this pid namespace.
     pid: i32,
-    /// Distinguishes processes that have had the same number. Before Linux 6.9 it is the same for all.
+    /// Distinguishes processes that have had the same number. Before Linux 6.9 it is the same for
+    /// all.
     pidfd_inode: u64,
 }
 
@@ -45,8 +46,9 @@ struct Count {
     ever: u32,
 }
 
-/// Limits the connections that one other process makes to this worker, so that one process can't use up
-/// the connections of all. Its size is bounded by the number of peers over the life of the device.
+/// Limits the connections that one other process makes to this worker, so that one process can't
+/// use up the connections of all. Its size is bounded by the number of peers over the life of the
+/// device.
 pub(crate) struct ProcessQuota {
     counts: HashMap<ProcessId, Count>,
     now_max: u32,

@@ -3,8 +3,8 @@
 use super::name::{u32_at, u64_at};
 use tagmatch_device::{Bytes, RemoteSpan};
 
-/// A message of a copied read. Devices exchange these messages among themselves: the ring marks them as
-/// internal, and the engine never sees them.
+/// A message of a copied read. Devices exchange these messages among themselves: the ring marks
+/// them as internal, and the engine never sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMessage {
     /// Asks the owner of the memory for bytes.

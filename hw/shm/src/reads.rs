@@ -12,8 +12,8 @@ use super::ring::PushError;
 use tagmatch_device::{Buffer, Bytes, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_os::{event, process};
 
-/// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take a
-/// tenth of a millisecond.
+/// Most bytes that one poll reads, so that a huge read doesn't delay messages. At 10 GB/s they take
+/// a tenth of a millisecond.
 const BYTES_PER_POLL: usize = 1 << 20;
 
 /// A direct read under way.
@@ -157,9 +157,9 @@ impl Reads {
         if read.done < read.length {
             return None;
         }
-        // If the process and the socket are still there after the read, the process number has meant this
-        // process all the time, and its worker still had the buffer: a worker shuts its sockets down
-        // before it drops its buffers.
+        // If the process and the socket are still there after the read, the process number has
+        // meant this process all the time, and its worker still had the buffer: a worker shuts its
+        // sockets down before it drops its buffers.
         let closed =
             connection.socket.as_ref().is_some_and(|socket| event::is_hung_up(socket.as_fd()));
         if closed || process.has_ended() {
@@ -168,9 +168,9 @@ impl Reads {
         Some(Ok(()))
     }
 
-    /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list on. Stops
-    /// at a peer that broke a rule, and returns that peer and the rule; the caller ends its connection
-    /// and calls again.
+    /// Sends messages of copied reads, one step for each peer, from the peer at `at` in the list
+    /// on. Stops at a peer that broke a rule, and returns that peer and the rule; the caller ends
+    /// its connection and calls again.
     pub(crate) fn push_copied(
         &mut self,
         peers: &mut Peers,

@@ -8,8 +8,8 @@ use super::handshake::connect;
 use super::ring::PushError;
 use tagmatch_device::{DownReason, PeerId};
 
-/// The longest sleep of a worker that has, or had, a peer. A peer can clear the doorbell bit that another
-/// peer, or a message to oneself, has set; then the rings are looked at after this time.
+/// The longest sleep of a worker that has, or had, a peer. A peer can clear the doorbell bit that
+/// another peer, or a message to oneself, has set; then the rings are looked at after this time.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Shm {
@@ -49,7 +49,8 @@ impl Shm {
         true
     }
 
-    /// Whether there is room for a message that was refused. If not, the peer will wake this worker.
+    /// Whether there is room for a message that was refused. If not, the peer will wake this
+    /// worker.
     fn has_room(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
         let Some(connection) = self.connections.peers.connection_mut(peer) else {
             return false;
@@ -58,8 +59,8 @@ impl Shm {
         self.is_true(peer, has_room)
     }
 
-    /// Whether a message of a copied read can be sent, which needs half of the ring. If not, the peer
-    /// will wake this worker.
+    /// Whether a message of a copied read can be sent, which needs half of the ring. If not, the
+    /// peer will wake this worker.
     fn can_copy(&mut self, peer: PeerId, announced: &SleepAnnounced) -> bool {
         let Some(connection) = self.connections.peers.connection_mut(peer) else {
             return true;
@@ -69,7 +70,8 @@ impl Shm {
         self.is_true(peer, has_room)
     }
 
-    /// `true` also if the peer broke a rule: its connection is ended then, and that is to be reported.
+    /// `true` also if the peer broke a rule: its connection is ended then, and that is to be
+    /// reported.
     fn is_true(&mut self, peer: PeerId, answer: Result<bool, PushError>) -> bool {
         match answer {
             Ok(answer) => answer,

@@ -1,9 +1,10 @@
-//! The atomics of memory that two workers share: those of the standard library, or, in this crate's
-//! tests built with `--cfg loom`, those of a model checker that goes through all the ways in which
-//! threads can interleave and all the values that the memory model lets a load return. So what is
-//! checked is the code that ships.
+//! The atomics of memory that two workers share: those of the standard library, or those of a model
+//! checker in this crate's tests with `--cfg loom`. The model checker goes through all
+//! interleavings of the threads, and all values that the memory model lets a load return. It checks
+//! the code that ships.
 
-/// Bytes in the body of a slot: those of a message that lie in its slot, if it has no immediate data.
+/// Bytes in the body of a slot: those of a message that lie in its slot, if it has no immediate
+/// data.
 pub(crate) const INLINE_BYTES: usize = 56;
 
 #[cfg(all(loom, test))]
@@ -18,19 +19,19 @@ mod real {
 
     use super::INLINE_BYTES;
 
-    /// Our half of a fence whose other half the peer does for both (membarrier): the processor may
-    /// reorder, the compiler must not.
+    /// This side's half of a fence. The peer puts a barrier on both sides (membarrier), so the
+    /// processor may reorder here; the compiler must not.
     #[inline]
     pub(crate) fn light_fence() {
         compiler_fence(SeqCst);
     }
 
-    /// The bytes of a slot.
+    /// The body of a slot.
     #[repr(transparent)]
     pub(crate) struct Body(pub(crate) [AtomicU64; INLINE_BYTES / 8]);
 
     impl Body {
-        /// To write them, by the one whose turn it is.
+        /// For writing the bytes. Only the writer of the ring calls this, while the slot is free.
         #[inline]
         pub(crate) fn writable(&self) -> *mut u8 {
             self.0.as_ptr().cast_mut().cast()
@@ -51,28 +52,30 @@ mod model {
     use super::INLINE_BYTES;
 
     thread_local! {
-        /// Whether the reader of a ring can put a barrier on its writer. All threads of a model run on one
-        /// thread of the system.
+        /// Whether the reader of a ring can put a barrier on its writer. All threads of a model run
+        /// on one thread of the operating system.
         static HAS_BARRIERS: Cell<bool> = const { Cell::new(true) };
     }
 
-    /// From here on, in the model that this thread runs.
+    /// Sets whether readers can put barriers on writers, in the model that this thread runs from
+    /// now on.
     pub(crate) fn set_barriers(has: bool) {
         HAS_BARRIERS.set(has);
     }
 
-    /// A light fence and the other side's barrier order as two full fences do, and the model knows those.
-    /// Without that barrier a light fence orders nothing.
+    /// With the other side's barrier, a light fence orders as a full fence does, which the model
+    /// checker knows. Without that barrier a light fence orders nothing.
     pub(crate) fn light_fence() {
         if HAS_BARRIERS.get() {
             fence(SeqCst);
         }
     }
 
-    /// loom takes a `SeqCst` access for `AcqRel`, and only fences for more. Here each is what an
-    /// x86-64 processor makes of it: a store or an exchange is followed by a full fence. And loom
-    /// doesn't know that a store can't come between what an exchange reads and what it writes; so
-    /// where one side stores and the other exchanges, the words of 32 bits, all are exchanges.
+    /// An atomic with `SeqCst` accesses. loom orders a `SeqCst` access as `AcqRel`, and only fences
+    /// more strongly. So a store or an exchange is followed by a full fence here, which is what an
+    /// x86-64 processor does. loom also doesn't know that no store can come between the load and
+    /// the store of an exchange. So stores to the words of 32 bits, which one side stores and the
+    /// other exchanges, are exchanges here.
     macro_rules! atomic {
         ($name:ident, $of:ty) => {
             pub(crate) struct $name(atomic::$name);
@@ -122,7 +125,7 @@ mod model {
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
 
-    /// The bytes of a slot. A read that a write may meet is an error of the model.
+    /// The body of a slot. A read at the same time as a write is an error of the model.
     pub(crate) struct Body(UnsafeCell<[u8; INLINE_BYTES]>);
 
     impl Body {
@@ -135,13 +138,13 @@ mod model {
             self.0.with(|bytes| unsafe { *bytes })
         }
 
-        /// The write that follows is taken to happen here: there is nothing between.
+        /// The caller's write counts as done here. No access of another thread comes between.
         pub(crate) fn writable(&self) -> *mut u8 {
             self.0.with_mut(|bytes| bytes.cast())
         }
     }
 
-    /// Stands for the byte on a socket that wakes the owner of a bell.
+    /// Stands for the packet on a socket that wakes the owner of a doorbell.
     pub(crate) struct Wakes(Notify);
 
     impl Wakes {
@@ -153,8 +156,8 @@ mod model {
             self.0.notify();
         }
 
-        /// Blocks until there is one. If there never is one, the model ends in a deadlock, which is
-        /// what it is to find.
+        /// Blocks until there is one. If none ever comes, the model ends in a deadlock: a lost
+        /// wake-up.
         pub(crate) fn wait(&self) {
             self.0.wait();
         }

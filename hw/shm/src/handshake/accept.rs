@@ -15,8 +15,8 @@ use tagmatch_os::background_close::{self, UncheckedDescriptors};
 use tagmatch_os::peer_socket::{Listener, PeerSocket};
 use tagmatch_os::socket;
 
-/// How long the listener is not watched when a connection can't be accepted, for want of descriptors
-/// for instance.
+/// How long the listener is not watched when a connection can't be accepted, for want of
+/// descriptors for instance.
 const MUTE_DELAY: Duration = Duration::from_millis(20);
 /// Most pending connections. One more, and the oldest is closed.
 const PENDING_MAX: usize = 64;
@@ -134,7 +134,8 @@ impl Acceptor {
         }
     }
 
-    /// Watches the listener again when it is time, and closes pending connections whose time is over.
+    /// Watches the listener again when it is time, and closes pending connections whose time is
+    /// over.
     pub(crate) fn keep_time(&mut self, watcher: &Watcher, now: Instant) {
         if let Some(until) = self.muted_until
             && now >= until

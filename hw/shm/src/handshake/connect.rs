@@ -165,8 +165,8 @@ pub(crate) fn receive_answer(
     connections.finish(peer, reason);
 }
 
-/// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a peer
-/// is left without an attempt under way, so that this is to be called again.
+/// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a
+/// peer is left without an attempt under way, so that this is to be called again.
 pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
     let mut at = 0;
     let mut has_retries = false;
@@ -178,8 +178,8 @@ pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: In
         let Some(connecting) = connections.peers.connecting_mut(peer) else {
             continue;
         };
-        // A hello that waits for its answer has no deadline: the peer's process is there, and may not
-        // poll for minutes. When it ends, its socket is closed.
+        // A hello that waits for its answer has no deadline: the peer's process is there, and may
+        // not poll for minutes. When it ends, its socket is closed.
         if connecting.attempt.is_some() {
             continue;
         }

@@ -8,8 +8,8 @@
 //!   Payload never overlaps it, so a stale line can't be taken for a message. A short message lies
 //!   in the slot in whole and costs one line;
 //! * the spill, a ring of bytes: what of a message does not fit into its slot, in one run. Where
-//!   that run begins follows from the lengths alone ([`Geometry::place`]), so that writer and reader
-//!   agree without telling each other, and there is no offset that could be wrong.
+//!   that run begins follows from the lengths alone ([`Geometry::place`]), so that writer and
+//!   reader agree without telling each other, and there is no offset that could be wrong.
 //!
 //! The reader publishes how far it has come in one word, rarely; the writer looks at it only when
 //! the ring seems full.

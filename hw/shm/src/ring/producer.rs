@@ -68,7 +68,8 @@ impl Producer {
             self.refresh(internal)?;
         }
         if length > room {
-            // Of a copy, so that nobody asks for the address of a header that was made in registers.
+            // Of a copy, so that nobody asks for the address of a header that was made in
+            // registers.
             let mut header = [0; Outgoing::HEADER_MAX];
             let copy = &mut header[..first.len()];
             copy.copy_from_slice(first);
