@@ -17,10 +17,10 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::address::{BITS_24, VerbsAddress};
-use super::lane::{Connecting, Lane, Stage};
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
-use super::poll::Queued;
+use super::peer::{Connecting, Peer, PeerState};
+use super::queued::Queued;
 use super::wire::{Datagram, End, Greeting, Refusal, Signal};
 use tagmatch_device::{Address, DeviceError, DownReason, Limits, PeerId};
 use tagmatch_os::random;
@@ -34,7 +34,7 @@ impl Verbs {
     pub(super) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let now = Instant::now();
         if let Some(peer) = self.by_address.get(address).copied() {
-            if let Stage::Connecting(connecting) = &mut self.lanes[peer.index()].stage
+            if let PeerState::Connecting(connecting) = &mut self.peers[peer.index()].state
                 && !connecting.is_wanted
             {
                 connecting.is_wanted = true;
@@ -52,7 +52,7 @@ impl Verbs {
         }
         let ah = self.address_handle(&to).map_err(DeviceError::system("ibv_create_ah", ""))?;
         let connecting = self.begin(&to, ah, true, now)?;
-        let peer = self.add_lane(*address, Stage::Connecting(Box::new(connecting)))?;
+        let peer = self.add_peer(*address, PeerState::Connecting(Box::new(connecting)))?;
         self.enlist(peer);
         self.greet(peer, now);
         Ok(peer)
@@ -118,7 +118,7 @@ impl Verbs {
     }
 
     fn enlist(&mut self, peer: PeerId) {
-        if let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage {
+        if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
             self.by_qp.extend(connecting.link.numbers().map(|number| (number, peer)));
             self.connecting.push(peer);
             self.needs_look = true;
@@ -147,7 +147,8 @@ impl Verbs {
 
     /// Says hello.
     fn greet(&mut self, peer: PeerId, now: Instant) {
-        let Lane { address, stage: Stage::Connecting(connecting) } = &mut self.lanes[peer.index()]
+        let Peer { address, state: PeerState::Connecting(connecting) } =
+            &mut self.peers[peer.index()]
         else {
             return;
         };
@@ -188,8 +189,8 @@ impl Verbs {
 
     /// Whether this names our end of a connection that is being made.
     fn is_answer(&self, peer: PeerId, yours: u32) -> bool {
-        match &self.lanes[peer.index()].stage {
-            Stage::Connecting(connecting) => connecting.mine.qp_num == yours,
+        match &self.peers[peer.index()].state {
+            PeerState::Connecting(connecting) => connecting.mine.qp_num == yours,
             _ => false,
         }
     }
@@ -211,10 +212,10 @@ impl Verbs {
                 None => return,
             },
             Some(PeerId::ONESELF) => return,
-            Some(peer) => match &self.lanes[peer.index()].stage {
-                Stage::Connecting(_) => return self.accept(peer, from, theirs),
+            Some(peer) => match &self.peers[peer.index()].state {
+                PeerState::Connecting(_) => return self.accept(peer, from, theirs),
                 // It has not heard our accept, but will hear our first word.
-                Stage::Up(link) if link.theirs == theirs.qp_num => return,
+                PeerState::Up(link) if link.theirs == theirs.qp_num => return,
                 _ => refuse(Refusal::Known),
             },
         };
@@ -223,12 +224,12 @@ impl Verbs {
         }
     }
 
-    /// Makes a lane for a stranger.
+    /// Makes a entry for a stranger.
     fn welcome(&mut self, from: &VerbsAddress, address: Address) -> Option<PeerId> {
         let ah = self.strangers_handle(from)?;
         let connecting = self.begin(from, ah, false, Instant::now()).ok()?;
         let needed = connecting.link.receives_needed();
-        let Ok(peer) = self.add_lane(address, Stage::Connecting(Box::new(connecting))) else {
+        let Ok(peer) = self.add_peer(address, PeerState::Connecting(Box::new(connecting))) else {
             self.receives.spare(needed);
             return None;
         };
@@ -240,7 +241,7 @@ impl Verbs {
         if !self.receive_from(peer, theirs) {
             return;
         }
-        if let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage {
+        if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
             let (ah, mine) = (connecting.ah.clone(), connecting.mine);
             self.tell(from, ah, Greeting::Accept { mine, yours: theirs.qp_num });
         }
@@ -248,7 +249,8 @@ impl Verbs {
 
     /// Lets our queue pair receive from theirs. `false` if it can't, or receives from another.
     fn receive_from(&mut self, peer: PeerId, theirs: End) -> bool {
-        let Lane { address, stage: Stage::Connecting(connecting) } = &mut self.lanes[peer.index()]
+        let Peer { address, state: PeerState::Connecting(connecting) } =
+            &mut self.peers[peer.index()]
         else {
             return false;
         };
@@ -283,15 +285,17 @@ impl Verbs {
 
     /// Their queue pair receives, and so does ours: the connection stands.
     pub(super) fn bring_up(&mut self, peer: PeerId) {
-        let lane = &mut self.lanes[peer.index()];
-        let Stage::Connecting(connecting) = std::mem::replace(&mut lane.stage, Stage::Down) else {
+        let entry = &mut self.peers[peer.index()];
+        let PeerState::Connecting(connecting) =
+            std::mem::replace(&mut entry.state, PeerState::Down)
+        else {
             return;
         };
         self.connecting.retain(|other| *other != peer);
         let mut link = connecting.link;
         let said = link.signal(peer, Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;
-        lane.stage = Stage::Up(Box::new(link));
+        entry.state = PeerState::Up(Box::new(link));
         self.up.push(peer);
         self.events.push_back(Queued::Up(peer, Limits { message_max }));
         if let Err(error) = said {
@@ -301,11 +305,13 @@ impl Verbs {
 
     /// Ends an attempt. Nobody hears of it who has not asked for it.
     pub(super) fn give_up(&mut self, peer: PeerId, reason: DownReason) {
-        let lane = &mut self.lanes[peer.index()];
-        if !matches!(lane.stage, Stage::Connecting(_)) {
+        let entry = &mut self.peers[peer.index()];
+        if !matches!(entry.state, PeerState::Connecting(_)) {
             return;
         }
-        if let Stage::Connecting(connecting) = std::mem::replace(&mut lane.stage, Stage::Down) {
+        if let PeerState::Connecting(connecting) =
+            std::mem::replace(&mut entry.state, PeerState::Down)
+        {
             self.connecting.retain(|other| *other != peer);
             self.receives.spare(connecting.link.receives_needed());
             for number in connecting.link.numbers() {
@@ -322,7 +328,7 @@ impl Verbs {
     pub(super) fn keep_greeting(&mut self, now: Instant) {
         for at in (0..self.connecting.len()).rev() {
             let peer = self.connecting[at];
-            let Stage::Connecting(connecting) = &self.lanes[peer.index()].stage else {
+            let PeerState::Connecting(connecting) = &self.peers[peer.index()].state else {
                 continue;
             };
             if now >= connecting.deadline {
@@ -336,9 +342,9 @@ impl Verbs {
     /// When [`Verbs::keep_greeting`] has something to do next.
     pub(super) fn next_greeting(&self) -> Option<Instant> {
         let times =
-            self.connecting.iter().filter_map(|peer| match &self.lanes[peer.index()].stage {
-                Stage::Connecting(c) if c.is_wanted => Some(c.greet_at.min(c.deadline)),
-                Stage::Connecting(c) => Some(c.deadline),
+            self.connecting.iter().filter_map(|peer| match &self.peers[peer.index()].state {
+                PeerState::Connecting(c) if c.is_wanted => Some(c.greet_at.min(c.deadline)),
+                PeerState::Connecting(c) => Some(c.deadline),
                 _ => None,
             });
         times.min()

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
 
+use super::calls::{check, made, set_nonblocking};
 use super::config::VerbsConfig;
-use super::object::{check, made, set_nonblocking};
 use tagmatch_device::DeviceError;
 
 /// An open device.

@@ -10,7 +10,7 @@ use super::gid;
 use super::memory::Slab;
 use super::object::{Ah, Cq, Pd, Qp, QpShape};
 use super::wire::{DATAGRAM, Datagram};
-use super::{GREETED, GREETING};
+use super::wr_id::{GREETED, GREETING};
 
 /// Datagrams that may come before they are looked at. More are lost, and sent again.
 const RECEIVES: u32 = 256;

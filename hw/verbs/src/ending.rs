@@ -6,8 +6,8 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::context::Happening;
-use super::lane::{Ending, Stage};
-use super::poll::Queued;
+use super::peer::{Ending, PeerState};
+use super::queued::Queued;
 use super::wire::Signal;
 use tagmatch_device::{DownReason, PeerId, ReadError};
 
@@ -25,12 +25,12 @@ impl Verbs {
 
     /// Moves a connection from up to ending.
     fn start_ending(&mut self, peer: PeerId, reason: DownReason, is_heard: bool) {
-        let Some(lane) = self.lanes.get_mut(peer.index()) else { return };
-        match std::mem::replace(&mut lane.stage, Stage::Down) {
-            Stage::Up(link) => {
+        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
+        match std::mem::replace(&mut entry.state, PeerState::Down) {
+            PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
                 self.ending.push(peer);
-                lane.stage = Stage::Ending(Box::new(Ending {
+                entry.state = PeerState::Ending(Box::new(Ending {
                     link: *link,
                     reason,
                     is_heard,
@@ -40,14 +40,14 @@ impl Verbs {
                     first_read: None,
                 }));
             }
-            other => lane.stage = other,
+            other => entry.state = other,
         }
     }
 
     /// Waits for nothing more from a connection that is ending.
     pub(super) fn give_up_on(&mut self, peer: PeerId, first_read: Option<ReadError>) {
-        if let Some(Stage::Ending(ending)) =
-            self.lanes.get_mut(peer.index()).map(|lane| &mut lane.stage)
+        if let Some(PeerState::Ending(ending)) =
+            self.peers.get_mut(peer.index()).map(|entry| &mut entry.state)
         {
             ending.give_up(peer, &mut self.outbox);
             ending.first_read = ending.first_read.or(first_read);
@@ -99,24 +99,24 @@ impl Verbs {
 
     /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
     pub(super) fn part_from(&mut self, peer: PeerId) {
-        let Some(lane) = self.lanes.get_mut(peer.index()) else { return };
-        match &mut lane.stage {
-            Stage::Oneself => {
-                lane.stage = Stage::Down;
+        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
+        match &mut entry.state {
+            PeerState::Oneself => {
+                entry.state = PeerState::Down;
                 self.events.push_back(Queued::Down(peer, DownReason::Disconnected));
             }
-            Stage::Connecting(connecting) => {
+            PeerState::Connecting(connecting) => {
                 connecting.is_wanted = true;
                 self.give_up(peer, DownReason::Disconnected);
             }
-            Stage::Up(link) => {
+            PeerState::Up(link) => {
                 let said = link.signal(peer, Signal::Bye, &mut self.outbox);
                 self.start_ending(peer, DownReason::Disconnected, false);
                 if said.is_err() {
                     self.give_up_on(peer, None);
                 }
             }
-            Stage::Ending(_) | Stage::Down => {}
+            PeerState::Ending(_) | PeerState::Down => {}
         }
     }
 
@@ -129,8 +129,8 @@ impl Verbs {
         let now = Instant::now();
         for at in (0..self.ending.len()).rev() {
             let peer = self.ending[at];
-            let is_done = match &mut self.lanes[peer.index()].stage {
-                Stage::Ending(ending) => ending.is_done() || now >= ending.until,
+            let is_done = match &mut self.peers[peer.index()].state {
+                PeerState::Ending(ending) => ending.is_done() || now >= ending.until,
                 _ => true,
             };
             if is_done {
@@ -141,8 +141,8 @@ impl Verbs {
     }
 
     fn finish(&mut self, peer: PeerId) {
-        let lane = &mut self.lanes[peer.index()];
-        let Stage::Ending(ending) = std::mem::replace(&mut lane.stage, Stage::Down) else {
+        let entry = &mut self.peers[peer.index()];
+        let PeerState::Ending(ending) = std::mem::replace(&mut entry.state, PeerState::Down) else {
             return;
         };
         let Ending { link, reason, first_read, .. } = *ending;

@@ -42,6 +42,9 @@
 //! than soft-RoCE. What differs there is the kernel's and rdma-core's; nothing here asks which NIC it is.
 
 mod address;
+mod alarm;
+mod batch;
+mod calls;
 mod config;
 mod connect;
 mod context;
@@ -53,19 +56,23 @@ mod exposure;
 pub mod fuzzing;
 mod gid;
 mod info;
-mod lane;
 mod link;
 mod list;
 mod memory;
 mod object;
 mod oneself;
 mod pause;
+mod peer;
 mod poll;
 mod port;
+mod queued;
+mod read;
 mod reads;
 mod region;
+mod sizes;
 mod sleep;
 mod wire;
+mod wr_id;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -80,20 +87,23 @@ pub use info::VerbsInfo;
 pub use tagmatch_device::TagMatching;
 
 use address::VerbsAddress;
+use alarm::Alarm;
+use batch::Batch;
 use context::Context;
 use datagrams::Datagrams;
 use exposure::{Exposures, registration_hint};
-use lane::{Lane, Stage};
 use link::Outbox;
 use list::List;
-use memory::{CHUNK, Receives, SendBuffers};
+use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
 use pause::Pause;
-use poll::{Batch, Queued};
+use peer::{Peer, PeerState};
 use port::Port;
+use queued::Queued;
 use region::Pool;
-use sleep::Alarm;
+use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
+use wr_id::{FIN, RECEIVE};
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
@@ -101,29 +111,6 @@ use tagmatch_device::{
 };
 use tagmatch_os::random;
 
-/// What a completion is about: the upper bits of its `wr_id`. Else it is a send of a peer's queue pair,
-/// whose number is in the upper half.
-const RECEIVE: u64 = 1 << 63;
-const GREETED: u64 = 1 << 62;
-const GREETING: u64 = 1 << 61;
-const FIN: u64 = 1 << 60;
-/// What an entry of the list has received, and answers of the list.
-const ENTRY: u64 = 1 << 59;
-const ADDED: u64 = 1 << 58;
-const DELETED: u64 = 1 << 57;
-const SYNCED: u64 = 1 << 56;
-const OPERATION: u64 = ADDED | DELETED | SYNCED;
-
-/// Buffers in the receive queue that stand for no credit: for last words. Fewer than 33 in all, and a
-/// tag-matching queue of a ConnectX doesn't receive (UCX, and rdma-core's own test, post as many).
-const SPARE: usize = 33;
-/// Rendezvous requests under way over all peers, where a NIC matches tags; and bytes in the longest FIN.
-const FINS_MAX: u32 = 4096;
-const FIN_BYTES: usize = 64;
-/// Buffers that a peer may need which is idle: for a message, an announcement and its first word.
-const PER_PEER: u32 = 3;
-/// Sends under way over all peers: what the completion queue has room for.
-const SENDS_MAX: u32 = 8192;
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: usize = 1 << 20;
 
@@ -139,7 +126,7 @@ pub struct Verbs {
     device_name: String,
 
     // Queue pairs before the memory that they reach.
-    lanes: Vec<Lane>,
+    peers: Vec<Peer>,
     datagrams: Datagrams,
     receives: Receives,
     fins: Receives,
@@ -174,45 +161,6 @@ pub struct Verbs {
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     context: Arc<Context>,
-}
-
-/// How long the queues of a device can be made.
-struct Sizes {
-    peers_max: u32,
-    receives: u32,
-    sends: u32,
-    completions: u32,
-}
-
-impl Sizes {
-    /// What the settings ask for, within what the device has.
-    fn fit(
-        config: &VerbsConfig,
-        attr: &sys::ibv_device_attr,
-        list: Option<&sys::ibv_tm_cap>,
-    ) -> Result<Self, DeviceError> {
-        let count = |limit: i32| u32::try_from(limit).unwrap_or(0);
-        let spare = u32::try_from(SPARE).unwrap_or(u32::MAX);
-        let queue = count(attr.max_srq_wr);
-        let others = datagrams::COMPLETIONS + FINS_MAX + list.map_or(0, list::completions);
-        let completions = count(attr.max_cqe).saturating_sub(others);
-        let sends = SENDS_MAX.min(completions / 2);
-        let receives_max = queue.min(completions - sends) / CHUNK * CHUNK;
-        let shared = config.receive_buffers.saturating_add(spare);
-        let peers_max = config
-            .peers_max
-            .min(receives_max.saturating_sub(shared) / PER_PEER)
-            .min(count(attr.max_qp).saturating_sub(1));
-        if peers_max == 0 || sends == 0 {
-            return Err(DeviceError::BadSetting {
-                setting: "receive_buffers",
-                value: config.receive_buffers.into(),
-                range: "fewer than the device's queues hold (max_srq_wr and max_cqe)",
-            });
-        }
-        let receives = (peers_max * PER_PEER + shared).next_multiple_of(CHUNK);
-        Ok(Sizes { peers_max, receives, sends, completions: receives + sends + others })
-    }
 }
 
 /// What the NIC's list is to have, if there is to be one.
@@ -313,7 +261,7 @@ impl Verbs {
             address: own.address()?,
             port,
             device_name: context.name().to_owned(),
-            lanes: Vec::new(),
+            peers: Vec::new(),
             datagrams,
             receives,
             fins,
@@ -343,7 +291,7 @@ impl Verbs {
             context,
             config,
         };
-        verbs.add_lane(verbs.address, Stage::Oneself)?;
+        verbs.add_peer(verbs.address, PeerState::Oneself)?;
         let up = Queued::Up(PeerId::ONESELF, verbs.limits());
         verbs.events.push_back(up);
         Ok(verbs)
@@ -360,14 +308,14 @@ impl Verbs {
         VerbsInfo::probe(config)
     }
 
-    fn add_lane(&mut self, address: Address, stage: Stage) -> Result<PeerId, DeviceError> {
+    fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
         let limit = PEERS_EVER_MAX;
         let none_left =
             DeviceError::Exhausted { what: "peer, those that went down included", limit };
-        let number = u32::try_from(self.lanes.len()).ok();
+        let number = u32::try_from(self.peers.len()).ok();
         let number = number.filter(|number| (*number as usize) < limit);
         let peer = PeerId(number.ok_or(none_left)?);
-        self.lanes.push(Lane { address, stage });
+        self.peers.push(Peer { address, state });
         self.by_address.insert(address, peer);
         Ok(peer)
     }
@@ -383,7 +331,7 @@ impl fmt::Debug for Verbs {
         f.debug_struct("Verbs")
             .field("device", &self.device_name)
             .field("address", &self.address)
-            .field("peers", &self.lanes.len())
+            .field("peers", &self.peers.len())
             .finish_non_exhaustive()
     }
 }
@@ -410,12 +358,12 @@ impl Device for Verbs {
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        Some(self.lanes.get(peer.index())?.address)
+        Some(self.peers.get(peer.index())?.address)
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
-        match self.lanes.get(peer.index()).map(|lane| &lane.stage) {
-            Some(Stage::Up(_) | Stage::Ending(_) | Stage::Oneself) => ReadMode::Direct,
+        match self.peers.get(peer.index()).map(|entry| &entry.state) {
+            Some(PeerState::Up(_) | PeerState::Ending(_) | PeerState::Oneself) => ReadMode::Direct,
             _ => ReadMode::Unknown,
         }
     }

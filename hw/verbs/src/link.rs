@@ -9,8 +9,8 @@ use tagmatch_rdma_core_sys as sys;
 use super::credits::{Allowance, Grant};
 use super::memory::SendBuffers;
 use super::object::Qp;
-use super::poll::Queued;
-use super::reads::Read;
+use super::queued::Queued;
+use super::read::Read;
 use super::wire::Signal;
 use tagmatch_device::{Outgoing, PeerId, Refused};
 

@@ -8,7 +8,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Pd, Srq};
 use super::region::Region;
-use super::{ADDED, DELETED, ENTRY, SYNCED};
+use super::wr_id::{ADDED, DELETED, ENTRY, SYNCED};
 use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
 
 /// Unexpected messages after which the NIC is told a count again. Half of what it can tell apart.

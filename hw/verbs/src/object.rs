@@ -5,35 +5,14 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use tagmatch_rdma_core_sys as sys;
 
+use super::calls::{check, made, set_nonblocking};
 use super::context::Context;
-
-/// The pointer, or what `errno` says.
-pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
-    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
-}
-
-/// The answer of a call that returns 0 or an error number.
-pub(super) fn check(answer: i32) -> io::Result<()> {
-    if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer.abs())) }
-}
-
-/// Makes reads of this descriptor return at once.
-pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no pointers.
-    unsafe {
-        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-        if flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
 
 macro_rules! object {
     ($(#[$doc:meta])* $name:ident($raw:ident, $parent:ident: $parent_type:ty $(, $field:ident: $type:ty)*),

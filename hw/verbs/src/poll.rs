@@ -4,62 +4,23 @@ use std::time::{Duration, Instant};
 
 use tagmatch_rdma_core_sys as sys;
 
-use super::lane::Stage;
+use super::Verbs;
+use super::batch::Place;
 use super::object::Completion;
+use super::peer::PeerState;
+use super::queued::Queued;
+use super::sizes::PER_PEER;
 use super::wire::Signal;
-use super::{ENTRY, FIN, GREETED, GREETING, OPERATION, PER_PEER, RECEIVE, Verbs};
+use super::wr_id::{ENTRY, FIN, GREETED, GREETING, OPERATION, RECEIVE};
 use tagmatch_device::tm::{Opcode, TMH_BYTES};
-use tagmatch_device::{
-    Buffer, Bytes, DownReason, Event, Incoming, Limits, Outgoing, PeerId, ReadError, Refused,
-    TagEvent,
-};
+use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, Refused};
 
-/// Completions that are taken at a time.
-const BATCH: usize = 16;
 /// Each so many polls, the clock is read.
 const POLLS_PER_TICK: u32 = 256;
 /// So often is the kernel asked for what is no completion.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// So many completions that bring no event are taken in one poll.
 const INTERNALS_PER_POLL: u32 = 64;
-
-/// An event to report.
-pub(super) enum Queued {
-    Up(PeerId, Limits),
-    Down(PeerId, DownReason),
-    ReadDone(u64, Buffer, Result<(), ReadError>),
-    Tag(TagEvent),
-}
-
-/// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
-pub(super) struct Batch {
-    completions: [Completion; BATCH],
-    next: usize,
-    count: usize,
-    lent: Option<Place>,
-}
-
-/// Where a message is.
-#[derive(Clone, Copy)]
-enum Place {
-    /// A buffer of the receive queue.
-    Receive(u32),
-    /// A buffer for FINs.
-    Fin(u32),
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        let completions = [Completion::zeroed(); BATCH];
-        Batch { completions, next: 0, count: 0, lent: None }
-    }
-}
-
-impl Batch {
-    pub(super) fn is_empty(&self) -> bool {
-        self.next == self.count
-    }
-}
 
 /// What a completion came to.
 enum Outcome {
@@ -85,14 +46,14 @@ impl Verbs {
         peer: PeerId,
         message: Outgoing<'_>,
     ) -> Result<(), Refused> {
-        let Some(lane) = self.lanes.get_mut(peer.index()) else {
+        let Some(entry) = self.peers.get_mut(peer.index()) else {
             return Err(Refused::Down);
         };
-        let link = match &mut lane.stage {
-            Stage::Up(link) => link,
-            Stage::Connecting(_) => return Err(Refused::NotUp),
-            Stage::Oneself => return self.send_oneself(message),
-            Stage::Ending(_) | Stage::Down => return Err(Refused::Down),
+        let link = match &mut entry.state {
+            PeerState::Up(link) => link,
+            PeerState::Connecting(_) => return Err(Refused::NotUp),
+            PeerState::Oneself => return self.send_oneself(message),
+            PeerState::Ending(_) | PeerState::Down => return Err(Refused::Down),
         };
         let room = link.message_max.saturating_sub(message.header.len());
         if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {
@@ -154,12 +115,12 @@ impl Verbs {
         }
         for _ in 0..INTERNALS_PER_POLL {
             if let Some(event) = self.events.pop_front() {
-                return Some(report(event));
+                return Some(event.report());
             }
             if self.batch.is_empty() && !self.refill() {
                 self.finish_ended();
                 return match self.events.pop_front() {
-                    Some(event) => Some(report(event)),
+                    Some(event) => Some(event.report()),
                     None => self.message_to_oneself(),
                 };
             }
@@ -230,7 +191,7 @@ impl Verbs {
                 self.receive_failed(peer, wc.status);
                 return Outcome::Internal;
             }
-            if let Stage::Connecting(_) = &self.lanes[peer.index()].stage {
+            if let PeerState::Connecting(_) = &self.peers[peer.index()].state {
                 // Who sends is one whose queue pair receives.
                 self.bring_up(peer);
                 return Outcome::Again;
@@ -311,9 +272,9 @@ impl Verbs {
 
     /// Whether signals come as messages.
     fn has_two_pairs(&self, peer: PeerId) -> bool {
-        match &self.lanes[peer.index()].stage {
-            Stage::Up(link) => link.catch.is_some(),
-            Stage::Ending(ending) => ending.link.catch.is_some(),
+        match &self.peers[peer.index()].state {
+            PeerState::Up(link) => link.catch.is_some(),
+            PeerState::Ending(ending) => ending.link.catch.is_some(),
             _ => false,
         }
     }
@@ -336,9 +297,9 @@ impl Verbs {
     /// A rendezvous of ours has ended: no buffer needs to stand for its FIN any more. `false` if there was
     /// none.
     fn count_fin(&mut self, peer: PeerId) -> bool {
-        let link = match &mut self.lanes[peer.index()].stage {
-            Stage::Up(link) => link,
-            Stage::Ending(ending) => &mut ending.link,
+        let link = match &mut self.peers[peer.index()].state {
+            PeerState::Up(link) => link,
+            PeerState::Ending(ending) => &mut ending.link,
             _ => return false,
         };
         let was_due = link.fins > 0;
@@ -366,10 +327,10 @@ impl Verbs {
     /// delivered.
     #[inline]
     fn count_message(&mut self, peer: PeerId) -> bool {
-        let link = match &mut self.lanes[peer.index()].stage {
-            Stage::Up(link) => link,
+        let link = match &mut self.peers[peer.index()].state {
+            PeerState::Up(link) => link,
             // What was sent before the end, except by who broke a rule or was left.
-            Stage::Ending(ending) => {
+            PeerState::Ending(ending) => {
                 self.receives.spare(usize::from(ending.link.grant.take().is_ok()));
                 return ending.is_heard;
             }
@@ -390,7 +351,7 @@ impl Verbs {
     }
 
     fn announce(&mut self, peer: PeerId, more: u32) {
-        let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { return };
+        let PeerState::Up(link) = &mut self.peers[peer.index()].state else { return };
         let said = self
             .receives
             .need(more as usize)
@@ -403,10 +364,12 @@ impl Verbs {
     /// A peer's device said something.
     fn hear_signal(&mut self, peer: PeerId, word: u32) {
         let signal = Signal::parse(word);
-        let link = match &mut self.lanes[peer.index()].stage {
-            Stage::Up(link) => link,
+        let link = match &mut self.peers[peer.index()].state {
+            PeerState::Up(link) => link,
             // Both leave: nobody is there any more to acknowledge our last words.
-            Stage::Ending(_) if signal == Some(Signal::Bye) => return self.give_up_on(peer, None),
+            PeerState::Ending(_) if signal == Some(Signal::Bye) => {
+                return self.give_up_on(peer, None);
+            }
             _ => return,
         };
         link.has_heard = true;
@@ -431,10 +394,10 @@ impl Verbs {
     fn sent(&mut self, completion: &sys::ibv_wc) {
         let peer = PeerId(u32::try_from(completion.wr_id >> 32).unwrap_or(u32::MAX));
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let Some(lane) = self.lanes.get_mut(peer.index()) else { return };
-        let (link, is_up) = match &mut lane.stage {
-            Stage::Up(link) => (link.as_mut(), true),
-            Stage::Ending(ending) => {
+        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
+        let (link, is_up) = match &mut entry.state {
+            PeerState::Up(link) => (link.as_mut(), true),
+            PeerState::Ending(ending) => {
                 if completion.status != sys::IBV_WC_SUCCESS {
                     ending.give_up(peer, &mut self.outbox);
                     return ending.flushed(number);
@@ -496,20 +459,11 @@ impl Verbs {
         let patience = self.config.patience();
         for at in (0..self.up.len()).rev() {
             let peer = self.up[at];
-            let Stage::Up(link) = &mut self.lanes[peer.index()].stage else { continue };
+            let PeerState::Up(link) = &mut self.peers[peer.index()].state else { continue };
             if let Err(error) = link.sweep(peer, now, patience, &mut self.outbox) {
                 self.lose(peer, error.raw_os_error().unwrap_or(0));
             }
         }
-    }
-}
-
-fn report(event: Queued) -> Event<'static> {
-    match event {
-        Queued::Up(peer, limits) => Event::PeerUp { peer, limits },
-        Queued::Down(peer, reason) => Event::PeerDown { peer, reason },
-        Queued::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
-        Queued::Tag(event) => Event::Tag(event),
     }
 }
 

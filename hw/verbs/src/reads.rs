@@ -3,33 +3,15 @@
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
-use super::lane::Stage;
 use super::link::{Link, Outbox};
 use super::object::Pd;
-use super::poll::Queued;
+use super::peer::PeerState;
+use super::queued::Queued;
+use super::read::Read;
 use super::region::Region;
 use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
 
 use std::sync::Arc;
-
-/// A read that has not ended.
-pub(super) struct Read {
-    // Before the buffer: it is unregistered first. `None` for no bytes.
-    region: Option<Region>,
-    into: Buffer,
-    remote: RemoteSpan,
-    token: u64,
-    /// Bytes that READ requests were posted for.
-    asked: u64,
-}
-
-impl Read {
-    /// The end of it, as an event. The device doesn't reach the buffer any more.
-    pub(super) fn end(self, result: Result<(), ReadError>) -> Queued {
-        drop(self.region);
-        Queued::ReadDone(self.token, self.into, result)
-    }
-}
 
 /// Registers a buffer to be written by the device.
 fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Region>, ReadError> {
@@ -59,9 +41,9 @@ impl Verbs {
         if peer == PeerId::ONESELF {
             return self.read_oneself(remote, into, token);
         }
-        match self.lanes.get(peer.index()).map(|lane| &lane.stage) {
-            Some(Stage::Up(_)) => {}
-            Some(Stage::Connecting(_)) => {
+        match self.peers.get(peer.index()).map(|entry| &entry.state) {
+            Some(PeerState::Up(_)) => {}
+            Some(PeerState::Connecting(_)) => {
                 return Err((into, ReadError::Failed { errno: libc::ENOTCONN }));
             }
             _ => return Err((into, ReadError::PeerDown)),
@@ -73,7 +55,7 @@ impl Verbs {
         let read = Read { region, into, remote, token, asked: 0 };
         if length == 0 {
             self.events.push_back(read.end(Ok(())));
-        } else if let Stage::Up(link) = &mut self.lanes[peer.index()].stage {
+        } else if let PeerState::Up(link) = &mut self.peers[peer.index()].state {
             link.reads.push_back(read);
             self.push_reads(peer);
         }
@@ -102,7 +84,8 @@ impl Verbs {
 
     /// Posts READ requests for what was asked for, as far as there is room.
     pub(super) fn push_reads(&mut self, peer: PeerId) {
-        let Some(Stage::Up(link)) = self.lanes.get_mut(peer.index()).map(|lane| &mut lane.stage)
+        let Some(PeerState::Up(link)) =
+            self.peers.get_mut(peer.index()).map(|entry| &mut entry.state)
         else {
             return;
         };

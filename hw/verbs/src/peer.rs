@@ -9,9 +9,9 @@ use super::wire::End;
 use tagmatch_device::{Address, DownReason, PeerId, ReadError};
 
 /// One peer, as long as the device lives.
-pub(super) struct Lane {
+pub(super) struct Peer {
     pub(super) address: Address,
-    pub(super) stage: Stage,
+    pub(super) state: PeerState,
 }
 
 /// Where a peer is in its life. It goes down this list and never back.
@@ -20,7 +20,7 @@ pub(super) struct Lane {
 /// Connecting ──> Up ──> Ending ──> Down
 ///     └────────────────────────────┘
 /// ```
-pub(super) enum Stage {
+pub(super) enum PeerState {
     /// We try to reach it, or it us.
     Connecting(Box<Connecting>),
     /// Messages go both ways.

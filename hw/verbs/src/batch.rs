@@ -1,0 +1,35 @@
+//! Completions that were taken from the completion queue together.
+
+use super::object::Completion;
+
+/// Completions that are taken at a time.
+const BATCH: usize = 16;
+/// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
+pub(super) struct Batch {
+    pub(super) completions: [Completion; BATCH],
+    pub(super) next: usize,
+    pub(super) count: usize,
+    pub(super) lent: Option<Place>,
+}
+
+/// Where a message is.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// A buffer of the receive queue.
+    Receive(u32),
+    /// A buffer for FINs.
+    Fin(u32),
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let completions = [Completion::zeroed(); BATCH];
+        Batch { completions, next: 0, count: 0, lent: None }
+    }
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+}
