@@ -2,140 +2,28 @@
 //! its hosts in their order. Nothing here waits.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use super::Ucx;
 use super::address::UcxAddress;
-use super::config::UcxConfig;
 use super::connection::Connection;
 use super::hello::{Hello, Packet};
-use super::peers::{Attempt, Stage};
+use super::peers::{Attempt, PeerState};
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
 use tagmatch_os::background_close;
-use tagmatch_os::event::Epoll;
-use tagmatch_os::peer_socket::{Listener, PeerSocket};
+use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
-/// Greetings that wait in the kernel.
-const BACKLOG: i32 = 1024;
-/// How often a port is tried that is to be the same on several addresses.
-const PORT_TRIALS: usize = 16;
 /// Time until the next attempt, after one that may succeed later.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// How long one host of several is tried.
 const HOST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Strangers who have connected and not said who they are. One more, and the first is sent away.
-const STRANGERS_MAX: usize = 64;
-/// How long listeners are left alone when they can't be served, for want of descriptors say.
+/// Pending connections: accepted, and not yet proven. With one more, the oldest is closed.
+const PENDING_MAX: usize = 64;
+/// How long listeners are paused when a connection can't be accepted, for example for want of descriptors.
 const MUTE_DELAY: Duration = Duration::from_millis(20);
-
-/// The sockets of the handshake.
-pub(super) struct Doors {
-    pub(super) epoll: Epoll,
-    listeners: Vec<Listener>,
-    muted_until: Option<Instant>,
-}
-
-/// What the set of descriptors calls a listener: its place, counted from the top; connections have
-/// their own small numbers.
-fn listener_number(place: usize) -> u64 {
-    u64::MAX - place as u64
-}
-
-impl Doors {
-    /// Listens under the name of `own`, and on TCP; enters port and hosts there.
-    pub(super) fn open(own: &mut UcxAddress, config: &UcxConfig) -> Result<Self, DeviceError> {
-        let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
-        let local = stream::listen_abstract(own.socket_name().as_bytes(), BACKLOG)
-            .map_err(DeviceError::system("listen on an abstract socket", ""))?;
-        let mut listeners = vec![local];
-        if config.listen.is_empty() {
-            // A machine without a network has its own name still.
-            if let Ok((port, listener)) = listen_everywhere() {
-                listeners.push(listener);
-                own.port = port;
-                own.hosts = stream::own_addresses().unwrap_or_default();
-            }
-        } else {
-            let (port, mut tcp) = listen_on(&config.listen)
-                .map_err(DeviceError::system("listen on TCP", "; see UcxConfig::listen"))?;
-            listeners.append(&mut tcp);
-            own.port = port;
-            own.hosts.clone_from(&config.listen);
-        }
-        let listeners: Vec<_> = listeners.into_iter().map(Listener::new).collect();
-        for (place, listener) in listeners.iter().enumerate() {
-            let watched = epoll.watch(listener.as_fd(), listener_number(place));
-            watched.map_err(DeviceError::system("epoll_ctl", ""))?;
-        }
-        Ok(Doors { epoll, listeners, muted_until: None })
-    }
-
-    fn mute(&mut self, muted_until: Option<Instant>) {
-        for (place, listener) in self.listeners.iter().enumerate() {
-            let number = listener_number(place);
-            let _ = self.epoll.mute(listener.as_fd(), number, muted_until.is_some());
-        }
-        self.muted_until = muted_until;
-    }
-
-    /// Resumes what was muted.
-    pub(super) fn tend(&mut self, now: Instant) {
-        if self.muted_until.is_some_and(|until| until <= now) {
-            self.mute(None);
-        }
-    }
-
-    pub(super) fn muted_until(&self) -> Option<Instant> {
-        self.muted_until
-    }
-
-    /// Takes no more greetings.
-    pub(super) fn close(&mut self) {
-        for listener in self.listeners.drain(..) {
-            self.epoll.forget(listener.as_fd());
-        }
-    }
-
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}
-
-/// Listens on all addresses of this machine, of both families where it has both.
-fn listen_everywhere() -> io::Result<(u16, OwnedFd)> {
-    let any = |host: IpAddr| stream::listen_tcp(SocketAddr::new(host, 0), BACKLOG);
-    let listener =
-        any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
-    Ok((stream::port_of(listener.as_fd())?, listener))
-}
-
-/// Listens on the same port of several addresses.
-fn listen_on(hosts: &[IpAddr]) -> io::Result<(u16, Vec<OwnedFd>)> {
-    let mut last = io::Error::from(io::ErrorKind::InvalidInput);
-    for _ in 0..PORT_TRIALS {
-        let mut port = 0;
-        let mut listeners = Vec::new();
-        for host in hosts {
-            match stream::listen_tcp(SocketAddr::new(*host, port), BACKLOG) {
-                Ok(listener) => {
-                    port = stream::port_of(listener.as_fd())?;
-                    listeners.push(listener);
-                }
-                Err(error) => last = error,
-            }
-        }
-        if listeners.len() == hosts.len() {
-            return Ok((port, listeners));
-        }
-        if last.raw_os_error() != Some(libc::EADDRINUSE) {
-            break;
-        }
-    }
-    Err(last)
-}
 
 impl Ucx {
     /// See [`MatchingDevice::connect`](tagmatch_device::matching::MatchingDevice::connect).
@@ -241,9 +129,9 @@ impl Ucx {
             // Without it, only the peer's machine going silent isn't noticed.
             let _ = stream::keep_alive(connection.socket(), self.config.keepalive);
         }
-        self.doors.epoll.watch(connection.socket(), id.into()).ok()?;
+        self.listeners.epoll.watch(connection.socket(), id.into()).ok()?;
         if !connection.flush() {
-            self.doors.epoll.watch_room(connection.socket(), id.into(), true).ok()?;
+            self.listeners.epoll.watch_room(connection.socket(), id.into(), true).ok()?;
         }
         self.connections.insert(id, connection);
         Some(id)
@@ -251,17 +139,17 @@ impl Ucx {
 
     /// Lets in those who wait at a listener.
     fn accept(&mut self, place: usize, now: Instant) {
-        for _ in 0..STRANGERS_MAX {
-            let Some(listener) = self.doors.listeners.get(place) else { return };
+        for _ in 0..PENDING_MAX {
+            let Some(listener) = self.listeners.listeners.get(place) else { return };
             if background_close::is_busy() {
-                return self.doors.mute(Some(now + MUTE_DELAY));
+                return self.listeners.mute(Some(now + MUTE_DELAY));
             }
             let socket = match socket::accept(listener.as_fd()) {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
-                Err(_) => return self.doors.mute(Some(now + MUTE_DELAY)),
+                Err(_) => return self.listeners.mute(Some(now + MUTE_DELAY)),
             };
             // Nothing is received from another user, nor said to it.
             if place == 0 && !is_own_user(socket.as_fd()) {
@@ -273,20 +161,20 @@ impl Ucx {
             let Ok(connection) = Connection::listener(socket, place == 0, deadline, own) else {
                 continue;
             };
-            self.strangers += 1;
+            self.pending += 1;
             match self.enter(connection) {
                 Some(id) => self.hear(id, now),
-                None => self.strangers -= 1,
+                None => self.pending -= 1,
             }
-            if self.strangers > STRANGERS_MAX {
-                self.send_first_stranger_away();
+            if self.pending > PENDING_MAX {
+                self.close_oldest_pending();
             }
         }
     }
 
-    fn send_first_stranger_away(&mut self) {
-        let strangers = self.connections.iter().filter(|(_, other)| other.owner.is_none());
-        let first = strangers.min_by_key(|(_, other)| other.deadline).map(|(id, _)| *id);
+    fn close_oldest_pending(&mut self) {
+        let pending = self.connections.iter().filter(|(_, other)| other.owner.is_none());
+        let first = pending.min_by_key(|(_, other)| other.deadline).map(|(id, _)| *id);
         if let Some(id) = first {
             self.hang_up(id);
         }
@@ -295,17 +183,17 @@ impl Ucx {
     /// Ends a connection for all who have it open.
     pub(super) fn hang_up(&mut self, id: u32) {
         if let Some(connection) = self.connections.remove(&id) {
-            self.strangers -= usize::from(connection.owner.is_none());
-            self.doors.epoll.forget(connection.socket());
+            self.pending -= usize::from(connection.owner.is_none());
+            self.listeners.epoll.forget(connection.socket());
             drop(connection);
         }
     }
 
     /// Looks at the sockets of the handshake, and at what is due.
     pub(super) fn look(&mut self, now: Instant) {
-        self.doors.tend(now);
+        self.listeners.resume(now);
         let mut numbers = [0; tagmatch_os::event::BATCH];
-        let count = self.doors.epoll.ready(&mut numbers);
+        let count = self.listeners.epoll.ready(&mut numbers);
         for number in &numbers[..count] {
             match u32::try_from(*number) {
                 Ok(id) => self.hear(id, now),
@@ -317,7 +205,7 @@ impl Ucx {
         for peer in self.peers.connecting.clone() {
             self.tend_attempt(peer, now);
         }
-        if self.strangers > 0 {
+        if self.pending > 0 {
             let overdue = self
                 .connections
                 .iter()
@@ -382,21 +270,21 @@ impl Ucx {
             let attempt = self.peers.find(*peer)?.attempt?;
             Some(if attempt.is_crossed { attempt.deadline } else { attempt.next_at })
         });
-        let strangers = self.connections.values().filter(|other| other.owner.is_none());
-        let strangers = strangers.map(|other| other.deadline);
-        attempts.chain(strangers).chain(self.doors.muted_until()).min()
+        let pending = self.connections.values().filter(|other| other.owner.is_none());
+        let pending = pending.map(|other| other.deadline);
+        attempts.chain(pending).chain(self.listeners.muted_until()).min()
     }
 
     /// Whether a handshake is under way.
     pub(super) fn is_greeting(&self) -> bool {
-        !self.peers.connecting.is_empty() || self.peers.greeted > 0 || self.strangers > 0
+        !self.peers.connecting.is_empty() || self.peers.greeted > 0 || self.pending > 0
     }
 
     /// Whether a peer has been answered, and nothing was told of it.
     #[inline]
     pub(super) fn is_up_unreported(&self, peer: PeerId) -> bool {
         self.peers.greeted > 0
-            && self.peers.find(peer).is_some_and(|peer| peer.stage == Stage::Greeted)
+            && self.peers.find(peer).is_some_and(|peer| peer.state == PeerState::Greeted)
     }
 }
 

@@ -8,7 +8,7 @@ use tagmatch_ucx_sys as sys;
 use super::Ucx;
 use super::hello::Packet;
 use super::operations::{Canceller, Kind, Operation};
-use super::peers::{Peer, Stage};
+use super::peers::{Peer, PeerState};
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, PeerId};
 
@@ -49,7 +49,7 @@ impl Ucx {
             _ => now,
         };
         if was_connected && until > now {
-            self.peers.set_stage(peer, Stage::Leaving { reason, until, quiet: 0 });
+            self.peers.set_state(peer, PeerState::Leaving { reason, until, quiet: 0 });
         } else {
             self.cut_off(peer, reason);
         }
@@ -65,7 +65,7 @@ impl Ucx {
 
     /// Ends what depends on a peer.
     fn cut_off(&mut self, peer: PeerId, reason: DownReason) {
-        self.peers.set_stage(peer, Stage::Ending { reason });
+        self.peers.set_state(peer, PeerState::Ending { reason });
         let Some(entry) = self.peers.find_mut(peer) else { return };
         let endpoint = entry.endpoint.take();
         let waiting = std::mem::take(&mut entry.waiting);
@@ -97,31 +97,32 @@ impl Ucx {
         }
         let peers = &mut self.peers;
         let mut leaving = std::mem::take(&mut peers.leaving);
-        leaving.retain(|peer| peers.find(*peer).is_some_and(|entry| entry.stage != Stage::Down));
+        leaving
+            .retain(|peer| peers.find(*peer).is_some_and(|entry| entry.state != PeerState::Down));
         peers.leaving = leaving;
     }
 
     fn tend_end_of(&mut self, peer: PeerId, was_busy: bool, now: Instant) {
         let Some(entry) = self.peers.find_mut(peer) else { return };
-        match entry.stage {
-            Stage::Leaving {
+        match entry.state {
+            PeerState::Leaving {
                 reason: reason @ (DownReason::Gone | DownReason::Left),
                 until,
                 quiet,
             } => {
                 let quiet = if was_busy { 0 } else { quiet + 1 };
-                entry.stage = Stage::Leaving { reason, until, quiet };
+                entry.state = PeerState::Leaving { reason, until, quiet };
                 if now >= until && quiet >= LINGER_POLLS || now >= until + LINGER_MAX {
                     self.cut_off(peer, reason);
                 }
             }
-            Stage::Leaving { reason, until, .. } => {
+            PeerState::Leaving { reason, until, .. } => {
                 let is_due = now >= until || self.is_drained(peer);
                 if is_due {
                     self.cut_off(peer, reason);
                 }
             }
-            Stage::Ending { reason } => {
+            PeerState::Ending { reason } => {
                 if peer == PeerId::ONESELF {
                     self.discard_own();
                 }
@@ -158,7 +159,7 @@ impl Ucx {
         // All endpoints are flushed at the same time: each is asked, also after one that has not ended.
         let mut holds = false;
         for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
-            let has_sent = |entry: &Peer| entry.has_sent && entry.stage == Stage::Up;
+            let has_sent = |entry: &Peer| entry.has_sent && entry.state == PeerState::Up;
             if self.peers.find(peer).is_some_and(has_sent) {
                 holds |= !self.is_drained(peer);
             }
@@ -168,7 +169,7 @@ impl Ucx {
 
     /// Nothing depends on a peer any more. Its connection goes last: by then UCX has said goodbye.
     fn end(&mut self, peer: PeerId, reason: DownReason) {
-        self.peers.set_stage(peer, Stage::Down);
+        self.peers.set_state(peer, PeerState::Down);
         if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
             self.hang_up(id);
         }
@@ -190,9 +191,9 @@ impl Ucx {
             return;
         }
         self.is_closed = true;
-        self.doors.close();
-        let strangers = self.connections.iter().filter(|(_, other)| other.owner.is_none());
-        for id in strangers.map(|(id, _)| *id).collect::<Vec<_>>() {
+        self.listeners.close();
+        let pending = self.connections.iter().filter(|(_, other)| other.owner.is_none());
+        for id in pending.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.hang_up(id);
         }
         for operation in self.operations.under_way() {

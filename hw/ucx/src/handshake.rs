@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::Ucx;
 use super::connection::{Connection, Heard};
 use super::hello::{Hello, Packet, Refusal};
-use super::peers::Stage;
+use super::peers::PeerState;
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, PeerId};
 
@@ -19,9 +19,9 @@ impl Ucx {
     /// Something has come over a connection, or it has room.
     pub(super) fn hear(&mut self, id: u32, now: Instant) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
-        let was_stranger = connection.owner.is_none();
+        let was_pending = connection.owner.is_none();
         if connection.flush() {
-            let _ = self.doors.epoll.watch_room(connection.socket(), id.into(), false);
+            let _ = self.listeners.epoll.watch_room(connection.socket(), id.into(), false);
         }
         // This loop ends: a connection gives at most a greeting, a ready and a goodbye.
         let keeps = loop {
@@ -51,14 +51,14 @@ impl Ucx {
                 }
             }
         };
-        self.strangers -= usize::from(was_stranger && (!keeps || connection.owner.is_some()));
+        self.pending -= usize::from(was_pending && (!keeps || connection.owner.is_some()));
         if keeps {
             if !connection.flush() {
-                let _ = self.doors.epoll.watch_room(connection.socket(), id.into(), true);
+                let _ = self.listeners.epoll.watch_room(connection.socket(), id.into(), true);
             }
             self.connections.insert(id, connection);
         } else {
-            self.doors.epoll.forget(connection.socket());
+            self.listeners.epoll.forget(connection.socket());
             drop(connection);
         }
     }
@@ -66,7 +66,7 @@ impl Ucx {
     /// The connection of a peer has ended.
     fn lost(&mut self, peer: PeerId, errno: i32, now: Instant) {
         let Some(entry) = self.peers.find(peer) else { return };
-        if entry.stage == Stage::Connecting {
+        if entry.state == PeerState::Connecting {
             return self.attempt_failed(peer, errno, now);
         }
         self.break_with(peer, DownReason::Gone);
@@ -76,35 +76,37 @@ impl Ucx {
     fn take_packet(&mut self, id: u32, connection: &mut Connection, packet: Packet) -> bool {
         let Some(peer) = connection.owner else {
             let Packet::Hello(hello) = packet else { return false };
-            return self.take_stranger(id, connection, &hello);
+            return self.take_pending(id, connection, &hello);
         };
         let Some(entry) = self.peers.find(peer) else { return false };
-        let (stage, says_bye) = (entry.stage, entry.says_bye);
-        match (stage, packet) {
-            (Stage::Connecting, Packet::Hello(hello)) => self.take_answer(peer, connection, &hello),
-            (Stage::Connecting, Packet::Refusal(Refusal::Crossed)) => {
+        let (state, says_bye) = (entry.state, entry.says_bye);
+        match (state, packet) {
+            (PeerState::Connecting, Packet::Hello(hello)) => {
+                self.take_answer(peer, connection, &hello)
+            }
+            (PeerState::Connecting, Packet::Refusal(Refusal::Crossed)) => {
                 self.attempt_crossed(peer);
                 false
             }
-            (Stage::Connecting, Packet::Refusal(refusal)) => {
+            (PeerState::Connecting, Packet::Refusal(refusal)) => {
                 self.break_with(peer, reason_of(refusal));
                 false
             }
-            (Stage::Greeted | Stage::Up, Packet::Ready) if connection.awaits_ready => {
+            (PeerState::Greeted | PeerState::Up, Packet::Ready) if connection.awaits_ready => {
                 connection.awaits_ready = false;
                 // Unless its first message came before.
-                if stage == Stage::Greeted {
+                if state == PeerState::Greeted {
                     self.come_up(peer);
                 }
                 true
             }
-            (Stage::Greeted | Stage::Up, Packet::Bye) if !says_bye => {
+            (PeerState::Greeted | PeerState::Up, Packet::Bye) if !says_bye => {
                 if let Some(entry) = self.peers.find_mut(peer) {
                     entry.says_bye = true;
                 }
                 true
             }
-            (Stage::Leaving { .. } | Stage::Ending { .. } | Stage::Down, _) => false,
+            (PeerState::Leaving { .. } | PeerState::Ending { .. } | PeerState::Down, _) => false,
             _ => {
                 let what = "a packet of the handshake out of turn";
                 self.break_with(peer, DownReason::Misbehaved { what });
@@ -114,7 +116,7 @@ impl Ucx {
     }
 
     /// A stranger that knows our address has greeted.
-    fn take_stranger(&mut self, id: u32, connection: &mut Connection, hello: &Hello) -> bool {
+    fn take_pending(&mut self, id: u32, connection: &mut Connection, hello: &Hello) -> bool {
         if self.is_closed {
             return false;
         }
@@ -140,7 +142,7 @@ impl Ucx {
     fn welcome(&mut self, hello: &Hello) -> Result<PeerId, Refusal> {
         let known = self.peers.by_address.get(&hello.address).copied();
         if let Some(entry) = known.and_then(|peer| self.peers.find(peer)) {
-            if entry.stage != Stage::Connecting {
+            if entry.state != PeerState::Connecting {
                 return Err(Refusal::Known);
             }
             if entry.connection.is_some() && self.address < hello.address {
@@ -159,7 +161,7 @@ impl Ucx {
             self.break_with(peer, reason_of(refusal));
             return Err(refusal);
         }
-        self.peers.set_stage(peer, Stage::Greeted);
+        self.peers.set_state(peer, PeerState::Greeted);
         Ok(peer)
     }
 
@@ -214,7 +216,7 @@ impl Ucx {
 
     /// A peer can be sent to from now on.
     pub(super) fn come_up(&mut self, peer: PeerId) {
-        self.peers.set_stage(peer, Stage::Up);
+        self.peers.set_state(peer, PeerState::Up);
         self.events.push_back(MatchingEvent::PeerUp { peer });
         self.launch_waiting(peer);
     }

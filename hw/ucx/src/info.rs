@@ -5,7 +5,7 @@ use std::fmt;
 use tagmatch_ucx_sys as sys;
 
 use super::config::UcxConfig;
-use super::{has_matching_nic, load, open};
+use super::library::{has_matching_nic, load, open};
 use tagmatch_device::Finding;
 use tagmatch_device::TagMatching;
 
@@ -51,7 +51,7 @@ impl UcxInfo {
         match opened {
             Ok((worker, endpoint)) => {
                 info.transports = resources(&worker.context_text());
-                let to_oneself = lanes(&worker.endpoint_text(endpoint)).join(" ");
+                let to_oneself = transports(&worker.endpoint_text(endpoint)).join(" ");
                 info.device = yes("ucx device", format!("to oneself by {to_oneself}"));
                 info.wakeup = if worker.descriptor().is_some() {
                     yes("ucx wakeup", "UCX's descriptor tells of events".into())
@@ -120,7 +120,7 @@ fn resources(text: &str) -> Vec<String> {
 
 /// Names of transports and devices, out of `ucp_ep_print_info`'s lines
 /// `lane[0]:  1:posix/memory.0 md[1] -> ...`.
-pub(super) fn lanes(text: &str) -> Vec<String> {
+pub(super) fn transports(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(" lane["));
     let names = lines.filter_map(|line| line.split_once("]:")?.1.split_whitespace().next());
     let mut names: Vec<String> = names
@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(resources(context), ["self/memory0", "tcp/lo"]);
         let endpoint = "#                 lane[0]:  1:posix/memory.0 md[1]          -> md[1]/posix am\n\
                         #                 lane[1]:  2:cma/memory.0 md[2]  -> md[2]/cma rma_bw#0\n";
-        assert_eq!(lanes(endpoint), ["posix/memory", "cma/memory"]);
-        assert!(lanes("").is_empty() && resources("nonsense resource x").is_empty());
+        assert_eq!(transports(endpoint), ["posix/memory", "cma/memory"]);
+        assert!(transports("").is_empty() && resources("nonsense resource x").is_empty());
     }
 
     #[test]

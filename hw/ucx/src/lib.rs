@@ -55,6 +55,7 @@
 //! A device belongs to the process that made it. A forked child may drop it, which does nothing, or exec.
 
 mod address;
+mod alarm;
 mod carrier;
 mod config;
 mod connect;
@@ -63,8 +64,11 @@ mod ending;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
+mod held;
 mod hello;
 mod info;
+mod library;
+mod listeners;
 mod log;
 mod messages;
 mod operations;
@@ -72,30 +76,29 @@ mod peers;
 mod progress;
 mod proof;
 mod sleep;
+mod tokens;
 mod worker;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
-
-use tagmatch_ucx_sys as sys;
 
 pub use config::UcxConfig;
 pub use info::UcxInfo;
 
 use address::UcxAddress;
+use alarm::Alarm;
 use carrier::Carrier;
-use connect::Doors;
 use connection::Connection;
-use messages::{Held, Tokens};
+use held::HeldMessages;
+use library::{load, open};
+use listeners::Listeners;
 use operations::Operations;
-use peers::{Peers, Stage};
-use sleep::Alarm;
+use peers::{PeerState, Peers};
+use tokens::Tokens;
 use worker::Worker;
 
-use tagmatch_device::TagMatching;
 use tagmatch_device::matching::{
     Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
 };
@@ -112,14 +115,14 @@ pub struct Ucx {
     address: Address,
 
     peers: Peers,
-    doors: Doors,
+    listeners: Listeners,
     connections: HashMap<u32, Connection>,
     connection_ids: u32,
-    /// Connections that nobody owns yet.
-    strangers: usize,
+    /// Number of pending connections: accepted, and not yet proven.
+    pending: usize,
 
     tokens: Tokens,
-    held: Held,
+    held: HeldMessages,
     events: VecDeque<MatchingEvent>,
     /// Requests of UCX that no operation has: endpoints that are being closed.
     closing: Vec<*mut std::ffi::c_void>,
@@ -136,52 +139,6 @@ pub struct Ucx {
 // whatever thread, and into the tables of this device.
 unsafe impl Send for Ucx {}
 
-/// Loads UCX, as an error of a device.
-fn load() -> Result<&'static sys::Ucp, DeviceError> {
-    let ucp = sys::Ucp::get().map_err(|error| DeviceError::System {
-        call: "load UCX",
-        source: io::Error::new(io::ErrorKind::NotFound, error.to_string()),
-        hint: "",
-    })?;
-    log::take_over(ucp);
-    Ok(ucp)
-}
-
-/// Whether there is a NIC whose list UCX can use.
-fn has_matching_nic() -> bool {
-    let devices = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
-    devices.into_iter().any(|device| device.file_name().to_string_lossy().starts_with("mlx5"))
-}
-
-/// A worker and its way to itself.
-fn open(
-    ucp: &'static sys::Ucp,
-    config: &UcxConfig,
-    carrier: &Carrier,
-) -> Result<(Worker, worker::Endpoint), DeviceError> {
-    let offloads = config.hw_tags != TagMatching::Off && has_matching_nic();
-    if config.hw_tags == TagMatching::Required && !offloads {
-        return Err(DeviceError::Unsupported {
-            what: "matching in the NIC by UCX",
-            why: "no mlx5 device is here; UCX offloads to no other",
-        });
-    }
-    // `self` alone can't wake, and UCX refuses it to a worker that is to; then a timer has to do.
-    for wakes in [true, false] {
-        let worker = Worker::new(ucp, config, carrier, wakes, !offloads)?;
-        match worker.connect(worker.address(), None) {
-            Ok(endpoint) => return Ok((worker, endpoint)),
-            Err(sys::UCS_ERR_UNREACHABLE) if wakes => {}
-            Err(status) => {
-                let source = io::Error::other(ucp.status_text(status));
-                let hint = "; no transport of UCX_TLS reaches oneself: add self, posix or tcp";
-                return Err(DeviceError::System { call: "ucp_ep_create", source, hint });
-            }
-        }
-    }
-    Err(DeviceError::Unsupported { what: "a message to oneself", why: "UCX_TLS leaves no way" })
-}
-
 impl Ucx {
     /// A new worker's device, which can be reached at once by those who get its address.
     ///
@@ -196,20 +153,20 @@ impl Ucx {
         let name = random().map_err(DeviceError::system("getrandom", ""))?;
         let secret = random().map_err(DeviceError::system("getrandom", ""))?;
         let mut own = UcxAddress { name, secret, port: 0, hosts: Vec::new() };
-        let doors = Doors::open(&mut own, &config)?;
-        let alarm = Alarm::new(&doors, worker.descriptor())?;
+        let listeners = Listeners::open(&mut own, &config)?;
+        let alarm = Alarm::new(&listeners, worker.descriptor())?;
         let address = own.address()?;
         let mut ucx = Ucx {
             peers: Peers::new(carrier.number_max(), carrier.own_source().is_some()),
             carrier,
             own,
             address,
-            doors,
+            listeners,
             connections: HashMap::new(),
             connection_ids: 0,
-            strangers: 0,
+            pending: 0,
             tokens: Tokens::default(),
-            held: Held::default(),
+            held: HeldMessages::default(),
             events: VecDeque::new(),
             closing: Vec::new(),
             is_closed: false,
@@ -227,7 +184,7 @@ impl Ucx {
         if let Some(peer) = ucx.peers.find_mut(oneself) {
             peer.endpoint = Some(endpoint);
         }
-        ucx.peers.set_stage(oneself, Stage::Up);
+        ucx.peers.set_state(oneself, PeerState::Up);
         ucx.events.push_back(MatchingEvent::PeerUp { peer: oneself });
         Ok(ucx)
     }
@@ -247,7 +204,7 @@ impl Ucx {
     pub fn transports(&self, peer: PeerId) -> Vec<String> {
         let endpoint = self.peers.find(peer).and_then(|peer| peer.endpoint);
         let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));
-        info::lanes(&text.unwrap_or_default())
+        info::transports(&text.unwrap_or_default())
     }
 }
 
@@ -266,7 +223,7 @@ impl MatchingDevice for Ucx {
     }
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.start_connect(address)
     }
 
@@ -276,7 +233,7 @@ impl MatchingDevice for Ucx {
 
     #[inline]
     fn send(&mut self, message: TagSend) -> Result<Option<Buffer>, (Buffer, Unfit)> {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.send_message(message)
     }
 
@@ -288,7 +245,7 @@ impl MatchingDevice for Ucx {
         immediate: Option<u32>,
         payload: &[u8],
     ) -> Result<(), Unfit> {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.inject_message(peer, tag, immediate, payload)
     }
 
@@ -299,7 +256,7 @@ impl MatchingDevice for Ucx {
         buffer: Buffer,
         token: u64,
     ) -> Result<(), (Buffer, Unfit)> {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.post_receive(pattern, buffer, token)
     }
 
@@ -322,12 +279,12 @@ impl MatchingDevice for Ucx {
         buffer: Buffer,
         token: u64,
     ) -> Result<(), (Buffer, Unfit)> {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.take_held(message, buffer, token)
     }
 
     fn discard_held(&mut self, message: HeldId) -> bool {
-        self.alarm.stir();
+        self.alarm.work_begun();
         let Some(found) = self.held.release(message) else { return false };
         self.discard(found);
         true
@@ -339,14 +296,14 @@ impl MatchingDevice for Ucx {
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.alarm.stir();
+        self.alarm.work_begun();
         if peer != PeerId::ONESELF {
             self.break_with(peer, tagmatch_device::DownReason::Disconnected);
         }
     }
 
     fn close(&mut self) {
-        self.alarm.stir();
+        self.alarm.work_begun();
         self.close_all();
     }
 
@@ -355,7 +312,7 @@ impl MatchingDevice for Ucx {
     }
 
     fn disarm(&mut self) {
-        self.alarm.rest();
+        self.alarm.disarm();
     }
 
     fn has_work(&self) -> bool {

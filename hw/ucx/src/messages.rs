@@ -1,13 +1,10 @@
 //! Sends, receives, probes.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use tagmatch_ucx_sys as sys;
 
 use super::Ucx;
 use super::operations::{Canceller, Index, Kind};
-use super::peers::Stage;
+use super::peers::PeerState;
 use super::worker::Found;
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
@@ -16,74 +13,6 @@ use tagmatch_device::{Buffer, DownReason, PeerId};
 
 /// Messages of no peer that are thrown away in one probe.
 const STRAY_MAX: usize = 64;
-
-/// Receives by their tokens, which are the caller's and not an adversary's.
-pub(super) type Tokens = HashMap<u64, Index, BuildHasherDefault<TokenHasher>>;
-
-/// Spreads a token by one multiplication (Fibonacci hashing).
-#[derive(Default)]
-pub(super) struct TokenHasher(u64);
-
-impl Hasher for TokenHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64((*byte).into());
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, value: u64) {
-        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// Messages that matched probes took.
-#[derive(Default)]
-pub(super) struct Held {
-    slots: Vec<(u32, Option<Found>)>,
-    free: Vec<u32>,
-}
-
-impl Held {
-    pub(super) fn hold(&mut self, found: Found) -> HeldId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.1 = Some(found);
-        HeldId(u64::from(slot.0) << 32 | u64::from(index))
-    }
-
-    fn slot(&mut self, id: HeldId) -> Option<&mut (u32, Option<Found>)> {
-        let index = usize::try_from(id.0 & u64::from(u32::MAX)).ok()?;
-        let slot = self.slots.get_mut(index)?;
-        (u64::from(slot.0) == id.0 >> 32).then_some(slot)
-    }
-
-    fn find(&mut self, id: HeldId) -> Option<Found> {
-        self.slot(id)?.1
-    }
-
-    /// Lets go of a message.
-    pub(super) fn release(&mut self, id: HeldId) -> Option<Found> {
-        let slot = self.slot(id)?;
-        let found = slot.1.take()?;
-        slot.0 = slot.0.wrapping_add(1);
-        self.free.push(u32::try_from(id.0 & u64::from(u32::MAX)).ok()?);
-        Some(found)
-    }
-
-    /// Lets go of all.
-    pub(super) fn release_all(&mut self) -> impl Iterator<Item = Found> + use<> {
-        std::mem::take(self).slots.into_iter().filter_map(|(_, found)| found)
-    }
-}
 
 impl Ucx {
     /// See [`MatchingDevice::send`](tagmatch_device::matching::MatchingDevice::send).
@@ -123,7 +52,7 @@ impl Ucx {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
         entry.has_sent = true;
-        if !matches!(entry.stage, Stage::Up) || !entry.waiting.is_empty() {
+        if !matches!(entry.state, PeerState::Up) || !entry.waiting.is_empty() {
             entry.waiting.push_back(index);
             return Ok(None);
         }
@@ -190,7 +119,7 @@ impl Ucx {
     ) -> Result<(), Unfit> {
         self.check_send(peer, tag, immediate)?;
         if let Some(entry) = self.peers.find_mut(peer)
-            && matches!(entry.stage, Stage::Up)
+            && matches!(entry.state, PeerState::Up)
             && entry.waiting.is_empty()
             && let Some(endpoint) = entry.endpoint
         {
@@ -429,24 +358,3 @@ const NOT_DELIVERED: Unfit = Unfit::NotCarried(
 const NOT_NUMBERED: Unfit = Unfit::NotCarried(
     "with UcxConfig::own_source a peer can be named once it is up, when its number is known; wait for that",
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_held_message_is_let_go_once() {
-        let mut held = Held::default();
-        let found = |tag| Found { message: std::ptr::null_mut(), tag, length: 0 };
-        let (a, b) = (held.hold(found(1)), held.hold(found(2)));
-        assert_eq!(held.find(a).unwrap().tag, 1);
-        assert_eq!(held.release(a).unwrap().tag, 1);
-        assert!(held.release(a).is_none() && held.find(a).is_none());
-        let again = held.hold(found(3));
-        assert!(again != a && held.release(a).is_none());
-        assert!(held.release(HeldId(u64::MAX)).is_none());
-        let rest: Vec<u64> = held.release_all().map(|found| found.tag).collect();
-        assert_eq!(rest, [3, 2]);
-        assert!(held.release(b).is_none());
-    }
-}

@@ -18,7 +18,7 @@ const PEERS_EVER_MAX: u64 = 1 << 20;
 /// it hasn't said yet that it knows us. Leaving: it is gone, and what it sent is still taken in; or we part
 /// from it, and what we sent is let out. Ending: what depends on it is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum PeerState {
     Connecting,
     Greeted,
     Up,
@@ -43,7 +43,7 @@ pub(super) struct Attempt {
 
 pub(super) struct Peer {
     pub(super) address: Address,
-    pub(super) stage: Stage,
+    pub(super) state: PeerState,
     pub(super) attempt: Option<Attempt>,
     /// Its connection for the handshake, whose end is the peer's.
     pub(super) connection: Option<u32>,
@@ -67,7 +67,7 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.stage, Stage::Leaving { .. } | Stage::Ending { .. } | Stage::Down)
+        matches!(self.state, PeerState::Leaving { .. } | PeerState::Ending { .. } | PeerState::Down)
     }
 }
 
@@ -111,7 +111,7 @@ impl Peers {
         let its_number = if self.by_number.is_some() { None } else { Some(id.0.into()) };
         self.all.push(Peer {
             address,
-            stage: Stage::Connecting,
+            state: PeerState::Connecting,
             attempt: None,
             connection: None,
             endpoint: None,
@@ -166,13 +166,13 @@ impl Peers {
         }
     }
 
-    /// Sets a stage; gives the one before.
-    pub(super) fn set_stage(&mut self, peer: PeerId, stage: Stage) -> Option<Stage> {
+    /// Sets a state; gives the one before.
+    pub(super) fn set_state(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
         let entry = self.all.get_mut(peer.index())?;
-        let before = std::mem::replace(&mut entry.stage, stage);
-        self.greeted += usize::from(stage == Stage::Greeted);
-        self.greeted -= usize::from(before == Stage::Greeted);
-        if before == Stage::Connecting && stage != Stage::Connecting {
+        let before = std::mem::replace(&mut entry.state, state);
+        self.greeted += usize::from(state == PeerState::Greeted);
+        self.greeted -= usize::from(before == PeerState::Greeted);
+        if before == PeerState::Connecting && state != PeerState::Connecting {
             entry.attempt = None;
             self.connecting.retain(|other| *other != peer);
         }
@@ -213,9 +213,9 @@ mod tests {
         let mut peers = Peers::new(3, false);
         let peer = peers.add(address(0)).unwrap();
         peers.connecting.push(peer);
-        assert_eq!(peers.set_stage(peer, Stage::Greeted), Some(Stage::Connecting));
+        assert_eq!(peers.set_state(peer, PeerState::Greeted), Some(PeerState::Connecting));
         assert!(peers.greeted == 1 && peers.connecting.is_empty());
-        peers.set_stage(peer, Stage::Up);
+        peers.set_state(peer, PeerState::Up);
         assert_eq!(peers.greeted, 0);
     }
 }
