@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
+use super::knobs::ModelConfig;
 use super::nic::Nic;
-use super::progress::{Fin, Found};
-use super::{Handle, ModelConfig};
+use super::pending::{EntryBuffer, Fin, Found};
+use super::slots::Handle;
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
@@ -33,7 +34,7 @@ pub struct Model<D> {
     pub(super) nic: Nic,
     pub(super) caps: TagCaps,
     /// By slot.
-    pub(super) entries: Vec<Held>,
+    pub(super) entries: Vec<EntryBuffer>,
     /// Ordinary buffers, which grow to what they have held; their `wr_id` is their place here.
     pub(super) buffers: Vec<Vec<u8>>,
     /// The ordinary buffer that the last event borrowed.
@@ -51,17 +52,6 @@ pub struct Model<D> {
     /// Of a match with one completion, the first of two events was taken.
     pub(super) is_halfway: bool,
     pub(super) carries: fn(PeerId) -> bool,
-}
-
-/// What an entry of the list holds.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    pub(super) handle: Option<Handle>,
-    /// The caller's name for it.
-    pub(super) entry: u32,
-    /// Whose memory is being read into it.
-    pub(super) reads_from: Option<PeerId>,
-    pub(super) buffer: Option<Buffer>,
 }
 
 impl<D: Device> Model<D> {
@@ -86,7 +76,7 @@ impl<D: Device> Model<D> {
                 sync_every: config.knobs.sync_limit / 2 + 1,
                 first_count: config.knobs.first_count,
             },
-            entries: (0..config.slots).map(|_| Held::default()).collect(),
+            entries: (0..config.slots).map(|_| EntryBuffer::default()).collect(),
             buffers: vec![Vec::new(); config.buffers as usize],
             lent: None,
             passing: Vec::new(),

@@ -1,8 +1,9 @@
 //! The model's list as the engine sees it: operations in, events out, buffers held in between.
 
 use super::completion::{Completion, WcFlags, WcOpcode, WcStatus};
-use super::device::{Held, Model};
+use super::device::Model;
 use super::operation::{Operation, OperationKind, PostError};
+use super::pending::EntryBuffer;
 use super::slots::Handle;
 use tagmatch_device::{
     Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
@@ -92,7 +93,7 @@ impl<D: Device> TagList for Model<D> {
         match self.post(true, count, kind) {
             Ok(Some(handle)) => {
                 let (handle_of, buffer) = (Some(handle), Some(buffer));
-                let held = Held { handle: handle_of, entry, buffer, reads_from: None };
+                let held = EntryBuffer { handle: handle_of, entry, buffer, reads_from: None };
                 self.entries[handle.slot()] = held;
                 Ok(TagHandle(handle.0))
             }

@@ -2,9 +2,9 @@
 
 use super::arrive::{Arrival, Verdict};
 use super::completion::QueuePair;
-use super::device::Held;
 use super::fault::Fault;
 use super::nic::Nic;
+use super::pending::EntryBuffer;
 use super::slots::Handle;
 use super::transfers::HEADERS_BYTES;
 use tagmatch_device::tm::TMH_BYTES;
@@ -13,7 +13,7 @@ use tagmatch_device::{Bytes, PeerId};
 /// What of the model a message touches.
 pub(super) struct Landing<'a> {
     pub(super) nic: &'a mut Nic,
-    pub(super) entries: &'a mut [Held],
+    pub(super) entries: &'a mut [EntryBuffer],
     pub(super) buffers: &'a mut [Vec<u8>],
 }
 

@@ -4,8 +4,9 @@ use super::completion::{Completion, QueuePair};
 use super::device::Model;
 use super::fault::Fault;
 use super::landing::Landing;
+use super::pending::{Fin, Found};
 use super::slots::Handle;
-use super::transfers::{HEADERS_BYTES, Work};
+use super::transfers::Work;
 use tagmatch_device::tm::Rvh;
 use tagmatch_device::{
     Buffer, Device, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, ReadRequest, Refused,
@@ -14,31 +15,6 @@ use tagmatch_device::{
 
 /// Marks the NIC's own reads; the lower bits are the entry's handle.
 const OWN_READ: u64 = 1 << 63;
-
-/// A FIN that the inner device hasn't taken yet.
-#[derive(Clone)]
-pub(super) struct Fin {
-    handle: Handle,
-    pub(super) peer: PeerId,
-    headers: [u8; HEADERS_BYTES],
-    length: usize,
-}
-
-/// An event that borrows nothing yet.
-pub(super) enum Found {
-    Ordinary {
-        wr_id: usize,
-        length: usize,
-        through_list: bool,
-        peer: PeerId,
-        immediate: Option<u32>,
-    },
-    Passing {
-        peer: PeerId,
-        immediate: Option<u32>,
-    },
-    Plain(Event<'static>),
-}
 
 /// What one event of the inner device came to.
 enum Step {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
 use super::completion::{Completion, QueuePair, WcOpcode};
-use super::steps::NicStep;
+use super::step::NicStep;
 
 /// A completion that is held back.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Delayed {
     due: u64,
     /// How many receive completions must have shown before it; of a receive, how many answers.
     after: u64,
@@ -20,7 +20,7 @@ struct Held {
 }
 
 /// Takes the first one if it may show now.
-fn pop_due(queue: &mut VecDeque<Held>, now: u64, shown: u64) -> Option<Held> {
+fn pop_due(queue: &mut VecDeque<Delayed>, now: u64, shown: u64) -> Option<Delayed> {
     let first = queue.front()?;
     if first.due > now || first.after > shown { None } else { queue.pop_front() }
 }
@@ -36,10 +36,10 @@ fn pop_due(queue: &mut VecDeque<Held>, now: u64, shown: u64) -> Option<Held> {
 /// - *data*: the second completion of a match, any time after the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
-    receives: VecDeque<Held>,
-    answers: VecDeque<Held>,
-    data: Vec<Held>,
-    ready: VecDeque<Held>,
+    receives: VecDeque<Delayed>,
+    answers: VecDeque<Delayed>,
+    data: Vec<Delayed>,
+    ready: VecDeque<Delayed>,
     /// Receive completions so far, and those among them that have shown.
     decided: u64,
     shown: u64,
@@ -64,7 +64,7 @@ impl Queues {
         if completion.is_unexpected() {
             self.last_unexpected = self.decided;
         }
-        self.receives.push_back(Held {
+        self.receives.push_back(Delayed {
             due,
             after: self.last_delete,
             completion,
@@ -85,7 +85,7 @@ impl Queues {
             _ => 0,
         };
         let operation = Some(operation);
-        self.answers.push_back(Held { due, after, completion, operation, is_eager: false });
+        self.answers.push_back(Delayed { due, after, completion, operation, is_eager: false });
     }
 
     pub(super) fn push_data(
@@ -95,7 +95,7 @@ impl Queues {
         after: u64,
         is_eager: bool,
     ) {
-        self.data.push(Held { due, after, completion, operation: None, is_eager });
+        self.data.push(Delayed { due, after, completion, operation: None, is_eager });
     }
 
     /// Shows what is due.
@@ -117,14 +117,14 @@ impl Queues {
         }
         if !self.data.is_empty() {
             let shown = self.shown;
-            let may_show = |held: &mut Held| held.due <= now && held.after <= shown;
+            let may_show = |held: &mut Delayed| held.due <= now && held.after <= shown;
             self.ready.extend(self.data.extract_if(.., may_show));
         }
     }
 
     /// Names what may be shown.
     pub(super) fn steps(&self, steps: &mut Vec<NicStep>) {
-        let may_show = |held: Option<&Held>, shown| held.is_some_and(|held| held.after <= shown);
+        let may_show = |held: Option<&Delayed>, shown| held.is_some_and(|held| held.after <= shown);
         if may_show(self.answers.front(), self.shown) {
             steps.push(NicStep::Answer);
         }
@@ -161,7 +161,7 @@ impl Queues {
 
     /// See [`Nic::hash_state`](super::Nic::hash_state). `freed`: operations whose places are free again.
     pub(super) fn hash_state(&self, state: &mut impl Hasher, freed: u64) {
-        let mut hash = |held: &Held, shown: u64| {
+        let mut hash = |held: &Delayed, shown: u64| {
             held.after.saturating_sub(shown).hash(state);
             held.operation.map(|number| number - freed).hash(state);
             held.completion.hash_state(state);
@@ -196,7 +196,7 @@ impl Queues {
 
     /// Whether a completion of this queue pair is here.
     pub(super) fn holds(&self, queue_pair: QueuePair) -> bool {
-        let of = |held: &Held| held.completion.queue_pair == Some(queue_pair);
+        let of = |held: &Delayed| held.completion.queue_pair == Some(queue_pair);
         self.receives.iter().chain(&self.data).chain(&self.ready).any(of)
     }
 

@@ -1,25 +1,11 @@
-//! The NIC by hand: what time and chance decide otherwise is chosen by who explores all choices.
+//! A NIC that is driven by hand: the caller makes the choices that are otherwise left to time and chance, so that a
+//! test can explore all of them.
 
 use std::hash::{Hash, Hasher};
 
 use super::knobs::Wake;
 use super::nic::Nic;
-
-/// One thing that the NIC may do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NicStep {
-    /// Takes up the oldest operation that waits.
-    TakeUp {
-        /// Whether its count, if it agrees, wakes inactive entries.
-        wakes: bool,
-    },
-    /// Shows the oldest answer of an operation that is held back.
-    Answer,
-    /// Shows the oldest match or ordinary buffer that is held back.
-    Receive,
-    /// Shows data of a match; the number counts those held back, oldest first.
-    Data(usize),
-}
+use super::step::NicStep;
 
 impl Nic {
     /// From now on, ticks do nothing for operations and completions: each waits for its
