@@ -73,7 +73,6 @@ mod completion;
 mod device;
 mod failing;
 mod fault;
-mod held;
 mod knobs;
 mod landing;
 mod list;
@@ -86,6 +85,7 @@ mod random;
 mod slots;
 mod step;
 mod steps;
+mod tag_list;
 mod transfers;
 
 pub use arrive::{Arrival, Verdict};
