@@ -1,5 +1,5 @@
-//! What dropping a worker promises: what it has accepted arrives, it ends in any case, and leaving is no fault.
-//! Between workers of one process, each with a thread of its own, on the device that the environment names.
+//! A dropped worker delivers what it has accepted, the drop always ends, and leaving is not counted as a fault.
+//! The workers are in one process, each with a thread of its own, on the device that the environment names.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use common::config;
 use tagmatch::{Address, Config, Match, Peer, PeerFault, WaitPolicy, Worker};
 
-/// Long after anything that works has happened.
+/// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A drain that ends by its limit.
+/// The limit of a drain that can't finish.
 const SHORT: Duration = Duration::from_millis(200);
 
 fn with(drain_timeout: Duration) -> Config {
@@ -41,7 +41,7 @@ fn visitor(
     told
 }
 
-/// Lets a worker progress until a visitor is over.
+/// Lets a worker make progress until the thread of the other worker has ended.
 fn see_off(worker: &Worker, visitor: &Receiver<thread::Result<()>>) -> thread::Result<()> {
     let start = Instant::now();
     loop {
@@ -84,7 +84,7 @@ fn large_messages_arrive_though_requests_and_sender_are_dropped_at_once() {
             drop(visitor.send_sync(peer, 100 + round, payload(round, 10)));
         }
     });
-    // The last one first: what waits here is unexpected.
+    // Received in reverse order, so that the waiting messages are unexpected.
     for tag in (0..20).rev().flat_map(|round| [round, 100 + round]) {
         let mut receive = worker.recv(Match::tag(tag), vec![0; 300_000]);
         let received = receive.wait_timeout(PATIENCE).expect("a message is lost").unwrap();
@@ -113,7 +113,7 @@ fn dropping_ends_though_its_peer_takes_nothing() {
             worker.recv(Match::tag(1), vec![]).wait().unwrap();
         }
         told.recv().unwrap();
-        // No progress here.
+        // This side makes no progress meanwhile.
         visitor.recv_timeout(PATIENCE).expect("never ended").unwrap();
     }
 }
@@ -132,7 +132,8 @@ fn a_worker_of_thread_local_storage_is_drained_when_its_thread_ends() {
         WORKER.with(|worker| {
             let worker = worker.get_or_init(|| Worker::new(config).unwrap());
             let peer = worker.connect(&address).unwrap();
-            // Has slept: what it sleeps on is younger than the worker, and goes first.
+            // The thread sleeps once. The thread-local that it sleeps on is then younger than the worker, and is
+            // destroyed before it.
             assert!(
                 worker.mprobe_timeout(Match::any(), Duration::from_millis(5)).unwrap().is_none()
             );
@@ -168,7 +169,8 @@ fn dropping_ends_when_the_peer_is_gone() {
 
 #[test]
 fn two_that_are_dropped_at_once_end_both() {
-    // With messages that the other one receives, without a limit; and with messages that it doesn't, within it.
+    // First with messages that the other worker receives, without a limit; then with messages that it doesn't
+    // receive, within the limit.
     for (is_received, limit) in [(true, Duration::MAX), (false, SHORT)] {
         let (to_one, address_of_two) = channel();
         let (to_two, address_of_one) = channel();

@@ -1,5 +1,5 @@
-//! What must not compile: programs that would let an operation outlive its memory, or a worker for
-//! one thread be used by two.
+//! Programs that must not compile: an operation that would outlive its memory, and a worker for one thread that two threads
+//! would use.
 
 #[test]
 fn unsound_programs_do_not_compile() {

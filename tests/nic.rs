@@ -1,4 +1,4 @@
-//! What the public pages promise of receives that a NIC may match; the NIC is a model.
+//! What the public documentation promises about receives that a NIC may match, with a model NIC.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tagmatch::{Config, Error, HwTags, Match, Peer, Worker};
 struct World {
     honest: Worker,
     liar: Worker,
-    /// The receiver, which has a NIC, and how it knows the two and they it.
+    /// The receiver, which has a NIC, and the numbers by which it and the two senders know each other.
     at: Worker,
     from: [Peer; 2],
     to: [Peer; 2],
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Until the NIC has taken up what it was given.
+    /// Makes progress until the NIC has added the receives that it was given.
     fn work(&self) {
         for _ in 0..1000 {
             self.progress();

@@ -1,7 +1,7 @@
-//! What the public API promises between processes, death by SIGKILL at every stage included.
+//! What the public API promises between processes, also when one of them dies by SIGKILL at any stage.
 //!
-//! Each test starts this very program again, with a role in its environment; `role` is the test that
-//! plays it and does nothing otherwise.
+//! Each test starts this program again with a role in its environment. The test `role` plays that role; without one it
+//! does nothing.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -14,9 +14,9 @@ use tagmatch::{SendOptions, WaitPolicy, Worker};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
-/// "hangs nobody for more than a second": with room for a machine that is busy.
+/// A death may hold up other processes for one second at most; the rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
-/// What a silent process waits for before it falls silent.
+/// The tag of the message after which a silent process makes no more progress.
 const MET: u64 = u64::MAX;
 /// Messages of a process that ends as soon as they are sent.
 const LAST_WORDS: u64 = 1500;
@@ -44,11 +44,11 @@ impl Other {
         Other { process, input, output }
     }
 
-    /// The next line that the role printed, beginning with this word.
+    /// The next line of the role's output that begins with this word.
     fn hear(&mut self, word: &str) -> String {
         for line in self.output.by_ref().lines() {
             let line = line.unwrap();
-            // The test runner prints in front of the first line.
+            // The test runner prints before the first line.
             if let Some(at) = line.find(&format!("@{word}")) {
                 return line[at + word.len() + 1..].trim().to_string();
             }
@@ -104,7 +104,7 @@ fn role() {
         "echo" => echo(&worker, parent),
         "flood" => flood(&worker, parent),
         "leaver" => {
-            // Its first words, and its last: nothing is waited for.
+            // It sends its messages and exits without waiting for anything.
             for tag in 0..LAST_WORDS {
                 worker.inject(parent, tag, &vec![tag as u8; tag as usize]).unwrap();
             }
@@ -123,7 +123,7 @@ fn sender(worker: &Worker, parent: Peer) {
     let large: Vec<_> = (20..23u64).map(|tag| worker.send(parent, tag, vec![1; 100_000])).collect();
     let sync = worker.send_sync(parent, 30, vec![1; 10]);
     let huge = worker.send(parent, 40, vec![7; HUGE]);
-    // Said by a message too, so that all of it has arrived when this is known.
+    // A last message tells it, too: when that arrives, all earlier ones have arrived.
     worker.send(parent, 50, vec![0; 1]).wait().unwrap();
     say("sent", "");
     while worker.peer_fault(parent).is_none() {
@@ -174,7 +174,7 @@ fn flood(worker: &Worker, parent: Peer) {
     }
 }
 
-/// Ends soon, however it ends.
+/// The request must end soon, with success or with an error.
 fn soon<T: Output>(request: Request<T>) -> Result<T, Error> {
     let start = Instant::now();
     let result = request.wait();
@@ -244,7 +244,7 @@ fn a_killed_sender_leaves_what_was_complete_and_nothing_else() {
     worker.recv(Match::tag(50), vec![0; 1]).wait().unwrap();
     let held = worker.mprobe(Match::tag(21)).unwrap();
     let named = worker.recv(Match::tag(98).from(peer), vec![0; 8]);
-    // In the middle of the huge one: four gigabytes a second at most, so it takes 60 ms.
+    // Kill it in the middle of the huge message, which takes at least 60 ms: 4 GB/s at most.
     let reading = worker.recv(Match::tag(40), vec![0; HUGE]);
     worker.progress();
     other.kill();
@@ -285,7 +285,7 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
         is_down(soon(send), peer);
     }
     for send in flood {
-        // Those that were on their way may have succeeded; none waits.
+        // Sends that were under way may have succeeded; none may hang.
         let _ = soon(send);
     }
 }
@@ -372,7 +372,7 @@ fn a_death_at_any_moment_of_a_flood_hangs_nobody() {
         let killed = killer.join().unwrap();
         assert!(killed.elapsed() < SOON, "noticed after {:?}", killed.elapsed());
         assert!(worker.peer_fault(peer).is_some());
-        // Nothing is left of it, and this worker is as good as new.
+        // The dead peer has left nothing behind, and this worker goes on as before.
         let me = worker.oneself();
         let send = worker.send(me, 777, vec![3; 100_000]);
         assert_eq!(soon(worker.recv(Match::tag(777), vec![0; 100_000])).unwrap().data()[0], 3);
@@ -382,8 +382,7 @@ fn a_death_at_any_moment_of_a_flood_hangs_nobody() {
 
 #[test]
 fn a_process_whose_parent_dies_ends_too() {
-    // Here the killed one is the peer of the process that is looked at: a child that waits, asleep,
-    // for a worker that goes away.
+    // Here a child sleeps while it waits for a worker, and that worker goes away.
     let (worker, mut other, peer) = with_role("asleep");
     worker.send(peer, 9, vec![0; 1]).wait().unwrap();
     std::thread::sleep(Duration::from_millis(200));
@@ -453,7 +452,7 @@ fn four_busy_processes_share_two_cores() {
 
 #[test]
 fn a_told_process_answers() {
-    // The harness itself: a role that listens ends when it is told to.
+    // Checks the harness: a role that listens ends when it is told to.
     let (_worker, mut other, _) = with_role("silent");
     other.tell("end");
     other.finish();

@@ -1,8 +1,8 @@
 //! What the public API promises when the network or a process fails: two hosts with an RDMA device each.
 //!
-//! `ci/test failures` brings up two guests with soft-RoCE. The tests run on the first, with worker processes
-//! on both; each is this very program again, with a role in its environment, and sends and receives what
-//! the test does: either side notices what is lost, repeated, overtaken or changed.
+//! `ci/test failures` starts two guests with soft-RoCE. The tests run in the first one, with worker processes in both. Each
+//! worker process is this program again, with a role in its environment. It sends and receives the same messages as the
+//! test, so both sides notice a message that is lost, repeated, overtaken or changed.
 
 mod roce;
 
@@ -15,28 +15,28 @@ use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Address, Config, DeviceConfig, Error, Failed, Match, Output, Peer, Request};
 use tagmatch::{WaitPolicy, Worker};
 
-/// For ever, as far as a test goes.
+/// Longer than any test takes.
 const ENDLESS: u64 = u64::MAX;
-/// No test takes so long, and no process lives so long.
+/// The limit of a test, and of the life of a process.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The end of a peer is known by then: two seconds for packets that are sent again in vain, twice the
-/// interval at which silent peers are tried, two seconds for what is under way; and all of it twice, for
-/// the machine is emulated and busy.
+/// The end of a peer must be known by then: two seconds for packets that are repeated in vain, twice the interval at which
+/// silent peers are probed, two seconds for operations under way; and all of it doubled, since the machine is emulated and
+/// busy.
 const SOON: Duration = Duration::from_secs(10);
-/// Longer than it takes to try a silent peer and to give it up if its device doesn't acknowledge.
+/// Longer than it takes to probe a silent peer, and to give it up if its device doesn't acknowledge.
 const LONG: Duration = Duration::from_secs(4);
-/// Shorter.
+/// Shorter than it takes to give a silent peer up.
 const SHORT: Duration = Duration::from_millis(700);
-/// Messages each way while packets are harmed.
+/// Messages each way while packets are lost, delayed or repeated.
 const TOTAL: u64 = 60;
-/// Tags beside those of streams: the last word of who sends everything, and what nobody else sends.
+/// Tags beside those of the streams: the last message of a process that sends everything, and a tag that is never sent.
 const SAID: u64 = 2000;
 const ANYONE: u64 = 2001;
-/// Takes longer to read than a process takes to be killed, between emulated machines.
+/// Bytes that take longer to read between emulated machines than it takes to kill a process.
 const HUGE: usize = 64 << 20;
 
-/// `ack_timeout` of workers that are soon to give up a peer whose device does not acknowledge, and of such
-/// as are not: it is 268 ms and one second, seven times.
+/// `ack_timeout` of workers that must soon give up a peer whose device doesn't acknowledge, and of workers that must not:
+/// seven times 268 ms, and seven times one second.
 const HASTY: u8 = 16;
 const PATIENT: u8 = 18;
 
@@ -46,11 +46,11 @@ fn worker(ack_timeout: u8) -> Worker {
         retry_count: 6,
         keepalive: Duration::from_millis(500),
         connect_timeout: Duration::from_secs(20),
-        // For reordered packets: READs are repeated when their rendezvous is over.
+        // With reordered packets, READs are repeated after their rendezvous has ended.
         linger: Duration::from_secs(2),
         ..Default::default()
     };
-    // Sleeps early, to be woken by what goes wrong as well.
+    // It sleeps early, so that faults have to wake it, too.
     let wait = WaitPolicy { spin: 0, yields: 100, sleep: true };
     Worker::new(Config { device: DeviceConfig::Verbs(verbs), wait, ..Config::default() }).unwrap()
 }
@@ -115,7 +115,7 @@ fn send_everything(worker: &Worker, parent: Peer) {
     drop((large, sync, huge));
 }
 
-/// Ends soon, however it ends.
+/// The request must end soon, with success or with an error.
 fn soon<T: Output>(request: Request<T>) -> Result<T, Failed> {
     let start = Instant::now();
     let result = request.wait();
@@ -130,7 +130,7 @@ fn is_peer_down(result: Result<(), Error>, who: Peer) {
     }
 }
 
-/// Whom nothing of what happens concerns: the worker itself, and mostly another process.
+/// Peers that the fault must not touch: the worker itself, and mostly another process.
 struct Bystander {
     process: Option<Process>,
     peers: Vec<Peer>,
@@ -148,7 +148,7 @@ impl Bystander {
         bystander
     }
 
-    /// They answer.
+    /// Sees that they still answer.
     fn ask(&mut self, worker: &Worker) {
         let (kind, number) = (Kind::Mixed, self.rounds);
         for peer in self.peers.iter().copied() {
@@ -172,7 +172,7 @@ impl Bystander {
     }
 }
 
-/// Traffic goes on while the bystander answers, until the peer is known to be down; that is soon.
+/// Traffic goes on while the bystander answers, until the peer is known to be down, which must be soon.
 fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut Bystander) {
     let start = Instant::now();
     let mut next = start;
@@ -190,7 +190,7 @@ fn until_down(worker: &Worker, stream: &mut Stream, peer: Peer, bystander: &mut 
     is_peer_down(Err(error), peer);
 }
 
-/// Whatever depends on the peer that is down says so, at once and by itself.
+/// Everything that depends on the peer that is down ends with an error at once, without another call.
 fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
     assert!(worker.peer_fault(peer).is_some());
     is_down(soon(worker.send(peer, 0, vec![0; 8])), peer);
@@ -201,8 +201,8 @@ fn stays_down(worker: &Worker, peer: Peer, address: &Address) {
     assert_eq!(worker.counters().peer_faults, 1);
 }
 
-/// Traffic both ways survives what netem does to packets, the meeting included. Gives how many packets the
-/// devices found to be repeated, missing or out of order.
+/// Traffic both ways, and connecting, survive what netem does to packets. Returns how many packets the devices found to be
+/// repeated, missing or out of order.
 fn survive(what: &str, kinds: &[Kind]) -> u64 {
     let _limit = Limit::new(what, LIMIT);
     let hosts = [Host::Near, Host::Far];
@@ -238,7 +238,7 @@ fn lost_packets_lose_no_message() {
 #[test]
 #[ignore = "needs two hosts with an RDMA device: ci/test failures"]
 fn late_packets_lose_no_message() {
-    // With a rate they keep their order.
+    // With a rate, netem keeps packets in order.
     survive("delay 4ms 3ms rate 1gbit", &Kind::ALL);
 }
 
@@ -260,10 +260,10 @@ fn reordered_packets_reorder_no_rendezvous() {
     assert!(survive("limit 10000 delay 2ms reorder 95%", &[Kind::Rendezvous, Kind::Mixed]) > 0);
 }
 
-/// The link goes down and stays so: both sides give up the other, and nobody else.
+/// The link goes down for good: each side gives up the other one, and no other peer.
 ///
-/// The bystander is on this host: where the link is down, soft-RoCE fails whatever it is to send, also within
-/// the host; so there it is nobody but the worker itself.
+/// The bystander is on this host. On the other host the worker itself is the only one: where the link is down, soft-RoCE fails
+/// every send, also within the host.
 fn link_down_for_long(kind: Kind, host: Host) {
     let _limit = Limit::new(&format!("link down on the {host:?} host, {kind:?}"), LIMIT);
     let worker = worker(HASTY);
@@ -276,7 +276,7 @@ fn link_down_for_long(kind: Kind, host: Host) {
     let mut stream = Stream::new(kind, peer, ENDLESS);
     stream.run_until(&worker, 30).unwrap();
 
-    // QEMU's wire would block, and this guest with it: one whose interface is down takes in nothing.
+    // A guest whose interface is down takes in no packet, so QEMU's wire would block, and this guest with it.
     let wire = (host == Host::Far).then(|| Fault::netem(Host::Near, "loss 100%"));
     let link = Fault::link_down(host);
     until_down(&worker, &mut stream, peer, &mut bystander);
@@ -284,7 +284,7 @@ fn link_down_for_long(kind: Kind, host: Host) {
     stays_down(&worker, peer, &address);
     process.hear("done");
     drop((link, wire));
-    // Where there is a link again, those two don't meet again, but others do.
+    // When the link is back, these two workers don't connect again, but others do.
     stays_down(&worker, peer, &address);
     let process =
         Process::start(Host::Far, &format!("{HASTY} exchange {kind:?} 30"), &worker.address());
@@ -315,9 +315,9 @@ fn a_link_down_here_ends_all_traffic_across_it() {
     link_down_for_long(Kind::Mixed, Host::Near);
 }
 
-/// Nothing gets to the other side for a while, but not for so long that anyone is given up.
+/// No packet reaches the other side for a while, but not for so long that a peer is given up.
 ///
-/// All packets are lost, the link stays up: where it is down, soft-RoCE fails at once whatever it is to send.
+/// The link stays up and all packets are lost: with the link down, soft-RoCE would fail every send at once.
 fn short_break(kind: Kind) {
     let _limit = Limit::new(&format!("short break, {kind:?}"), LIMIT);
     let worker = worker(PATIENT);
@@ -439,7 +439,7 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
         is_down(soon(send), peer);
         bystander.ask(&worker);
     }
-    // Those that were on their way may have succeeded; none waits.
+    // Sends that were under way may have succeeded; none may hang.
     for send in flood {
         if let Err(failed) = soon(send) {
             is_down(Err::<(), _>(failed), peer);
@@ -449,7 +449,7 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
     bystander.finish(&worker);
 }
 
-/// A process that does nothing for a long while is no dead one: its device acknowledges.
+/// A process that does nothing for a long time isn't taken for dead, since its device acknowledges.
 fn stopped(kind: Kind) {
     let _limit = Limit::new(&format!("stopped, {kind:?}"), LIMIT);
     let worker = worker(HASTY);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tagmatch::{Cancel, Config, Error, Match, SharedWorker, WaitPolicy, Worker};
 
-/// Long after anything that works has happened.
+/// A limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Every way in which a call can wait.
@@ -79,7 +79,7 @@ fn a_blocked_thread_is_woken_from_another() {
             tell.send(None).unwrap();
         });
         let interrupter = told.recv().unwrap().unwrap();
-        // At whatever moment: before the call, while it polls, or asleep.
+        // The interrupt may come before the call, while it polls, or while it sleeps.
         thread::sleep(Duration::from_millis(20));
         interrupter.interrupt();
         assert!(told.recv_timeout(PATIENCE).expect("never woken").is_none());
@@ -98,7 +98,7 @@ fn an_interrupt_ends_all_calls_that_are_blocked_or_else_the_next_one() {
     interrupter.interrupt();
     let mut receive = worker.recv(Match::tag(1), vec![0; 8]);
     assert!(receive.wait_timeout(Duration::MAX).is_none(), "the next call is not interrupted");
-    // That was all: the next one ends with its message.
+    // An interrupt ends one call only: the next call ends with its message.
     let (tell, told) = channel();
     let waits = tell.clone();
     thread::spawn(move || waits.send(receive.wait_timeout(Duration::MAX).is_some()));
@@ -110,7 +110,7 @@ fn an_interrupt_ends_all_calls_that_are_blocked_or_else_the_next_one() {
         let waits = tell.clone();
         thread::spawn(move || waits.send(receive.wait_timeout(Duration::MAX).is_some()));
     }
-    // All three are blocked by then, or will be interrupted by a later one.
+    // All three calls are blocked by now, or a later interrupt ends them.
     for _ in 0..3 {
         thread::sleep(Duration::from_millis(50));
         interrupter.interrupt();

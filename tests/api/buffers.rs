@@ -16,7 +16,7 @@ fn borrowed_slices_in_blocking_calls_and_scopes() {
     worker.send_blocking(me, 1, text.as_bytes()).unwrap();
     let status = worker.recv_blocking(Match::tag(1), &mut inbox).unwrap();
     assert_eq!((status.length, &inbox), (8, b"borrowed"));
-    // A scope ends what its handles forgot.
+    // A scope ends operations whose handles were forgotten.
     let (mut one, mut two) = ([0u8; 4], vec![0u8; 100_000]);
     let large = bytes(100_000);
     worker.scope(|scope| {
@@ -27,7 +27,7 @@ fn borrowed_slices_in_blocking_calls_and_scopes() {
     });
     assert_eq!((two, one), (large, [0; 4]));
     assert_eq!(worker.counters().posted_now, 0);
-    // Also when it panics.
+    // It does so when it panics, too.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         worker.scope(|scope| {
             std::mem::forget(scope.recv(Match::tag(99), &mut one));
@@ -46,7 +46,7 @@ fn a_scope_ends_only_when_its_sends_have() {
     let size = 1 << 20;
     let to = sender.connect(&address).unwrap();
     drop(receiver);
-    // A peer that is gone ends the scope; one that takes its time is waited for.
+    // A peer that is gone ends the scope. A slow peer is waited for.
     sender.scope(|scope| std::mem::forget(scope.send(to, 1, &[0; 100])));
     let (tell, told) = std::sync::mpsc::channel();
     let late = std::thread::spawn(move || {

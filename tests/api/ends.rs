@@ -65,7 +65,7 @@ fn an_address_where_nobody_is_fails_what_depends_on_it() {
 
 #[test]
 fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
-    // The sender's worker goes and its memory with it, in this very process, while the receiver reads.
+    // While the receiver reads, the sender's worker is dropped in the same process, and its memory is freed.
     for round in 0..30u64 {
         let b = Worker::new(config()).unwrap();
         let address = b.address();
@@ -87,7 +87,7 @@ fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
                 a.progress();
             }
             drop(a);
-            // The buffer is freed and its place used again.
+            // The buffer is freed, and its memory is used again.
             drop(send);
             std::hint::black_box(vec![9u8; size]);
         });

@@ -24,7 +24,7 @@ fn drops_in_a_forked_child(config: &Config) {
     let shared = SharedWorker::new(config.clone()).unwrap();
     let mut thread = Some(shared.progress_thread().unwrap());
     const LARGE: usize = 1 << 20;
-    // Posted, waiting, held, under way.
+    // A receive that is posted, a message that waits, one that a probe holds, and a send under way.
     let mut posted = Some(p.b.recv(Match::tag(1), vec![0; LARGE]));
     p.a.inject(p.to_b, 2, &bytes(64)).unwrap();
     let mut large = Some(p.a.send(p.to_b, 3, bytes(LARGE)));
@@ -36,7 +36,7 @@ fn drops_in_a_forked_child(config: &Config) {
         drop((posted.take(), held.take(), large.take()));
         drop((pair.take(), thread.take(), workers.take()));
     }));
-    // The child had copies.
+    // The child dropped copies, so everything still works here.
     let (p, shared) = (pair.unwrap(), workers.unwrap());
     for size in [0, 8, 1000, LARGE] {
         let back = p.a.recv(Match::tag(4).from(p.to_b), vec![0; size]);
@@ -57,7 +57,7 @@ fn drops_in_a_forked_child(config: &Config) {
     shared.send(me, 1, bytes(8)).wait().unwrap();
     assert_eq!(receive.wait().unwrap().data(), bytes(8));
     drop(thread);
-    // Its end is still noticed.
+    // The end of b is still noticed.
     let Pair { a, b, to_b, .. } = p;
     drop(b);
     let start = Instant::now();

@@ -19,7 +19,7 @@ fn wildcards_take_messages_in_post_and_arrival_order() {
     for (i, request) in [first, exact, last].into_iter().enumerate() {
         assert_eq!(p.ok(request).data(), [i as u8]);
     }
-    // Unexpected: the oldest that matches, whatever the pattern.
+    // Among unexpected messages the oldest match is taken, whatever the pattern.
     for i in 0..3u8 {
         p.a.inject(p.to_b, tag(6 + u64::from(i % 2)), &[10 + i]).unwrap();
     }

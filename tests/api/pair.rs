@@ -62,7 +62,7 @@ impl Pair {
         self.end(request).unwrap()
     }
 
-    /// Drives both until all that a has sent to b has arrived there: nothing overtakes this.
+    /// Drives both until everything that `a` has sent to `b` has arrived. A last message tells, which overtakes none.
     pub(crate) fn all_arrive(&self) {
         const LAST: u64 = 0xffff;
         self.a.inject(self.to_b, LAST, &[]).unwrap();
@@ -70,7 +70,7 @@ impl Pair {
         self.ok(self.b.recv(Match::tag(LAST), vec![]));
     }
 
-    /// Drives both until b sees a message.
+    /// Drives both until a probe of `b` finds a message.
     pub(crate) fn probe(&self, which: Match) -> Status {
         loop {
             self.progress();

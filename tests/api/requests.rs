@@ -28,7 +28,7 @@ fn cancel_reports_what_became_of_the_receive() {
         Cancel::TooLate(received) => assert_eq!(received.data(), [7]),
         Cancel::Cancelled(_) => panic!("it had matched"),
     }
-    // Cancelling again, or a send, changes nothing.
+    // Cancelling a send changes nothing.
     let mut send = p.a.send_sync(p.to_b, 2, bytes(3));
     send.cancel();
     p.ok(p.b.recv(Match::tag(2), vec![0; 3]));
@@ -50,12 +50,12 @@ fn a_cancelled_receive_takes_no_message() {
 
 #[test]
 fn leaked_and_dropped_requests_hurt_nobody() {
-    // At the end a worker is dropped whose last message is not received.
+    // The test drops a worker whose last message is never received, so it must not wait for that.
     let p = pair_with(&Config { drain_timeout: Duration::ZERO, ..config() });
-    // A leaked receive goes on to hold its buffer; the message that matches it is gone.
+    // A leaked receive keeps its buffer, and takes the message that matches it.
     std::mem::forget(p.b.recv(Match::tag(1), vec![0; 100_000]));
     drop(p.a.send(p.to_b, 1, bytes(100_000)));
-    // A dropped send keeps its buffer until it was read.
+    // A dropped send keeps its buffer until the peer has read it.
     drop(p.a.send(p.to_b, 2, bytes(100_000)));
     let received = p.ok(p.b.recv(Match::tag(2), vec![0; 100_000]));
     assert_eq!(received.data(), bytes(100_000));
@@ -106,7 +106,7 @@ fn requests_are_futures() {
         }
         if echoed.is_some() && done.is_some() { Poll::Ready(echoed.take()) } else { Poll::Pending }
     }));
-    // Polled only when woken; something else makes the progress.
+    // The futures are polled only when they are woken; the loop makes the progress.
     let mut polls = 0;
     loop {
         let woken = count.0.swap(0, Ordering::Relaxed);

@@ -74,7 +74,7 @@ fn a_progress_thread_serves_a_worker_that_does_nothing() {
     let thread = b.progress_thread().unwrap();
     let mode = if has(Ability::Delivered) { SendMode::Delivered } else { SendMode::Synchronous };
     for round in 0..20 {
-        // Only the thread can take this message out of our memory and say so.
+        // Only the progress thread can receive this message and acknowledge it.
         let receive = b.recv(Match::tag(1), vec![0; 100_000]);
         let options = SendOptions { mode, immediate: None };
         a.send_with(to_b, 1, bytes(100_000), options).wait().unwrap();

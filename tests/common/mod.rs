@@ -15,20 +15,20 @@ use tagmatch::ucx::UcxConfig;
 use tagmatch::verbs::VerbsConfig;
 use tagmatch::{Config, DeviceConfig, HwTags, TagLayout};
 
-/// With 33 bits above it, in which UCX carries immediate data.
+/// A layout that leaves 33 bits free, in which UCX carries immediate data.
 const NARROW: TagLayout = match TagLayout::new(7, 8, 16) {
     Ok(layout) => layout,
     Err(_) => panic!("31 bits"),
 };
 
-/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm`, which is the default; verbs, with
-/// `verbs`, or with an emulated NIC that matches, `verbs+emu`, which is offered all receives; or `ucx`, over the
-/// transports that `TAGMATCH_TEST_UCX_TLS` names as `UCX_TLS` does.
+/// Settings for the device that `TAGMATCH_TEST_DEVICE` names: `shm` (the default); `verbs`; `verbs+emu`, verbs with an
+/// emulated NIC that is offered all receives; or `ucx`, over the transports that `TAGMATCH_TEST_UCX_TLS` names in the form of
+/// `UCX_TLS`.
 pub(crate) fn config() -> Config {
     on_device(None)
 }
 
-/// The same, with little patience for a peer that doesn't answer.
+/// Settings as [`config`] gives them, but a peer that doesn't answer is given up soon.
 pub(crate) fn hasty() -> Config {
     on_device(Some(Duration::from_millis(300)))
 }
@@ -69,7 +69,7 @@ fn ucx(patience: Option<Duration>) -> DeviceConfig {
     DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
 }
 
-/// What not every device does.
+/// Something that not every device can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
     /// Counts unexpected messages, and messages that became a rendezvous.
@@ -78,9 +78,9 @@ pub(crate) enum Ability {
     Bounds,
     /// Sends that are complete once their bytes are in the receiver's buffer.
     Delivered,
-    /// The first bytes of a message that doesn't fit.
+    /// Delivers the first bytes of a message that doesn't fit.
     FirstBytes,
-    /// Tags of 64 bits, whatever the layout.
+    /// Carries tags of 64 bits, whatever the layout.
     AllTags,
 }
 
@@ -90,11 +90,13 @@ pub(crate) fn has(ability: Ability) -> bool {
         return true;
     }
     let why = match ability {
-        Ability::Counts => "its lists are its own, and it doesn't tell their lengths",
-        Ability::Bounds => "it takes eager messages as they come",
-        Ability::Delivered => "it acknowledges a message when it is matched, not when it is copied",
+        Ability::Counts => "UCX doesn't tell the lengths of its lists",
+        Ability::Bounds => "UCX takes eager messages as they arrive",
+        Ability::Delivered => {
+            "UCX acknowledges a message when it is matched, not when it is copied"
+        }
         Ability::AllTags => "64 bits carry the sender and immediate data beside the tag",
-        Ability::FirstBytes => "it drops a message that doesn't fit, and tells its length",
+        Ability::FirstBytes => "UCX drops a message that doesn't fit, and tells its length",
     };
     println!("NOT OVER UCX: {ability:?}: {why}");
     false

@@ -1,7 +1,7 @@
 //! The two hosts: processes that are started, stopped and killed on them, and faults of their network.
 //!
-//! Tests run on one of them. The other runs, one after the other, the shell scripts that it finds in the
-//! directory that both share, so that it still does when there is no network: see `ci/parts/failures`.
+//! Tests run on one host. The other host runs shell scripts, one after the other, that it finds in a directory which both
+//! share, so it works without a network, too: see `ci/parts/failures`.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -14,7 +14,7 @@ use std::{env, fs, thread};
 
 use tagmatch::Address;
 
-/// What a process is to do, and the address of the worker that it does it with.
+/// What a process has to do, and the address of the worker that it does it with.
 pub const ROLE: &str = "TAGMATCH_TEST_ROLE";
 pub const PARENT: &str = "TAGMATCH_TEST_PARENT";
 
@@ -35,14 +35,14 @@ fn shared() -> PathBuf {
     directory.into()
 }
 
-/// A number that was not given before.
+/// A number that was not returned before.
 fn next_number() -> u32 {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Host {
-    /// Runs a shell script there; gives what it wrote, as an error if it failed.
+    /// Runs a shell script on the host. Returns its output, as an error if the script failed.
     fn try_run(self, script: &str) -> Result<String, String> {
         match self {
             Host::Near => {
@@ -55,7 +55,7 @@ impl Host {
                 }
             }
             Host::Far => {
-                // Whole as soon as it has its name.
+                // The file is renamed when it is complete, so nobody reads a part of it.
                 static NUMBER: AtomicU32 = AtomicU32::new(0);
                 let path = shared().join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
                 fs::write(path.with_extension("new"), script).unwrap();
@@ -80,7 +80,7 @@ impl Host {
         }
     }
 
-    /// Packets that its device found to be repeated, missing or out of order, or sent again.
+    /// How many packets the host's device sent again, or found to be repeated, missing or out of order.
     pub fn irregular_packets(self) -> u64 {
         let counters =
             "duplicate_request out_of_seq_request rcvd_seq_err completer_retry_err send_err";
@@ -90,20 +90,20 @@ impl Host {
     }
 }
 
-/// A fault, from its making until it is dropped.
+/// A fault of the network, which ends when the value is dropped.
 pub struct Fault {
     pub host: Host,
     undo: &'static str,
 }
 
 impl Fault {
-    /// What tc-netem(8) is told to do with all that leaves the host.
+    /// What tc-netem(8) does with all packets that leave the host.
     pub fn netem(host: Host, what: &str) -> Self {
         host.run(&format!("tc qdisc add dev eth0 root netem {what}"));
         Fault { host, undo: "tc qdisc del dev eth0 root" }
     }
 
-    /// Packets that came by netem.
+    /// How many packets passed through netem.
     pub fn packets(&self) -> u64 {
         let shown = self.host.run("tc -s qdisc show dev eth0 root");
         let words: Vec<_> = shown.split_whitespace().collect();
@@ -111,7 +111,7 @@ impl Fault {
         words[at - 1].parse().unwrap()
     }
 
-    /// The host's interface is taken down.
+    /// Takes the host's interface down.
     pub fn link_down(host: Host) -> Self {
         host.run("ip link set eth0 down");
         let undo = "ip link set eth0 up
@@ -148,13 +148,13 @@ impl Process {
         Process { host, pid, output }
     }
 
-    /// What it says after this word. What it says in the end if that is something else fails the test.
+    /// What the process prints after this word. The test fails if it prints something else.
     pub fn hear(&self, word: &str) -> String {
         let word = format!("@{word} ");
         loop {
             let text = fs::read_to_string(&self.output).unwrap_or_default();
             let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-            // The test runner prints in front of the first line.
+            // The test runner prints before the first line.
             if let Some((_, said)) = lines.find_map(|line| line.split_once(&word)) {
                 return said.trim().to_owned();
             }
@@ -178,22 +178,22 @@ impl Drop for Process {
             let said = fs::read_to_string(&self.output).unwrap_or_default();
             eprintln!("{:?} {}: {said}", self.host, self.pid);
         }
-        // Mostly it has ended by itself.
+        // Mostly the process has ended by itself.
         let _ = self.host.try_run(&format!("kill -KILL {} 2>&1", self.pid));
     }
 }
 
-/// Says something to the process that has started this one.
+/// Prints a line for the process that has started this one.
 pub fn say(word: &str, rest: impl Display) {
     println!("@{word} {rest}");
     std::io::stdout().flush().unwrap();
 }
 
-/// Ends this process if it is still there after so long: a hang is a failure, not a long run.
+/// Ends this process if it still runs after this time, so that a hang is a failure and not a long run.
 pub struct Limit {
     what: String,
     begun: Instant,
-    /// Its end is noticed.
+    /// Waits until the process has ended.
     _is_there: Sender<()>,
 }
 

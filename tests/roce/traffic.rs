@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use tagmatch::{Error, Failed, Match, Peer, Received, Request, Sent, Worker};
 
-/// The tag of what both sides send who want to meet.
+/// The tag of the messages by which two sides learn that both are there.
 const MET: u64 = 1000;
 
-/// More sends than receives at a time, so that some messages are expected and others not.
+/// More sends than receives at a time, so that some messages find a posted receive and others are unexpected.
 const SENDS: usize = 24;
 const RECEIVES: usize = 8;
 
-/// How many messages a stream is ahead of its peer's at most: however long one side is kept from running, the
-/// other can't go through with all of its traffic meanwhile.
+/// How many messages a stream may be ahead of its peer's. So one side can't finish all of its traffic while the other one is
+/// kept from running.
 const LEAD: u64 = 32;
 
 /// How long messages are.
@@ -22,7 +22,7 @@ const LEAD: u64 = 32;
 pub enum Kind {
     Eager,
     Rendezvous,
-    /// By turns, so that the ones could overtake the others.
+    /// Eager messages and rendezvous in turns, so that one kind could overtake the other.
     Mixed,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
         self as u64
     }
 
-    /// Bytes of the message of this number. Eager ones are within one message of the device.
+    /// The length of the message with this number. An eager one fits into one message of the device.
     fn length(self, number: u64) -> u64 {
         match self {
             Kind::Eager => 8 + number * 397 % 3800,
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// The message of this number: the number, then words that depend on it and on where they are.
+    /// The message with this number: the number, then words that depend on it and on their place.
     pub fn payload(self, number: u64) -> Vec<u8> {
         let length = usize::try_from(self.length(number)).unwrap();
         let word = |at: u64| {
@@ -61,13 +61,13 @@ impl Kind {
         bytes
     }
 
-    /// Fails unless this is the message of that number.
+    /// Fails unless this is the message with that number.
     pub fn check(self, number: u64, received: &Received, from: Peer) {
         let got = self.number(received, from);
         assert_eq!(got, number, "{self:?}: a message was lost, repeated or overtaken");
     }
 
-    /// The number of a message; fails unless all of it is as it should be.
+    /// The number of a message; fails unless every byte is right.
     fn number(self, received: &Received, from: Peer) -> u64 {
         let (bytes, status) = (received.data(), received.status);
         assert_eq!((status.source, status.tag.0, status.truncated), (from, self.tag(), false));
@@ -99,7 +99,7 @@ impl Stream {
         self.sent == self.total && self.sends.is_empty() && self.received == self.total
     }
 
-    /// Begins what there is room for, and looks at what has ended.
+    /// Begins as many operations as there is room for, and checks those that have ended.
     pub fn step(&mut self, worker: &Worker) -> Result<(), Error> {
         let limit = self.total.min(self.received + LEAD);
         while self.sends.len() < SENDS && self.sent < limit {
@@ -121,7 +121,7 @@ impl Stream {
         });
         result?;
         match self.receives.front_mut().and_then(Request::test) {
-            // Not spinning: two hosts share this machine's processors.
+            // Sleeps rather than spins: two hosts share this machine's processors.
             None => sleep(Duration::from_micros(200)),
             Some(ended) => {
                 self.receives.pop_front();
@@ -137,7 +137,7 @@ impl Stream {
         worker.recv(Match::tag(self.kind.tag()).from(self.peer), vec![0; 1 << 17])
     }
 
-    /// Steps until so many have come.
+    /// Steps until this many messages have arrived.
     pub fn run_until(&mut self, worker: &Worker, received: u64) -> Result<(), Error> {
         while self.received < received {
             self.step(worker)?;
@@ -145,7 +145,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Steps for so long.
+    /// Steps for this time.
     pub fn run_for(&mut self, worker: &Worker, time: Duration) -> Result<(), Error> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -154,7 +154,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Steps until all have come and gone, here and there. Then nothing is left over.
+    /// Steps until all messages have been sent and received on both sides, and checks that none is left over.
     pub fn finish(mut self, worker: &Worker) -> Result<(), Error> {
         while !self.is_over() {
             self.step(worker)?;
@@ -165,9 +165,8 @@ impl Stream {
         Ok(())
     }
 
-    /// What is left once the peer is down: everything ends. Messages that had come whole are received;
-    /// those that were still to be read from the peer are not, eager ones among them that waited there
-    /// for credit.
+    /// After the peer is down, every operation ends. Messages that had arrived whole are received. Messages that were still to be
+    /// read from the peer are not, and neither are eager ones that waited there for credit.
     pub fn end(mut self, worker: &Worker) {
         let peer = self.peer;
         for send in std::mem::take(&mut self.sends) {
@@ -196,12 +195,12 @@ impl Stream {
     }
 }
 
-/// Sends and receives so many, and knows that the peer has as well.
+/// Sends and receives this many messages, and knows that the peer has done so, too.
 pub fn exchange(worker: &Worker, peer: Peer, kind: Kind, total: u64) -> Result<(), Error> {
     Stream::new(kind, peer, total).finish(worker)
 }
 
-/// Waits until the peer has come as far as this.
+/// Waits until the peer has reached this point.
 pub fn meet(worker: &Worker, peer: Peer) -> Result<(), Error> {
     let send = worker.send_sync(peer, MET, vec![]);
     worker.recv(Match::tag(MET).from(peer), vec![]).wait()?;
@@ -209,7 +208,7 @@ pub fn meet(worker: &Worker, peer: Peer) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fails unless this says that that peer is down.
+/// Fails unless the error says that this peer is down.
 pub fn is_down<T>(result: Result<T, Failed>, who: Peer) {
     match result.map_err(|failed| failed.error) {
         Err(Error::PeerDown { peer, .. }) => assert_eq!(peer, who),
