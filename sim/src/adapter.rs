@@ -3,8 +3,8 @@
 use tagmatch_device::{Device, DeviceError, PeerId};
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 
-use crate::rng::Rng;
 use crate::wire::Wire;
+use tagmatch_testkit::random::Random;
 
 /// Makes the devices of a run.
 pub trait Adapter {
@@ -70,16 +70,16 @@ pub struct ModelNic {
 
 impl ModelNic {
     fn config(self, seed: u64) -> ModelConfig {
-        let mut rng = Rng::new(seed, 5);
-        let slots = rng.pick(&[1, 2, 3, 8, 127]);
+        let mut random = Random::stream(seed, 5);
+        let slots = random.pick(&[1, 2, 3, 8, 127]);
         let mut config = ModelConfig {
             slots,
-            operations: rng.pick(&[2 * slots + 2, 2 * slots + 2, 2, 3, 5]),
+            operations: random.pick(&[2 * slots + 2, 2 * slots + 2, 2, 3, 5]),
             seed,
-            knobs: Knobs { deletes_in_order: rng.per_mille(300), ..Knobs::random(seed) },
+            knobs: Knobs { deletes_in_order: random.per_mille(300), ..Knobs::random(seed) },
             ..ModelConfig::default()
         };
-        if rng.per_mille(200) {
+        if random.per_mille(200) {
             // A NIC that can't run far ahead of its host is told its count that often.
             let knobs = config.knobs;
             let (operation, answer) = (Delay::NONE, Delay::NONE);
@@ -88,8 +88,8 @@ impl ModelNic {
             config.operations = 2 * slots + 2;
         }
         if self.fails {
-            config.knobs.read_failure = Chance(rng.pick(&[0, 3_000, 30_000]));
-            config.knobs.queue_pair_error = Chance(rng.pick(&[0, 1_000, 10_000]));
+            config.knobs.read_failure = Chance(random.pick(&[0, 3_000, 30_000]));
+            config.knobs.queue_pair_error = Chance(random.pick(&[0, 1_000, 10_000]));
         }
         config
     }
@@ -100,8 +100,8 @@ impl Adapter for ModelNic {
 
     fn device(&self, wire: Wire, seed: u64) -> Result<Model<Wire>, DeviceError> {
         let mut device = Model::new(wire, &self.config(seed))?;
-        let mut rng = Rng::new(seed, 6);
-        if rng.per_mille(400) {
+        let mut random = Random::stream(seed, 6);
+        if random.per_mille(400) {
             device.set_carried(|peer: PeerId| peer.0 % 2 == 1);
         }
         Ok(device)

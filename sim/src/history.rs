@@ -1,6 +1,6 @@
 //! What happened: as a number that two runs are compared by, and as lines for a reader.
 
-use crate::rng::mix;
+use tagmatch_testkit::random::mix;
 
 /// Lines kept at most: those before the end are what a reader wants.
 const LINES_MAX: usize = 200_000;

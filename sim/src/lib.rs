@@ -38,7 +38,6 @@ mod oracle;
 mod payload;
 mod profile;
 mod program;
-mod rng;
 mod run;
 mod shrink;
 mod violation;

@@ -2,7 +2,7 @@
 
 use tagmatch_device::Buffer;
 
-use crate::rng::mix;
+use tagmatch_testkit::random::mix;
 
 /// What a buffer of a receive holds before anything is received.
 const EMPTY: u8 = 0xee;

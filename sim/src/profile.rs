@@ -4,8 +4,8 @@ use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
 
 use crate::adapter::ModelNic;
-use crate::rng::{Rng, mix};
 use crate::wire::WireConfig;
+use tagmatch_testkit::random::{Random, mix};
 
 /// How often a program does what, in parts of the sum.
 #[derive(Clone, Copy, Debug)]
@@ -285,49 +285,53 @@ impl Setup {
     /// Draws the settings. `workers` overrides the profile's.
     #[must_use]
     pub fn new(profile: &Profile, seed: u64, workers: Option<u32>) -> Self {
-        let mut rng = Rng::new(seed, 1);
-        let rng = &mut rng;
-        let drawn = rng.between(profile.workers);
-        let count = rng.between(profile.masks);
+        let mut random = Random::stream(seed, 1);
+        let random = &mut random;
+        let drawn = random.between(profile.workers);
+        let count = random.between(profile.masks);
         // Most look at few bits, or they would never match.
         let masks = (0..count)
-            .map(|_| if rng.per_mille(700) { rng.next() & rng.next() } else { rng.next() } & USED_BITS)
+            .map(|_| if random.per_mille(700) { random.bits() & random.bits() } else { random.bits() } & USED_BITS)
             .collect();
-        let eager_max = rng.between(profile.eager_max);
+        let eager_max = random.between(profile.eager_max);
         Setup {
             workers: workers.unwrap_or(drawn),
-            tags: rng.between(profile.tags),
+            tags: random.between(profile.tags),
             masks,
-            waiting_max: rng.between(profile.waiting_max),
-            length_max: rng.between(profile.length_max),
+            waiting_max: random.between(profile.waiting_max),
+            length_max: random.between(profile.length_max),
             engine: EngineConfig {
                 eager_max: eager_max as usize,
-                operations_max: rng.between(profile.operations_max),
-                nic_threshold: rng.pick(&[0, 0, 16, 200]),
+                operations_max: random.between(profile.operations_max),
+                nic_threshold: random.pick(&[0, 0, 16, 200]),
                 source_bits: TagLayout::MPI.source_mask(),
-                credit: credit(profile, rng),
+                credit: credit(profile, random),
                 seed: mix(seed),
             },
             wire: WireConfig {
                 message_max: eager_max + 16,
-                capacity: rng.between(profile.capacity),
-                delay_max: rng.between(profile.delay_max),
+                capacity: random.between(profile.capacity),
+                delay_max: random.between(profile.delay_max),
                 delayed_per_mille: profile.delayed_per_mille,
                 refused_per_mille: profile.refused_per_mille,
-                exposures_max: rng.between(profile.exposures_max),
+                exposures_max: random.between(profile.exposures_max),
                 seed: mix(seed ^ 0x77),
             },
         }
     }
 }
 
-fn credit(profile: &Profile, rng: &mut Rng) -> CreditConfig {
+fn credit(profile: &Profile, random: &mut Random) -> CreditConfig {
     let amount =
         |messages: u32, bytes: u32| Amount { messages: messages.into(), bytes: bytes.into() };
-    if rng.per_mille(profile.tiny_credit_per_mille) {
-        let pool = amount(rng.below(40), rng.below(2000));
-        let first = amount(rng.below(6), rng.below(300));
-        return CreditConfig { pool, first, peer_max: amount(rng.below(20), rng.below(1000)) };
+    if random.per_mille(profile.tiny_credit_per_mille) {
+        let pool = amount(random.below_u32(40), random.below_u32(2000));
+        let first = amount(random.below_u32(6), random.below_u32(300));
+        return CreditConfig {
+            pool,
+            first,
+            peer_max: amount(random.below_u32(20), random.below_u32(1000)),
+        };
     }
     CreditConfig {
         pool: amount(4096, 1 << 20),

@@ -9,7 +9,7 @@ use tagmatch_fallback::SendMode;
 use tagmatch_soft::{TagLayout, TagMask};
 
 use crate::profile::{Profile, Setup};
-use crate::rng::Rng;
+use tagmatch_testkit::random::Random;
 
 /// What a receive or a probe asks for, before peers have numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl fmt::Display for Ask {
 pub(crate) struct Generator<'a> {
     setup: &'a Setup,
     profile: &'a Profile,
-    rng: Rng,
+    random: Random,
     /// Running sums of the weights.
     sums: [u32; 15],
 }
@@ -159,7 +159,7 @@ impl<'a> Generator<'a> {
             sum += *weight;
             *weight = sum;
         }
-        Generator { setup, profile, rng: Rng::new(seed, 2), sums }
+        Generator { setup, profile, random: Random::stream(seed, 2), sums }
     }
 
     pub(crate) fn program(&mut self, steps: u32) -> Vec<Op> {
@@ -169,13 +169,13 @@ impl<'a> Generator<'a> {
     fn op(&mut self) -> Op {
         let at = self.worker();
         let which = self.small();
-        let drawn = self.rng.below(self.sums[self.sums.len() - 1]);
+        let drawn = self.random.below_u32(self.sums[self.sums.len() - 1]);
         match self.sums.iter().take_while(|&&sum| sum <= drawn).count() {
             0 => self.send(at),
             1 => Op::Receive { at, ask: self.ask(), room: self.length() },
             2 => {
-                let events = self.rng.pick(&[1, 1, 2, 4, 8, 64]);
-                let until = self.rng.per_mille(150).then_some(which);
+                let events = self.random.pick(&[1, 1, 2, 4, 8, 64]);
+                let until = self.random.per_mille(150).then_some(which);
                 Op::Work { at, events, until }
             }
             3 => Op::Probe { at, ask: self.ask() },
@@ -186,7 +186,7 @@ impl<'a> Generator<'a> {
             8 => Op::Detach { at, which },
             9 => Op::FailRead { at },
             10 => Op::Stall { at, steps: self.small() },
-            11 => Op::Kill { at, orderly: self.rng.per_mille(400) },
+            11 => Op::Kill { at, orderly: self.random.per_mille(400) },
             12 => Op::Revive { at },
             13 => Op::Disconnect { at, with: self.worker() },
             _ => Op::Rest,
@@ -195,23 +195,23 @@ impl<'a> Generator<'a> {
 
     #[expect(clippy::cast_possible_truncation, reason = "at most 200 workers")]
     fn worker(&mut self) -> u8 {
-        self.rng.below(self.setup.workers) as u8
+        self.random.below_u32(self.setup.workers) as u8
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "below 256")]
     fn small(&mut self) -> u8 {
-        self.rng.below(256) as u8
+        self.random.below_u32(256) as u8
     }
 
     fn send(&mut self, from: u8) -> Op {
         // A few to oneself; else all peers alike.
-        let to = if self.rng.per_mille(60) { from } else { self.worker() };
+        let to = if self.random.per_mille(60) { from } else { self.worker() };
         let lies = self.profile.lies_per_mille > 0;
-        let lies = lies && self.rng.per_mille(self.profile.lies_per_mille);
+        let lies = lies && self.random.per_mille(self.profile.lies_per_mille);
         let source = if lies { self.worker() } else { from };
         let tag = self.tag(source);
         let length = self.length();
-        let mode = self.rng.pick(&[
+        let mode = self.random.pick(&[
             Mode::Inject,
             Mode::Send(SendMode::Standard),
             Mode::Send(SendMode::Standard),
@@ -219,13 +219,13 @@ impl<'a> Generator<'a> {
             Mode::Send(SendMode::Synchronous),
             Mode::Send(SendMode::Delivered),
         ]);
-        Op::Send { from, to, tag, length, mode, immediate: self.rng.per_mille(700) }
+        Op::Send { from, to, tag, length, mode, immediate: self.random.per_mille(700) }
     }
 
     fn tag(&mut self, source: u8) -> u64 {
         // As in `TagLayout::MPI`, whose fields these fit.
-        let context = u64::from(self.rng.below(2));
-        let tag = u64::from(self.rng.below(self.setup.tags));
+        let context = u64::from(self.random.below_u32(2));
+        let tag = u64::from(self.random.below_u32(self.setup.tags));
         (context << 48) | (u64::from(source) << 24) | tag
     }
 
@@ -234,11 +234,11 @@ impl<'a> Generator<'a> {
         let tag = self.tag(source);
         let layout = TagLayout::MPI;
         let (any_source, any_tag) = (!layout.source_mask().0, !layout.tag_mask().0);
-        let named = self.rng.per_mille(120).then_some(source);
-        let mask = if self.rng.per_mille(self.profile.exotic_per_mille) {
-            self.rng.pick(&self.setup.masks)
+        let named = self.random.per_mille(120).then_some(source);
+        let mask = if self.random.per_mille(self.profile.exotic_per_mille) {
+            self.random.pick(&self.setup.masks)
         } else {
-            self.rng.pick(&[
+            self.random.pick(&[
                 TagMask::EXACT.0,
                 TagMask::EXACT.0,
                 any_source,
@@ -254,15 +254,15 @@ impl<'a> Generator<'a> {
     fn length(&mut self) -> u32 {
         let eager_max = u32::try_from(self.setup.engine.eager_max).unwrap_or(u32::MAX);
         let length_max = self.setup.length_max;
-        if self.rng.per_mille(self.profile.long_per_mille) {
-            return self.rng.between((eager_max.min(length_max), length_max));
+        if self.random.per_mille(self.profile.long_per_mille) {
+            return self.random.between((eager_max.min(length_max), length_max));
         }
-        match self.rng.below(8) {
+        match self.random.below_u32(8) {
             0 => 0,
-            1..=4 => self.rng.below(49),
-            5 => eager_max / 2 + self.rng.below(3),
-            6 => (eager_max - 1) + self.rng.below(3),
-            _ => self.rng.below(eager_max + 1),
+            1..=4 => self.random.below_u32(49),
+            5 => eager_max / 2 + self.random.below_u32(3),
+            6 => (eager_max - 1) + self.random.below_u32(3),
+            _ => self.random.below_u32(eager_max + 1),
         }
         .min(length_max)
     }

@@ -12,6 +12,7 @@ use tagmatch_soft::{Pattern, SourceId, Tag};
 
 /// Whether a receive or a probe for `pattern` accepts a message: the tags agree in all bits of the
 /// mask, and the pattern names the message's source or none.
+#[inline]
 #[must_use]
 pub fn accepts(pattern: &Pattern, tag: Tag, source: SourceId) -> bool {
     let differing_bits = pattern.tag().0 ^ tag.0;

@@ -1,7 +1,5 @@
 //! Random numbers that depend on their seed alone, so that a failed test can be run again.
 
-use std::ops::RangeInclusive;
-
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -35,9 +33,9 @@ impl Random {
     }
 
     /// A number below `bound`; 0 if `bound` is 0.
-    #[allow(clippy::cast_possible_truncation, reason = "less than `bound`, which is a u32")]
+    #[allow(clippy::cast_possible_truncation, reason = "the product's upper half is below `bound`")]
     pub fn below_u32(&mut self, bound: u32) -> u32 {
-        self.below(bound.into()) as u32
+        (((self.bits() >> 32) * u64::from(bound)) >> 32) as u32
     }
 
     /// A place in a list of `len` elements.
@@ -50,14 +48,20 @@ impl Random {
         usize::try_from(self.below(len as u64)).expect("less than `len`, which is a usize")
     }
 
-    /// A number of the range, both ends included. The range is not empty, and not all of `u64`.
-    pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
-        range.start() + self.below(range.end() - range.start() + 1)
+    /// A number from `low` to `high`, both ends included. `high` is not less than `low`, and less
+    /// than `u32::MAX`.
+    pub fn between(&mut self, (low, high): (u32, u32)) -> u32 {
+        low + self.below_u32(high - low + 1)
     }
 
     /// True in `part` of `whole` cases: `chance(1, 4)` in a quarter of them.
     pub fn chance(&mut self, part: u64, whole: u64) -> bool {
         self.below(whole) < part
+    }
+
+    /// True in so many of 1000 cases.
+    pub fn per_mille(&mut self, cases: u32) -> bool {
+        self.below_u32(1000) < cases
     }
 
     /// One of the elements.
@@ -96,8 +100,9 @@ mod tests {
         let drawn: Vec<u64> = (0..1000).map(|_| random.below(10)).collect();
         assert!((0..10).all(|n| drawn.contains(&n)) && drawn.iter().all(|n| *n < 10));
         assert_eq!((random.below(0), random.below_u32(0), random.below(1)), (0, 0, 0));
-        assert!((0..100).all(|_| (3..=5).contains(&random.within(3..=5))));
+        assert!((0..100).all(|_| (3..=5).contains(&random.between((3, 5)))));
         assert!((0..100).all(|_| random.chance(1, 1) && !random.chance(0, 1)));
+        assert!((0..100).all(|_| random.per_mille(1000) && !random.per_mille(0)));
     }
 
     #[test]

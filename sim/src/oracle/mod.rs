@@ -37,6 +37,7 @@ mod ends;
 pub(crate) mod reference;
 mod rest;
 mod victims;
+mod wanted;
 mod whole;
 
 use tagmatch_fallback::Status;
@@ -46,29 +47,12 @@ use crate::violation::Rule;
 use crate::violation::{Verdict, Violation, ensure};
 use crate::wire::{Note, ReadOutcome};
 use reference::Reference;
+pub(crate) use wanted::{ANY, NONE, Wanted};
 
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// Any source.
-pub(crate) const ANY: u32 = u32::MAX;
-/// No message, no receive.
-pub(crate) const NONE: u32 = u32::MAX;
 /// Lengths by which a message without immediate data is told from others of its pair.
 const PLAIN: usize = 64;
-
-/// What is asked for, with the source as a worker of the network.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) tag: u64,
-    pub(crate) mask: u64,
-    pub(crate) source: u32,
-}
-
-impl Wanted {
-    pub(crate) fn accepts(&self, tag: u64, source: u32) -> bool {
-        (tag ^ self.tag) & self.mask == 0 && (self.source == ANY || self.source == source)
-    }
-}
 
 /// What took a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

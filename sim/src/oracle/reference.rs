@@ -1,27 +1,25 @@
-//! Matching by plain lists: what software must do that decides at arrival and at post.
+//! Matching by plain lists: the result if software decides each match, when a message arrives and when
+//! a receive is posted.
 
-use super::{NONE, Wanted};
+use tagmatch_soft::{SourceId, Tag};
+use tagmatch_testkit::oracle::PlainMatching;
+
+use super::wanted::{NONE, Wanted};
 use crate::violation::{Verdict, ensure};
 
-#[derive(Debug, Default)]
-struct Lists {
-    posted: Vec<(Wanted, u32)>,
-    /// Message, tag and sender, in the order of arrival.
-    unexpected: Vec<(u32, u64, u32)>,
-}
-
-/// The lists of all workers, and what each receive must get.
+/// The lists of all workers, and the message that each receive must get.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
-    lists: Vec<Lists>,
+    /// The receives and messages of each worker.
+    lists: Vec<PlainMatching<u32, u32>>,
     /// By receive.
     takes: Vec<u32>,
 }
 
 impl Reference {
-    fn lists(&mut self, node: u32) -> &mut Lists {
+    fn lists(&mut self, node: u32) -> &mut PlainMatching<u32, u32> {
         if self.lists.len() <= node as usize {
-            self.lists.resize_with(node as usize + 1, Lists::default);
+            self.lists.resize_with(node as usize + 1, PlainMatching::default);
         }
         &mut self.lists[node as usize]
     }
@@ -34,52 +32,40 @@ impl Reference {
     }
 
     pub(super) fn arrived(&mut self, at: u32, message: u32, tag: u64, from: u32) {
-        let lists = self.lists(at);
-        match lists.posted.iter().position(|(wanted, _)| wanted.accepts(tag, from)) {
-            Some(index) => {
-                let (_, receive) = lists.posted.remove(index);
-                self.must_take(receive, message);
-            }
-            None => lists.unexpected.push((message, tag, from)),
+        if let Some(receive) = self.lists(at).arrive(Tag(tag), SourceId(from), message) {
+            self.must_take(receive, message);
         }
     }
 
     pub(super) fn down(&mut self, at: u32, from: u32, is_eager: impl Fn(u32) -> bool) {
+        let from = SourceId(from);
         let lists = self.lists(at);
-        lists.posted.retain(|(wanted, _)| wanted.source != from);
-        lists.unexpected.retain(|&(message, _, source)| source != from || is_eager(message));
-    }
-
-    fn find(&mut self, at: u32, wanted: &Wanted) -> Option<usize> {
-        let unexpected = &self.lists(at).unexpected;
-        unexpected.iter().position(|&(_, tag, source)| wanted.accepts(tag, source))
+        lists.posted.take_all(|pattern, _| pattern.source() == Some(from));
+        lists.unexpected.retain(|_, source, message| source != from || is_eager(*message));
     }
 
     /// A receive is about to be posted.
     pub(super) fn post(&mut self, at: u32, wanted: Wanted, receive: u32) {
-        let message = self.take(at, &wanted);
-        self.must_take(receive, message);
-        if message == NONE {
-            self.lists(at).posted.push((wanted, receive));
-        }
+        let message = self.lists(at).receive(wanted.pattern(), receive);
+        self.must_take(receive, message.unwrap_or(NONE));
     }
 
     /// The oldest message that matches, which is taken; or [`NONE`].
     pub(super) fn take(&mut self, at: u32, wanted: &Wanted) -> u32 {
-        self.find(at, wanted).map_or(NONE, |index| self.lists(at).unexpected.remove(index).0)
+        self.lists(at).unexpected.take(&wanted.pattern()).unwrap_or(NONE)
     }
 
     /// The oldest message that matches; or [`NONE`].
     pub(super) fn probe(&mut self, at: u32, wanted: &Wanted) -> u32 {
-        self.find(at, wanted).map_or(NONE, |index| self.lists(at).unexpected[index].0)
+        self.lists(at).unexpected.find(&wanted.pattern()).copied().unwrap_or(NONE)
     }
 
     /// A receive is not posted any more.
     pub(super) fn withdraw(&mut self, at: u32, receive: u32) {
-        self.lists(at).posted.retain(|&(_, posted)| posted != receive);
+        self.lists(at).posted.take(|_, posted| *posted == receive);
     }
 
-    /// A receive ended with a message, or without one.
+    /// Checks the message, or [`NONE`], with which a receive has ended.
     pub(super) fn ended(&self, receive: u32, message: u32) -> Verdict {
         let expected = self.takes[receive as usize];
         ensure!(
@@ -92,26 +78,26 @@ impl Reference {
         Ok(())
     }
 
-    /// What a receive must get.
+    /// The message that a receive must get.
     pub(super) fn takes(&self, receive: u32) -> u32 {
         self.takes[receive as usize]
     }
 
     pub(super) fn is_empty_of_receives(&self) -> Verdict {
         for lists in &self.lists {
-            let left = lists.posted.first();
+            let left = lists.posted.receives().first();
             ensure!(
                 left.is_none(),
                 Lost,
                 "r{} is posted when all has ended",
-                left.map_or(0, |l| l.1)
+                left.map_or(0, |(_, receive)| *receive)
             );
         }
         Ok(())
     }
 
     pub(super) fn gone(&mut self, at: u32) {
-        *self.lists(at) = Lists::default();
+        *self.lists(at) = PlainMatching::default();
     }
 }
 

@@ -16,7 +16,7 @@ impl Net {
         if self.nodes[at as usize].budget == 0 {
             return None;
         }
-        let start = self.rng.below(count + 1);
+        let start = self.random.below_u32(count + 1);
         for turn in 0..=count {
             let which = (start + turn) % (count + 1);
             let ready =
@@ -35,7 +35,7 @@ impl Net {
         if me.reads.is_empty() {
             return None;
         }
-        let start = self.rng.below(number(me.reads.len())) as usize;
+        let start = self.random.below_u32(number(me.reads.len())) as usize;
         let me = &self.nodes[at as usize];
         let (clock, hurry) = (self.clock, self.hurry);
         let is_ready = |reading: &Reading| {

@@ -6,7 +6,7 @@ use tagmatch_device::{Buffer, DownReason, ReadError, ReadRequest};
 
 use super::Sabotage;
 use super::ledger::Account;
-use crate::rng::Rng;
+use tagmatch_testkit::random::Random;
 
 /// Settings of the wires.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ pub(super) enum Ready {
 #[derive(Debug)]
 pub struct Net {
     pub(super) config: WireConfig,
-    pub(super) rng: Rng,
+    pub(super) random: Random,
     pub(super) clock: u64,
     pub(super) nodes: Vec<NodeState>,
     pub(super) notes: Vec<Note>,
@@ -153,10 +153,10 @@ impl Net {
     /// A network without workers.
     #[must_use]
     pub fn new(config: WireConfig, sabotage: Option<Sabotage>) -> Self {
-        let rng = Rng::new(config.seed, 3);
+        let random = Random::stream(config.seed, 3);
         Net {
             config,
-            rng,
+            random,
             clock: 0,
             nodes: Vec::new(),
             notes: Vec::new(),
@@ -178,7 +178,7 @@ impl Net {
     pub(crate) fn add_node(&mut self) -> u32 {
         let me = number(self.nodes.len());
         let max = self.config.message_max;
-        let message_max = self.rng.between(((max / 2).max(64), max.max(64))) as usize;
+        let message_max = self.random.between(((max / 2).max(64), max.max(64))) as usize;
         self.nodes.push(NodeState {
             peers: vec![],
             exposed: vec![],
@@ -211,10 +211,10 @@ impl Net {
     }
 
     pub(super) fn delay(&mut self) -> u64 {
-        if self.config.delay_max == 0 || !self.rng.per_mille(self.config.delayed_per_mille) {
+        if self.config.delay_max == 0 || !self.random.per_mille(self.config.delayed_per_mille) {
             return 0;
         }
-        self.rng.below(self.config.delay_max + 1).into()
+        self.random.below_u32(self.config.delay_max + 1).into()
     }
 
     /// The number by which `at` knows `node`, if it does.
@@ -257,7 +257,7 @@ impl Net {
         me.reads.clear();
         let ends: Vec<_> = me.peers.iter().map(|end| (end.node, end.back)).collect();
         for (other, back) in ends.into_iter().skip(1) {
-            let cut = lossy.then(|| self.rng.next());
+            let cut = lossy.then(|| self.random.bits());
             let peers = &mut self.nodes[other as usize].peers;
             let Some(end) = peers.get_mut(back as usize).filter(|end| end.node == node) else {
                 continue;

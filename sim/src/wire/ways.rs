@@ -12,7 +12,7 @@ impl Net {
     pub(super) fn is_full(&mut self, to: u32, back: u32) -> bool {
         let waiting = self.nodes[to as usize].peers[back as usize].inbox.len();
         waiting >= self.config.capacity as usize
-            || (!self.hurry && self.rng.per_mille(self.config.refused_per_mille))
+            || (!self.hurry && self.random.per_mille(self.config.refused_per_mille))
     }
 
     /// Puts a message on its way. `tagged`: eager or not, if it has a tag.
@@ -45,7 +45,7 @@ impl Net {
         }
         let frame = Frame { bytes, immediate, ready, ordinal, eager };
         match self.sabotage {
-            Some(sabotage) if tagged.is_some() && self.rng.per_mille(30) => {
+            Some(sabotage) if tagged.is_some() && self.random.per_mille(30) => {
                 self.put_broken(to, back, frame, sabotage);
             }
             _ => self.nodes[to as usize].peers[back as usize].inbox.push_back(frame),
@@ -53,7 +53,7 @@ impl Net {
     }
 
     fn put_broken(&mut self, to: u32, back: u32, mut frame: Frame, sabotage: Sabotage) {
-        let at = self.rng.below(number(frame.bytes.len()).saturating_sub(16)) as usize + 16;
+        let at = self.random.below_u32(number(frame.bytes.len()).saturating_sub(16)) as usize + 16;
         let inbox = &mut self.nodes[to as usize].peers[back as usize].inbox;
         match sabotage {
             Sabotage::Drop => return,

@@ -94,13 +94,13 @@ impl<A: Adapter> World<'_, A> {
         ensure!(is_new, Twice, "n{}: two requests of one name, {what:?}", worker.node);
         let Some(engine) = &mut worker.engine else { return Ok(()) };
         if engine.requests().is_over(request) {
-            if self.rng.per_mille(40) {
+            if self.random.per_mille(40) {
                 worker.late.push(request);
                 return Ok(());
             }
             return self.take(at, &[request]);
         }
-        if self.rng.per_mille(100) || !engine.requests_mut().watch(request) {
+        if self.random.per_mille(100) || !engine.requests_mut().watch(request) {
             worker.unwatched.push(request);
         }
         Ok(())

@@ -17,10 +17,10 @@ use crate::oracle::{ANY, Oracle, Wanted};
 use crate::payload::Buffers;
 use crate::profile::Setup;
 use crate::program::{Ask, Op};
-use crate::rng::{Rng, mix};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::wire::{Net, Note, ReadOutcome, Sabotage, Wire};
 use crate::worker::Worker;
+use tagmatch_testkit::random::{Random, mix};
 
 /// How much a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) struct World<'a, A: Adapter> {
     pub(crate) counts: Counts,
     buffers: Buffers,
     /// Decides what owners do: look at once, or later.
-    rng: Rng,
+    random: Random,
     /// Workers that may be down for others: they ended, or one of the two broke with the other.
     ended: Vec<u32>,
     broken: Vec<(u32, u32)>,
@@ -95,7 +95,7 @@ impl<'a, A: Adapter> World<'a, A> {
             history: History::new(keeps_lines),
             counts: Counts::default(),
             buffers: Buffers::default(),
-            rng: Rng::new(seed, 4),
+            random: Random::stream(seed, 4),
             ended: vec![],
             broken: vec![],
             notes: vec![],
@@ -253,7 +253,7 @@ impl<'a, A: Adapter> World<'a, A> {
         let worker = &mut self.workers[at];
         let Some(engine) = &mut worker.engine else { return Ok(()) };
         let mut over: Vec<RequestId> = vec![];
-        if all || !worker.late.is_empty() && self.rng.per_mille(200) {
+        if all || !worker.late.is_empty() && self.random.per_mille(200) {
             over.append(&mut worker.late);
         }
         if !worker.unwatched.is_empty() {
@@ -267,7 +267,7 @@ impl<'a, A: Adapter> World<'a, A> {
         }
         if engine.requests().has_woken() {
             for request in engine.requests_mut().take_woken() {
-                if !all && self.rng.per_mille(40) {
+                if !all && self.random.per_mille(40) {
                     worker.late.push(request);
                 } else {
                     over.push(request);
