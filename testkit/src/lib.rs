@@ -1,11 +1,13 @@
 //! What the tests of several crates share. Nothing here is shipped: crates use it as a
 //! dev-dependency, without a version, and the simulator as a dependency.
 //!
+//! - [`device`] is for the tests of devices: owned events, and other processes.
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
 //! - [`random`] is the random number generator: the same seed gives the same numbers.
 //! - [`tagtrace`] has random matching histories, and the record that their replay must write.
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod oracle;
 pub mod random;
 pub mod tagtrace;

@@ -1,7 +1,5 @@
 //! The model NIC on a device: on a scripted one event by event, on shared memory end to end.
 
-#[path = "../../tests/common.rs"]
-mod common;
 mod host;
 mod script;
 
@@ -15,6 +13,7 @@ use tagmatch_device::{
 };
 use tagmatch_model::{Chance, Delay, Fault, Knobs, Model, ModelConfig};
 use tagmatch_shm::{Shm, ShmConfig};
+use tagmatch_testkit::device as common;
 
 const A: PeerId = PeerId(1);
 

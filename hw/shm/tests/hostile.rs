@@ -19,6 +19,7 @@ use tagmatch_device::{
 };
 use tagmatch_shm::fuzzing::{HandshakePacket, Hello, ReadMessage, Refusal};
 use tagmatch_shm::{ReadPolicy, ShmConfig};
+use tagmatch_testkit::random::Random;
 
 const INTERNAL: u32 = 1 << 30;
 
@@ -315,16 +316,10 @@ fn scribbling_everywhere() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut state = 0x9e37_79b9_7f4a_7c15 ^ u64::from(seed) << 32;
-                let mut random = || {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state
-                };
+                let mut random = Random::new(seed.into());
                 let mut position = 0u64;
                 while !stop.load(Ordering::Relaxed) {
-                    let (place, value) = (random(), random());
+                    let (place, value) = (random.bits(), random.bits());
                     let (map, limit) = match place % 8 {
                         0 => (&hostile.doorbell, DOORBELL_BYTES),
                         1 => (&hostile.incoming, 512),

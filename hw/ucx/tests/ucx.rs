@@ -6,8 +6,6 @@
 
 #![allow(clippy::cast_possible_truncation, unreachable_pub, reason = "a test that fails loudly")]
 
-#[path = "../../tests/common.rs"]
-mod common;
 mod ucx_parts {
     pub mod ends;
     pub mod handshake;
@@ -18,3 +16,5 @@ mod ucx_parts {
     pub mod strangers;
     pub mod support;
 }
+
+use tagmatch_testkit::device as common;

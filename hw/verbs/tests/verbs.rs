@@ -3,8 +3,6 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
-#[path = "../../tests/common.rs"]
-mod common;
 mod verbs_parts {
     mod counted;
 }
@@ -12,6 +10,7 @@ mod verbs_parts {
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use tagmatch_testkit::device as common;
 
 use common::{Other, Owned, PATIENCE, connect, message, pattern, poll, role, say, send, wait_for};
 use tagmatch_device::{

@@ -1,14 +1,13 @@
-//! The tests of all devices share a module; this one adds shared memory.
+//! What the tests of all devices share, and shared memory.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test binary uses its own part")]
+#![allow(unused_imports, reason = "each test binary uses its own part")]
 
-#[path = "../../../tests/common.rs"]
-mod devices;
-
-pub use devices::*;
 use tagmatch_shm::{Shm, ShmConfig};
 
-/// A device that has reported itself up.
+pub use tagmatch_testkit::device::*;
+
+/// A device that has reported that it is connected to itself.
 pub fn shm(config: ShmConfig) -> Shm {
     up(Shm::new(config).unwrap())
 }

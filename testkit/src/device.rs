@@ -1,12 +1,6 @@
-//! What the tests of the device share: owned events, and other processes.
-
-#![allow(
-    dead_code,
-    missing_docs,
-    clippy::cast_possible_truncation,
-    unreachable_pub,
-    reason = "each test binary uses its own part"
-)]
+//! For the tests of devices: events that borrow nothing, waiting for them, and other processes.
+//!
+//! Every wait ends after [`PATIENCE`] with a panic, so that a hang is a failure.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -19,12 +13,20 @@ use tagmatch_device::{
 /// An event that borrows nothing.
 #[derive(Debug)]
 pub enum Owned {
+    /// A message: its sender, immediate data and bytes.
     Message(PeerId, Option<u32>, Vec<u8>),
+    /// The end of a read: its token, buffer and result.
     ReadDone(u64, Buffer, Result<(), ReadError>),
+    /// A peer is connected, with the longest message that it receives.
     Up(PeerId, usize),
+    /// A peer is down.
     Down(PeerId, DownReason),
 }
 
+/// The next event of a device that has no tag list.
+///
+/// # Panics
+/// If the device reports an event of a tag list.
 pub fn poll<D: Device>(device: &mut D) -> Option<Owned> {
     Some(match device.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
@@ -35,16 +37,23 @@ pub fn poll<D: Device>(device: &mut D) -> Option<Owned> {
     })
 }
 
-/// The device, once it has reported itself up.
+/// The device, after it has reported that it is connected to itself.
+///
+/// # Panics
+/// If its first event is another one.
 pub fn up<D: Device>(mut device: D) -> D {
     assert!(matches!(poll(&mut device), Some(Owned::Up(PeerId::ONESELF, _))));
     device
 }
 
-/// A limit on each wait, so that a hang is a failure.
+/// The limit on each wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The next event of one of the devices that is wanted; other events are dropped.
+/// Polls the devices until `wanted` returns something for an event of one of them, given with the index
+/// of the device. Events for which it returns `None` are dropped.
+///
+/// # Panics
+/// After [`PATIENCE`].
 pub fn wait_for<D: Device, T>(
     devices: &mut [&mut D],
     what: &str,
@@ -59,11 +68,14 @@ pub fn wait_for<D: Device, T>(
                 return out;
             }
         }
-        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(start.elapsed() < PATIENCE, "no event in time: {what}");
     }
 }
 
-/// Connects two devices of this process; gives each one's number for the other.
+/// Connects two devices of this process, and returns the number of each on the other.
+///
+/// # Panics
+/// If they can't connect.
 pub fn connect<D: Device>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     let address = b.address();
     let to_b = a.connect(&address).unwrap();
@@ -79,16 +91,23 @@ pub fn connect<D: Device>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     (to_b, to_a.unwrap())
 }
 
+/// A message without a header.
+#[must_use]
 pub fn message(payload: &[u8]) -> Outgoing<'_> {
     Outgoing { header: &[], payload, immediate: None }
 }
 
-/// Bytes that depend on the seed and on where they are.
+/// Bytes that depend on the seed and on their position.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, reason = "takes the lowest byte")]
 pub fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(97) ^ (at >> 8)) as u8).collect()
 }
 
-/// Sends, polling both devices while the way is full; events are given to `seen`.
+/// Sends a message; calls `progress` while there is no room.
+///
+/// # Panics
+/// If the message is refused for another reason, or after [`PATIENCE`].
 pub fn send<D: Device>(
     from: &mut D,
     peer: PeerId,
@@ -106,38 +125,48 @@ pub fn send<D: Device>(
     }
 }
 
-/// Another process, running one part of this test binary.
+/// Another process, which runs a test of this test binary.
+#[derive(Debug)]
 pub struct Other {
     child: Child,
+    /// Its standard input.
     pub input: ChildStdin,
+    /// Its standard output.
     pub output: BufReader<ChildStdout>,
 }
 
-/// Name of the variable that says which part a spawned process plays.
+/// The environment variable that gives a spawned process its role.
 pub const ROLE: &str = "TAGMATCH_TEST_ROLE";
 
-/// The part that this process is to play, if it is a spawned one.
+/// The role of this process, if it was spawned by [`Other`].
+#[must_use]
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
 impl Other {
-    /// Runs the test `test` of this binary in a process of its own, as `role`.
-    pub fn spawn(test: &str, role: &str) -> Other {
+    /// Runs the test `test` of this binary in a process of its own, with a role.
+    ///
+    /// # Panics
+    /// If it can't be started.
+    #[must_use]
+    pub fn spawn(test: &str, role: &str) -> Self {
         Self::run(Command::new(std::env::current_exe().unwrap()), test, role)
     }
 
-    /// The same in a new pid namespace; `None` where that can't be made.
-    pub fn spawn_in_pid_namespace(test: &str, role: &str) -> Option<Other> {
+    /// Runs a test in a new pid namespace; `None` where none can be made.
+    #[must_use]
+    pub fn spawn_in_pid_namespace(test: &str, role: &str) -> Option<Self> {
         Self::spawn_in_namespace(&["--pid", "--fork", "--kill-child"], test, role)
     }
 
-    /// The same in a new user namespace, in which no user has a number; `None` where that can't be made.
-    pub fn spawn_in_user_namespace(test: &str, role: &str) -> Option<Other> {
+    /// Runs a test in a new user namespace, in which no user has a number; `None` where none can be made.
+    #[must_use]
+    pub fn spawn_in_user_namespace(test: &str, role: &str) -> Option<Self> {
         Self::spawn_in_namespace(&["--user"], test, role)
     }
 
-    fn spawn_in_namespace(arguments: &[&str], test: &str, role: &str) -> Option<Other> {
+    fn spawn_in_namespace(arguments: &[&str], test: &str, role: &str) -> Option<Self> {
         let unshare = || {
             let mut command = Command::new("unshare");
             command.args(arguments);
@@ -151,7 +180,7 @@ impl Other {
         })
     }
 
-    fn run(mut command: Command, test: &str, role: &str) -> Other {
+    fn run(mut command: Command, test: &str, role: &str) -> Self {
         let mut child = command
             .args([test, "--exact", "--nocapture", "--test-threads=1", "--include-ignored"])
             .env(ROLE, role)
@@ -161,15 +190,23 @@ impl Other {
             .unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Other { child, input, output }
+        Self { child, input, output }
     }
 
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// If it has ended.
     pub fn say(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
         self.input.flush().unwrap();
     }
 
-    /// What follows `> ` on the next such line; the test harness prints lines of its own.
+    /// The next text that it has printed with [`say`]. Other lines are skipped: the test harness prints
+    /// lines, too.
+    ///
+    /// # Panics
+    /// If it has ended.
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -180,19 +217,33 @@ impl Other {
         }
     }
 
+    /// The next text that it has printed, as an address.
+    ///
+    /// # Panics
+    /// If the text is no address.
     pub fn hear_address(&mut self) -> Address {
         self.hear().parse().unwrap()
     }
 
+    /// Its process number.
+    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
+    /// Kills it.
+    ///
+    /// # Panics
+    /// If that fails.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If its test has failed.
     pub fn wait(mut self) {
         assert!(self.child.wait().unwrap().success());
     }
@@ -205,12 +256,19 @@ impl Drop for Other {
     }
 }
 
-/// Tells the process that has spawned us.
+/// Prints a text for the process that has spawned this one, see [`Other::hear`].
+///
+/// # Panics
+/// If standard output is closed.
 pub fn say(text: impl std::fmt::Display) {
     println!("> {text}");
     std::io::stdout().flush().unwrap();
 }
 
+/// The next line on standard input, see [`Other::say`].
+///
+/// # Panics
+/// If standard input can't be read.
 pub fn hear_line() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
