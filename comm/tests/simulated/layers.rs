@@ -40,7 +40,9 @@ impl CollLayer<SimNet> for Counts {
 }
 
 /// Carries out barriers of four and more by a tree, a reduction and a broadcast, as a NIC might.
-struct Offload;
+struct Offload {
+    level: u32,
+}
 
 impl CollLayer<SimNet> for Offload {
     fn name(&self) -> &str {
@@ -48,7 +50,7 @@ impl CollLayer<SimNet> for Offload {
     }
 
     fn level(&self) -> u32 {
-        20
+        self.level
     }
 
     fn variant(&self, comm: &CommInfo) -> Option<u64> {
@@ -118,7 +120,7 @@ fn one_that_counts_under_one_that_offloads() {
         let counts = Arc::new(counts);
         let config = || Config {
             // Given in the wrong order: levels decide.
-            layers: vec![Arc::new(Offload), Arc::clone(&counts) as _],
+            layers: vec![Arc::new(Offload { level: 20 }), Arc::clone(&counts) as _],
             ..Config::default()
         };
         let program = |runtime: common::Sims| async move {
@@ -148,7 +150,7 @@ fn one_that_counts_under_one_that_offloads() {
 #[test]
 fn tables_are_shared_by_those_that_were_patched_alike() {
     let config = || Config {
-        layers: vec![Arc::new(Counts::default()), Arc::new(Offload)],
+        layers: vec![Arc::new(Counts::default()), Arc::new(Offload { level: 20 })],
         ..Config::default()
     };
     let program = |runtime: common::Sims| async move {
@@ -165,6 +167,23 @@ fn tables_are_shared_by_those_that_were_patched_alike() {
     };
     let Ran { ends, .. } = try_run(4, 1, &[], config, program).unwrap();
     assert_eq!(ends, [Some(2); 4]);
+}
+
+/// Communicators that one layer patches alike don't share its table if the tables beneath it differ.
+#[test]
+fn tables_over_other_tables_are_not_shared() {
+    let config = || Config {
+        layers: vec![Arc::new(Counts::default()), Arc::new(Offload { level: 5 })],
+        ..Config::default()
+    };
+    let program = |runtime: common::Sims| async move {
+        let world = runtime.world();
+        let part = world.isplit(Some(world.rank() / 2), 0).await.unwrap().unwrap();
+        assert_eq!(world.table().beneath().unwrap().layer(), "offload");
+        assert_eq!(part.table().layer(), "counts");
+        assert!(!Arc::ptr_eq(world.table(), part.table()));
+    };
+    try_run(4, 1, &[], config, program).unwrap();
 }
 
 /// What the diaries of all layers say.
@@ -218,8 +237,11 @@ fn an_error_of_one_undoes_those_beneath_and_frees_the_id() {
 #[test]
 fn two_layers_of_one_level_are_refused() {
     let sim = Sim::new(SimConfig::default());
-    let layers: Vec<Arc<dyn CollLayer<SimNet>>> =
-        vec![Arc::new(Offload), Arc::new(Counts::default()), Arc::new(Offload)];
+    let layers: Vec<Arc<dyn CollLayer<SimNet>>> = vec![
+        Arc::new(Offload { level: 20 }),
+        Arc::new(Counts::default()),
+        Arc::new(Offload { level: 20 }),
+    ];
     let refused = Runtime::new(sim.net(0), Config { layers, ..Config::default() });
     assert!(matches!(refused, Err(Error::SameLevel { level: 20 })));
 }

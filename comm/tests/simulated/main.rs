@@ -16,6 +16,5 @@ mod inter_kept;
 mod jobs;
 mod layers;
 mod long;
-mod mixed;
 mod p2p;
 mod resting;
