@@ -15,7 +15,7 @@
 _Static_assert(sizeof(pmix_status_t) == sizeof(int), "statuses are ints");
 _Static_assert(sizeof(pmix_scope_t) == 1, "scopes are bytes");
 
-/* The functions' types, as they are called. */
+/* The types by which we call the functions. */
 int (*init)(pmix_proc_t *, pmix_info_t *, size_t) = PMIx_Init;
 int (*finalize)(const pmix_info_t *, size_t) = PMIx_Finalize;
 int (*job_abort)(int, const char *, pmix_proc_t *, size_t) = PMIx_Abort;

@@ -3,7 +3,7 @@
 #include <infiniband/verbs.h>
 #include <stddef.h>
 
-/* What C leaves without a name, or with one of its own kind only. */
+/* Names for types that C leaves without a name, or with a tag only. */
 #define NAMED(outer, member, name) typedef typeof(((outer *)0)->member) name
 NAMED(union ibv_gid, global, ibv_gid_global);
 NAMED(struct ibv_odp_caps, per_transport_caps, ibv_odp_caps_per_transport);
