@@ -10,12 +10,11 @@ use tagmatch_device::matching::{
 use tagmatch_device::{Address, Buffer, DeviceError, DownReason, PeerId};
 use tagmatch_soft::{Pattern, Tag};
 
-use crate::core::failed;
 use crate::counters::Counters;
 use crate::engine::{EVENTS_PER_PROGRESS, IDLE_POLLS_MAX};
 use crate::error::{Fault, PeerFault};
 use crate::line::Phase;
-use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::{REQUESTS_MAX, Requests};
 use crate::slab::Key;
 
@@ -132,7 +131,7 @@ impl<D: MatchingDevice> Delegated<D> {
         mode: SendMode,
     ) -> Started {
         let Some(request) = self.requests.vacant() else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
         };
         let complete_when = match mode {
             SendMode::Standard => CompleteWhen::Reusable,
@@ -148,7 +147,7 @@ impl<D: MatchingDevice> Delegated<D> {
                 self.requests.begin_send(&status);
                 Started::Pending(self.pending(request))
             }
-            Err((buffer, unfit)) => return failed(self.fault(unfit, Some(peer)), buffer).into(),
+            Err((buffer, unfit)) => return refuse(self.fault(unfit, Some(peer)), buffer).into(),
         };
         self.counters.sent_by_device += 1;
         started
@@ -181,7 +180,7 @@ impl<D: MatchingDevice> Delegated<D> {
     /// comes. The buffer's length is the most that is received.
     pub fn receive(&mut self, pattern: &Pattern, buffer: Buffer) -> Posted {
         let Some(request) = self.requests.vacant() else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let pattern = of_device(pattern);
         match self.device.receive(pattern, buffer, request.token()) {
@@ -190,7 +189,7 @@ impl<D: MatchingDevice> Delegated<D> {
                 self.counters.posted_now += 1;
                 Ok(self.pending(request))
             }
-            Err((buffer, unfit)) => failed(self.fault(unfit, pattern.source), buffer),
+            Err((buffer, unfit)) => refuse(self.fault(unfit, pattern.source), buffer),
         }
     }
 
@@ -224,7 +223,7 @@ impl<D: MatchingDevice> Delegated<D> {
     /// Receives a message that [`Delegated::matched_probe`] took.
     pub fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
         let Some(request) = self.requests.vacant() else {
-            return failed(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let held = HeldId(message.0.to_bits());
         match self.device.receive_held(held, buffer, request.token()) {
@@ -233,7 +232,7 @@ impl<D: MatchingDevice> Delegated<D> {
                 self.counters.unexpected += 1;
                 Ok(self.pending(request))
             }
-            Err((buffer, unfit)) => failed(self.fault(unfit, None), buffer),
+            Err((buffer, unfit)) => refuse(self.fault(unfit, None), buffer),
         }
     }
 

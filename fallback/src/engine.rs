@@ -1,20 +1,23 @@
 //! The engine: the protocol's state machine and a device, joined.
 
-use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, Outgoing, PeerId, ReadMode, ReadRequest, Refused,
-};
-use tagmatch_shadow::Cancel;
-use tagmatch_soft::{Pattern, Tag, TagMask};
+use std::hash::{Hash, Hasher};
 
-use crate::core::{Core, Operation, SendMemory, Todo};
+use tagmatch_device::{Address, Buffer, Device, DeviceError, Event, PeerId, ReadMode, ReadRequest};
+use tagmatch_soft::{Pattern, Tag};
+
+use crate::config::EngineConfig;
+use crate::core::Core;
 use crate::counters::Counters;
-use crate::credit::{CreditConfig, CreditNow};
+#[cfg(doc)]
+use crate::credit::CreditConfig;
+use crate::credit::CreditNow;
 use crate::error::{Fault, PeerFault};
-use crate::nic::Nic;
-use crate::peer::{Peer, PeerState};
+use crate::offload::{self, Offload};
+use crate::peer::{Peer, PeerState, Queued};
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
 use crate::requests::Requests;
-use crate::wire::AppCtx;
+use crate::sending::Sending;
+use crate::todo::{Operation, SendMemory, Todo};
 
 /// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
@@ -23,57 +26,23 @@ pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
 /// is lost then.
 pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 
-/// Settings of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EngineConfig {
-    /// The largest payload, in bytes, that is sent at once; larger ones are read by the receiver. The
-    /// receiver's announced bound holds as well.
-    pub eager_max: usize,
-    /// Sends that may wait for their FIN at once, at most [`AppCtx::OPERATIONS_MAX`]; further ones queue.
-    pub operations_max: u32,
-    /// Bounds of unexpected memory.
-    pub credit: CreditConfig,
-    /// Bytes from which a receive is worth the NIC's list, where there is one.
-    pub nic_threshold: u64,
-    /// The bits of a tag that name its source; none if tags don't.
-    pub source_bits: TagMask,
-    /// Seed of the hashes: from outside, and secret, or peers can choose tags against it.
-    pub seed: u64,
-}
-
 /// Matching and protocol on one device. See the crate's page for the flows.
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`Engine::progress`] and
 /// [`Engine::take`].
 #[derive(Clone, Debug)]
 pub struct Engine<D: Device> {
-    pub(crate) device: D,
-    pub(crate) core: Core,
-    pub(crate) eager_max: usize,
-    /// Peers whose queues wait for room on the way to them.
-    pub(crate) waiting_for_room: Vec<PeerId>,
-    /// Peers whose backlogs wait for an operation to end.
-    pub(crate) waiting_for_place: Vec<PeerId>,
-    pub(crate) operations_max: u32,
-    /// Buffers that the device exposes, those of operations that are over and not yet finished included.
-    pub(crate) exposed: usize,
+    device: D,
+    core: Core,
+    sending: Sending,
 }
 
 impl<D: Device> Engine<D> {
     /// An engine on a device.
     pub fn new(mut device: D, config: &EngineConfig) -> Self {
-        let mut core = Core::new(config);
         let (caps, limits) = (device.tags().map(|list| list.caps()), device.limits());
-        core.nic = caps.map(|caps| Box::new(Nic::new(caps, limits, config)));
-        Engine {
-            device,
-            core,
-            eager_max: config.eager_max,
-            waiting_for_room: Vec::new(),
-            waiting_for_place: Vec::new(),
-            operations_max: config.operations_max.clamp(1, AppCtx::OPERATIONS_MAX),
-            exposed: 0,
-        }
+        let offload = caps.map(|caps| Box::new(Offload::new(caps, limits, config)));
+        Engine { device, core: Core::new(config, offload), sending: Sending::new(config) }
     }
 
     /// The device, for what it tells about itself.
@@ -89,22 +58,19 @@ impl<D: Device> Engine<D> {
     /// Connects lazily; see [`Device::connect`].
     pub fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let peer = self.device.connect(address)?;
-        self.core.peer_mut(peer);
+        self.core.receiver.peer_mut(peer);
         Ok(peer)
     }
 
     /// Why a peer is down, if it is.
     pub fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
-        match self.core.peers.get(peer.index())?.state {
-            PeerState::Down(fault) => Some(fault),
-            _ => None,
-        }
+        self.core.receiver.peers.get(peer.index())?.fault()
     }
 
     /// Whether messages of a peer that is down were dropped, to make room for others, before anybody received
     /// them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {
-        self.core.peers.get(peer.index()).is_some_and(|peer| peer.lost_messages)
+        self.core.receiver.peers.get(peer.index()).is_some_and(|peer| peer.lost_messages)
     }
 
     /// How messages are read from a peer.
@@ -124,7 +90,7 @@ impl<D: Device> Engine<D> {
         self.device.close();
         // Twice: events that were waiting may name further peers.
         for _ in 0..2 {
-            for index in 0..self.core.peers.len() {
+            for index in 0..self.core.receiver.peers.len() {
                 let peer = PeerId(u32::try_from(index).unwrap_or(u32::MAX));
                 self.break_with(peer, PeerFault::Disconnected);
             }
@@ -148,7 +114,7 @@ impl<D: Device> Engine<D> {
             matches!(operation.memory, SendMemory::Exposed(_))
                 && operation.status.source != PeerId::ONESELF
         };
-        self.core.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
+        self.core.receiver.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
     }
 
     /// Takes all events that come without anybody else's doing.
@@ -165,30 +131,32 @@ impl<D: Device> Engine<D> {
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
-        let mut counters = self.core.counters;
+        let rx = &self.core.receiver;
+        let mut counters = rx.counters;
         counters.not_offloaded.off += counters.posted - counters.not_offloaded.total();
-        counters.posted_now = self.core.posted.len() as u64;
-        counters.unexpected_now = self.core.unexpected.len() as u64;
+        counters.posted_now = rx.posted.len() as u64;
+        counters.unexpected_now = rx.unexpected.listed() as u64;
+        counters.unexpected_bytes_now = rx.unexpected.bytes();
         counters
     }
 
     /// Where the credit is that peers are granted. Linear in the peers: for reports and tests.
     pub fn credit(&self) -> CreditNow {
         let is_down = |state: &PeerState| matches!(state, PeerState::Down(_));
-        let peers = self.core.peers.iter();
-        self.core.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
+        let peers = self.core.receiver.peers.iter();
+        self.core.receiver.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
     /// The requests of this engine.
     #[inline(always)]
     pub fn requests(&self) -> &Requests {
-        &self.core.requests
+        &self.core.receiver.requests
     }
 
     /// The requests of this engine, to have results taken.
     #[inline(always)]
     pub fn requests_mut(&mut self) -> &mut Requests {
-        &mut self.core.requests
+        &mut self.core.receiver.requests
     }
 
     /// Sends that wait for their FIN.
@@ -211,7 +179,7 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub fn receive_with(&mut self, pattern: &Pattern, buffer: Buffer, is_sole: bool) -> Posted {
         let posted = self.core.receive(pattern, buffer, is_sole);
-        if !self.core.todo.is_empty() {
+        if !self.core.receiver.todo.is_empty() {
             self.settle();
         }
         posted
@@ -219,12 +187,13 @@ impl<D: Device> Engine<D> {
 
     /// The envelope of the oldest waiting message that matches. Makes no progress by itself.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<Status> {
-        self.core.probe(pattern)
+        self.core.receiver.unexpected.probe(pattern)
     }
 
     /// Takes that message: nobody else finds it any more. It must be received or discarded.
     pub fn matched_probe(&mut self, pattern: &Pattern) -> Option<(MessageId, Status)> {
-        self.core.matched_probe(pattern)
+        let (key, status) = self.core.receiver.unexpected.matched_probe(pattern)?;
+        Some((MessageId(key), status))
     }
 
     /// Receives a message that [`Engine::matched_probe`] took.
@@ -240,6 +209,63 @@ impl<D: Device> Engine<D> {
         let found = self.core.discard_message(message);
         self.settle();
         found
+    }
+
+    /// The short way of a send: eager, in credit, nothing before it, room on the way. `false`: nothing was
+    /// done, and [`Engine::send_queued`] or [`Engine::inject_queued`] is to be asked.
+    #[inline(always)]
+    pub fn send_at_once(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> bool {
+        let Engine { device, core, sending } = self;
+        sending.at_once(core, device, peer, tag, immediate, payload)
+    }
+
+    /// Sends what can't go by [`Engine::send_at_once`]: behind what waits for the peer, and at once if nothing
+    /// does and there is room.
+    #[cold]
+    pub fn send_queued(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        buffer: Buffer,
+        mode: SendMode,
+    ) -> Started {
+        let Engine { device, core, sending } = self;
+        match core.begin_send(peer, buffer) {
+            Ok((request, buffer)) => {
+                let send = Queued { request, mode, tag, immediate, buffer };
+                sending.queue(core, device, peer, send);
+                self.settle();
+                Started::Pending(request)
+            }
+            Err(refused) => Started::Refused(refused),
+        }
+    }
+
+    /// As [`Engine::send_queued`], of a copy of `payload`, whose owner may use it again at once.
+    #[cold]
+    pub fn inject_queued(
+        &mut self,
+        peer: PeerId,
+        tag: Tag,
+        immediate: Option<u32>,
+        payload: &[u8],
+    ) -> Result<(), Fault> {
+        let buffer = Buffer::from(payload.to_vec());
+        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+            Started::Sent(_) => Ok(()),
+            Started::Refused(refused) => Err(refused.fault),
+            Started::Pending(request) => {
+                self.detach(request);
+                Ok(())
+            }
+        }
     }
 
     /// Sends a message. Messages to one peer are matched in the order of these calls.
@@ -281,7 +307,7 @@ impl<D: Device> Engine<D> {
         while events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
         }
-        if !self.waiting_for_room.is_empty() {
+        if !self.sending.waiting_for_room.is_empty() {
             self.retry();
         }
         events
@@ -292,15 +318,15 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        let mut is_over = self.core.requests.is_over(request);
+        let mut is_over = self.core.receiver.requests.is_over(request);
         while !is_over && events < EVENTS_PER_PROGRESS && self.take_event() {
             events += 1;
-            is_over = self.core.requests.is_over(request);
+            is_over = self.core.receiver.requests.is_over(request);
         }
         // Also when the request is over: one that always is must not keep others from going out.
-        if !self.waiting_for_room.is_empty() {
+        if !self.sending.waiting_for_room.is_empty() {
             self.retry();
-            is_over = self.core.requests.is_over(request);
+            is_over = self.core.receiver.requests.is_over(request);
         }
         (events, is_over)
     }
@@ -322,7 +348,7 @@ impl<D: Device> Engine<D> {
                 return false;
             }
         }
-        if !self.core.todo.is_empty() {
+        if !self.core.receiver.todo.is_empty() {
             self.settle();
         }
         true
@@ -330,39 +356,21 @@ impl<D: Device> Engine<D> {
 
     #[cold]
     fn retry(&mut self) {
-        for peer in std::mem::take(&mut self.waiting_for_room) {
-            self.core.peer_mut(peer).waits_for_room = false;
-            self.flush(peer);
-        }
+        self.sending.retry(&mut self.core, &mut self.device);
         self.settle();
     }
 
     /// Asks to cancel a receive. Its completion tells the outcome: [`Fault::Cancelled`], or the
     /// message that was faster. Sends can't be cancelled (as in MPI-4, where that is deprecated).
     pub fn cancel(&mut self, request: RequestId) {
-        let Some(entry) = self.core.requests.get(request) else {
-            return;
-        };
-        let Some(handle) = entry.posted() else {
-            self.core.counters.cancelled_late += 1;
-            return;
-        };
-        match self.core.cancel_in_shadow(request.index()) {
-            Cancel::Software => {
-                if self.core.posted.cancel(handle).is_ok() {
-                    self.core.counters.cancelled += 1;
-                    self.core.requests.fail(request, Fault::Cancelled);
-                }
-            }
-            Cancel::Asked => self.settle(),
-            Cancel::TooLate => self.core.counters.cancelled_late += 1,
-        }
+        self.core.cancel(request);
+        self.settle();
     }
 
     /// Lets go of a request: a posted receive is cancelled, anything else goes on to its end by
     /// itself and its buffer is freed there.
     pub fn detach(&mut self, request: RequestId) {
-        if self.core.requests.detach(request) {
+        if self.core.receiver.requests.detach(request) {
             self.cancel(request);
         }
     }
@@ -370,14 +378,14 @@ impl<D: Device> Engine<D> {
     /// Makes the device's descriptor readable at the next event. `false`: there is something to do
     /// already, call [`Engine::progress`] first.
     pub fn arm(&mut self) -> bool {
-        self.device.arm(&self.waiting_for_room)
+        self.device.arm(&self.sending.waiting_for_room)
     }
 
     /// Whether there is something to do that an armed descriptor does not tell of, since a call began
     /// it that made no progress.
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.waiting_for_room.is_empty() || self.device.has_work()
+        !self.sending.waiting_for_room.is_empty() || self.device.has_work()
     }
 
     /// Ends what [`Engine::arm`] began.
@@ -387,59 +395,63 @@ impl<D: Device> Engine<D> {
 
     /// Does what the state machine asked for.
     #[inline(never)]
-    pub(crate) fn settle(&mut self) {
-        while let Some(todo) = self.core.todo.pop() {
+    fn settle(&mut self) {
+        while let Some(todo) = self.core.receiver.todo.pop() {
+            let Engine { device, core, sending } = self;
             match todo {
-                Todo::Control(peer, bytes) => self.control(peer, bytes),
+                Todo::Control(peer, bytes) => sending.control(core, device, peer, bytes),
                 Todo::Read { request, peer, span, buffer } => {
                     let token = request.token();
                     let read = ReadRequest { peer, remote: span, into: buffer, token };
-                    if let Err((buffer, error)) = self.device.read(read) {
-                        self.core.read_done(token, buffer, Err(error));
+                    if let Err((buffer, error)) = device.read(read) {
+                        core.read_done(token, buffer, Err(error));
                     }
                 }
-                Todo::Finish(operation, result) => self.finish(operation, result),
-                Todo::Flush(peer) => self.flush(peer),
-                Todo::Nic => self.tend_list(),
+                Todo::Finish(operation, result) => sending.finish(core, device, operation, result),
+                Todo::Flush(peer) => sending.flush(core, device, peer),
+                Todo::Offload => {
+                    if let (Some(offload), Some(list)) = (&mut core.offload, device.tags()) {
+                        offload::carry_out(offload, &mut core.receiver, list);
+                    }
+                }
                 Todo::Break(peer, error) => self.break_with(peer, PeerFault::Protocol(error)),
             }
         }
     }
 
-    pub(crate) fn control(&mut self, id: PeerId, bytes: [u8; 16]) {
-        let peer = self.core.peer_mut(id);
-        match peer.state {
-            PeerState::Down(_) => {}
-            _ if !peer.controls.is_empty() => peer.controls.push_back(bytes),
-            _ => {
-                let message = Outgoing { header: &bytes, payload: &[], immediate: None };
-                if self.device.send(id, message) == Err(Refused::Full) {
-                    peer.controls.push_back(bytes);
-                    self.wait_for_room(id);
-                }
-            }
-        }
-    }
-
-    fn finish(&mut self, operation: Operation, result: Result<(), Fault>) {
-        let Operation { request, status, memory } = operation;
-        let buffer = match memory {
-            SendMemory::Exposed(id) => self.take_back(id),
-            SendMemory::Sent(buffer) => buffer,
-        };
-        self.core.requests.complete(request, result.map(|()| status), buffer);
-        for peer in std::mem::take(&mut self.waiting_for_place) {
-            self.core.todo.push(Todo::Flush(peer));
-        }
-    }
-
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self.core.peers.get(peer.index()).is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
+        if self
+            .core
+            .receiver
+            .peers
+            .get(peer.index())
+            .is_some_and(|p| !matches!(p.state, PeerState::Down(_)))
         {
             // Reads come back from the device before its own word that the peer is down.
-            self.core.peer_mut(peer).state = PeerState::Down(fault);
-            self.core.counters.peer_faults += u64::from(fault.is_counted());
+            self.core.receiver.peer_mut(peer).state = PeerState::Down(fault);
+            self.core.receiver.counters.peer_faults += u64::from(fault.is_counted());
             self.device.disconnect(peer);
         }
+    }
+
+    /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing else
+    /// are the same: the lists in their order, requests, and what is known of the NIC's list. It leaves out
+    /// the device, counters, credit (which says who may send, not who matches), and sends. `name`
+    /// makes of a NIC's handle what stays the same when it is used again.
+    pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
+        let rx = &self.core.receiver;
+        rx.requests.hash_state(state, |handle, state| {
+            let posted = rx.posted.get(handle);
+            posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(state);
+        });
+        rx.unexpected.hash_state(state);
+        if let Some(offload) = &self.core.offload {
+            offload.hash_state(rx, state, name);
+        }
+    }
+
+    /// Feeds the unexpected messages alone to a hasher, oldest first.
+    pub fn hash_unexpected(&self, state: &mut impl Hasher) {
+        self.core.receiver.unexpected.hash_state(state);
     }
 }

@@ -55,6 +55,13 @@ impl From<DownReason> for PeerFault {
     }
 }
 
+impl Fault {
+    /// The fault of an operation with a peer that is down; [`PeerFault::Gone`] if the reason isn't known.
+    pub(crate) fn of_down(peer: PeerId, fault: Option<PeerFault>) -> Fault {
+        Fault::PeerDown { peer, fault: fault.unwrap_or(PeerFault::Gone) }
+    }
+}
+
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,20 +1,24 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
 //! This room knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a NIC match by
-//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_device::Device`], and knows nothing about either's insides. It never blocks, never
-//! reads a clock, never spawns, and takes its randomness (the seed of the hashes) from outside: with a
-//! simulated device the very code that ships is deterministic.
+//! `tagmatch-shadow` where the device has a list of receives, and moves bytes by a [`tagmatch_device::Device`]. It
+//! never blocks, never reads a clock, never spawns, and takes its randomness (the seed of the hashes) from
+//! outside: with a simulated device the very code that ships is deterministic.
 //!
 //! | file | what it knows | what it must not know |
 //! |---|---|---|
 //! | `wire` | headers, byte for byte | what they are for |
 //! | `credit` | who may still send how much | messages |
-//! | `store` | where unexpected bytes wait | whose they are |
+//! | `store` | where the bytes of unexpected messages are | whose they are |
+//! | `line`, `requests` | the table of requests, their owners and ends, for both engines | devices, NICs |
+//! | `unexpected` | messages for which no receive was posted | requests |
+//! | `peer`, `todo` | plain data: a peer; what the device is to do | |
+//! | `receiver` | the receiving side's state, and what becomes of a matched message | who matched it |
+//! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | what the shadow decides by |
 //! | `core` | the state machine: events in, things to do out | the device |
-//! | `message`, `peer` | its parts: matched probes; a peer's life and death | the device |
-//! | `nic` | receives that a NIC may match, with the shadow; `nic::tending` alone knows the device | what the shadow decides by |
-//! | `engine`, `sending` | the state machine and the device, joined | tags beyond handing them on |
-//! | `delegated` | the same calls on a device that matches and moves messages by itself: requests, nothing else | how it does it |
+//! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
+//! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |
+//! | `delegated` | the same calls on a device that matches and moves messages by itself | how it does it |
 //!
 //! # A message comes
 //! 1. The device hands over its bytes; `wire` checks them. Nonsense breaks with the peer.
@@ -41,28 +45,31 @@
 #![forbid(unsafe_code)]
 
 mod chunks;
+mod config;
 mod core;
 mod counters;
 mod credit;
 mod delegated;
-mod digest;
 mod engine;
 mod error;
 mod line;
-mod message;
-mod nic;
+mod offload;
 mod peer;
+mod receiver;
 mod request;
 mod requests;
 mod sending;
 mod slab;
 mod store;
+mod todo;
+mod unexpected;
 pub mod wire;
 
+pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
 pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
 pub use delegated::Delegated;
-pub use engine::{Engine, EngineConfig};
+pub use engine::Engine;
 pub use error::{Fault, PeerFault};
 pub use request::{Completion, MessageId, Posted, Refused, RequestId, SendMode, Started, Status};
 pub use requests::{Ended, Requests};

@@ -112,6 +112,13 @@ const _: () = assert!(size_of::<Started>() <= 32);
 /// What became of a receive at once: it has a name, or it was refused.
 pub type Posted = Result<RequestId, Box<Refused>>;
 
+/// Refuses an operation before it has begun.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuse(fault: Fault, buffer: Buffer) -> Posted {
+    Err(Box::new(Refused { fault, buffer }))
+}
+
 impl From<Posted> for Started {
     fn from(posted: Posted) -> Self {
         match posted {

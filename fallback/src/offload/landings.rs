@@ -1,0 +1,145 @@
+//! Receives that the NIC has matched, until everything about them is known.
+//!
+//! Data, and the companion of a rendezvous request that has one, come in any order. The receive ends when both
+//! are there.
+
+use std::hash::{Hash, Hasher};
+
+use tagmatch_device::{PeerId, RemoteSpan};
+
+use crate::credit::Amount;
+use crate::error::Fault;
+use crate::receiver::Receiver;
+use crate::request::{RequestId, Status};
+use crate::slab::{Key, Slab};
+use crate::todo::Todo;
+use crate::wire::{AppCtx, WireError};
+
+/// A receive that the NIC has matched.
+#[derive(Clone, Debug)]
+pub(super) struct Landing {
+    pub(super) request: RequestId,
+    /// As the entry's.
+    pub(super) named: Option<PeerId>,
+    pub(super) status: Status,
+    pub(super) app_ctx: AppCtx,
+    /// Its companion isn't here yet.
+    pub(super) lacks_companion: bool,
+    pub(super) data: Data,
+}
+
+/// What the NIC said of a matched message's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// Nothing yet.
+    Due,
+    /// It is in the buffer.
+    Here,
+    /// It doesn't fit: software must read what does.
+    Remote { va: u64, rkey: u32 },
+}
+
+impl Landing {
+    fn is_known(&self) -> bool {
+        !self.lacks_companion && self.data != Data::Due
+    }
+
+    /// The fault of a receive whose message is of another sender than the one that it names.
+    fn wrong_sender(&self) -> Option<Fault> {
+        let sender = self.status.source;
+        let named = self.named.filter(|named| *named != sender)?;
+        Some(Fault::WrongSender { named, sender })
+    }
+}
+
+/// All matched receives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Landings(Slab<Landing>);
+
+impl Landings {
+    pub(super) fn insert(&mut self, landing: Landing) -> Option<Key> {
+        self.0.insert(landing, u32::MAX).ok()
+    }
+
+    /// Notes a fact about a receive, and ends it if nothing else is to come.
+    pub(super) fn learn(&mut self, rx: &mut Receiver, key: Key, note: impl FnOnce(&mut Landing)) {
+        let Some(landing) = self.0.get_mut(key) else { return };
+        note(landing);
+        if landing.is_known()
+            && let Some(landing) = self.0.remove(key)
+        {
+            conclude(rx, &landing);
+        }
+    }
+
+    /// Ends a receive whose data, or whose companion, will never come.
+    pub(super) fn fail(&mut self, rx: &mut Receiver, key: Key) {
+        if let Some(landing) = self.0.remove(key) {
+            let down = rx.down(landing.status.source);
+            rx.requests.fail(landing.request, landing.wrong_sender().unwrap_or(down));
+        }
+    }
+
+    /// A peer is down: companions that it has not sent won't come. Receives without their data are not ended
+    /// here, since the NIC ends these. There may be several without a companion: those of a peer that was broken
+    /// with are not taken in any more.
+    pub(super) fn lose_companions(&mut self, rx: &mut Receiver, peer: PeerId) {
+        let is_lost = |landing: &Landing| {
+            landing.status.source == peer && landing.lacks_companion && landing.data != Data::Due
+        };
+        for key in self.0.keys_where(is_lost) {
+            self.fail(rx, key);
+        }
+    }
+
+    pub(super) fn hash_state(&self, key: Option<Key>, state: &mut impl Hasher) {
+        let facts = |landing: &Landing| {
+            let Landing { status, app_ctx, lacks_companion, .. } = *landing;
+            (status.source, status.tag, app_ctx.0, lacks_companion)
+        };
+        key.and_then(|key| self.0.get(key)).map(facts).hash(state);
+    }
+}
+
+/// Ends a receive that the NIC has matched: everything about it is known. Only now is its cost known, too, which
+/// its sender has paid with the credit that it was granted.
+fn conclude(rx: &mut Receiver, landing: &Landing) {
+    let Landing { request, status, app_ctx, data, .. } = *landing;
+    let peer = status.source;
+    let cost =
+        if app_ctx.is_rendezvous() { Amount::RENDEZVOUS } else { Amount::of_eager(status.length) };
+    if rx.peer_mut(peer).grant.arrived(cost) {
+        rx.freed(peer, cost);
+    } else {
+        rx.todo.push(Todo::Break(peer, WireError::Credit { bytes: cost.bytes }));
+    }
+    if let Some(fault) = landing.wrong_sender() {
+        return drop_message(rx, landing, fault);
+    }
+    let Some(line) = rx.requests.get_mut(request) else { return };
+    let buffer = std::mem::take(&mut line.buffer);
+    rx.counters.hardware += 1;
+    match data {
+        Data::Remote { va, rkey } => {
+            let span = RemoteSpan { address: va, key: rkey, length: status.length };
+            rx.pull(request, status, span, app_ctx.operation(), buffer);
+        }
+        Data::Here | Data::Due => {
+            let wants_fin = app_ctx.ack_wanted() && !app_ctx.is_rendezvous();
+            rx.received(request, status, buffer);
+            rx.acknowledge(peer, wants_fin.then(|| app_ctx.operation()));
+        }
+    }
+}
+
+/// Ends a receive whose message is not of the sender that it names. The sender of a rendezvous that the NIC has
+/// read has its FIN; any other sender that waits is told that its message was not taken.
+#[cold]
+fn drop_message(rx: &mut Receiver, landing: &Landing, fault: Fault) {
+    let Landing { request, status, app_ctx, data, .. } = *landing;
+    let waits = if app_ctx.is_rendezvous() { data != Data::Here } else { app_ctx.ack_wanted() };
+    if waits {
+        rx.abort(status.source, app_ctx.operation(), 0);
+    }
+    rx.requests.fail(request, fault);
+}

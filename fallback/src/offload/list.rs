@@ -1,0 +1,59 @@
+//! The device's list: what the shadow has decided is handed to it.
+
+use tagmatch_device::{TagAdd, TagHandle, TagList, TagRefused};
+use tagmatch_shadow::{Op, Refusal};
+
+use super::state::Offload;
+use crate::receiver::Receiver;
+
+/// Does all that is due on the list. Before anything else happens: removals must reach the NIC before the count
+/// that their messages raise.
+#[cold]
+#[inline(never)]
+pub(crate) fn carry_out(offload: &mut Offload, rx: &mut Receiver, list: &mut dyn TagList) {
+    offload.is_due = false;
+    while let Some(reclaim) = offload.reclaims.pop_front() {
+        let buffer = list.reclaim(TagHandle(reclaim.handle));
+        offload.reclaimed(rx, reclaim, buffer);
+    }
+    while let Some(op) = offload.shadow.next_op() {
+        match operate(offload, rx, list, &op) {
+            Ok(handle) => offload.shadow.accepted(op, handle.map(|handle| handle.0)),
+            Err(refused) => offload.shadow.refused(op, refusal(refused)),
+        }
+    }
+}
+
+/// Posts one operation; gives the handle of an entry that is added.
+fn operate(
+    offload: &mut Offload,
+    rx: &mut Receiver,
+    list: &mut dyn TagList,
+    op: &Op,
+) -> Result<Option<TagHandle>, TagRefused> {
+    match *op {
+        Op::Add { id, slot, count } => {
+            let lent = offload.entries.lend(rx, id, slot);
+            let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
+            let (tag, mask) = (pattern.tag().0, pattern.mask().0);
+            let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });
+            added.map(Some).map_err(|(buffer, refused)| {
+                offload.entries.give_back(rx, slot, buffer, 0);
+                refused
+            })
+        }
+        Op::Delete { handle, answer, count, .. } => {
+            list.delete(TagHandle(handle), answer, count).map(|()| None)
+        }
+        Op::Sync { count } => list.sync(count).map(|()| None),
+    }
+}
+
+fn refusal(refused: TagRefused) -> Refusal {
+    match refused {
+        TagRefused::ListFull => Refusal::ListFull,
+        TagRefused::QueueFull => Refusal::QueueFull,
+        TagRefused::Buffer => Refusal::Buffer,
+        TagRefused::NoSuchEntry | TagRefused::Broken => Refusal::Broken,
+    }
+}

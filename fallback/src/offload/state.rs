@@ -1,0 +1,523 @@
+//! The NIC's side as the protocol's core calls it.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
+use tagmatch_device::{Buffer, Limits, PeerId, TagCaps, TagEvent};
+use tagmatch_shadow::{Cancel, Deleted, Removal, Shadow, ShadowConfig, ShadowError, Take, Why};
+use tagmatch_soft::{Pattern, SourceId, Tag};
+
+use super::entries::Entries;
+use super::landings::{Data, Landing, Landings};
+use super::waiting::{Waiting, WaitingMessage};
+use crate::config::EngineConfig;
+use crate::credit::Amount;
+use crate::error::Fault;
+use crate::receiver::Receiver;
+use crate::request::{RequestId, Status};
+use crate::slab::Key;
+use crate::todo::Todo;
+use crate::unexpected::{Payload, UnexpectedMessage};
+use crate::wire::AppCtx;
+
+/// What is known of a NIC's list.
+#[derive(Clone, Debug)]
+pub(crate) struct Offload {
+    pub(super) shadow: Shadow,
+    pub(super) entries: Entries,
+    landings: Landings,
+    waiting: Waiting,
+    pub(super) reclaims: VecDeque<Reclaim>,
+    /// [`Todo::Offload`] is under way.
+    pub(super) is_due: bool,
+    is_closing: bool,
+}
+
+/// A message for a receive whose buffer the NIC still has, though it can't use it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reclaim {
+    pub(super) handle: u32,
+    slot: u32,
+    why: Why,
+    message: Key,
+}
+
+/// What becomes of a message.
+enum Place {
+    /// No receive was posted for it yet.
+    Unexpected,
+    /// This receive gets it, now.
+    Receive(RequestId),
+    /// This receive gets it, once its buffer is reclaimed.
+    Reclaim { index: u32, slot: u32, handle: u32, why: Why },
+    /// The receive with this index gets it, if the NIC did not match that.
+    Wait(u32),
+    /// It waits behind an earlier message of its sender.
+    Behind,
+}
+
+/// What the core calls.
+impl Offload {
+    pub(crate) fn new(caps: TagCaps, limits: Limits, config: &EngineConfig) -> Self {
+        let TagCaps { slots, operations, read_max, sync_every, first_count } = caps;
+        let shadow = Shadow::new(&ShadowConfig {
+            slots,
+            operations,
+            sync_every,
+            first_count,
+            threshold: config.nic_threshold,
+            read_max,
+            source_bits: config.source_bits,
+        });
+        Offload {
+            shadow,
+            entries: Entries::new(limits),
+            landings: Landings::default(),
+            waiting: Waiting::default(),
+            reclaims: VecDeque::new(),
+            is_due: false,
+            is_closing: false,
+        }
+    }
+
+    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages with its tag.
+    pub(crate) fn posted(
+        &mut self,
+        rx: &mut Receiver,
+        index: u32,
+        pattern: &Pattern,
+        length: u64,
+        is_sole: bool,
+    ) {
+        // The NIC is asked for the tag alone, so the shadow sees the receive without its source. Messages
+        // to oneself never pass the list.
+        let oneself = SourceId(PeerId::ONESELF.0);
+        let is_sole = is_sole && pattern.source() != Some(oneself);
+        let asked = if is_sole { Pattern::new(pattern.tag(), pattern.mask()) } else { *pattern };
+        self.shadow.post(index, &asked, length, true);
+        self.due(rx);
+    }
+
+    /// What a cancel of a posted receive means.
+    pub(crate) fn cancel(&mut self, rx: &mut Receiver, index: u32) -> Cancel {
+        let answer = self.shadow.cancel(index);
+        self.due(rx);
+        answer
+    }
+
+    /// A message with a tag has come to software, within its sender's credit.
+    pub(crate) fn arrived(
+        &mut self,
+        rx: &mut Receiver,
+        status: Status,
+        ack: AppCtx,
+        payload: Payload<'_>,
+        through_list: bool,
+    ) {
+        let peer = status.source;
+        self.shadow.source_seen(status.tag, through_list);
+        if through_list {
+            self.shadow.came_up();
+        } else {
+            self.shadow.other_device();
+        }
+        let place = if self.waiting.holds_up(peer) {
+            Place::Behind
+        } else {
+            self.place(rx, status.tag, peer, through_list)
+        };
+        if let Place::Receive(request) = place {
+            deliver_here(rx, request, status, ack, payload);
+            self.searched(through_list);
+        } else {
+            let message = rx.unexpected.store(&status, ack, payload);
+            if let Place::Unexpected = place {
+                rx.unexpected.push(message);
+                self.searched(through_list);
+                rx.grant_credit(peer);
+            } else if let Some(message) = rx.unexpected.hold(message) {
+                self.hold(rx, place, WaitingMessage { message, through_list }, peer);
+            }
+        }
+        self.due(rx);
+    }
+
+    /// A message is not taken in. The NIC has counted it, so software must as well.
+    pub(crate) fn dropped(&mut self, rx: &mut Receiver) {
+        self.shadow.came_up();
+        self.shadow.searched();
+        self.due(rx);
+    }
+
+    /// The companion of a rendezvous request that the NIC has matched has come.
+    pub(crate) fn companion(
+        &mut self,
+        rx: &mut Receiver,
+        landing: Key,
+        is_last: bool,
+        note: impl FnOnce(&mut Status),
+    ) {
+        self.landings.learn(rx, landing, |landing| {
+            note(&mut landing.status);
+            landing.lacks_companion &= !is_last;
+        });
+    }
+
+    /// A peer is down. Of its messages that wait behind another one, rendezvous requests can't be answered. One
+    /// that waits for a delete stays: if that finds its entry, the NIC may have passed the receive by for younger
+    /// ones, and nobody else can have it.
+    pub(crate) fn peer_down(&mut self, rx: &mut Receiver, peer: PeerId) {
+        self.landings.lose_companions(rx, peer);
+        let unexpected = &rx.unexpected;
+        let is_remote = |waiting: &WaitingMessage| {
+            unexpected.get(waiting.message).is_some_and(UnexpectedMessage::is_remote)
+        };
+        for lost in self.waiting.remove_behind(peer, is_remote) {
+            rx.unexpected.remove(lost.message);
+            rx.lost_rendezvous(peer);
+            self.searched(lost.through_list);
+        }
+        self.due(rx);
+    }
+
+    /// The worker closes: receives that come back from the NIC end with [`Fault::Closed`].
+    pub(crate) fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Takes in an event of the NIC's list.
+    pub(crate) fn event(&mut self, rx: &mut Receiver, event: TagEvent) {
+        // One that the list's rules don't allow is counted by `told`, and nothing comes of it.
+        let _ = match event {
+            TagEvent::Added { entry } => self.told(rx, |shadow| shadow.added(entry)),
+            TagEvent::Synced => self.told(rx, Shadow::synced),
+            TagEvent::Matched { entry, peer, tag, app_ctx } => {
+                self.matched(rx, entry, peer, Tag(tag), AppCtx(app_ctx))
+            }
+            TagEvent::Landed { entry, length, immediate, buffer } => {
+                let length = length.into();
+                self.landed(rx, entry, buffer, length, |landing| {
+                    landing.status.length = length;
+                    landing.status.immediate = landing.status.immediate.or(immediate);
+                    landing.data = Data::Here;
+                })
+            }
+            TagEvent::Incomplete { entry, buffer } => {
+                let rvh: Option<&[u8; RVH_BYTES]> =
+                    buffer.get(TMH_BYTES..).and_then(|rest| rest.first_chunk());
+                let Rvh { va, rkey, len } = Rvh::parse(rvh.unwrap_or(&[0; RVH_BYTES]));
+                self.landed(rx, entry, buffer, 0, |landing| {
+                    landing.status.length = landing.status.length.max(len.into());
+                    landing.data = Data::Remote { va, rkey };
+                })
+            }
+            TagEvent::Failed { entry, buffer } => self.failed(rx, entry, buffer),
+            TagEvent::Deleted { entry, buffer } => self.deleted(rx, entry, buffer),
+            TagEvent::DeleteLost { entry } => self.delete_lost(rx, entry),
+        };
+        self.due(rx);
+    }
+
+    /// See [`Engine::hash_state`](crate::Engine::hash_state).
+    pub(crate) fn hash_state<H: Hasher>(
+        &self,
+        rx: &Receiver,
+        state: &mut H,
+        name: impl Fn(u32) -> usize,
+    ) {
+        self.shadow.hash_state(state, name);
+        self.entries.hash_state(state, |landing, state| self.landings.hash_state(landing, state));
+        let message = |key, state: &mut H| rx.unexpected.hash_message(Some(key), state);
+        self.waiting.hash_state(state, message);
+    }
+}
+
+/// How a message that came to software finds its receive.
+impl Offload {
+    /// Asks for the NIC's list to be brought up to date before anything else happens.
+    fn due(&mut self, rx: &mut Receiver) {
+        if !std::mem::replace(&mut self.is_due, true) {
+            rx.todo.push(Todo::Offload);
+        }
+    }
+
+    /// A message has its place: if the NIC has counted it, software does now.
+    fn searched(&mut self, through_list: bool) {
+        if through_list {
+            self.shadow.searched();
+        }
+    }
+
+    /// What becomes of a message: the first posted receive that matches it gets it, as far as that is known.
+    fn place(&mut self, rx: &mut Receiver, tag: Tag, peer: PeerId, through_list: bool) -> Place {
+        let Some(handle) = rx.posted.first_match(tag, SourceId(peer.0)) else {
+            return Place::Unexpected;
+        };
+        let Some((_, index)) = rx.posted.get(handle) else { return Place::Unexpected };
+        let place = match self.shadow.take(index, through_list) {
+            Take::Wait => return Place::Wait(index),
+            Take::Software(why) => {
+                rx.counters.not_offloaded.count(why);
+                rx.requests.matched(index).map(|(request, _)| Place::Receive(request))
+            }
+            Take::Reclaim { slot, handle, why } => {
+                Some(Place::Reclaim { index, slot, handle, why })
+            }
+        };
+        let _ = rx.posted.cancel(handle);
+        place.unwrap_or(Place::Unexpected)
+    }
+
+    /// Has a message wait for what the NIC says, or behind one that does.
+    fn hold(&mut self, rx: &mut Receiver, place: Place, waiting: WaitingMessage, peer: PeerId) {
+        match place {
+            Place::Reclaim { index, slot, handle, why } => {
+                let message = waiting.message;
+                self.reclaims.push_back(Reclaim { handle, slot, why, message });
+                self.searched(waiting.through_list);
+                // Others may wait for a delete that was not sent yet.
+                self.search_on(rx, index);
+            }
+            Place::Wait(index) => self.waiting.wait_for(index, peer, waiting),
+            _ => self.waiting.wait_behind(peer, waiting),
+        }
+    }
+
+    /// The NIC gave a buffer back, or has broken its rules: then its match stands.
+    pub(super) fn reclaimed(
+        &mut self,
+        rx: &mut Receiver,
+        reclaim: Reclaim,
+        buffer: Option<Buffer>,
+    ) {
+        match buffer {
+            Some(buffer) => {
+                if let Some(request) = self.entries.give_back(rx, reclaim.slot, buffer, 0) {
+                    rx.counters.not_offloaded.count(reclaim.why);
+                    deliver_waiting(rx, request, reclaim.message);
+                }
+            }
+            None => {
+                rx.counters.list_faults += 1;
+                let message = reclaim.message;
+                self.resume(rx, WaitingMessage { message, through_list: false });
+            }
+        }
+    }
+
+    /// Searches again for a message that has waited. `false`: it waits on.
+    fn resume(&mut self, rx: &mut Receiver, waiting: WaitingMessage) -> bool {
+        let WaitingMessage { message: key, through_list } = waiting;
+        let Some(message) = rx.unexpected.get(key) else { return true };
+        let UnexpectedMessage { tag, source, .. } = *message;
+        if message.is_lost() {
+            rx.unexpected.remove(key);
+            self.searched(through_list);
+            return true;
+        }
+        match self.place(rx, tag, source, through_list) {
+            Place::Receive(request) => deliver_waiting(rx, request, key),
+            Place::Unexpected | Place::Behind => rx.unexpected.list(key),
+            place @ Place::Reclaim { .. } => {
+                self.hold(rx, place, waiting, source);
+                return true;
+            }
+            place @ Place::Wait(_) => {
+                self.hold(rx, place, waiting, source);
+                return false;
+            }
+        }
+        self.searched(through_list);
+        true
+    }
+
+    /// A message of this sender has found its place: those behind it search on.
+    fn release(&mut self, rx: &mut Receiver, peer: PeerId) {
+        while let Some(next) = self.waiting.next_behind(peer) {
+            if !self.resume(rx, next) {
+                return;
+            }
+        }
+    }
+
+    /// A receive that messages wait for is not for them: they search on, in their order.
+    fn search_on(&mut self, rx: &mut Receiver, index: u32) {
+        for waiting in self.waiting.take_all(index) {
+            let source = rx.unexpected.get(waiting.message).map(|message| message.source);
+            if self.resume(rx, waiting) {
+                source.into_iter().for_each(|source| self.release(rx, source));
+            }
+        }
+        self.due(rx);
+    }
+}
+
+/// What the NIC reports.
+impl Offload {
+    /// Tells the shadow of an event; one that can't be is counted, and nothing comes of it.
+    fn told<T>(
+        &mut self,
+        rx: &mut Receiver,
+        event: impl FnOnce(&mut Shadow) -> Result<T, ShadowError>,
+    ) -> Option<T> {
+        let outcome = event(&mut self.shadow);
+        rx.counters.list_faults += u64::from(outcome.is_err());
+        outcome.ok()
+    }
+
+    fn matched(
+        &mut self,
+        rx: &mut Receiver,
+        slot: u32,
+        peer: PeerId,
+        tag: Tag,
+        app_ctx: AppCtx,
+    ) -> Option<()> {
+        let index = self.told(rx, |shadow| shadow.matched(slot))?;
+        self.leave_posted(rx, slot);
+        let status = Status { source: peer, tag, length: 0, truncated: false, immediate: None };
+        let lacks_companion = app_ctx.has_companion();
+        if let Some(entry) = self.entries.get(slot) {
+            let (request, named, data) = (entry.request, entry.named, Data::Due);
+            if let Some(line) = rx.requests.get_mut(request) {
+                line.read(&status, app_ctx.operation());
+            }
+            let landing = Landing { request, named, status, app_ctx, lacks_companion, data };
+            let landing = self.landings.insert(landing);
+            self.entries.set_landing(slot, landing);
+            if lacks_companion {
+                rx.await_companion(peer, app_ctx.operation(), landing);
+            }
+        }
+        self.search_on(rx, index);
+        Some(())
+    }
+
+    /// A receive in the NIC has its message, or is cancelled: no message finds it any more.
+    fn leave_posted(&mut self, rx: &mut Receiver, slot: u32) {
+        let line = self.entries.get(slot).and_then(|entry| rx.requests.get(entry.request));
+        if let Some(handle) = line.and_then(|line| line.posted()) {
+            let _ = rx.posted.cancel(handle);
+        }
+    }
+
+    fn landed(
+        &mut self,
+        rx: &mut Receiver,
+        slot: u32,
+        buffer: Buffer,
+        length: u64,
+        note: impl FnOnce(&mut Landing),
+    ) -> Option<()> {
+        self.told(rx, |shadow| shadow.landed(slot))?;
+        let landing = self.entries.get(slot).and_then(|entry| entry.landing);
+        self.entries.give_back(rx, slot, buffer, length);
+        self.landings.learn(rx, landing?, note);
+        Some(())
+    }
+
+    fn failed(&mut self, rx: &mut Receiver, slot: u32, buffer: Buffer) -> Option<()> {
+        self.told(rx, |shadow| shadow.landed(slot))?;
+        let landing = self.entries.get(slot).and_then(|entry| entry.landing);
+        self.entries.give_back(rx, slot, buffer, 0);
+        self.landings.fail(rx, landing?);
+        Some(())
+    }
+
+    fn deleted(&mut self, rx: &mut Receiver, slot: u32, buffer: Option<Buffer>) -> Option<()> {
+        let deleted = self.told(rx, |shadow| shadow.deleted(slot))?;
+        if deleted == Deleted::Ignored {
+            return None;
+        }
+        if !matches!(deleted, Deleted::Again { .. }) {
+            self.leave_posted(rx, slot);
+        }
+        let named = self.entries.get(slot).and_then(|entry| entry.named);
+        let request = self.entries.give_back(rx, slot, buffer?, 0)?;
+        match deleted {
+            Deleted::Cancelled { id } => {
+                let fault = self.fault_of_deleted(rx, named);
+                rx.counters.cancelled += u64::from(fault == Fault::Cancelled);
+                rx.requests.fail(request, fault);
+                self.search_on(rx, id);
+            }
+            Deleted::ForMessage { id } => self.deliver_first_waiting(rx, id, request),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Why a receive was asked back from the NIC: the worker closes, the only sender that it has died, or its
+    /// owner cancelled it.
+    fn fault_of_deleted(&self, rx: &Receiver, named: Option<PeerId>) -> Fault {
+        match named.filter(|&peer| rx.is_down(peer)) {
+            _ if self.is_closing => Fault::Closed,
+            Some(peer) => rx.down(peer),
+            None => Fault::Cancelled,
+        }
+    }
+
+    fn deliver_first_waiting(&mut self, rx: &mut Receiver, index: u32, request: RequestId) {
+        if let Some(WaitingMessage { message, through_list }) = self.waiting.take_first(index) {
+            let found = rx.unexpected.get(message);
+            let (source, is_lost) = (found.map(|m| m.source), found.is_some_and(|m| m.is_lost()));
+            if !is_lost {
+                rx.counters.not_offloaded.count(Why::Source);
+            }
+            deliver_waiting(rx, request, message);
+            self.searched(through_list);
+            source.into_iter().for_each(|source| self.release(rx, source));
+        }
+        self.search_on(rx, index);
+    }
+
+    /// A delete came too late: the match stands.
+    fn delete_lost(&mut self, rx: &mut Receiver, slot: u32) -> Option<()> {
+        let lost = self.told(rx, |shadow| shadow.lost(slot))?;
+        rx.counters.cancelled_late += u64::from(lost.was == Some(Removal::Cancel));
+        let index = lost.id?;
+        self.leave_posted(rx, slot);
+        self.search_on(rx, index);
+        Some(())
+    }
+}
+
+/// Puts a message that has just come into a receive's buffer.
+fn deliver_here(
+    rx: &mut Receiver,
+    request: RequestId,
+    mut status: Status,
+    ack: AppCtx,
+    payload: Payload<'_>,
+) {
+    let peer = status.source;
+    let Some(line) = rx.requests.get_mut(request) else { return };
+    let mut buffer = std::mem::take(&mut line.buffer);
+    rx.counters.posted += 1;
+    match payload {
+        Payload::Here(bytes) => {
+            bytes.copy_to(TMH_BYTES, buffer.as_mut_slice().unwrap_or_default());
+            rx.truncate(&mut status, &buffer);
+            rx.requests.complete(request, Ok(status), buffer);
+            rx.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
+            rx.freed(peer, Amount::of_eager(status.length));
+        }
+        Payload::Remote(span) => {
+            rx.freed(peer, Amount::RENDEZVOUS);
+            rx.pull(request, status, span, ack.operation(), buffer);
+        }
+    }
+}
+
+/// Puts a message that has waited into a receive's buffer.
+fn deliver_waiting(rx: &mut Receiver, request: RequestId, message: Key) {
+    let Some(message) = rx.unexpected.remove(message) else { return };
+    if message.is_lost() {
+        return rx.requests.fail(request, rx.down(message.source));
+    }
+    let Some(line) = rx.requests.get_mut(request) else { return };
+    let buffer = std::mem::take(&mut line.buffer);
+    rx.counters.posted += 1;
+    rx.fill(request, message, buffer);
+}

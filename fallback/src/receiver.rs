@@ -1,0 +1,277 @@
+//! The receiving side: requests, both lists, what peers were granted, and what becomes of a matched message.
+//!
+//! [`Core`](crate::core::Core) and the NIC's side ([`offload`](crate::offload)) both work on this state. Neither
+//! device nor NIC is known here: what they are to do goes to `todo`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_soft::{PostedList, Tag};
+
+use crate::config::EngineConfig;
+use crate::counters::Counters;
+use crate::credit::{Amount, Pool};
+use crate::error::Fault;
+use crate::peer::{Peer, PeerState};
+use crate::request::{RequestId, Status};
+use crate::requests::Requests;
+use crate::slab::Key;
+use crate::store::Stored;
+use crate::todo::Todo;
+use crate::unexpected::{Body, Unexpected, UnexpectedMessage};
+use crate::wire::{AppCtx, Control, Kind, Opcode, Tmh, WireError};
+
+/// The state of the receiving side.
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) requests: Requests,
+    /// Posted receives, by the line of their request.
+    pub(crate) posted: PostedList<u32>,
+    pub(crate) unexpected: Unexpected,
+    /// Credit that no peer was granted.
+    pub(crate) pool: Pool,
+    /// Peers that are down and left messages that hold credit, in the order of their ends. Each is here once.
+    pub(crate) dead: VecDeque<PeerId>,
+    pub(crate) todo: Vec<Todo>,
+    pub(crate) counters: Counters,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Receiver {
+            peers: Vec::new(),
+            requests: Requests::new(),
+            posted: PostedList::new(config.seed),
+            unexpected: Unexpected::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
+            pool: Pool::new(config.credit),
+            dead: VecDeque::new(),
+            todo: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The record of a peer; made when the device names a peer for the first time.
+    #[inline]
+    pub(crate) fn peer_mut(&mut self, peer: PeerId) -> &mut Peer {
+        if peer.index() >= self.peers.len() {
+            self.peers.resize_with(peer.index() + 1, Peer::default);
+        }
+        &mut self.peers[peer.index()]
+    }
+
+    /// Whether a peer is down.
+    pub(crate) fn is_down(&self, peer: PeerId) -> bool {
+        self.peers.get(peer.index()).is_some_and(|p| matches!(p.state, PeerState::Down(_)))
+    }
+
+    /// The fault of operations with a peer that is down.
+    pub(crate) fn down(&self, peer: PeerId) -> Fault {
+        Fault::of_down(peer, self.peers.get(peer.index()).and_then(Peer::fault))
+    }
+
+    /// Puts an unexpected message into the buffer of its receive: from the store, or by a read.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        request: RequestId,
+        message: UnexpectedMessage,
+        mut buffer: Buffer,
+    ) {
+        let operation = message.operation();
+        let mut status = message.status();
+        let peer = status.source;
+        match message.body {
+            Body::Stored(stored) => {
+                let room = buffer.as_mut_slice().unwrap_or_default();
+                let payload = stored.bytes(usize::try_from(status.length).unwrap_or(usize::MAX));
+                let fits = room.len().min(payload.len());
+                room[..fits].copy_from_slice(&payload[..fits]);
+                self.drop_stored(&status, stored);
+                self.acknowledge(peer, operation);
+                self.truncate(&mut status, &buffer);
+                self.requests.complete(request, Ok(status), buffer);
+            }
+            Body::Remote { address, key } => {
+                self.freed(peer, Amount::RENDEZVOUS);
+                let span = RemoteSpan { address, key, length: status.length };
+                self.pull(request, status, span, operation.unwrap_or_default(), buffer);
+            }
+            Body::Lost => {}
+        }
+    }
+
+    /// Reads what fits of a matched message out of its sender's memory.
+    pub(crate) fn pull(
+        &mut self,
+        request: RequestId,
+        status: Status,
+        span: RemoteSpan,
+        operation: AppCtx,
+        buffer: Buffer,
+    ) {
+        let length = span.length.min(buffer.len() as u64);
+        if length == 0 {
+            self.received(request, status, buffer);
+            self.acknowledge(status.source, Some(operation));
+            return;
+        }
+        if let Some(line) = self.requests.get_mut(request) {
+            line.read(&status, operation);
+        }
+        self.counters.reads += 1;
+        let span = RemoteSpan { length, ..span };
+        self.todo.push(Todo::Read { request, peer: status.source, span, buffer });
+    }
+
+    /// A receive has its bytes.
+    #[inline]
+    pub(crate) fn received(&mut self, request: RequestId, mut status: Status, buffer: Buffer) {
+        self.truncate(&mut status, &buffer);
+        self.requests.complete(request, Ok(status), buffer);
+    }
+
+    #[inline]
+    pub(crate) fn truncate(&mut self, status: &mut Status, buffer: &Buffer) {
+        status.truncated = status.length > buffer.len() as u64;
+        self.counters.truncated += u64::from(status.truncated);
+    }
+
+    /// Drops a message that a matched probe took; its sender completes as if it had been received.
+    pub(crate) fn discard(&mut self, message: UnexpectedMessage) {
+        let operation = message.operation();
+        let status = message.status();
+        self.counters.discarded += 1;
+        match message.body {
+            Body::Stored(stored) => self.drop_stored(&status, stored),
+            Body::Remote { .. } => self.freed(status.source, Amount::RENDEZVOUS),
+            Body::Lost => return,
+        }
+        self.acknowledge(status.source, operation);
+    }
+
+    /// Frees what a stored message took.
+    #[inline]
+    fn drop_stored(&mut self, status: &Status, stored: Stored) {
+        let cost = Amount::of_eager(status.length);
+        self.unexpected.free(cost, stored);
+        self.freed(status.source, cost);
+    }
+
+    /// A message's credit is free again.
+    #[inline]
+    pub(crate) fn freed(&mut self, peer: PeerId, cost: Amount) {
+        let Receiver { peers, pool, .. } = self;
+        if let Some(p) = peers.get_mut(peer.index()) {
+            p.grant.freed(cost, pool);
+        }
+        self.grant_credit(peer);
+    }
+
+    /// Grants a peer the credit that it is due. A peer that doesn't drain its control messages is granted
+    /// none: it could make us owe it more of them.
+    #[inline]
+    pub(crate) fn grant_credit(&mut self, peer: PeerId) {
+        let Receiver { peers, pool, .. } = self;
+        let due = |p: &mut Peer| if p.controls.is_empty() { p.grant.due(pool) } else { None };
+        if let Some(credit) = peers.get_mut(peer.index()).and_then(due) {
+            self.send_credit(peer, credit);
+        }
+    }
+
+    pub(crate) fn send_credit(&mut self, peer: PeerId, credit: Amount) {
+        let messages = u32::try_from(credit.messages).unwrap_or(u32::MAX);
+        let control = Control::Credit { messages, bytes: credit.bytes };
+        self.counters.credits_sent += 1;
+        self.todo.push(Todo::Control(peer, control.emit()));
+        // The pool shrinks only by grants, so it is enough to look here whether it runs short.
+        if self.pool.is_kept_by_the_dead() {
+            self.forget_the_dead();
+        }
+    }
+
+    /// Drops waiting messages of peers that are down, until these keep at most half of the pool or it is no longer
+    /// short. The peers that went down first come first; of each, all messages are dropped that are on the list.
+    ///
+    /// Linear in the waiting messages, as the end of a peer is.
+    #[cold]
+    #[inline(never)]
+    fn forget_the_dead(&mut self) {
+        let mut waiting: BTreeMap<PeerId, Vec<_>> = BTreeMap::new();
+        for (source, listed) in self.unexpected.in_order() {
+            waiting.entry(source).or_default().push(listed);
+        }
+        for _ in 0..self.dead.len() {
+            if !self.pool.is_kept_by_the_dead() {
+                return;
+            }
+            let Some(id) = self.dead.pop_front() else { return };
+            for listed in waiting.remove(&id).unwrap_or_default() {
+                if let Some(message) = self.unexpected.drop_listed(listed)
+                    && let (status, Body::Stored(stored)) = (message.status(), message.body)
+                {
+                    self.counters.lost_messages += 1;
+                    self.peer_mut(id).lost_messages = true;
+                    self.drop_stored(&status, stored);
+                }
+            }
+            // A message that a probe has taken is not on the list; one that waits for a NIC is not there yet.
+            if self.peer_mut(id).grant.is_held() {
+                self.dead.push_back(id);
+            }
+        }
+    }
+
+    /// Tells a sender that waits for it that its message is where it should be.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, peer: PeerId, operation: Option<AppCtx>) {
+        if let Some(app_ctx) = operation {
+            let fin = Tmh { opcode: Opcode::Fin, app_ctx, tag: Tag(0) };
+            self.todo.push(Todo::Control(peer, fin.emit()));
+        }
+    }
+
+    /// Tells a sender that its message was matched and could not be read.
+    pub(crate) fn abort(&mut self, peer: PeerId, app_ctx: AppCtx, errno: i32) {
+        let errno = u32::try_from(errno).unwrap_or(0);
+        self.todo.push(Todo::Control(peer, Control::Abort { app_ctx, errno }.emit()));
+    }
+
+    /// A rendezvous request with a companion has come; `landing` if the NIC has matched it. A peer whose last
+    /// request still lacks its companion has broken the protocol.
+    pub(crate) fn await_companion(
+        &mut self,
+        peer: PeerId,
+        operation: AppCtx,
+        landing: Option<Key>,
+    ) {
+        let awaited = self.peer_mut(peer).awaited.replace((operation, landing));
+        if let Some((late, _)) = awaited {
+            let error = WireError::NoSuchOperation { kind: Kind::Companion, operation: late };
+            self.todo.push(Todo::Break(peer, error));
+        }
+    }
+
+    /// Rendezvous requests of a dead peer can't be answered: those that wait leave the list, those
+    /// that a matched probe holds turn into an error for whoever receives them.
+    pub(crate) fn lose_rendezvous(&mut self, id: PeerId) {
+        let of_peer = self.unexpected.in_order().filter(|(source, _)| *source == id);
+        let of_peer: Vec<_> = of_peer.map(|(_, listed)| listed).collect();
+        for listed in of_peer {
+            let message = self.unexpected.listed_message(listed);
+            if message.is_some_and(UnexpectedMessage::is_remote) {
+                self.unexpected.drop_listed(listed);
+                self.lost_rendezvous(id);
+            }
+        }
+        for _ in 0..self.unexpected.lose(id) {
+            self.lost_rendezvous(id);
+        }
+    }
+
+    /// One rendezvous request of a dead peer will never be received.
+    pub(crate) fn lost_rendezvous(&mut self, id: PeerId) {
+        self.counters.lost_rendezvous += 1;
+        self.freed(id, Amount::RENDEZVOUS);
+    }
+}

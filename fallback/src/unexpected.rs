@@ -1,0 +1,248 @@
+//! Unexpected messages: those for which no receive was posted yet.
+
+use std::hash::{Hash, Hasher};
+
+use tagmatch_device::{Bytes, PeerId, RemoteSpan};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList};
+
+use crate::credit::Amount;
+use crate::request::Status;
+use crate::slab::{Key, Slab};
+use crate::store::{Store, Stored};
+use crate::wire::{AppCtx, TMH_BYTES};
+
+/// Unexpected messages that a worker can hold at once: as many as a matching list holds.
+const MESSAGES_MAX: u32 = 1 << 30;
+
+/// An unexpected message. Its envelope is taken apart to make it small.
+#[derive(Clone, Debug)]
+pub(crate) struct UnexpectedMessage {
+    pub(crate) tag: Tag,
+    length: u64,
+    pub(crate) source: PeerId,
+    immediate: u32,
+    /// With *ack wanted*: the operation that its sender waits to see ended.
+    ack: AppCtx,
+    has_immediate: bool,
+    pub(crate) body: Body,
+}
+
+// Many messages may wait, so each takes as little memory as it can, and no look at one takes a second cache
+// line.
+const _: () = assert!(Slab::<UnexpectedMessage>::SLOT_BYTES == 64);
+
+impl UnexpectedMessage {
+    pub(crate) fn new(status: &Status, ack: AppCtx, body: Body) -> Self {
+        let Status { source, tag, length, truncated: _, immediate } = *status;
+        let has_immediate = immediate.is_some();
+        let immediate = immediate.unwrap_or(0);
+        UnexpectedMessage { tag, length, source, immediate, ack, has_immediate, body }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            source: self.source,
+            tag: self.tag,
+            length: self.length,
+            truncated: false,
+            immediate: self.has_immediate.then_some(self.immediate),
+        }
+    }
+
+    /// The operation that its sender waits to see ended, if it does.
+    pub(crate) fn operation(&self) -> Option<AppCtx> {
+        self.ack.ack_wanted().then(|| self.ack.operation())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.body, Body::Lost)
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.body, Body::Remote { .. })
+    }
+}
+
+/// Where the bytes of an unexpected message are.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// Here.
+    Stored(Stored),
+    /// Still with the sender: address and key of a span that is as long as the message.
+    Remote { address: u64, key: u32 },
+    /// With a sender that went down.
+    Lost,
+}
+
+/// Where the bytes of a message are that has just come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    /// Behind an eager message's header.
+    Here(&'a Bytes<'a>),
+    /// With the sender.
+    Remote(RemoteSpan),
+}
+
+/// All unexpected messages of an engine, those included that a matched probe has taken off the list.
+#[derive(Clone, Debug)]
+pub(crate) struct Unexpected {
+    messages: Slab<UnexpectedMessage>,
+    list: UnexpectedList<u32>,
+    store: Store,
+    /// Bytes that messages take in the store.
+    bytes: u64,
+}
+
+impl Unexpected {
+    pub(crate) fn new(seed: u64) -> Self {
+        Unexpected {
+            messages: Slab::default(),
+            list: UnexpectedList::new(seed),
+            store: Store::default(),
+            bytes: 0,
+        }
+    }
+
+    /// Messages on the list: without those that a matched probe has taken, and those that wait for the NIC.
+    pub(crate) fn listed(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Bytes that messages take in the store.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes a message of its envelope and copies its bytes, if they are here.
+    #[inline]
+    pub(crate) fn store(
+        &mut self,
+        status: &Status,
+        ack: AppCtx,
+        payload: Payload<'_>,
+    ) -> UnexpectedMessage {
+        let body = match payload {
+            Payload::Here(bytes) => {
+                self.bytes += Amount::of_eager(status.length).bytes;
+                Body::Stored(self.store.put(bytes, TMH_BYTES))
+            }
+            Payload::Remote(span) => Body::Remote { address: span.address, key: span.key },
+        };
+        UnexpectedMessage::new(status, ack, body)
+    }
+
+    /// Frees what the bytes of a message took.
+    pub(crate) fn free(&mut self, cost: Amount, stored: Stored) {
+        self.bytes -= cost.bytes;
+        self.store.free(stored);
+    }
+
+    /// Puts a message at the end of the list.
+    #[inline]
+    pub(crate) fn push(&mut self, message: UnexpectedMessage) {
+        let UnexpectedMessage { tag, source, .. } = message;
+        if let Some(key) = self.hold(message) {
+            self.list.push(tag, SourceId(source.0), key.index);
+        }
+    }
+
+    /// Keeps a message that no probe and no receive is to find yet; `None` if there are too many.
+    #[inline]
+    pub(crate) fn hold(&mut self, message: UnexpectedMessage) -> Option<Key> {
+        self.messages.insert(message, MESSAGES_MAX).ok()
+    }
+
+    /// Puts a message that was held at the end of the list.
+    pub(crate) fn list(&mut self, key: Key) {
+        if let Some(message) = self.messages.get(key) {
+            self.list.push(message.tag, SourceId(message.source.0), key.index);
+        }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&UnexpectedMessage> {
+        self.messages.get(key)
+    }
+
+    /// Removes a message that is not on the list.
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<UnexpectedMessage> {
+        self.messages.remove(key)
+    }
+
+    /// Removes the oldest message that the pattern matches. The index that the list gave is enough: the message
+    /// itself is looked for out of line.
+    #[inline(always)]
+    pub(crate) fn take_index(&mut self, pattern: &Pattern) -> Option<u32> {
+        if self.list.is_empty() { None } else { self.list.take(pattern) }
+    }
+
+    /// The message that [`Unexpected::take_index`] took off the list.
+    #[inline]
+    pub(crate) fn remove_index(&mut self, index: u32) -> Option<UnexpectedMessage> {
+        self.messages.remove(self.messages.key_at(index)?)
+    }
+
+    /// The envelope of the oldest message that the pattern matches.
+    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Option<Status> {
+        let handle = self.list.find(pattern)?;
+        let (_, _, index) = self.list.get(handle)?;
+        let key = self.messages.key_at(index)?;
+        self.messages.get(key).map(UnexpectedMessage::status)
+    }
+
+    /// Takes that message off the list: no other probe or receive finds it (MPI-4.1 section 3.8.2).
+    pub(crate) fn matched_probe(&mut self, pattern: &Pattern) -> Option<(Key, Status)> {
+        let index = self.list.take(pattern)?;
+        let key = self.messages.key_at(index)?;
+        let status = self.messages.get(key)?.status();
+        Some((key, status))
+    }
+
+    /// The messages on the list, oldest first: their senders and what [`Unexpected::drop_listed`] takes.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (PeerId, Listed)> + '_ {
+        let listed = self.list.iter_in_order();
+        listed.map(|(handle, _, source, index)| (PeerId(source.0), Listed { handle, index }))
+    }
+
+    pub(crate) fn listed_message(&self, listed: Listed) -> Option<&UnexpectedMessage> {
+        self.messages.get(self.messages.key_at(listed.index)?)
+    }
+
+    /// Removes a message that is on the list.
+    pub(crate) fn drop_listed(&mut self, listed: Listed) -> Option<UnexpectedMessage> {
+        self.list.remove(listed.handle).ok()?;
+        self.remove_index(listed.index)
+    }
+
+    /// Rendezvous requests of a peer that are left, once those on the list are removed, can't be answered any
+    /// more: whoever receives one gets an error. Gives how many.
+    pub(crate) fn lose(&mut self, peer: PeerId) -> usize {
+        let lost = self.messages.keys_where(|m| m.source == peer && m.is_remote());
+        for &key in &lost {
+            if let Some(message) = self.messages.get_mut(key) {
+                message.body = Body::Lost;
+            }
+        }
+        lost.len()
+    }
+
+    /// Feeds the messages on the list to a hasher, oldest first.
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
+        let mut list = self.list.clone();
+        while let Some(index) = list.take(&Pattern::new(Tag(0), TagMask::ANY)) {
+            self.hash_message(self.messages.key_at(index), state);
+        }
+    }
+
+    pub(crate) fn hash_message(&self, key: Option<Key>, state: &mut impl Hasher) {
+        let status = key.and_then(|key| self.messages.get(key)).map(UnexpectedMessage::status);
+        status.map(|s| (s.source, s.tag, s.length, s.immediate)).hash(state);
+    }
+}
+
+/// A message on the list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    handle: UnexpectedHandle,
+    index: u32,
+}
