@@ -101,7 +101,7 @@ fn violations(files: &BTreeMap<String, String>, allowed: &str) -> Vec<String> {
             _ if circle.files.len() > FILES_MAX => found.push(circle.describe("a circle")),
             None => found.push(circle.describe(&format!("a circle without a line in {ALLOWED}"))),
             Some(reason) if reason.trim().len() < 20 => {
-                found.push(format!("{name}: the reason in {ALLOWED} is none"));
+                found.push(format!("{name}: the reason in {ALLOWED} is too short to be one"));
             }
             Some(_) => {}
         }

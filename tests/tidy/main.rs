@@ -1,5 +1,6 @@
-//! Rules of the tree that no compiler checks: how long files are, where `unsafe` may stand and what it
-//! says for itself, that what is public is documented, that what is depended on is used.
+//! Rules of the tree that no compiler checks: long files have a reason, `unsafe` stands only in named places and says
+//! why it is sound, public items are documented, dependencies are used, files form no circles, and pages name only
+//! files that exist.
 
 mod circles;
 mod modules;
@@ -10,12 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Longer than this wants a reason in [`LONG_FILES`].
+/// A longer file needs a reason in [`LONG_FILES`].
 const LINES_MAX: usize = 600;
 /// One file a line: its path, a colon, and why it is as long as it is.
 const LONG_FILES: &str = "tests/long_files.txt";
-/// Where `unsafe` may stand. What is measured beside C programs needs their system calls, and isn't
-/// shipped.
+/// Where `unsafe` may stand. `benches/peers` calls what the C programs beside it call, and isn't shipped.
 const UNSAFE_ROOMS: [&str; 8] = [
     "hw/",
     "emu/",
@@ -26,7 +26,7 @@ const UNSAFE_ROOMS: [&str; 8] = [
     "benches/peers/",
     "tests/common/fork.rs",
 ];
-/// Crate roots that forbid it for all of their modules.
+/// Crate roots that forbid `unsafe` for all of their modules.
 const SAFE_ROOTS: [&str; 7] = [
     "shadow/src/lib.rs",
     "fallback/src/lib.rs",
@@ -36,14 +36,14 @@ const SAFE_ROOTS: [&str; 7] = [
     "testkit/src/lib.rs",
     "trace/src/lib.rs",
 ];
-/// Crate roots that deny it, and lift that for the modules in [`UNSAFE_ROOMS`].
+/// Crate roots that deny `unsafe`, and allow it in the modules of [`UNSAFE_ROOMS`].
 const MOSTLY_SAFE_ROOTS: [&str; 3] = ["src/lib.rs", "soft/src/lib.rs", "launch/src/lib.rs"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Path, relative to the root, and text of everything that is, or may be, checked in.
+/// Path, relative to the root, and text of every file that is or may be checked in.
 fn files() -> Vec<(String, String)> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -83,7 +83,7 @@ fn is_rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
-/// Fails with everything that was found, so that one run is enough to mend it.
+/// Fails with everything that was found, so one run shows all that must be mended.
 fn assert_none(found: &[String]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
@@ -92,14 +92,14 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether `text` has `word` with nothing of a name before or after it.
+/// Whether `text` has `word` as a whole name.
 fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         !text[..at].ends_with(is_name) && !text[at + word.len()..].starts_with(is_name)
     })
 }
 
-/// The line without comment and without what is in quotes.
+/// The line without its comment and without text in quotes.
 fn code(line: &str) -> String {
     let mut out = String::new();
     for (index, part) in line.split('"').enumerate() {
@@ -126,7 +126,7 @@ fn too_long(path: &str, text: &str, reasons: &str) -> Vec<String> {
             vec![format!("{path}: {lines} lines need no reason in {LONG_FILES}")]
         }
         Some(reason) if reason.trim().len() < 20 => {
-            vec![format!("{path}: the reason in {LONG_FILES} is none")]
+            vec![format!("{path}: the reason in {LONG_FILES} is too short to be one")]
         }
         _ => vec![],
     }
@@ -147,8 +147,8 @@ fn long_files_have_a_reason() {
     assert_none(&found);
 }
 
-/// Each `unsafe` block and impl has a `SAFETY:` comment before its statement, each `unsafe fn` a page
-/// with a section on safety.
+/// Each `unsafe` block and impl has a `SAFETY:` comment before its statement; each `unsafe fn` has documentation with a
+/// section on safety.
 fn undocumented_unsafe(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -167,7 +167,7 @@ fn undocumented_unsafe(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Whether the lines right before a statement, or of its beginning, say what is wanted.
+/// Whether the lines right before a statement, or at its beginning, contain `wanted`.
 fn is_explained(before: &[&str], wanted: &str) -> bool {
     for line in before.iter().rev().take(30) {
         if line.contains(wanted) {
@@ -227,7 +227,7 @@ fn unsafe_stays_in_its_rooms() {
     assert_none(&found);
 }
 
-/// Items that are `pub` and have no page. Finer points, such as fields, are rustc's `missing_docs`.
+/// Items that are `pub` and undocumented. rustc's `missing_docs` covers fields and other details.
 fn undocumented_public(path: &str, text: &str) -> Vec<String> {
     const ITEMS: [&str; 9] =
         ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro"];
@@ -241,13 +241,13 @@ fn undocumented_public(path: &str, text: &str) -> Vec<String> {
         if !words.next().is_some_and(|word| ITEMS.contains(&word)) {
             continue;
         }
-        // Attributes, which may take several lines, stand between a page and its item.
+        // Attributes, which may take several lines, stand between documentation and item.
         let above: Vec<&str> = lines[..number].iter().rev().map(|line| line.trim()).collect();
         let end = above.iter().position(|line| line.is_empty() || line.ends_with([';', '}', '{']));
         let above = &above[..end.unwrap_or(above.len())];
         let is_hidden = above.iter().any(|line| line.contains("#[doc(hidden)]"));
         if !is_hidden && !above.iter().any(|line| line.starts_with("///")) {
-            found.push(format!("{path}:{}: public, and without a page", number + 1));
+            found.push(format!("{path}:{}: public and undocumented", number + 1));
         }
     }
     found
@@ -264,8 +264,11 @@ fn what_is_public_is_documented() {
         .flat_map(|(path, text)| undocumented_public(path, text))
         .collect();
     for (path, text) in files.iter().filter(|(path, _)| path.ends_with("Cargo.toml")) {
-        let is_fuzz = path.starts_with("fuzz/");
-        if text.contains("[package]") && !is_fuzz && !text.contains("\n[lints]\nworkspace = true\n")
+        // Packages outside of the workspace.
+        let is_apart = path.starts_with("fuzz/") || path.starts_with("ci/planted/");
+        if text.contains("[package]")
+            && !is_apart
+            && !text.contains("\n[lints]\nworkspace = true\n")
         {
             found.push(format!("{path}: does not take the lints of the workspace"));
         }
@@ -280,7 +283,7 @@ fn what_is_public_is_documented() {
     assert_none(&found);
 }
 
-/// Examples in pages that `tagmatch` re-exports which import crates that its users don't depend on.
+/// Examples in documentation that `tagmatch` re-exports must not import crates that its users don't depend on.
 fn foreign_imports(path: &str, text: &str) -> Vec<String> {
     const ROOMS: [&str; 11] = [
         "device",
@@ -316,7 +319,7 @@ fn examples_import_what_users_depend_on() {
     assert_none(&pages.flat_map(|(path, text)| foreign_imports(path, text)).collect::<Vec<_>>());
 }
 
-/// Dependencies of a manifest that none of its package's texts names.
+/// Dependencies of a manifest that no source file of the package names.
 fn unused(manifest: &str, texts: &[&str]) -> Vec<String> {
     let mut section = "";
     let mut found = Vec::new();
@@ -361,7 +364,7 @@ fn what_is_depended_on_is_used() {
     assert_none(&found);
 }
 
-/// Every rule finds what it is for, and lets pass what is right.
+/// Every rule finds the violation that it is for, and accepts correct text.
 #[test]
 fn the_rules_find_what_is_planted() {
     let long = "x\n".repeat(601);
