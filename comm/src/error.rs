@@ -159,12 +159,6 @@ pub enum Error {
     /// The communicator is the part of another one on a machine, or one member of each: it has no such parts.
     #[error("a communicator of one machine, or of one member of each, has no such parts itself")]
     NoChildren,
-    /// A collective operation has sent or received before its [turn](crate::Channel::has_turn).
-    #[error("an earlier collective operation has the same number: {most} at most are under way")]
-    NumbersInUse {
-        /// How many numbers there are.
-        most: u32,
-    },
     /// A member sent other than the operation asks for: it called another one, or with another length.
     #[error("rank {rank} sent {length} bytes where {due} were due: all must make the same call")]
     Mismatch {
@@ -258,7 +252,6 @@ impl Error {
             | Error::Fragmented { .. }
             | Error::BufferFull { .. }
             | Error::Members
-            | Error::NumbersInUse { .. }
             | Error::NoMemory { .. } => ErrorClass::Resource,
             Error::NotOffered | Error::Mismatch { .. } | Error::Forged { .. } | Error::Leader => {
                 ErrorClass::Peer

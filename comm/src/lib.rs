@@ -41,7 +41,7 @@
 //! | keep something with one | [`Comm::set_attribute`], [`Keyval`], [`ErrorHandler`] |
 //! | wait for many things | [`Runtime::block_on`], [`Runtime::progress_thread`] |
 //! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], [`InterComm::shrink`], and [`ft`] |
-//! | stand between | [`coll::CollLayer`], [`Machine`] |
+//! | stand between | [`coll::CollLayer`] |
 //! | run it on another transport | [`net::Net`] |
 //! | run many processes in one thread | [`net::sim`] |
 //!
@@ -52,6 +52,7 @@
 pub mod alloc;
 pub mod coll;
 mod comm;
+mod driver;
 mod error;
 pub mod ft;
 mod group;
@@ -60,23 +61,14 @@ mod inter;
 mod mailbox;
 mod names;
 pub mod net;
-mod port;
-mod request;
+mod remote;
 mod runtime;
-mod wait;
 
-pub use comm::{
-    Comm, CommInfo, CommRequest, Creation, Destination, DupRequest, Duplication, Message,
-};
-pub use comm::{ErrorHandler, Keyval, TagChoice};
-pub use comm::{Received, Receiving, RecvRequest, Running, SendRequest, Sending, Source, Status};
+pub use comm::{Comm, CommInfo, CommRequest, DupRequest, ErrorHandler, Keyval, Message};
+pub use comm::{Destination, Received, RecvRequest, SendRequest, Source, Status, TagChoice};
+pub use driver::{Pending, ProgressThread, Request};
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
-pub use inter::{InterAgreed, InterComm, InterCreation, InterRequest, InterRoot};
-pub use inter::{
-    InterShrinkRequest, InterShrinking, MergeRequest, Merging, OpenPort, PortName, Uniformity,
-};
-pub use port::{Channel, Ended, Handle, Port};
-pub use request::{Pending, Request};
-pub use runtime::{Config, Machine, Runtime};
-pub use wait::ProgressThread;
+pub use inter::{InterAgreed, InterComm, InterRequest, InterRoot, InterShrinkRequest};
+pub use inter::{MergeRequest, OpenPort, PortName, Uniformity};
+pub use runtime::{Config, Runtime};

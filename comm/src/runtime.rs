@@ -1,36 +1,34 @@
-//! What the communicators of one process share.
+//! A process's part in a job.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::sync::Arc;
 
 use tagmatch::TagLayout;
 
 use crate::alloc::Allocator;
 use crate::coll::{Algorithms, CollLayer, Tables};
-use crate::comm::{Comm, CommInfo, Inner};
+use crate::comm::{Comm, CommInfo};
+use crate::driver::{BUFFER_OVERHEAD, Driver, ProgressThread, Settings};
 use crate::error::Error;
 use crate::ft::{Life, Service};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 use crate::mailbox::Mailboxes;
-use crate::net::{Net, ProcessId, Sleeper};
-use crate::port::{Operations, Port};
-use crate::wait::{Sleepers, Waiting};
+use crate::net::{Net, ProcessId};
 
-/// Bits that a tag must have at least: two marks, and numbers that tell operations under way apart.
+/// Fewest bits that a tag can have: two marks, and a number that tells operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
 
 /// Settings of a [`Runtime`], the same in all processes of a job.
 pub struct Config<N: Net> {
-    /// Fields of context ids.
+    /// The fields of context ids.
     pub ids: IdLayout,
-    /// Words of the mask that the first round of an allocation is about.
+    /// How many words of the mask of free ids the first round of an allocation exchanges.
     pub eager_words: usize,
-    /// Where a message's 64 bits have context, source and tag.
+    /// Which of a message's 64 bits are the context, the source and the tag.
     pub tags: TagLayout,
     /// Where collective operations change from one algorithm to another.
     pub algorithms: Algorithms,
-    /// Layers over the collective operations, in any order: each has its level.
+    /// Layers over the collective operations. Their order here doesn't matter: each layer has its level.
     pub layers: Vec<Arc<dyn CollLayer<N>>>,
 }
 
@@ -46,15 +44,21 @@ impl<N: Net> Default for Config<N> {
     }
 }
 
-/// A process's part in a job: where its communicators come from. Clones are the same.
+/// A process's part in a job: where its communicators come from. Clones are the same runtime.
 ///
-/// Nothing moves by itself: every test, wait and poll of a request makes progress for all that is under
-/// way, and so do [`progress`](Self::progress), [`block_on`](Self::block_on) and a
+/// Operations move only while something makes progress: every test, wait and poll of a request makes progress for all
+/// operations of the process, and so do [`progress`](Self::progress), [`block_on`](Self::block_on) and a
 /// [`progress_thread`](Self::progress_thread).
-pub struct Runtime<N: Net>(pub(crate) Arc<Shared<N>>);
+pub struct Runtime<N: Net> {
+    world: Comm<N>,
+    oneself: Comm<N>,
+}
 
 impl<N: Net> Runtime<N> {
-    /// The process's part in the job that its transport knows.
+    /// Bytes of the attached buffer that a buffered send takes in addition to its message.
+    pub const BUFFER_OVERHEAD: usize = BUFFER_OVERHEAD;
+
+    /// Joins the job that the transport knows.
     ///
     /// # Errors
     /// The layouts don't fit each other or the job, two layers have the same level, or a layer refused one of
@@ -72,356 +76,115 @@ impl<N: Net> Runtime<N> {
         if u64::from(size) > 1 << tags.source_bits().min(32) || own.0 >= size {
             return too_large("processes, as a power of two", tags.source_bits());
         }
-        let tables = Tables::new(layers)?;
-        let world = Group::new((0..size).map(ProcessId));
+        let start = Arc::new(|comm: &Comm<N>, call| comm.start_planned(call));
+        let run = Arc::new(|comm: &Comm<N>, call| comm.run_planned(call));
+        let tables = Arc::new(Tables::new(layers, start, run)?);
         let allocator = Allocator::new(ids, eager_words)?;
         let mailboxes = Arc::new(Mailboxes::new(net.sleeper()));
-        let mut ft = Service::new(own, ids, tags, &allocator, &mailboxes);
-        let mut net = net;
-        let mut predefined = |id: ContextId, group: Group, name: &str| {
+        let ft = Service::new(own, ids, tags, &allocator, &mailboxes);
+        let settings = Settings { ids, tags, algorithms };
+        let driver = Arc::new(Driver::new(net, ft, allocator, mailboxes, settings));
+        let predefined = |id: ContextId, group: Group, name: &str| {
             let rank = group.rank(own).unwrap_or(0);
             let info = CommInfo { id, group: Arc::new(group), rank };
             let life = Arc::new(Life::new(id, id.bits().into(), &info.group, rank));
-            ft.register(&mut net, &life);
-            Inner::new(info, life, None, &tables, name).map(Arc::new)
+            driver.register(&life);
+            let bound = tables.bind(&info)?;
+            let comm = Comm::new(&driver, info, life, None, bound, None);
+            comm.set_name(name);
+            Ok::<_, Error>(comm)
         };
-        let world = predefined(ids.world(), world, "world")?;
+        let world = predefined(ids.world(), Group::new((0..size).map(ProcessId)), "world")?;
         let oneself = predefined(ids.oneself(), Group::new([own]), "self")?;
-        let (sleeper, spins) = (net.sleeper(), net.spins());
-        let state = Mutex::new(State {
-            net,
-            ft,
-            tasks: Vec::new(),
-            buffered: Buffered::default(),
-            sleepers: Sleepers::default(),
-            wakers: Vec::new(),
-        });
-        Ok(Runtime(Arc::new(Shared {
-            state,
-            sleeper,
-            spins,
-            woken: Condvar::new(),
-            allocator,
-            mailboxes,
-            ids,
-            tags,
-            algorithms,
-            tables,
-            world,
-            oneself,
-        })))
+        Ok(Runtime { world, oneself })
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver<N>> {
+        self.world.driver()
     }
 
     /// The communicator of all processes of the job.
     pub fn world(&self) -> Comm<N> {
-        Comm::new(&self.0, Arc::clone(&self.0.world))
+        self.world.clone()
     }
 
     /// The communicator of this process alone.
     pub fn oneself(&self) -> Comm<N> {
-        Comm::new(&self.0, Arc::clone(&self.0.oneself))
+        self.oneself.clone()
     }
 
-    /// Takes in what has come, and moves all that is under way.
+    /// Takes in what has arrived, and moves everything that is under way.
     pub fn progress(&self) {
-        self.0.progress();
+        self.driver().progress();
     }
 
-    /// Context ids that no communicator of this process has. A new communicator gets one of them as soon as no
+    /// Runs a future to its end on this thread, and makes progress meanwhile; the thread sleeps while there is nothing
+    /// to do. The future may use many requests at once. Blocks.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.driver().block_on(future)
+    }
+
+    /// How many context ids no communicator of this process has. A new communicator gets one of them as soon as no
     /// other process sends in it any more.
     pub fn free_ids(&self) -> u32 {
-        self.0.allocator.free_count()
+        self.driver().allocator.free_count()
     }
 
     /// Gives room for buffered sends, in bytes: each takes its length and [`Self::BUFFER_OVERHEAD`].
     ///
     /// # Errors
-    /// There is room already.
+    /// [`Error::BufferAttached`]: there is room already.
     pub fn attach_buffer(&self, bytes: usize) -> Result<(), Error> {
-        let buffered = &mut self.0.lock().buffered;
-        if buffered.room.is_some() {
-            return Err(Error::BufferAttached);
-        }
-        buffered.room = Some(bytes);
-        Ok(())
+        self.driver().lock().buffered.attach(bytes)
     }
-
-    /// Bytes that a buffered send takes beside its own.
-    pub const BUFFER_OVERHEAD: usize = 64;
 
     /// Blocks until all buffered sends have left, and takes their room back: how many bytes that was.
     pub fn detach_buffer(&self) -> usize {
-        let mut waiting = Waiting::new(&self.0);
-        loop {
-            self.0.progress();
-            {
-                // Unlocked before the wait, which locks by itself.
-                let buffered = &mut self.0.lock().buffered;
-                if buffered.sends.is_empty() {
-                    return buffered.room.take().unwrap_or(0);
-                }
-            }
-            waiting.rest();
-        }
+        self.driver().detach_buffer()
     }
 
-    /// Tables of collective operations that are in use: those with an equal one beneath that were patched
-    /// alike are one.
+    /// How many tables of collective operations are in use. Communicators that were patched alike share one.
     pub fn tables(&self) -> usize {
-        self.0.tables.count()
+        self.world.inner.bound.tables.count()
+    }
+}
+
+impl<N: Net + Send> Runtime<N>
+where
+    Driver<N>: Send + Sync,
+{
+    /// A thread that makes progress until it is dropped, and sleeps while there is nothing to do. Futures on any other
+    /// executor need it, and so do programs that compute for long while other processes wait for them.
+    ///
+    /// # Errors
+    /// The system refused a thread.
+    pub fn progress_thread(&self) -> std::io::Result<ProgressThread> {
+        ProgressThread::spawn(self.driver())
     }
 }
 
 impl<N: Net> Clone for Runtime<N> {
     fn clone(&self) -> Self {
-        Runtime(Arc::clone(&self.0))
+        Runtime { world: self.world.clone(), oneself: self.oneself.clone() }
     }
 }
 
-/// A state machine over the transport. It is driven until it ends; then it is dropped.
-///
-/// It is driven while the runtime is locked: it must not call a communicator.
-pub trait Machine<N: Net>: Send {
-    /// What it ends with.
-    type Output: Send;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Channel;
+    use crate::net::sim::{Sim, SimConfig};
 
-    /// Does what can be done now. `None`: it is not over.
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>>;
-}
-
-/// Where a machine's result is left for its request.
-pub(crate) struct Slot<T>(Mutex<Option<Result<T, Error>>>);
-
-impl<T> Slot<T> {
-    pub(crate) fn over(result: Result<T, Error>) -> Self {
-        Slot(Mutex::new(Some(result)))
-    }
-
-    pub(crate) fn take(&self) -> Option<Result<T, Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// A machine and its slot, whatever it ends with.
-trait Drive<N: Net>: Send {
-    fn drive(&mut self, port: &mut Port<'_, N>) -> bool;
-}
-
-struct Driven<M, T> {
-    machine: M,
-    slot: Arc<Slot<T>>,
-}
-
-impl<N: Net, M: Machine<N>> Drive<N> for Driven<M, M::Output> {
-    fn drive(&mut self, port: &mut Port<'_, N>) -> bool {
-        let Some(result) = self.machine.step(port) else { return false };
-        *self.slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        true
-    }
-}
-
-struct Task<N: Net> {
-    machine: Box<dyn Drive<N>>,
-    operations: Operations<N>,
-}
-
-/// Sends whose bytes are the runtime's.
-pub(crate) struct Buffered<N: Net> {
-    room: Option<usize>,
-    used: usize,
-    sends: Vec<(N::Send, usize)>,
-}
-
-impl<N: Net> Default for Buffered<N> {
-    fn default() -> Self {
-        Buffered { room: None, used: 0, sends: Vec::new() }
-    }
-}
-
-impl<N: Net> Buffered<N> {
-    /// Takes room for a message of this length.
-    pub(crate) fn reserve(&mut self, length: usize) -> Result<usize, Error> {
-        let needed = length.saturating_add(Runtime::<N>::BUFFER_OVERHEAD);
-        let left = self.room.unwrap_or(0).saturating_sub(self.used);
-        if needed > left {
-            return Err(Error::BufferFull { needed, left });
-        }
-        self.used += needed;
-        Ok(needed)
-    }
-
-    pub(crate) fn keep(&mut self, send: N::Send, taken: usize) {
-        self.sends.push((send, taken));
-    }
-
-    fn reap(&mut self, net: &mut N) {
-        let used = &mut self.used;
-        self.sends.retain_mut(|(send, taken)| {
-            let ended = net.test_send(send).is_some();
-            *used -= if ended { *taken } else { 0 };
-            !ended
-        });
-    }
-}
-
-/// What one turn of progress has brought.
-struct Progress<N: Net> {
-    events: usize,
-    /// Of failures.
-    news: usize,
-    /// Machines that are over, to be dropped without the lock.
-    over: Vec<Task<N>>,
-}
-
-pub(crate) struct State<N: Net> {
-    pub(crate) net: N,
-    pub(crate) ft: Service<N>,
-    tasks: Vec<Task<N>>,
-    pub(crate) buffered: Buffered<N>,
-    pub(crate) sleepers: Sleepers,
-    /// Futures that wait for machines.
-    wakers: Vec<Waker>,
-}
-
-impl<N: Net> State<N> {
-    /// Takes in what has come and moves all that is under way.
-    fn progress(&mut self) -> Progress<N> {
-        let events = self.net.progress();
-        let news = self.ft.progress(&mut self.net, self.sleepers.any());
-        let over = self.drive();
-        self.ft.post(&mut self.net);
-        self.buffered.reap(&mut self.net);
-        Progress { events, news, over }
-    }
-
-    /// Tests an operation whose end is to wake this one.
-    pub(crate) fn waking<R>(&mut self, waker: Option<&Waker>, test: impl FnOnce(&mut N) -> R) -> R {
-        if waker.is_none() {
-            return test(&mut self.net);
-        }
-        self.net.notify(waker);
-        let end = test(&mut self.net);
-        self.net.notify(None);
-        end
-    }
-
-    /// Drives all machines; those that are over are to be dropped after the lock: what they hold may be the
-    /// last of a communicator, with a layer's own things in it.
-    fn drive(&mut self) -> Vec<Task<N>> {
-        let mut over = Vec::new();
-        let mut at = 0;
-        while let Some(Task { machine, operations }) = self.tasks.get_mut(at) {
-            if machine.drive(&mut Port { net: &mut self.net, ft: &mut self.ft, operations }) {
-                over.push(self.tasks.swap_remove(at));
-            } else {
-                at += 1;
-            }
-        }
-        over
-    }
-}
-
-/// What the handles of a runtime share.
-pub struct Shared<N: Net> {
-    state: Mutex<State<N>>,
-    pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
-    /// Turns of a wait before it lets others run.
-    pub(crate) spins: u32,
-    /// Signalled by the thread that sleeps on the transport, whenever it wakes.
-    pub(crate) woken: Condvar,
-    pub(crate) allocator: Allocator,
-    pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) ids: IdLayout,
-    pub(crate) tags: TagLayout,
-    pub(crate) algorithms: Algorithms,
-    pub(crate) tables: Tables<N>,
-    world: Arc<Inner<N>>,
-    oneself: Arc<Inner<N>>,
-}
-
-impl<N: Net> Shared<N> {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<N>> {
-        // A reduction's operator may have panicked; what it worked on is not used again.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether anything moved.
-    pub(crate) fn progress(&self) -> bool {
-        let mut state = self.lock();
-        let Progress { events, news, over } = state.progress();
-        let is_over = news > 0 || !over.is_empty();
-        if is_over {
-            self.wake_all(state);
-        }
-        events > 0 || is_over
-    }
-
-    /// Wakes whoever waits for a machine, or for news of failures.
-    pub(crate) fn wake_all(&self, mut state: MutexGuard<'_, State<N>>) {
-        if state.sleepers.any()
-            && let Some(sleeper) = &self.sleeper
-        {
-            sleeper.ring();
-        }
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Wakes this one when a machine is over, or when there are news of failures.
-    pub(crate) fn watch(&self, waker: &Waker) {
-        let wakers = &mut self.lock().wakers;
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-    }
-
-    /// Begins a machine, to be driven by all progress.
-    pub(crate) fn start<M>(&self, mut machine: M) -> Arc<Slot<M::Output>>
-    where
-        M: Machine<N> + 'static,
-        M::Output: 'static,
-    {
-        let slot = Arc::new(Slot(Mutex::new(None)));
-        let mut operations = Operations::default();
-        let mut state = self.lock();
-        let State { net, ft, .. } = &mut *state;
-        let first = machine.step(&mut Port { net, ft, operations: &mut operations });
-        if first.is_some() {
-            *slot.0.lock().unwrap_or_else(PoisonError::into_inner) = first;
-            drop(state);
-        } else {
-            let machine = Box::new(Driven { machine, slot: Arc::clone(&slot) });
-            state.tasks.push(Task { machine, operations });
-        }
-        slot
-    }
-
-    /// Drives a machine, and all others, until it is over. Blocks.
-    pub(crate) fn run<M: Machine<N>>(&self, mut machine: M) -> Result<M::Output, Error> {
-        self.run_with(&mut machine, &mut Operations::default())
-    }
-
-    /// The same, where the operations of an earlier one were, which have all ended.
-    pub(crate) fn run_with<M: Machine<N>>(
-        &self,
-        machine: &mut M,
-        operations: &mut Operations<N>,
-    ) -> Result<M::Output, Error> {
-        let mut waiting = Waiting::new(self);
-        loop {
-            let mut state = self.lock();
-            for _ in 0..waiting.looks() {
-                let State { net, ft, .. } = &mut *state;
-                let mut port = Port { net, ft, operations };
-                if let Some(result) = machine.step(&mut port) {
-                    drop(state);
-                    return result;
-                }
-            }
-            drop(state);
-            self.progress();
-            waiting.rest();
-        }
+    #[test]
+    fn an_operation_has_its_turn_when_the_one_with_the_same_tag_has_ended() {
+        let tags = TagLayout::new(16, 8, 10).unwrap();
+        let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
+        let runtime = Runtime::new(sim.net(0), Config { tags, ..Config::default() }).unwrap();
+        let mut channels: Vec<Channel> = (0..257).map(|_| runtime.world().channel()).collect();
+        let last = channels.pop().unwrap();
+        assert!(channels.iter().all(Channel::has_turn) && !last.has_turn());
+        assert_eq!(channels[0].tag, last.tag);
+        drop(channels.remove(0));
+        assert!(last.has_turn());
     }
 }

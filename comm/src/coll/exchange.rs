@@ -1,103 +1,15 @@
-//! A collective operation as data, and the machine that carries it out.
+//! The machine that carries out plans.
 
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::comm::Comm;
+use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, Port, Turn};
 use crate::error::Error;
 use crate::net::Net;
-use crate::port::{Channel, Ended, Handle, INJECT_MAX, Port};
-use crate::runtime::Machine;
 
-use super::number::Turn;
 use super::op::Op;
-
-/// What becomes of bytes that go to a place where others are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Landing {
-    /// They replace them.
-    Store,
-    /// They are the left operand, those there the right one.
-    Left,
-    /// They are the right operand.
-    Right,
-}
-
-/// One thing to do. Places are in the plan's memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Send {
-        to: u32,
-        from: Range<usize>,
-    },
-    Receive {
-        from: u32,
-        into: Range<usize>,
-        landing: Landing,
-    },
-    /// Within the memory, from one place to another apart from it, after what was received has landed.
-    Local {
-        from: Range<usize>,
-        into: Range<usize>,
-        landing: Landing,
-    },
-    /// All before it ends before anything behind it begins.
-    Fence,
-}
-
-/// What one member does in a collective operation, and on which bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) memory: Vec<u8>,
-    /// Where in it this member's own bytes begin; the rest is to come.
-    pub(crate) start: usize,
-    /// Where the result is.
-    pub(crate) result: Range<usize>,
-    /// By how many bytes it is rotated to the right at the end.
-    pub(crate) rotate: usize,
-}
-
-impl Plan {
-    pub(crate) fn send(&mut self, to: u32, from: Range<usize>) {
-        self.steps.push(Step::Send { to, from });
-    }
-
-    pub(crate) fn receive(&mut self, from: u32, into: Range<usize>, landing: Landing) {
-        self.steps.push(Step::Receive { from, into, landing });
-    }
-
-    pub(crate) fn local(&mut self, from: Range<usize>, into: Range<usize>, landing: Landing) {
-        self.steps.push(Step::Local { from, into, landing });
-    }
-
-    /// A memory of `length` bytes, with these at its start.
-    pub(crate) fn spread(&self, mut own: Vec<u8>, length: usize) -> Vec<u8> {
-        let all = own.len();
-        own.resize(length, 0);
-        if self.start > 0 {
-            own.copy_within(0..all, self.start);
-        }
-        own
-    }
-
-    pub(crate) fn fence(&mut self) {
-        self.steps.push(Step::Fence);
-    }
-
-    /// From whom it receives, each once.
-    pub(crate) fn partners(&self) -> Vec<u32> {
-        let sender = |step: &Step| match step {
-            Step::Receive { from, .. } => Some(*from),
-            _ => None,
-        };
-        let mut partners: Vec<u32> = self.steps.iter().filter_map(sender).collect();
-        partners.sort_unstable();
-        partners.dedup();
-        partners
-    }
-}
+use super::plan::{Placement, Plan, PlanStep};
 
 /// Carries out a plan.
 ///
@@ -153,31 +65,29 @@ impl Exchange {
     }
 
     /// Nothing comes of this member any more: to receive from it fails.
-    pub(crate) fn forsake<N: Net>(&mut self, port: &mut Port<'_, N>, rank: u32) {
+    pub(crate) fn give_up_on<N: Net>(&mut self, port: &mut Port<'_, N>, rank: u32) {
         if self.gone.contains(&rank) {
             return;
         }
         self.gone.push(rank);
         self.failure.get_or_insert(Error::ProcessFailed { rank: None });
         for (handle, at) in &self.pending {
-            if matches!(self.plan.steps[*at], Step::Receive { from, .. } if from == rank) {
+            if matches!(self.plan.steps[*at], PlanStep::Receive { from, .. } if from == rank) {
                 port.cancel(*handle);
             }
         }
     }
 
-    /// The same plan once more, after a success: with another number and on other bytes of the same length.
-    pub(super) fn again<N: Net>(
-        &mut self,
-        comm: &Comm<N>,
-        data: Vec<u8>,
-        length: usize,
-        op: Option<Op>,
-    ) {
-        comm.renumber(&mut self.channel);
+    /// Begins the same plan once more, after a success, on other bytes of the same length. The channel needs another
+    /// number.
+    pub(super) fn again(&mut self, data: Vec<u8>, length: usize, op: Option<Op>) {
         self.plan.memory = self.plan.spread(data, length);
         self.op = op;
         self.round = 0..0;
+    }
+
+    pub(super) fn channel_mut(&mut self) -> &mut Channel {
+        &mut self.channel
     }
 
     pub(super) fn turn(&self) -> Option<Arc<Turn>> {
@@ -197,7 +107,7 @@ impl Exchange {
     /// The steps from `at` to the next fence.
     fn round_from(&self, at: usize) -> Range<usize> {
         let rest = &self.plan.steps[at..];
-        let length = rest.iter().position(|step| matches!(step, Step::Fence));
+        let length = rest.iter().position(|step| matches!(step, PlanStep::Fence));
         at..at + length.unwrap_or(rest.len())
     }
 
@@ -205,11 +115,11 @@ impl Exchange {
     fn post<N: Net>(&mut self, port: &mut Port<'_, N>) {
         let has_long = self.send(port, false);
         for at in self.round.clone() {
-            if let Step::Receive { from, into, landing } = &self.plan.steps[at]
+            if let PlanStep::Receive { from, into, placement } = &self.plan.steps[at]
                 && !self.gone.contains(from)
             {
-                let (from, into, landing) = (*from, into.clone(), *landing);
-                let room = self.room(at, into, landing);
+                let (from, into, placement) = (*from, into.clone(), *placement);
+                let room = self.room(at, into, placement);
                 let posted = port.receive_vec(&self.channel, from, room);
                 self.posted(at, posted.map(Some));
             }
@@ -223,7 +133,7 @@ impl Exchange {
     fn send<N: Net>(&mut self, port: &mut Port<'_, N>, long: bool) -> bool {
         let mut has_others = false;
         for at in self.round.clone() {
-            let Step::Send { to, from } = &self.plan.steps[at] else { continue };
+            let PlanStep::Send { to, from } = &self.plan.steps[at] else { continue };
             if (from.len() > INJECT_MAX) != long {
                 has_others = true;
                 continue;
@@ -244,7 +154,7 @@ impl Exchange {
 
     /// A long message's bytes: all of the memory in the last send of a round, else a copy.
     fn long(&mut self, at: usize, from: Range<usize>) -> Vec<u8> {
-        let is_send = |step: &Step| matches!(step, Step::Send { .. });
+        let is_send = |step: &PlanStep| matches!(step, PlanStep::Send { .. });
         let is_last = !self.plan.steps[at + 1..self.round.end].iter().any(is_send);
         if is_last && from.len() == self.plan.memory.len() {
             self.lent = Some(at);
@@ -268,9 +178,9 @@ impl Exchange {
     }
 
     /// Where to receive what belongs into a place: all of the memory, if nothing else happens in this round.
-    fn room(&mut self, at: usize, into: Range<usize>, landing: Landing) -> Vec<u8> {
+    fn room(&mut self, at: usize, into: Range<usize>, placement: Placement) -> Vec<u8> {
         let is_all = into == (0..self.plan.memory.len());
-        if is_all && self.round == (at..at + 1) && landing == Landing::Store {
+        if is_all && self.round == (at..at + 1) && placement == Placement::Replace {
             self.lent = Some(at);
             return mem::take(&mut self.plan.memory);
         }
@@ -301,7 +211,7 @@ impl Exchange {
     /// An operation that has succeeded gives its vector back.
     fn ended(&mut self, at: usize, ended: Ended) {
         let (is_receive, checked) = match &self.plan.steps[at] {
-            Step::Receive { from, into, .. } => (true, check(*from, into.len(), &ended)),
+            PlanStep::Receive { from, into, .. } => (true, check(*from, into.len(), &ended)),
             _ => (false, Ok(())),
         };
         if let Err(error) = checked {
@@ -320,20 +230,20 @@ impl Exchange {
         let Plan { steps, memory, .. } = &mut *self.plan;
         for at in self.round.clone() {
             match &steps[at] {
-                Step::Receive { into, landing, .. } => {
+                PlanStep::Receive { into, placement, .. } => {
                     let found = self.landed.iter().position(|(of, _)| *of == at);
                     let Some(found) = found else { continue };
                     let (_, mut data) = self.landed.swap_remove(found);
-                    combine(self.op.as_ref(), &mut data, &mut memory[into.clone()], *landing);
+                    combine(self.op.as_ref(), &mut data, &mut memory[into.clone()], *placement);
                     self.spare.push(data);
                 }
-                Step::Local { from, into, landing } => {
+                PlanStep::Local { from, into, placement } => {
                     let places = memory.get_disjoint_mut([from.clone(), into.clone()]);
                     if let Ok([from, into]) = places {
-                        combine(self.op.as_ref(), from, into, *landing);
+                        combine(self.op.as_ref(), from, into, *placement);
                     }
                 }
-                Step::Send { .. } | Step::Fence => {}
+                PlanStep::Send { .. } | PlanStep::Fence => {}
             }
         }
     }
@@ -367,14 +277,14 @@ fn check(rank: u32, due: usize, ended: &Ended) -> Result<(), Error> {
 }
 
 /// The bytes that come are worthless afterwards.
-fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], landing: Landing) {
-    match (landing, op) {
-        (Landing::Left, Some(op)) => op.apply(data, place),
-        (Landing::Right, Some(op)) => {
+fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], placement: Placement) {
+    match (placement, op) {
+        (Placement::Left, Some(op)) => op.apply(data, place),
+        (Placement::Right, Some(op)) => {
             op.apply(place, data);
             place.copy_from_slice(data);
         }
-        (Landing::Store, _) | (_, None) => place.copy_from_slice(data),
+        (Placement::Replace, _) | (_, None) => place.copy_from_slice(data),
     }
 }
 

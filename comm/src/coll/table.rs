@@ -5,11 +5,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::comm::{Comm, CommInfo};
+use crate::comm::{Comm, CommInfo, Running};
+use crate::driver::Request;
 use crate::error::Error;
 use crate::net::Net;
 
-use super::{COLLS, Call, Coll, CollRequest};
+use super::call::{COLLS, Call, Coll};
+
+/// A collective operation under way. It ends with the bytes that it gives this member.
+pub type CollRequest<N> = Request<N, Running<N, Vec<u8>>>;
 
 /// Begins an operation.
 pub type Start<N> = Arc<dyn Fn(&Comm<N>, Call) -> CollRequest<N> + Send + Sync>;
@@ -134,6 +138,8 @@ pub trait CollLayer<N: Net>: Send + Sync {
 /// A communicator's table, and what the layers keep for it.
 pub(crate) struct Bound<N: Net> {
     pub(crate) table: Arc<CollTable<N>>,
+    /// Where the tables of communicators that are made of this one come from.
+    pub(crate) tables: Arc<Tables<N>>,
     attached: Vec<Attached>,
 }
 
@@ -154,14 +160,16 @@ pub(crate) struct Tables<N: Net> {
 }
 
 impl<N: Net> Tables<N> {
-    pub(crate) fn new(mut layers: Vec<Arc<dyn CollLayer<N>>>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        mut layers: Vec<Arc<dyn CollLayer<N>>>,
+        start: Start<N>,
+        run: Run<N>,
+    ) -> Result<Self, Error> {
         layers.sort_by_key(|layer| layer.level());
         let same = layers.windows(2).find(|pair| pair[0].level() == pair[1].level());
         if let Some(pair) = same {
             return Err(Error::SameLevel { level: pair[0].level() });
         }
-        let start: Start<N> = Arc::new(|comm, call| comm.start_planned(call));
-        let run: Run<N> = Arc::new(|comm, call| comm.run_planned(call));
         let bottom = Arc::new(CollTable {
             start: std::array::from_fn(|_| Arc::clone(&start)),
             run: std::array::from_fn(|_| Arc::clone(&run)),
@@ -172,7 +180,7 @@ impl<N: Net> Tables<N> {
     }
 
     /// The table of a new communicator.
-    pub(crate) fn bind(&self, info: &CommInfo) -> Result<Bound<N>, Error> {
+    pub(crate) fn bind(self: &Arc<Self>, info: &CommInfo) -> Result<Bound<N>, Error> {
         let mut bound = self.unpatched();
         for (at, layer) in self.layers.iter().enumerate() {
             if let Some(variant) = layer.variant(info) {
@@ -184,8 +192,9 @@ impl<N: Net> Tables<N> {
     }
 
     /// The bottom, on which no layer lies.
-    pub(crate) fn unpatched(&self) -> Bound<N> {
-        Bound { table: Arc::clone(&self.bottom), attached: Vec::new() }
+    pub(crate) fn unpatched(self: &Arc<Self>) -> Bound<N> {
+        let (table, tables) = (Arc::clone(&self.bottom), Arc::clone(self));
+        Bound { table, tables, attached: Vec::new() }
     }
 
     /// The table that layer `at` makes out of another; the same one for all who ask for it.

@@ -16,12 +16,11 @@
 //! first ones failed, and has sent them nothing more.
 
 use crate::alloc::{Allocation, OwnedId, Progress};
-use crate::coll::{Exchange, Op, Plan, plan};
+use crate::coll::{Exchange, Op, Plan, algorithms};
+use crate::driver::{Channel, Handle, Machine, Port};
 use crate::error::Error;
 use crate::ft::Key;
 use crate::net::Net;
-use crate::port::{Channel, Handle, Port};
-use crate::runtime::Machine;
 
 /// Allocates an id together with all members of a channel.
 pub(crate) struct Allocating {
@@ -63,7 +62,7 @@ pub(crate) fn conclude(allocation: &mut Allocation, all: &[u8]) -> Result<Progre
 /// The reduction of one round.
 pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange {
     let offer = allocation.offer().iter().flat_map(|word| word.to_le_bytes()).collect();
-    Exchange::new(channel.clone(), plan::allreduce(channel, offer), Some(Op::band()))
+    Exchange::new(channel.clone(), algorithms::allreduce(channel, offer), Some(Op::band()))
 }
 
 impl Allocating {
@@ -100,7 +99,7 @@ impl Part {
             if let Some(rank) = self.channel.group.rank(process)
                 && rounds < self.rounds
             {
-                round.forsake(port, rank);
+                round.give_up_on(port, rank);
             }
         }
     }
@@ -108,7 +107,7 @@ impl Part {
     /// Tells the partners that live. Those have yet to tell this member.
     fn leave<N: Net>(&self, port: &mut Port<'_, N>) -> Vec<Partner> {
         let mut partners = Vec::new();
-        for rank in plan::allreduce(&self.channel, Vec::new()).partners() {
+        for rank in algorithms::allreduce(&self.channel, Vec::new()).partners() {
             if let Some(process) = self.channel.group.process(rank)
                 && !port.net.is_down(process)
             {

@@ -1,17 +1,16 @@
 //! Attributes: values that a program, or a library in it, keeps with a communicator (MPI-4.1 section 7.7).
 //!
-//! A key says what becomes of its value when the communicator is duplicated, and when the value goes. MPI
-//! leaves the order of these calls open, but for the end of a process, where the last value that was set goes
-//! first; here that holds always, and values are copied in the order in which they were set.
+//! A key has functions that copy its value when the communicator is duplicated, and delete it. MPI leaves the order of
+//! these calls open, except at the end of a process, where the value that was set last is deleted first. Here that
+//! order holds always, and values are copied in the order in which they were set.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::error::Error;
-use crate::net::Net;
 
-use super::{Comm, CommInfo};
+use super::info::CommInfo;
 
 type Copy<T> = dyn Fn(&CommInfo, &T) -> Result<Option<T>, Error> + Send + Sync;
 type Delete<T> = dyn Fn(&CommInfo, &T) + Send + Sync;
@@ -21,8 +20,8 @@ struct Callbacks<T> {
     delete: Box<Delete<T>>,
 }
 
-/// A key of attributes, MPI's keyval. Each that is made differs from all others; clones are the same. It lives as
-/// long as there are values of it.
+/// A key of attributes (MPI's keyval). Each key that is made differs from all others; clones are the same key. It
+/// lives as long as there are values of it.
 ///
 /// ```
 /// use tagmatch_comm::Keyval;
@@ -40,11 +39,11 @@ struct Callbacks<T> {
 pub struct Keyval<T>(Arc<Callbacks<T>>);
 
 impl<T: Send + Sync + 'static> Keyval<T> {
-    /// A key whose values are copied to a duplicate if `copy` gives one, and handed to `delete` when they go: when
-    /// they are deleted or replaced, or their communicator is freed. Both are given the communicator that
-    /// has the value.
+    /// A key with two functions, which are both given the communicator that has the value. `copy` gives the value of
+    /// a duplicate, or none. `delete` is called when a value is deleted or replaced, or its communicator is freed.
     ///
-    /// An error of `copy` is the duplication's in this process; what was copied before is deleted.
+    /// If `copy` fails, the duplication fails with that error in this process, and the values that were copied before
+    /// are deleted.
     pub fn new(
         copy: impl Fn(&CommInfo, &T) -> Result<Option<T>, Error> + Send + Sync + 'static,
         delete: impl Fn(&CommInfo, &T) + Send + Sync + 'static,
@@ -52,12 +51,12 @@ impl<T: Send + Sync + 'static> Keyval<T> {
         Keyval(Arc::new(Callbacks { copy: Box::new(copy), delete: Box::new(delete) }))
     }
 
-    /// One whose values stay with their communicator (`MPI_COMM_NULL_COPY_FN`).
+    /// A key whose values stay with their communicator (`MPI_COMM_NULL_COPY_FN`).
     pub fn own() -> Self {
         Keyval::new(|_, _| Ok(None), |_, _| ())
     }
 
-    /// One whose values go to duplicates as they are (`MPI_COMM_DUP_FN`).
+    /// A key whose values go to duplicates as they are (`MPI_COMM_DUP_FN`).
     pub fn inherited() -> Self
     where
         T: Clone,
@@ -83,7 +82,7 @@ impl<T> fmt::Debug for Keyval<T> {
 }
 
 /// A value and its key, whatever their type.
-trait Attribute: Send + Sync {
+pub(super) trait Attribute: Send + Sync {
     fn key(&self) -> usize;
     fn value(&self) -> Arc<dyn Any + Send + Sync>;
     fn copy(&self, info: &CommInfo) -> Result<Option<Box<dyn Attribute>>, Error>;
@@ -91,7 +90,7 @@ trait Attribute: Send + Sync {
 }
 
 struct Entry<T> {
-    /// Keeps the key, so that its address is no other's.
+    /// Kept here so that no other key gets its address.
     key: Keyval<T>,
     value: Arc<T>,
 }
@@ -126,6 +125,45 @@ impl Attributes {
     pub(super) fn new(info: CommInfo) -> Self {
         Attributes { info, entries: Vec::new() }
     }
+
+    pub(super) fn entries(&self) -> Vec<Arc<dyn Attribute>> {
+        self.entries.clone()
+    }
+
+    /// The copies of these values that a duplicate gets.
+    pub(super) fn copied(info: CommInfo, entries: Vec<Arc<dyn Attribute>>) -> Result<Self, Error> {
+        let mut copies = Attributes::new(info);
+        for entry in entries {
+            let copy = entry.copy(&copies.info)?;
+            copies.entries.extend(copy.map(Arc::from));
+        }
+        Ok(copies)
+    }
+
+    /// Takes the values of others. This communicator is the one that they are deleted with.
+    pub(super) fn replace_by(&mut self, mut others: Attributes) {
+        self.entries = std::mem::take(&mut others.entries);
+    }
+
+    pub(super) fn set<T: Send + Sync + 'static>(&mut self, key: &Keyval<T>, value: T) {
+        self.entries.push(Arc::new(Entry { key: key.clone(), value: Arc::new(value) }));
+    }
+
+    pub(super) fn value<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<Arc<T>> {
+        self.entries[self.position(key)?].value().downcast().ok()
+    }
+
+    pub(super) fn remove<T: Send + Sync + 'static>(
+        &mut self,
+        key: &Keyval<T>,
+    ) -> Option<Arc<dyn Attribute>> {
+        let at = self.position(key)?;
+        Some(self.entries.remove(at))
+    }
+
+    fn position<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.key() == key.id())
+    }
 }
 
 impl Drop for Attributes {
@@ -133,57 +171,5 @@ impl Drop for Attributes {
         while let Some(entry) = self.entries.pop() {
             entry.delete(&self.info);
         }
-    }
-}
-
-impl<N: Net> Comm<N> {
-    /// Sets an attribute, in this process. The value that it replaces is deleted first.
-    pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>, value: T) {
-        self.delete_attribute(key);
-        let entry = Entry { key: key.clone(), value: Arc::new(value) };
-        self.with_attributes(|attributes| attributes.entries.push(Arc::new(entry)));
-    }
-
-    /// An attribute's value.
-    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<Arc<T>> {
-        let value = self.with_attributes(|attributes| {
-            let entry = attributes.entries.iter().find(|entry| entry.key() == key.id())?;
-            Some(entry.value())
-        })?;
-        value.downcast().ok()
-    }
-
-    /// Deletes an attribute; whether there was one.
-    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> bool {
-        let removed = self.with_attributes(|attributes| {
-            let at = attributes.entries.iter().position(|entry| entry.key() == key.id())?;
-            Some(attributes.entries.remove(at))
-        });
-        // Without the lock, as the communicator is the callback's to use.
-        removed.is_some_and(|entry| {
-            entry.delete(self.info());
-            true
-        })
-    }
-
-    /// Those that a duplicate is to have, for as long as it isn't there this communicator's.
-    pub(crate) fn copy_attributes(&self) -> Result<Attributes, Error> {
-        let entries = self.with_attributes(|attributes| attributes.entries.clone());
-        let mut copies = Attributes::new(self.info().clone());
-        for entry in entries {
-            let copy = entry.copy(self.info())?;
-            copies.entries.extend(copy.map(Arc::from));
-        }
-        Ok(copies)
-    }
-
-    /// Gives a new communicator those that were copied for it.
-    pub(crate) fn take_attributes(&self, mut copies: Attributes) {
-        let entries = std::mem::take(&mut copies.entries);
-        self.with_attributes(|attributes| attributes.entries = entries);
-    }
-
-    fn with_attributes<R>(&self, f: impl FnOnce(&mut Attributes) -> R) -> R {
-        f(&mut self.inner.attributes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

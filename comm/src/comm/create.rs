@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::coll::{Exchange, plan};
+use crate::coll::{Exchange, algorithms};
+use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot};
 use crate::error::Error;
 use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::{Net, ProcessId};
-use crate::port::{Channel, Port};
-use crate::request::{Pending, Request};
-use crate::runtime::{Machine, Shared, Slot, State};
 
 use super::allocating::Allocating;
-use super::{Attributes, Comm, CommInfo, Inner};
+use super::attributes::Attributes;
+use super::communicator::Comm;
+use super::info::CommInfo;
 
 /// A communicator that is being made, or none for a process that is not to be in it.
 pub type CommRequest<N> = Request<N, Creation<N>>;
@@ -36,7 +36,7 @@ impl<N: Net> Comm<N> {
         let attributes = Some(self.copy_attributes());
         let members = Some(Arc::clone(&self.inner.info.group));
         let creation = self.create_from(self.channel(), 0, members);
-        Request::new(&self.shared, Duplication { creation, attributes })
+        Request::new(Duplication { creation, attributes })
     }
 
     /// One communicator for each colour, of the members that gave it, ordered by key, then by rank.
@@ -53,7 +53,7 @@ impl<N: Net> Comm<N> {
         let channel = self.channel();
         let own = Choice { color, key };
         let gather =
-            Exchange::new(channel.clone(), plan::allgather(&channel, own.to_bytes()), None);
+            Exchange::new(channel.clone(), algorithms::allgather(&channel, own.to_bytes()), None);
         self.create_with(channel, Stage::Choosing(gather))
     }
 
@@ -76,7 +76,7 @@ impl<N: Net> Comm<N> {
         let is_member = own.is_some_and(|own| group.rank(own).is_some());
         let members = is_member.then(|| Arc::new(group.clone()));
         let creation = self.create_from(self.channel(), 0, members);
-        Ok(Request::new(&self.shared, creation))
+        Ok(Request::new(creation))
     }
 
     /// A communicator of a group of members, without the others. Collective over the group; blocks. Threads
@@ -97,26 +97,26 @@ impl<N: Net> Comm<N> {
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
         let rank = group.rank(own).ok_or(Error::Group)?;
         // A field of its own, apart from the numbers of collective operations.
-        let apart = 1 << (self.shared.tags.tag_bits() - 2);
+        let settings = self.driver().settings;
+        let apart = 1 << (settings.tags.tag_bits() - 2);
         if tag >= apart {
             return Err(Error::Tag { tag, max: apart - 1 });
         }
         let group = Arc::new(group.clone());
-        let context = self.shared.ids.collective(self.id());
-        let tags = self.shared.tags;
+        let context = settings.ids.collective(self.id());
         let made = self.inner.life.made(&group, tag);
         let channel = Channel {
             group: Arc::clone(&group),
             own: rank,
             context,
             tag: tag | apart,
-            tags,
+            tags: settings.tags,
             life: Some(Arc::clone(&self.inner.life)),
-            abroad: None,
+            remote: None,
             turn: None,
         };
         let creation = self.create_from(channel, made, Some(group));
-        Ok(Request::new(&self.shared, Duplication { creation, attributes: None }))
+        Ok(Request::new(Duplication { creation, attributes: None }))
     }
 
     fn check(&self, group: &Group) -> Result<(), Error> {
@@ -133,19 +133,19 @@ impl<N: Net> Comm<N> {
 
     fn create_with(&self, channel: Channel, stage: Stage) -> CommRequest<N> {
         let begun = self.begin(&channel, 0);
-        Request::new(&self.shared, self.creation(begun, channel, stage))
+        Request::new(self.creation(begun, channel, stage))
     }
 
     fn begin(&self, channel: &Channel, made: u64) -> Begun {
         let origin = [self.inner.life.key.epoch, channel.call(), made];
-        let allocator = self.shared.allocator.clone();
+        let allocator = self.driver().allocator.clone();
         Begun { allocator, parent: self.id(), whole: Arc::clone(&self.inner.info.group), origin }
     }
 
     fn creation(&self, begun: Begun, channel: Channel, stage: Stage) -> Creation<N> {
         let origin = begun.origin;
-        let slot = self.shared.start(Creating { begun, channel, stage });
-        Creation { slot, origin, parent: Arc::clone(&self.inner) }
+        let slot = self.driver().start(Creating { begun, channel, stage });
+        Creation { slot, origin, parent: self.clone() }
     }
 }
 
@@ -270,10 +270,11 @@ impl<N: Net> Machine<N> for Creating {
 }
 
 impl Created {
-    /// The communicator, whose origin no other one has, and whose members are of the whole group.
+    /// The communicator, which has the layers of `parent`. No other communicator has its origin. Its members are all
+    /// in the group `whole`.
     pub(crate) fn finish<N: Net>(
         self,
-        shared: &Arc<Shared<N>>,
+        parent: &Comm<N>,
         own: Option<ProcessId>,
         origin: &[u64],
         whole: &Group,
@@ -282,31 +283,31 @@ impl Created {
         let rank = own.and_then(|own| members.rank(own)).ok_or(Error::Group)?;
         let epoch = epoch(origin, &members, whole);
         let info = CommInfo { id: id.id(), group: members, rank };
-        let life = Arc::new(Life::new(info.id, epoch, &info.group, rank));
-        let inner = Inner::new(info, Arc::clone(&life), Some(Arc::new(id)), &shared.tables, "")?;
-        let State { net, ft, .. } = &mut *shared.lock();
-        ft.register(net, &life);
-        Ok(Comm::new(shared, Arc::new(inner)))
+        let life = Life::new(info.id, epoch, &info.group, rank);
+        parent.make(info, life, Some(Arc::new(id)))
     }
 }
 
 /// A communicator that is being made.
 pub struct Creation<N: Net> {
-    slot: Arc<Slot<Option<Created>>>,
+    slot: Arc<ResultSlot<Option<Created>>>,
     /// What tells the new communicator's epoch.
     origin: [u64; 3],
-    parent: Arc<Inner<N>>,
+    parent: Comm<N>,
 }
 
 impl<N: Net> Pending<N> for Creation<N> {
     type Output = Result<Option<Comm<N>>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.parent.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
         let created = self.slot.take()?;
-        let parent = Comm::new(shared, Arc::clone(&self.parent));
+        let parent = &self.parent;
         let own = parent.group().process(parent.rank());
-        let whole = parent.group();
-        let finish = |created: Created| created.finish(shared, own, &self.origin, whole);
+        let finish = |created: Created| created.finish(parent, own, &self.origin, parent.group());
         let made = created.and_then(|created| created.map(finish).transpose());
         if let Ok(Some(made)) = &made {
             made.set_error_handler(parent.error_handler());
@@ -325,13 +326,16 @@ pub struct Duplication<N: Net> {
 impl<N: Net> Pending<N> for Duplication<N> {
     type Output = Result<Comm<N>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let made = self.creation.test(shared)?;
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.creation.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
+        let made = self.creation.test()?;
         let inherit = |comm: Comm<N>| match self.attributes.take() {
             None => Ok(comm),
             Some(copied) => {
-                let parent = Comm::new(shared, Arc::clone(&self.creation.parent));
-                comm.take_attributes(parent.raise(copied)?);
+                comm.take_attributes(self.creation.parent.raise(copied)?);
                 Ok(comm)
             }
         };

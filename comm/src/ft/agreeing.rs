@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::driver::Port;
 use crate::net::Net;
-use crate::port::Port;
 
 use super::agree::Value;
 use super::life::Life;

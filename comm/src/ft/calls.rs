@@ -1,12 +1,10 @@
 //! The calls of a communicator about failures, but for shrinking.
 
 use crate::comm::{Comm, Running};
+use crate::driver::{DriverState, Machine, Port, Request};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;
-use crate::port::Port;
-use crate::request::Request;
-use crate::runtime::{Machine, State};
 
 use super::agreeing::Agree;
 
@@ -28,9 +26,9 @@ impl<N: Net> Comm<N> {
     /// The members that this process knows to have failed, in the order in which that became known.
     /// Does not block, and is not the same at all members.
     pub fn failed(&self) -> Group {
-        self.shared.progress();
+        self.driver().progress();
         {
-            let State { net, ft, .. } = &mut *self.shared.lock();
+            let DriverState { net, ft, .. } = &mut *self.driver().lock();
             ft.look(net);
         }
         self.members(&self.inner.life.failed())
@@ -62,11 +60,11 @@ impl<N: Net> Comm<N> {
     /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a
     /// neighbour dies.
     pub fn revoke(&self) {
-        let mut state = self.shared.lock();
-        let State { net, ft, .. } = &mut *state;
+        let mut state = self.driver().lock();
+        let DriverState { net, ft, .. } = &mut *state;
         let life = &self.inner.life;
         ft.revoke(net, life.key, Group::clone(&life.group));
-        self.shared.wake_all(state);
+        self.driver().wake_all(state);
     }
 
     /// Whether this process knows that it is revoked.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
-use crate::port::Abroad;
+use crate::remote::RemoteRanks;
 
 use super::key::{Key, digest};
 
@@ -21,7 +21,7 @@ pub(crate) struct Life {
     /// The context in which this process receives.
     receives_in: ContextId,
     /// In an intercommunicator: the members of the remote group, which receive in another context.
-    abroad: Option<Abroad>,
+    remote: Option<RemoteRanks>,
     revoked: AtomicBool,
     /// The number of known failures.
     known: AtomicU32,
@@ -54,7 +54,7 @@ impl Life {
             group: Arc::clone(group),
             own,
             receives_in: id,
-            abroad: None,
+            remote: None,
             revoked: AtomicBool::new(false),
             known: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
@@ -66,8 +66,8 @@ impl Life {
 
     /// For an intercommunicator: the context in which this process receives, and the one in which
     /// the remote group receives.
-    pub(crate) fn between(self, receives_in: ContextId, abroad: Abroad) -> Self {
-        Life { receives_in, abroad: Some(abroad), ..self }
+    pub(crate) fn between(self, receives_in: ContextId, remote: RemoteRanks) -> Self {
+        Life { receives_in, remote: Some(remote), ..self }
     }
 
     pub(crate) fn receives_in(&self) -> ContextId {
@@ -76,8 +76,8 @@ impl Life {
 
     /// The context in which a member receives.
     pub(super) fn context_of(&self, rank: u32) -> ContextId {
-        let abroad = self.abroad.as_ref().filter(|abroad| abroad.ranks.contains(&rank));
-        abroad.map_or(self.receives_in, |abroad| abroad.context)
+        let remote = self.remote.as_ref().and_then(|remote| remote.context_of(rank));
+        remote.unwrap_or(self.receives_in)
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {

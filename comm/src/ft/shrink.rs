@@ -9,13 +9,11 @@ use tagmatch::TagLayout;
 use crate::alloc::{Allocation, Allocator, Progress, Role};
 use crate::coll::Exchange;
 use crate::comm::{Comm, Created, conclude, round};
+use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot, Settings};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::Sub;
 use crate::net::{Net, ProcessId};
-use crate::port::{Channel, Port};
-use crate::request::{Pending, Request};
-use crate::runtime::{Machine, Shared, Slot, State};
 
 use super::agree::Value;
 use super::{Agree, Life, epoch};
@@ -36,17 +34,14 @@ impl<N: Net> Comm<N> {
 
     /// The same, without blocking.
     pub fn ishrink(&self) -> ShrinkRequest<N> {
-        let Shared { ids, tags, .. } = *self.shared;
+        let Settings { ids, tags, .. } = self.driver().settings;
         // Agreements of its own, whatever others the members have under way.
         let life = &self.inner.life;
         let origin = [life.key.epoch, life.made(self.group(), u32::MAX), u64::MAX];
         let epoch = epoch(&origin, self.group(), self.group());
         let life = Life::new(self.id(), epoch, &life.group, life.own);
         let life = Arc::new(life);
-        {
-            let State { net, ft, .. } = &mut *self.shared.lock();
-            ft.register(net, &life);
-        }
+        self.driver().register(&life);
         let channel = Channel {
             group: Arc::clone(&self.inner.info.group),
             own: self.rank(),
@@ -55,21 +50,21 @@ impl<N: Net> Comm<N> {
             tag: 0,
             tags,
             life: None,
-            abroad: None,
+            remote: None,
             turn: None,
         };
         let stage = Stage::Counting(Agree::new(&life, u64::MAX));
-        let allocator = self.shared.allocator.clone();
+        let allocator = self.driver().allocator.clone();
         let shrink = Shrink { life, allocator, channel, attempts: 0, stage };
         let own = self.group().process(self.rank());
-        let slot = self.shared.start(shrink);
-        Request::new(&self.shared, Shrinking { slot, own, origin, parent: self.clone() })
+        let slot = self.driver().start(shrink);
+        Request::new(Shrinking { slot, own, origin, parent: self.clone() })
     }
 }
 
 /// What a [`ShrinkRequest`] waits for.
 pub struct Shrinking<N: Net> {
-    slot: Arc<Slot<Created>>,
+    slot: Arc<ResultSlot<Created>>,
     own: Option<ProcessId>,
     origin: [u64; 3],
     parent: Comm<N>,
@@ -78,10 +73,14 @@ pub struct Shrinking<N: Net> {
 impl<N: Net> Pending<N> for Shrinking<N> {
     type Output = Result<Comm<N>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.parent.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
         let created = self.slot.take()?;
         let whole = self.parent.group();
-        let finish = |created: Created| created.finish(shared, self.own, &self.origin, whole);
+        let finish = |created: Created| created.finish(&self.parent, self.own, &self.origin, whole);
         let made = created.and_then(finish);
         if let Ok(made) = &made {
             made.set_error_handler(self.parent.error_handler());

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::coll::Exchange;
 use crate::comm::{conclude, round};
+use crate::driver::{Channel, Machine, Port};
 use crate::error::Error;
 use crate::ft::{Agree, Life};
 use crate::net::Net;
-use crate::port::{Channel, Port};
-use crate::runtime::Machine;
 
 /// Rounds of an allocation, on each of which all who live agree: so all go on to the next one, or none.
 pub(super) struct Allocate {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::driver::{Channel, Handle, Port};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessId};
-use crate::port::{Channel, Handle, Port};
 
 /// The way to the leader of the other group.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::comm::Comm;
+use crate::driver::{Driver, Port};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessName};
-use crate::port::Port;
 use crate::runtime::Runtime;
 
 use super::InterComm;
@@ -60,6 +60,14 @@ impl OpenPort {
     pub fn name(&self) -> PortName {
         self.name
     }
+
+    pub(super) fn open<N: Net>(driver: &Driver<N>) -> Result<Self, Error> {
+        let mailbox = driver.mailboxes.open_port();
+        let net = &driver.lock().net;
+        let process = net.name(net.own()).ok_or(Error::Port)?;
+        let name = PortName { process, number: mailbox.number() };
+        Ok(OpenPort { name, mailbox: Arc::new(mailbox) })
+    }
 }
 
 impl<N: Net> Runtime<N> {
@@ -68,12 +76,7 @@ impl<N: Net> Runtime<N> {
     /// # Errors
     /// [`Error::Port`]: the transport has no name for this process.
     pub fn open_port(&self) -> Result<OpenPort, Error> {
-        let Runtime(shared) = self;
-        let mailbox = shared.mailboxes.open_port();
-        let net = &shared.lock().net;
-        let process = net.name(net.own()).ok_or(Error::Port)?;
-        let name = PortName { process, number: mailbox.number() };
-        Ok(OpenPort { name, mailbox: Arc::new(mailbox) })
+        OpenPort::open(self.driver())
     }
 }
 
@@ -154,9 +157,9 @@ impl<N: Net> Comm<N> {
 
     fn bridge_to(&self, name: PortName) -> Result<(Bridge, bool), Error> {
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
-        let process = self.shared.lock().net.admit(&name.process);
+        let process = self.driver().lock().net.admit(&name.process);
         let with = process.ok().filter(|process| *process != own).ok_or(Error::Port)?;
-        let mailbox = self.shared.mailboxes.call(with, name.number);
+        let mailbox = self.driver().mailboxes.call(with, name.number);
         Ok((Bridge::Line(Line { mailbox, with, life: Arc::clone(self.life()) }), false))
     }
 

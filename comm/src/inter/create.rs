@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use crate::alloc::Role;
-use crate::comm::{Comm, Inner};
+use crate::comm::Comm;
+use crate::driver::{Channel, Driver, Pending, Request, ResultSlot, Settings};
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::ids::Sub;
 use crate::net::Net;
-use crate::port::Channel;
-use crate::request::{Pending, Request};
-use crate::runtime::{Shared, Slot, State};
 
 use super::InterComm;
 use super::allocate::Allocate;
@@ -111,7 +109,7 @@ impl<N: Net> Comm<N> {
         let possible = if leader >= size {
             Err(Error::Rank { rank: leader, size })
         } else {
-            self.shared.ids.localcomm(self.id()).map(drop)
+            self.driver().settings.ids.localcomm(self.id()).map(drop)
         };
         match possible {
             Ok(()) => begun(self.channel()).start(self, peer),
@@ -121,7 +119,7 @@ impl<N: Net> Comm<N> {
 
     /// The way to another leader, whose messages are no others' of this communicator.
     fn bridge(&self, to: u32, tag: u32) -> Result<(Bridge, bool), Error> {
-        let Shared { ids, tags, .. } = *self.shared;
+        let Settings { ids, tags, .. } = self.driver().settings;
         let (rank, size) = (to, self.size());
         let own = self.rank();
         // A field of its own, apart from the numbers of shrinks.
@@ -152,45 +150,47 @@ impl Begun {
     /// `parent`: of whose group, context and history the attempt is; `peer`: what the leaders need besides.
     pub(super) fn start<N: Net>(self, parent: &Comm<N>, peer: Option<&Comm<N>>) -> InterRequest<N> {
         let Begun { uniformity, leader, bridge, accepts, channel } = self;
-        let Comm { shared, inner } = parent;
+        let (driver, inner) = (parent.driver(), &parent.inner);
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
         let attempt = epoch(&[inner.life.key.epoch, made, ATTEMPT], group, group);
         let life = Arc::new(Life::new(parent.id(), attempt, group, channel.own));
-        {
-            let State { net, ft, .. } = &mut *shared.lock();
-            ft.register(net, &life);
-        }
-        let allocation = shared.allocator.begin(parent.id(), channel.tag, Role::Member);
+        driver.register(&life);
+        let allocation = driver.allocator.begin(parent.id(), channel.tag, Role::Member);
         let allocation = allocation.for_members(attempt, group);
         let allocate = Allocate::new(&life, channel.clone(), allocation, 0);
-        let plan = Plan { uniformity, ids: shared.ids, channel, leader, life, bridge };
-        let slot = shared.start(Making::new(plan, allocate, accepts));
-        let kept = [Some(parent), peer].map(|comm| comm.map(|comm| Arc::clone(&comm.inner)));
-        Request::new(shared, InterCreation { slot, bequest: None, _kept: kept })
+        let plan = Plan { uniformity, ids: driver.settings.ids, channel, leader, life, bridge };
+        let slot = driver.start(Making::new(plan, allocate, accepts));
+        let (parent, peer) = (parent.clone(), peer.cloned());
+        Request::new(InterCreation { slot, bequest: None, parent, _peer: peer })
     }
 }
 
 /// What an [`InterRequest`] waits for.
 pub struct InterCreation<N: Net> {
-    slot: Arc<Slot<Made>>,
+    slot: Arc<ResultSlot<Made>>,
     /// Of a duplicate.
     bequest: Option<Bequest<N>>,
-    _kept: [Option<Arc<Inner<N>>>; 2],
+    parent: Comm<N>,
+    _peer: Option<Comm<N>>,
 }
 
 impl<N: Net> InterCreation<N> {
     fn over(comm: &Comm<N>, error: Error) -> InterRequest<N> {
-        let slot = Arc::new(Slot::over(Err(error)));
-        Request::new(&comm.shared, InterCreation { slot, bequest: None, _kept: [None, None] })
+        let slot = ResultSlot::new(Some(Err(error)));
+        Request::new(InterCreation { slot, bequest: None, parent: comm.clone(), _peer: None })
     }
 }
 
 impl<N: Net> Pending<N> for InterCreation<N> {
     type Output = Result<InterComm<N>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let made = self.slot.take()?.map(|made| InterComm::new(shared, made));
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.parent.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
+        let made = self.slot.take()?.map(|made| InterComm::new(&self.parent, made));
         Some(match self.bequest.take() {
             Some(bequest) => bequest.give(made),
             None => made,
@@ -211,13 +211,13 @@ impl<N: Net> InterComm<N> {
     /// The same, without blocking.
     pub fn idup(&self) -> InterRequest<N> {
         let both = self.channel();
-        let ids = self.comm.shared.ids;
+        let ids = self.comm.driver().settings.ids;
         let inner = ids.localcomm(self.id());
         let Ok(context) = inner.map(|id| ids.collective(ids.sub(id, Sub::Merging))) else {
             return InterCreation::over(&self.comm, Error::NoLocalcomm);
         };
         let group = Arc::clone(&self.comm.inner.info.group);
-        let channel = Channel { group, own: self.rank(), context, abroad: None, ..both.clone() };
+        let channel = Channel { group, own: self.rank(), context, remote: None, ..both.clone() };
         let to = self.remote_ranks().start;
         let bridge = Ok((Bridge::Peer { channel: both, to }, self.is_first()));
         let uniformity = Uniformity::None;

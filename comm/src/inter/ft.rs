@@ -1,11 +1,10 @@
 //! Going on after failures of either group.
 
+use crate::driver::{Machine, Port};
 use crate::error::Error;
 use crate::ft::Agree;
 use crate::group::Group;
 use crate::net::Net;
-use crate::port::Port;
-use crate::runtime::Machine;
 
 use super::InterComm;
 
@@ -56,7 +55,7 @@ impl<N: Net> InterComm<N> {
     }
 
     /// The same, without blocking.
-    pub fn iagree(&self, flags: u32) -> crate::Request<N, crate::Running<N, InterAgreed>> {
+    pub fn iagree(&self, flags: u32) -> crate::Request<N, crate::comm::Running<N, InterAgreed>> {
         let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
         let flags = u64::from(flags) << own | u64::from(u32::MAX) << others;
         let agree = Agree::new(self.life(), flags);

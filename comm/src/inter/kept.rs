@@ -1,8 +1,8 @@
 //! What a program keeps with an intercommunicator: attributes, and an error handler.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::comm::{Attributes, Comm, ErrorHandler, Handler, Keyval};
+use crate::comm::{Attributes, Comm, ErrorHandler, Keyval};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -13,16 +13,23 @@ impl<N: Net> InterComm<N> {
     /// with its handler; what is made of communicators, or a communicator made of it, with none, as a handler is
     /// for one kind.
     pub fn set_error_handler(&self, handler: ErrorHandler<InterComm<N>>) {
-        let local = Arc::clone(&self.local);
-        self.comm.set_handler(Handler::Inter(InterHandler { handler, local }));
+        let place = Arc::clone(&self.handler);
+        self.comm.set_error_handler(ErrorHandler::calls(move |comm: &Comm<N>, error| {
+            let Some(remote) = comm.inner.remote.clone() else { return };
+            let handler = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let inter = InterComm { comm: comm.clone(), remote, handler: Arc::clone(&place) };
+            handler.hear(&inter, error);
+        }));
+        let mut place = self.handler.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place, handler);
+        // The old handler may hold things of the program's, which are dropped without the lock.
+        drop(place);
+        drop(old);
     }
 
     /// What happens to its errors.
     pub fn error_handler(&self) -> ErrorHandler<InterComm<N>> {
-        match self.comm.handler() {
-            Handler::Inter(InterHandler { handler, .. }) => handler,
-            Handler::Comm(_) => ErrorHandler::Returns,
-        }
+        self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// As [`Comm::set_attribute`](crate::Comm::set_attribute). The key's functions are given the local group and
@@ -42,26 +49,8 @@ impl<N: Net> InterComm<N> {
     }
 }
 
-/// A handler, and what it takes to have the intercommunicator again for it.
-pub(crate) struct InterHandler<N: Net> {
-    handler: ErrorHandler<InterComm<N>>,
-    local: Arc<OnceLock<Comm<N>>>,
-}
-
-impl<N: Net> InterHandler<N> {
-    pub(crate) fn hear(&self, comm: &Comm<N>, error: &Error) {
-        if let Some(remote) = &comm.inner.remote {
-            let (remote, local) = (Arc::clone(remote), Arc::clone(&self.local));
-            self.handler.hear(&InterComm { comm: comm.clone(), remote, local }, error);
-        }
-    }
-}
-
-impl<N: Net> Clone for InterHandler<N> {
-    fn clone(&self) -> Self {
-        InterHandler { handler: self.handler.clone(), local: Arc::clone(&self.local) }
-    }
-}
+/// What happens to the errors of an intercommunicator, the same for all of its handles.
+pub(super) type Handler<N> = Arc<Mutex<ErrorHandler<InterComm<N>>>>;
 
 /// What a duplicate has from its parent: the handler, and the attributes that were copied when it was begun.
 pub(super) struct Bequest<N: Net> {

@@ -24,16 +24,15 @@
 use std::sync::Arc;
 
 use crate::alloc::OwnedId;
-use crate::coll::{Exchange, plan};
+use crate::coll::{Exchange, algorithms};
+use crate::driver::{Channel, Machine, Port};
 use crate::error::Error;
 use crate::ft::{Agree, Invitation, Life, epoch};
 use crate::group::Group;
 use crate::ids::IdLayout;
 use crate::net::Net;
-use crate::port::{Abroad, Channel, Port};
-use crate::runtime::Machine;
+use crate::remote::{RemoteGroup, RemoteRanks};
 
-use super::Remote;
 use super::allocate::Allocate;
 use super::bridge::{Bridge, Swap};
 use super::card::{self, Card, HEAD};
@@ -45,7 +44,7 @@ pub(crate) struct Made {
     pub(super) id: OwnedId,
     pub(super) local: Arc<Group>,
     pub(super) rank: u32,
-    pub(super) remote: Remote,
+    pub(super) remote: RemoteGroup,
     pub(super) life: Arc<Life>,
 }
 
@@ -168,7 +167,7 @@ impl Making {
         let Plan { channel, leader, .. } = &self.plan;
         let mut head = self.heard.clone();
         head.resize(HEAD, 0);
-        let plan = plan::broadcast(channel, *leader, head);
+        let plan = algorithms::broadcast(channel, *leader, head);
         Stage::Telling(Exchange::new(channel.clone(), plan, None))
     }
 
@@ -179,7 +178,7 @@ impl Making {
         let length = self.head.as_ref().map_or(0, |head| card::names_length(head));
         let mut members = self.heard.get(HEAD..).unwrap_or_default().to_vec();
         members.resize(length, 0);
-        let plan = plan::broadcast(channel, *leader, members);
+        let plan = algorithms::broadcast(channel, *leader, members);
         Stage::Naming(Exchange::new(channel.clone(), plan, None).after(failure))
     }
 
@@ -213,10 +212,10 @@ impl Making {
         let split = first.2.size();
         let ranks = if is_first { 0..split } else { split..union.size() };
         let life = Life::new(first.1, epoch(&parts, &union, &union), &union, rank);
-        let life = Arc::new(life.between(id.id(), Abroad { ranks, context: remote }));
+        let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
         port.ft.register(port.net, &life);
         self.invitation = Some(Invitation { attempts, members: union, split });
-        let remote = Remote { id: remote, group: other };
+        let remote = RemoteGroup { id: remote, group: other };
         Ok(Made { id, local, rank: self.plan.channel.own, remote, life })
     }
 

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use crate::alloc::Role;
 use crate::comm::{Comm, Created};
+use crate::driver::{Driver, Machine, Pending, Port, Request, ResultSlot};
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::Sub;
 use crate::net::{Net, ProcessId};
-use crate::port::Port;
-use crate::request::{Pending, Request};
-use crate::runtime::{Machine, Shared, Slot, State};
 
 use super::InterComm;
 use super::allocate::Allocate;
@@ -36,7 +34,7 @@ impl<N: Net> InterComm<N> {
 
     /// The same, without blocking.
     pub fn imerge(&self, high: bool) -> MergeRequest<N> {
-        let shared = &self.comm.shared;
+        let driver = self.comm.driver();
         let channel = self.channel();
         let (both, life) = (&channel.group, self.life());
         let origin = [life.key.epoch, life.made(both, u32::MAX), MERGE];
@@ -44,13 +42,10 @@ impl<N: Net> InterComm<N> {
         let (own, remote) = (self.id(), self.remote_id());
         let first = if self.is_first() { own } else { remote };
         let attempt = Arc::new(Life::new(first, key, both, channel.own));
-        {
-            let State { net, ft, .. } = &mut *shared.lock();
-            ft.register(net, &attempt);
-        }
+        driver.register(&attempt);
         // In all processes of both groups in the same place among other allocations.
-        let place = shared.ids.sub(first, Sub::Merging);
-        let allocation = shared.allocator.begin(place, (key >> 32) as u32, Role::Member);
+        let place = driver.settings.ids.sub(first, Sub::Merging);
+        let allocation = driver.allocator.begin(place, (key >> 32) as u32, Role::Member);
         let allocation = allocation.for_members(key, both);
         // A bit for each group, of which the other one says nothing.
         let says =
@@ -59,10 +54,10 @@ impl<N: Net> InterComm<N> {
         let split = if self.is_first() { sizes[0] } else { sizes[1] };
         let members = Arc::clone(both);
         let allocate = Allocate::new(&attempt, channel, allocation, says);
-        let slot = shared.start(Merge { allocate, members, split });
+        let slot = driver.start(Merge { allocate, members, split });
         let own = self.group().process(self.rank());
         let merging = Merging { slot, own, origin, parent: self.clone() };
-        Request::new(shared, merging)
+        Request::new(merging)
     }
 }
 
@@ -93,7 +88,7 @@ impl<N: Net> Machine<N> for Merge {
 
 /// What a [`MergeRequest`] waits for.
 pub struct Merging<N: Net> {
-    slot: Arc<Slot<Created>>,
+    slot: Arc<ResultSlot<Created>>,
     own: Option<ProcessId>,
     origin: [u64; 3],
     parent: InterComm<N>,
@@ -102,10 +97,15 @@ pub struct Merging<N: Net> {
 impl<N: Net> Pending<N> for Merging<N> {
     type Output = Result<Comm<N>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.parent.comm.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
         let created = self.slot.take()?;
-        let whole = &self.parent.life().group;
-        let finish = |created: Created| created.finish(shared, self.own, &self.origin, whole);
+        let parent = &self.parent;
+        let whole = &parent.life().group;
+        let finish = |created: Created| created.finish(&parent.comm, self.own, &self.origin, whole);
         Some(created.and_then(finish))
     }
 }

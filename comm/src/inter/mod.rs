@@ -19,34 +19,26 @@ mod spawn;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use crate::comm::{Comm, CommInfo, Inner};
+use crate::comm::{Comm, CommInfo};
+use crate::driver::Channel;
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
 use crate::ids::ContextId;
 use crate::net::Net;
-use crate::port::{Abroad, Channel};
-use crate::runtime::{Shared, State};
+use crate::remote::{RemoteGroup, RemoteRanks};
 
+use kept::Handler;
 use making::Made;
 
 pub use coll::InterRoot;
 pub use connect::{OpenPort, PortName};
-pub use create::{InterCreation, InterRequest, Uniformity};
+pub use create::{InterRequest, Uniformity};
 pub use ft::InterAgreed;
-pub(crate) use kept::InterHandler;
-pub use merge::{MergeRequest, Merging};
-pub use shrink::{InterShrinkRequest, InterShrinking};
-
-/// The other group of an intercommunicator.
-#[derive(Debug)]
-pub(crate) struct Remote {
-    /// What its members receive in.
-    pub(crate) id: ContextId,
-    pub(crate) group: Arc<Group>,
-}
+pub use merge::MergeRequest;
+pub use shrink::InterShrinkRequest;
 
 /// An intercommunicator: a group of which this process is a member, the *local* one, and another, the
 /// *remote* one. Ranks in its calls are those of remote processes. Clones are the same.
@@ -61,19 +53,20 @@ pub(crate) struct Remote {
 /// what [`merge`](Self::merge) gives.
 pub struct InterComm<N: Net> {
     comm: Comm<N>,
-    remote: Arc<Remote>,
-    local: Arc<OnceLock<Comm<N>>>,
+    remote: Arc<RemoteGroup>,
+    handler: Handler<N>,
 }
 
 impl<N: Net> InterComm<N> {
-    fn new(shared: &Arc<Shared<N>>, made: Made) -> Self {
+    /// `parent`: the communicator, or a group's part of the intercommunicator, that it was made of.
+    fn new(parent: &Comm<N>, made: Made) -> Self {
         let Made { id, local, rank, remote, life } = made;
         let remote = Arc::new(remote);
         let info = CommInfo { id: id.id(), group: local, rank };
-        let bound = shared.tables.unpatched();
-        let both = Some(Arc::clone(&remote));
-        let inner = Inner::bare(info, life, Some(Arc::new(id)), bound, both);
-        InterComm { comm: Comm::new(shared, Arc::new(inner)), remote, local: Arc::default() }
+        let bound = parent.inner.bound.tables.unpatched();
+        let (owned, both) = (Some(Arc::new(id)), Some(Arc::clone(&remote)));
+        let comm = Comm::new(parent.driver(), info, life, owned, bound, both);
+        InterComm { comm, remote, handler: Arc::default() }
     }
 
     /// This process's rank in the local group.
@@ -130,23 +123,17 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// A layer refused it.
     pub fn local(&self) -> Result<Comm<N>, Error> {
-        if let Some(local) = self.local.get() {
+        if let Some(local) = self.comm.inner.local.get() {
             return Ok(local.clone());
         }
-        let Comm { shared, inner } = &self.comm;
-        let CommInfo { id, group, rank } = inner.info.clone();
-        let id = shared.ids.localcomm(id)?;
+        let CommInfo { id, group, rank } = self.comm.info().clone();
+        let id = self.comm.driver().settings.ids.localcomm(id)?;
         let epoch = epoch(&[self.life().key.epoch], &group, &self.life().group);
         let life = Life::new(id, epoch, &group, rank);
-        let (life, info) = (Arc::new(life), CommInfo { id, group, rank });
-        let bound = shared.tables.bind(&info)?;
-        let inner = Inner::bare(info, Arc::clone(&life), inner.owned.clone(), bound, None);
+        let info = CommInfo { id, group, rank };
+        let made = self.comm.make(info, life, self.comm.inner.owned.clone())?;
         // Another thread may have been faster: then it is that one's.
-        let made = || Comm::new(shared, Arc::new(inner));
-        let local = self.local.get_or_init(made).clone();
-        let State { net, ft, .. } = &mut *shared.lock();
-        ft.register(net, &local.inner.life);
-        Ok(local)
+        Ok(self.comm.inner.local.get_or_init(|| made).clone())
     }
 
     /// Of both groups: they are in one order there, the same on both sides.
@@ -175,10 +162,10 @@ impl<N: Net> InterComm<N> {
 
     /// The same without a number.
     fn outside(&self) -> Channel {
-        let context = self.comm.shared.ids.collective(self.remote.id);
-        let abroad = Some(Abroad { ranks: self.remote_ranks(), context });
+        let context = self.comm.driver().settings.ids.collective(self.remote.id);
+        let remote = Some(RemoteRanks { ranks: self.remote_ranks(), context });
         let life = self.life();
-        Channel { group: Arc::clone(&life.group), own: life.own, abroad, ..self.comm.outside(0) }
+        Channel { group: Arc::clone(&life.group), own: life.own, remote, ..self.comm.outside(0) }
     }
 }
 
@@ -187,7 +174,7 @@ impl<N: Net> Clone for InterComm<N> {
         InterComm {
             comm: self.comm.clone(),
             remote: Arc::clone(&self.remote),
-            local: Arc::clone(&self.local),
+            handler: Arc::clone(&self.handler),
         }
     }
 }

@@ -9,18 +9,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
+use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot, Settings};
 use crate::error::Error;
 use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout, Sub};
 use crate::net::Net;
-use crate::port::{Abroad, Channel, Port};
-use crate::request::{Pending, Request};
-use crate::runtime::{Machine, Shared, Slot, State};
+use crate::remote::{RemoteGroup, RemoteRanks};
 
+use super::InterComm;
 use super::allocate::Allocate;
 use super::making::Made;
-use super::{InterComm, Remote};
 
 /// An intercommunicator of those who live that is being made.
 pub type InterShrinkRequest<N> = Request<N, InterShrinking<N>>;
@@ -42,7 +41,7 @@ impl<N: Net> InterComm<N> {
 
     /// The same, without blocking.
     pub fn ishrink(&self) -> InterShrinkRequest<N> {
-        let Shared { ids, tags, .. } = *self.comm.shared;
+        let Settings { ids, tags, .. } = self.comm.driver().settings;
         let (union, group) = (self.life(), &self.comm.inner.info.group);
         // Agreements of its own, whatever others the members have under way.
         let made = union.made(&union.group, u32::MAX - 1);
@@ -51,11 +50,8 @@ impl<N: Net> InterComm<N> {
         let both = Arc::new(Life::new(context, origin, &union.group, union.own));
         let of_local = epoch(&[origin], group, &union.group);
         let local = Arc::new(Life::new(self.id(), of_local, group, self.rank()));
-        {
-            let State { net, ft, .. } = &mut *self.comm.shared.lock();
-            ft.register(net, &both);
-            ft.register(net, &local);
-        }
+        self.comm.driver().register(&both);
+        self.comm.driver().register(&local);
         let channel = Channel {
             group: Arc::clone(group),
             own: self.rank(),
@@ -64,13 +60,13 @@ impl<N: Net> InterComm<N> {
             tag: 0,
             tags,
             life: None,
-            abroad: None,
+            remote: None,
             turn: None,
         };
         let stage = Stage::Counting(Agree::new(&both, u64::MAX));
         let shrink = Shrink {
             ids,
-            allocator: self.comm.shared.allocator.clone(),
+            allocator: self.comm.driver().allocator.clone(),
             both,
             local,
             remote: self.remote_ranks(),
@@ -79,22 +75,26 @@ impl<N: Net> InterComm<N> {
             attempts: 0,
             stage,
         };
-        let slot = self.comm.shared.start(shrink);
-        Request::new(&self.comm.shared, InterShrinking { slot, parent: self.clone() })
+        let slot = self.comm.driver().start(shrink);
+        Request::new(InterShrinking { slot, parent: self.clone() })
     }
 }
 
 /// What an [`InterShrinkRequest`] waits for.
 pub struct InterShrinking<N: Net> {
-    slot: Arc<Slot<Made>>,
+    slot: Arc<ResultSlot<Made>>,
     parent: InterComm<N>,
 }
 
 impl<N: Net> Pending<N> for InterShrinking<N> {
     type Output = Result<InterComm<N>, Error>;
 
-    fn test(&mut self, shared: &Arc<Shared<N>>) -> Option<Self::Output> {
-        let made = self.slot.take()?.map(|made| InterComm::new(shared, made));
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.parent.comm.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
+        let made = self.slot.take()?.map(|made| InterComm::new(&self.parent.comm, made));
         if let Ok(made) = &made {
             made.set_error_handler(self.parent.error_handler());
         }
@@ -240,9 +240,9 @@ impl Shrink {
         let split = first.size();
         let ranks = if self.is_first() { split..union.size() } else { 0..split };
         let life = Life::new(both[0], epoch, &union, rank);
-        let life = Arc::new(life.between(id.id(), Abroad { ranks, context: remote }));
+        let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
         port.ft.register(port.net, &life);
-        let remote = Remote { id: remote, group: Arc::clone(others) };
+        let remote = RemoteGroup { id: remote, group: Arc::clone(others) };
         Made { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
     }
 }

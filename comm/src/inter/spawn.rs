@@ -5,10 +5,9 @@ use std::fmt::Display;
 use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;
-use crate::runtime::Runtime;
 
 use super::InterComm;
-use super::connect::PortName;
+use super::connect::{OpenPort, PortName};
 use super::create::{Begun, InterRequest, Uniformity};
 
 impl<N: Net> Comm<N> {
@@ -67,8 +66,8 @@ impl<N: Net> Comm<N> {
         let start = start.filter(|_| self.rank() == root).ok_or(Error::NoPeer);
         let started = start.and_then(|start| {
             // Nobody is started for what can't be.
-            self.shared.ids.localcomm(self.id())?;
-            let port = Runtime(self.shared.clone()).open_port()?;
+            self.driver().settings.ids.localcomm(self.id())?;
+            let port = OpenPort::open(self.driver())?;
             let not_started = |why: E| Error::NotStarted { why: Some(why.to_string()) };
             start(&port.name()).map_err(not_started).map(|()| port)
         });

@@ -4,9 +4,7 @@ use crate::common;
 use common::{Sims, run, try_run};
 use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::net::Net;
-use tagmatch_comm::net::sim::{Sim, SimConfig};
-use tagmatch_comm::{Channel, Config, Error, Machine, Port, Runtime};
+use tagmatch_comm::{Config, Error};
 
 const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
 
@@ -181,33 +179,6 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
         world.ibarrier().await.unwrap();
     };
     try_run(3, 1, &[], config, program).unwrap_or_else(|stuck| panic!("{stuck}"));
-}
-
-#[test]
-fn an_operation_before_its_turn_is_refused() {
-    let tags = TagLayout::new(16, 8, 10).unwrap();
-    let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-    let runtime = Runtime::new(sim.net(0), Config { tags, ..Config::default() }).unwrap();
-    let world = runtime.world();
-    let mut channels: Vec<Channel> = (0..257).map(|_| world.channel()).collect();
-    let last = channels.pop().unwrap();
-    assert!(channels.iter().all(Channel::has_turn) && !last.has_turn());
-    let hasty = world.run(Hasty(last.clone()));
-    assert_eq!(hasty, Err(Error::NumbersInUse { most: 256 }));
-    drop(channels.remove(0));
-    assert!(last.has_turn());
-    assert_eq!(world.run(Hasty(last)), Ok(()));
-}
-
-/// A layer's operation, which sends at once.
-struct Hasty(Channel);
-
-impl<N: Net> Machine<N> for Hasty {
-    type Output = ();
-
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<(), Error>> {
-        Some(port.send(&self.0, 0, &[], false).map(drop))
-    }
 }
 
 #[test]

@@ -9,12 +9,12 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::coll::uneven::end;
-use crate::coll::{Algorithms, Call, Exchange, Landing, Plan, plan};
+use crate::coll::algorithms::{self, blocks::end};
+use crate::coll::{Algorithms, Call, Exchange, Placement, Plan};
+use crate::driver::{Channel, Machine, Port};
 use crate::error::Error;
 use crate::net::Net;
-use crate::port::{Abroad, Channel, Port};
-use crate::runtime::Machine;
+use crate::remote::RemoteRanks;
 
 use super::super::InterComm;
 
@@ -50,13 +50,13 @@ impl Between {
     pub(super) fn new<N: Net>(inter: &InterComm<N>, data: Vec<u8>) -> Self {
         let both = inter.outside();
         let group = Arc::clone(&inter.comm.inner.info.group);
-        let abroad = both.abroad.clone().map(|abroad| Abroad { ranks: 0..0, ..abroad });
-        let local = Channel { group, own: inter.rank(), abroad, ..both.clone() };
+        let remote = both.remote.clone().map(|remote| RemoteRanks { ranks: 0..0, ..remote });
+        let local = Channel { group, own: inter.rank(), remote, ..both.clone() };
         Between {
             local,
             both,
             remote: inter.remote_ranks(),
-            algorithms: inter.comm.shared.algorithms,
+            algorithms: inter.comm.driver().settings.algorithms,
             stages: VecDeque::new(),
             under_way: None,
             data,
@@ -105,7 +105,7 @@ impl Between {
     /// Takes so many bytes of a remote process.
     pub(super) fn take(self, from: u32, length: usize) -> Self {
         let mut plan = Plan { result: 0..length, ..Plan::default() };
-        plan.receive(self.remote.start + from, 0..length, Landing::Store);
+        plan.receive(self.remote.start + from, 0..length, Placement::Replace);
         self.stage(length, Kind::Across(plan))
     }
 
@@ -121,7 +121,7 @@ impl Between {
         }
         let other = self.remote.start;
         let mut plan = Plan { result: 0..taken, ..Plan::default() };
-        plan.receive(other, 0..taken, Landing::Store);
+        plan.receive(other, 0..taken, Placement::Replace);
         plan.send(other, 0..given);
         self.stage(given.max(taken), Kind::Across(plan))
     }
@@ -163,7 +163,7 @@ impl Between {
         for round in 0..rounds {
             let (source, to) = ((own + rounds - round) % rounds, (own + round) % rounds);
             if let Some(place) = into.get(source as usize) {
-                plan.receive(self.remote.start + source, place.clone(), Landing::Store);
+                plan.receive(self.remote.start + source, place.clone(), Placement::Replace);
             }
             if let Some(place) = from.get(to as usize) {
                 plan.send(self.remote.start + to, place.clone());
@@ -182,7 +182,8 @@ impl Between {
         let (channel, plan, op) = match kind {
             Kind::Local(call) => {
                 let op = call.op.clone();
-                let plan = plan::of(&self.local, Call { data, ..call }, &self.algorithms)?;
+                let plan =
+                    algorithms::plan_of(&self.local, Call { data, ..call }, &self.algorithms)?;
                 (&self.local, plan, op)
             }
             Kind::Across(plan) => (&self.both, Plan { memory: data, ..plan }, None),
@@ -193,7 +194,7 @@ impl Between {
 
 fn receive_each(plan: &mut Plan, from: Range<u32>, places: &[Range<usize>]) {
     iter::zip(from, places)
-        .for_each(|(from, place)| plan.receive(from, place.clone(), Landing::Store));
+        .for_each(|(from, place)| plan.receive(from, place.clone(), Placement::Replace));
 }
 
 impl<N: Net> Machine<N> for Between {

@@ -8,8 +8,11 @@
 
 mod between;
 
-use crate::coll::uneven::{LENGTH_MAX, check, end, places};
-use crate::coll::{Call, Coll, CollRequest, Exchange, Op, plan};
+use crate::coll::algorithms::{
+    self,
+    blocks::{LENGTH_MAX, check, end, places},
+};
+use crate::coll::{Call, Coll, CollRequest, Exchange, Op};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -40,7 +43,7 @@ impl<N: Net> InterComm<N> {
     /// The same, without blocking.
     pub fn ibarrier(&self) -> CollRequest<N> {
         let channel = self.channel();
-        let plan = plan::barrier(&channel);
+        let plan = algorithms::barrier(&channel);
         self.comm.start(Exchange::new(channel, plan, None))
     }
 
@@ -320,7 +323,8 @@ impl<N: Net> InterComm<N> {
     pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
         let length = data.len();
         let remote = self.remote_size();
-        let at_once = self.comm.shared.algorithms.pairs_at_once(length / remote as usize);
+        let at_once =
+            self.comm.driver().settings.algorithms.pairs_at_once(length / remote as usize);
         self.all(data, |both| {
             let from = places(remote, sends, 0)?;
             check(length, end(&from))?;

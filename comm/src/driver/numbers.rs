@@ -13,7 +13,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tagmatch::TagLayout;
+
 use crate::net::Sleeper;
+
+/// Collective operations of one communicator that a tag tells apart: a power of two.
+pub(crate) fn numbers(tags: TagLayout) -> u32 {
+    1 << (tags.tag_bits() - 2)
+}
 
 /// The numbers of one communicator. They begin anywhere, and wrap.
 #[derive(Debug)]

@@ -1,28 +1,26 @@
-//! What a communicator keeps of its small collective operations.
+//! The plans of small collective operations that a communicator keeps.
 //!
-//! Programs repeat them: the next call of the same shape finds its plan made, and the memory of all that it
-//! has under way. It allocates nothing.
+//! Programs repeat small operations. The next call of the same shape finds its plan, and the memory for its messages,
+//! and allocates nothing.
 
 use std::sync::Arc;
 
-use crate::comm::Comm;
+use crate::driver::{Channel, Driver, INJECT_MAX, Operations, Turn};
 use crate::error::Error;
 use crate::net::Net;
-use crate::port::{INJECT_MAX, Operations};
 
+use super::call::{COLLS, Call};
 use super::exchange::Exchange;
-use super::number::Turn;
-use super::{COLLS, Call};
 
-/// Largest own part, in bytes, of an operation that is kept.
+/// Most bytes that a member gives in an operation that is kept.
 const LENGTH_MAX: usize = INJECT_MAX;
-/// Most bytes of memory for messages that are kept with one.
+/// Most bytes of memory for messages that are kept with an operation.
 const SPARE_MAX: usize = 64 << 10;
 
-/// How many of each kind are kept: roots may take turns.
+/// How many operations of each kind are kept. There are several because a program's roots may take turns.
 const PLACES: usize = 4;
 
-/// What a plan is a function of, besides the communicator and the operation.
+/// What a plan depends on, besides the communicator and the kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     root: u32,
@@ -32,7 +30,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// `None`: it is not worth keeping.
+    /// `None`: the call is too large to be worth keeping.
     fn of(call: &Call) -> Option<Self> {
         let Call { root, data, sends, receives, op, .. } = call;
         let is_small = data.len() <= LENGTH_MAX && sends.is_empty() && receives.is_empty();
@@ -49,16 +47,17 @@ struct Repeat<N: Net> {
     operations: Operations<N>,
 }
 
-/// The last ones of each kind, the very last one first.
-pub(crate) struct Kept<N: Net>([Vec<Repeat<N>>; COLLS]);
+/// The last operations of each kind. The very last one is the first of its list.
+pub(crate) struct Repeats<N: Net>([Vec<Repeat<N>>; COLLS]);
 
-impl<N: Net> Default for Kept<N> {
+impl<N: Net> Default for Repeats<N> {
     fn default() -> Self {
-        Kept(std::array::from_fn(|_| Vec::new()))
+        Repeats(std::array::from_fn(|_| Vec::new()))
     }
 }
 
-/// Ends an operation's number, also when an operator panics: what is kept of the operation has it still.
+/// Ends an operation's number, also when an operator panics. It has to be said, because the kept operation still has
+/// the number.
 struct Ends(Option<Arc<Turn>>);
 
 impl Drop for Ends {
@@ -69,19 +68,27 @@ impl Drop for Ends {
     }
 }
 
-impl<N: Net> Kept<N> {
-    /// Carries an operation out, and blocks.
-    pub(super) fn run(&mut self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
-        let Some(shape) = Shape::of(&call) else { return comm.shared.run(comm.planned(call)?) };
+impl<N: Net> Repeats<N> {
+    /// Carries an operation out, and blocks. `plan` makes its plan, where none is kept; `renumber` gives the channel of
+    /// one that is kept the next number.
+    pub(super) fn run(
+        &mut self,
+        driver: &Driver<N>,
+        call: Call,
+        plan: impl FnOnce(Call) -> Result<Exchange, Error>,
+        renumber: impl FnOnce(&mut Channel),
+    ) -> Result<Vec<u8>, Error> {
+        let Some(shape) = Shape::of(&call) else { return driver.run(plan(call)?) };
         let places = &mut self.0[call.coll as usize];
         match places.iter().position(|repeat| repeat.shape == shape) {
             Some(at) => {
                 places.swap(0, at);
                 let Repeat { exchange, length, .. } = &mut places[0];
-                exchange.again(comm, call.data, *length, call.op);
+                renumber(exchange.channel_mut());
+                exchange.again(call.data, *length, call.op);
             }
             None => {
-                let exchange = comm.planned(call)?;
+                let exchange = plan(call)?;
                 let length = exchange.length();
                 places.truncate(PLACES - 1);
                 places.push(Repeat { shape, length, exchange, operations: Operations::default() });
@@ -91,7 +98,7 @@ impl<N: Net> Kept<N> {
         }
         let Repeat { exchange, operations, .. } = &mut places[0];
         let ends = Ends(exchange.turn());
-        let result = comm.shared.run_with(exchange, operations);
+        let result = driver.run_with(exchange, operations);
         drop(ends);
         // After a failure something may still be under way.
         if result.is_err() || exchange.spare() > SPARE_MAX {

@@ -1,49 +1,24 @@
-//! Plans of operations whose blocks may differ in length: each rank's is given in bytes.
+//! Algorithms for blocks that may differ in length: each rank's length is given in bytes.
 //!
-//! Linear where there is a root, a ring for allgather, pairs for alltoall.
+//! Gather and scatter are linear, allgather goes around a ring, alltoall goes by pairs.
 
 use std::ops::Range;
 
+use crate::coll::plan::{Placement, Plan};
+use crate::driver::Channel;
 use crate::error::Error;
-use crate::port::Channel;
 
-use super::exchange::{Landing, Plan};
-use super::plan::{PAIRS_MAX, Planned, around, pairs};
-
-/// The largest memory.
-pub(crate) const LENGTH_MAX: usize = isize::MAX.unsigned_abs();
-
-/// Where the blocks of so many ranks are, one after the other.
-pub(crate) fn places(
-    size: u32,
-    lengths: &[usize],
-    start: usize,
-) -> Result<Vec<Range<usize>>, Error> {
-    if lengths.len() != size as usize {
-        let what = "one for each rank is due";
-        return Err(Error::Length { length: lengths.len(), what });
-    }
-    let mut end = start;
-    let place = |length: &usize| {
-        let from = end;
-        end = end.checked_add(*length).filter(|end| *end <= LENGTH_MAX)?;
-        Some(from..end)
-    };
-    let places: Option<Vec<_>> = lengths.iter().map(place).collect();
-    places.ok_or(Error::Length { length: usize::MAX, what: "more than there can be" })
-}
-
-pub(crate) fn end(places: &[Range<usize>]) -> usize {
-    places.last().map_or(0, |place| place.end)
-}
-
-pub(crate) fn check(length: usize, due: usize) -> Result<(), Error> {
-    let what = "not the sum, or not the own one, of the lengths that were given";
-    if length == due { Ok(()) } else { Err(Error::Length { length, what }) }
-}
+use super::blocks::{check, end, places};
+use super::settings::PAIRS_MAX;
+use super::tree::around;
 
 /// `lengths` count at the root.
-pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>, lengths: &[usize]) -> Planned {
+pub(crate) fn gather(
+    channel: &Channel,
+    root: u32,
+    data: Vec<u8>,
+    lengths: &[usize],
+) -> Result<Plan, Error> {
     let all = data.len();
     if channel.own != root {
         let mut plan = Plan { memory: data, ..Plan::default() };
@@ -56,7 +31,7 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>, lengths: &[usi
     let mut plan = Plan { start: own.start, ..Plan::default() };
     plan.memory = plan.spread(data, end(&places));
     for (rank, place) in (0..).zip(&places).filter(|(rank, _)| *rank != root) {
-        plan.receive(rank, place.clone(), Landing::Store);
+        plan.receive(rank, place.clone(), Placement::Replace);
     }
     plan.result = 0..end(&places);
     Ok(plan)
@@ -69,10 +44,10 @@ pub(crate) fn scatter(
     data: Vec<u8>,
     lengths: &[usize],
     own: usize,
-) -> Planned {
+) -> Result<Plan, Error> {
     if channel.own != root {
         let mut plan = Plan { memory: vec![0; own], result: 0..own, ..Plan::default() };
-        plan.receive(root, 0..own, Landing::Store);
+        plan.receive(root, 0..own, Placement::Replace);
         return Ok(plan);
     }
     let places = places(channel.size(), lengths, 0)?;
@@ -86,7 +61,11 @@ pub(crate) fn scatter(
     Ok(plan)
 }
 
-pub(crate) fn allgather(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> Planned {
+pub(crate) fn allgather(
+    channel: &Channel,
+    data: Vec<u8>,
+    lengths: &[usize],
+) -> Result<Plan, Error> {
     let (own, size) = (channel.own, channel.size());
     let places = places(channel.size(), lengths, 0)?;
     let all = data.len();
@@ -98,7 +77,7 @@ pub(crate) fn allgather(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> 
     for step in 1..size {
         let came = around(own, size - step, size) as usize;
         let had = around(own, size - step + 1, size) as usize;
-        plan.receive(left, places[came].clone(), Landing::Store);
+        plan.receive(left, places[came].clone(), Placement::Replace);
         plan.send(right, places[had].clone());
         plan.fence();
     }
@@ -112,7 +91,7 @@ pub(crate) fn alltoall(
     sends: &[usize],
     receives: &[usize],
     at_once: u32,
-) -> Planned {
+) -> Result<Plan, Error> {
     let from = places(channel.size(), sends, 0)?;
     check(data.len(), end(&from))?;
     let into = places(channel.size(), receives, data.len())?;
@@ -125,7 +104,11 @@ pub(crate) fn alltoall(
 }
 
 /// Everyone's values for a rank go there, and are combined in the order of ranks.
-pub(crate) fn reduce_scatter(channel: &Channel, data: Vec<u8>, lengths: &[usize]) -> Planned {
+pub(crate) fn reduce_scatter(
+    channel: &Channel,
+    data: Vec<u8>,
+    lengths: &[usize],
+) -> Result<Plan, Error> {
     let from = places(channel.size(), lengths, 0)?;
     check(data.len(), end(&from))?;
     let own = from[channel.own as usize].len();
@@ -135,8 +118,28 @@ pub(crate) fn reduce_scatter(channel: &Channel, data: Vec<u8>, lengths: &[usize]
     pairs(channel, &mut plan, &from, &into, PAIRS_MAX);
     plan.fence();
     for pair in into.windows(2) {
-        plan.local(pair[0].clone(), pair[1].clone(), Landing::Left);
+        plan.local(pair[0].clone(), pair[1].clone(), Placement::Left);
     }
     plan.result = into.last().cloned().unwrap_or_default();
     Ok(plan)
+}
+
+/// Each rank's block from here to there: first the own one, then pairs, of which some are under way at once.
+pub(super) fn pairs(
+    channel: &Channel,
+    plan: &mut Plan,
+    from: &[Range<usize>],
+    into: &[Range<usize>],
+    at_once: u32,
+) {
+    let (own, size) = (channel.own, channel.size());
+    plan.local(from[own as usize].clone(), into[own as usize].clone(), Placement::Replace);
+    for distance in 1..size {
+        let (source, to) = (around(own, size - distance, size), around(own, distance, size));
+        plan.receive(source, into[source as usize].clone(), Placement::Replace);
+        plan.send(to, from[to as usize].clone());
+        if distance.is_multiple_of(at_once) {
+            plan.fence();
+        }
+    }
 }

@@ -1,54 +1,15 @@
-//! Algorithms for long messages: each member moves about as many bytes as it has, whatever the number of
-//! members. Where they are better is set in [`Algorithms`].
+//! Algorithms for long messages: each member moves about as many bytes as it has, whatever the number of members.
+//! [`Algorithms`](super::Algorithms) says from which length on they are used.
 
 use std::ops::Range;
 
-use crate::port::Channel;
+use crate::coll::op::Op;
+use crate::coll::plan::{Placement, Plan};
+use crate::driver::Channel;
+use crate::error::Error;
 
-use super::exchange::{Landing, Plan};
-use super::op::Op;
-use super::plan::{Core, Planned, Tree, around};
-use super::uneven::{check, end, places};
-
-/// Where collective operations change from one algorithm to another. Alike in all processes of a job.
-///
-/// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-/// Operations in MPICH", IJHPCA 19(1), 2005.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Algorithms {
-    /// From so many bytes on, and from [`broadcast_members`](Self::broadcast_members) on, a broadcast
-    /// scatters the message and gathers it again around a ring; else it goes along a binomial tree.
-    pub broadcast_long: usize,
-    /// Members of a long broadcast.
-    pub broadcast_members: u32,
-    /// From so many bytes on, a reduction is Rabenseifner's: by recursive halving, then gathered; else it
-    /// goes along a binomial tree. In the order of ranks it always does.
-    pub reduce_long: usize,
-    /// From so many bytes on, an allreduce is Rabenseifner's: by recursive halving, then doubling; else, and
-    /// in the order of ranks, the whole goes through recursive doubling.
-    pub allreduce_long: usize,
-    /// From so many bytes of all members together on, an allgather goes around a ring; else it is Bruck's.
-    pub allgather_long: usize,
-    /// From so many bytes for each member on, an alltoall has one pair of messages under way; else up to 32.
-    pub alltoall_long: usize,
-    /// From so many bytes on, a reduce-scatter goes from pair to pair; else by recursive halving. In the order
-    /// of ranks each gets all that is for it and combines it.
-    pub reduce_scatter_long: usize,
-}
-
-impl Default for Algorithms {
-    fn default() -> Self {
-        Algorithms {
-            broadcast_long: 12 << 10,
-            broadcast_members: 8,
-            reduce_long: 2 << 10,
-            allreduce_long: 2 << 10,
-            allgather_long: 80 << 10,
-            alltoall_long: 32 << 10,
-            reduce_scatter_long: 512 << 10,
-        }
-    }
-}
+use super::blocks::{check, end, places};
+use super::tree::{CoreMembers, Tree, around};
 
 /// Bytes in nearly equal parts of whole values.
 struct Parts {
@@ -75,7 +36,7 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     let parts = Parts::new(data.len(), 1, size);
     let mut plan = Plan { result: 0..data.len(), memory: data, ..Plan::default() };
     if let Some(parent) = tree.parent() {
-        plan.receive(parent, parts.bytes(number..number + tree.blocks()), Landing::Store);
+        plan.receive(parent, parts.bytes(number..number + tree.blocks()), Placement::Replace);
         plan.fence();
     }
     for (child, places) in tree.children().into_iter().rev() {
@@ -85,7 +46,7 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     let part = |number: u32| parts.bytes(number..number + 1);
     let (left, right) = (tree.rank(around(number, size - 1, size)), tree.rank((number + 1) % size));
     for step in 1..size {
-        plan.receive(left, part(around(number, size - step, size)), Landing::Store);
+        plan.receive(left, part(around(number, size - step, size)), Placement::Replace);
         plan.send(right, part(around(number, size - step + 1, size)));
         plan.fence();
     }
@@ -94,7 +55,12 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
 
 /// Half of what a member has goes to another one, which has the other half, and so on, until each of the core
 /// has all contributions to its part: `part` gives the bytes of some.
-fn halve(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) -> Range<usize>) {
+fn halve(
+    plan: &mut Plan,
+    core: &CoreMembers,
+    number: u32,
+    part: impl Fn(Range<u32>) -> Range<usize>,
+) {
     let mut own = 0..core.size;
     while own.end - own.start > 1 {
         let middle = own.start.midpoint(own.end);
@@ -102,7 +68,7 @@ fn halve(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) ->
         let is_lower = number < middle;
         let (kept, given) = if is_lower { (lower, upper) } else { (upper, lower) };
         let other = core.rank(number ^ (kept.end - kept.start));
-        plan.receive(other, part(kept.clone()), Landing::Left);
+        plan.receive(other, part(kept.clone()), Placement::Left);
         plan.send(other, part(given));
         plan.fence();
         own = kept;
@@ -110,13 +76,18 @@ fn halve(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) ->
 }
 
 /// The way back: each of the core has one part, then all.
-fn double(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) -> Range<usize>) {
+fn double(
+    plan: &mut Plan,
+    core: &CoreMembers,
+    number: u32,
+    part: impl Fn(Range<u32>) -> Range<usize>,
+) {
     let mut distance = 1;
     while distance < core.size {
         let own = number & !(distance - 1);
         let others = own ^ distance;
         let other = core.rank(number ^ distance);
-        plan.receive(other, part(others..others + distance), Landing::Store);
+        plan.receive(other, part(others..others + distance), Placement::Replace);
         plan.send(other, part(own..own + distance));
         plan.fence();
         distance *= 2;
@@ -125,7 +96,7 @@ fn double(plan: &mut Plan, core: &Core, number: u32, part: impl Fn(Range<u32>) -
 
 /// The operation commutes.
 pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
-    let core = Core::new(channel);
+    let core = CoreMembers::new(channel);
     let all = 0..data.len();
     let parts = Parts::new(data.len(), op.width(), core.size);
     let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
@@ -139,7 +110,7 @@ pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
 
 /// The operation commutes.
 pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Plan {
-    let core = Core::new(channel);
+    let core = CoreMembers::new(channel);
     let all = 0..data.len();
     let parts = Parts::new(data.len(), op.width(), core.size);
     let mut plan = Plan { memory: data, ..Plan::default() };
@@ -150,7 +121,7 @@ pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Pl
     let part = |number: u32| parts.bytes(number..number + 1);
     if channel.own == root {
         for other in (0..core.size).filter(|other| Some(*other) != number) {
-            plan.receive(core.rank(other), part(other), Landing::Store);
+            plan.receive(core.rank(other), part(other), Placement::Replace);
         }
         plan.result = all;
     } else if let Some(number) = number {
@@ -165,7 +136,7 @@ pub(super) fn reduce_scatter(
     data: Vec<u8>,
     lengths: &[usize],
     is_long: bool,
-) -> Planned {
+) -> Result<Plan, Error> {
     let (own, size) = (channel.own, channel.size());
     let places = places(size, lengths, 0)?;
     let place = |rank: u32| places[rank as usize].clone();
@@ -174,14 +145,14 @@ pub(super) fn reduce_scatter(
     let mut plan = Plan { memory: data, result: place(own), ..Plan::default() };
     if is_long {
         for distance in 1..size {
-            plan.receive(around(own, size - distance, size), place(own), Landing::Left);
+            plan.receive(around(own, size - distance, size), place(own), Placement::Left);
             let to = around(own, distance, size);
             plan.send(to, place(to));
             plan.fence();
         }
         return Ok(plan);
     }
-    let core = Core::new(channel);
+    let core = CoreMembers::new(channel);
     if let Some(number) = core.fold(&mut plan, &all) {
         halve(&mut plan, &core, number, |some| {
             let last = core.ranks(some.end - 1).end;

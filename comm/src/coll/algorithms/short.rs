@@ -1,0 +1,198 @@
+//! Algorithms for short messages, of which each member sends few.
+//!
+//! Barrier by dissemination (Hensgen, Finkel, Manber 1988); broadcast, reduction, gather and scatter along
+//! binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et al. (1997); alltoall by pairs.
+
+use std::ops::Range;
+
+use crate::coll::plan::{Placement, Plan};
+use crate::driver::Channel;
+use crate::error::Error;
+
+use super::tree::{CoreMembers, Tree, around, powers_below};
+use super::uneven;
+
+pub(crate) fn barrier(channel: &Channel) -> Plan {
+    let (own, size) = (channel.own, channel.size());
+    let mut plan = Plan::default();
+    for distance in powers_below(size) {
+        plan.receive(around(own, size - distance, size), 0..0, Placement::Replace);
+        plan.send(around(own, distance, size), 0..0);
+        plan.fence();
+    }
+    plan
+}
+
+pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+    let tree = Tree::new(channel, root);
+    let all = 0..data.len();
+    let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
+    if let Some(parent) = tree.parent() {
+        plan.receive(parent, all.clone(), Placement::Replace);
+        plan.fence();
+    }
+    // The deepest subtree first.
+    for (child, _) in tree.children().into_iter().rev() {
+        plan.send(child, all.clone());
+    }
+    plan
+}
+
+/// Operands are combined in the order of ranks, if `ordered`; else in the order of the tree.
+pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool) -> Plan {
+    let top = if ordered { 0 } else { root };
+    let tree = Tree::new(channel, top);
+    let all = 0..data.len();
+    let mut plan = Plan { memory: data, ..Plan::default() };
+    for (child, _) in tree.children() {
+        plan.receive(child, all.clone(), Placement::Right);
+    }
+    plan.fence();
+    if let Some(parent) = tree.parent() {
+        plan.send(parent, all.clone());
+    }
+    if top != root {
+        plan.fence();
+        if channel.own == top {
+            plan.send(root, all.clone());
+        } else if channel.own == root {
+            plan.receive(top, all.clone(), Placement::Replace);
+        }
+    }
+    if channel.own == root {
+        plan.result = all;
+    }
+    plan
+}
+
+/// Recursive doubling.
+pub(crate) fn allreduce(channel: &Channel, data: Vec<u8>) -> Plan {
+    let all = 0..data.len();
+    let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
+    let core = CoreMembers::new(channel);
+    if let Some(number) = core.fold(&mut plan, &all) {
+        for distance in powers_below(core.size) {
+            let other = number ^ distance;
+            let landing = if other < number { Placement::Left } else { Placement::Right };
+            plan.receive(core.rank(other), all.clone(), landing);
+            plan.send(core.rank(other), all.clone());
+            plan.fence();
+        }
+    }
+    core.unfold(&mut plan, |_| all.clone());
+    plan
+}
+
+/// One block of each, by rank.
+pub(crate) fn allgather(channel: &Channel, data: Vec<u8>) -> Plan {
+    let (own, size) = (channel.own, channel.size());
+    let block = data.len();
+    // Block i is that of the rank i after this one, until the end.
+    let mut plan = Plan { memory: data, ..Plan::default() };
+    plan.memory.resize(block * size as usize, 0);
+    for distance in powers_below(size) {
+        let blocks = distance.min(size - distance) as usize;
+        let at = distance as usize * block;
+        plan.receive(around(own, distance, size), at..at + blocks * block, Placement::Replace);
+        plan.send(around(own, size - distance, size), 0..blocks * block);
+        plan.fence();
+    }
+    plan.result = 0..plan.memory.len();
+    plan.rotate = own as usize * block;
+    plan
+}
+
+pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
+    let tree = Tree::new(channel, root);
+    let block = data.len();
+    let mut plan = Plan { memory: data, ..Plan::default() };
+    plan.memory.resize(block * tree.blocks() as usize, 0);
+    for (child, places) in tree.children() {
+        plan.receive(child, scaled(places, block), Placement::Replace);
+    }
+    plan.fence();
+    match tree.parent() {
+        Some(parent) => plan.send(parent, 0..plan.memory.len()),
+        None => {
+            plan.result = 0..plan.memory.len();
+            plan.rotate = root as usize * block;
+        }
+    }
+    plan
+}
+
+/// `data` is the root's: a block for each rank.
+pub(crate) fn scatter(
+    channel: &Channel,
+    root: u32,
+    mut data: Vec<u8>,
+    block: usize,
+) -> Result<Plan, Error> {
+    let tree = Tree::new(channel, root);
+    let what = "the root of a scatter gives a block for each rank";
+    let all = block.checked_mul(channel.size() as usize);
+    let all = all.ok_or(Error::Length { length: block, what })?;
+    match tree.parent() {
+        None if data.len() != all => return Err(Error::Length { length: data.len(), what }),
+        None => data.rotate_left(root as usize * block),
+        Some(_) => data = vec![0; block * tree.blocks() as usize],
+    }
+    let mut plan = Plan { memory: data, result: 0..block, ..Plan::default() };
+    if let Some(parent) = tree.parent() {
+        plan.receive(parent, 0..plan.memory.len(), Placement::Replace);
+        plan.fence();
+    }
+    for (child, places) in tree.children().into_iter().rev() {
+        plan.send(child, scaled(places, block));
+    }
+    Ok(plan)
+}
+
+/// `data` has a block for each rank.
+pub(crate) fn alltoall(channel: &Channel, data: Vec<u8>, at_once: u32) -> Result<Plan, Error> {
+    let size = channel.size();
+    let length = data.len();
+    if !length.is_multiple_of(size as usize) {
+        return Err(Error::Length { length, what: "an alltoall takes a block for each rank" });
+    }
+    let lengths = vec![length / size as usize; size as usize];
+    uneven::alltoall(channel, data, &lengths, &lengths, at_once)
+}
+
+/// The combination of all ranks up to the own one, or of those before it: of none there is no result.
+pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
+    let (own, size) = (channel.own, channel.size());
+    let length = data.len();
+    // The result; what all of the own block have given; what came.
+    let (result, block, came) = (0..length, length..2 * length, 2 * length..3 * length);
+    let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
+    plan.memory.resize(3 * length, 0);
+    plan.local(result.clone(), block.clone(), Placement::Replace);
+    plan.fence();
+    // Of an exclusive one there is nothing to combine the first with.
+    let mut first = if exclusive { Placement::Replace } else { Placement::Left };
+    for distance in powers_below(size) {
+        let other = own ^ distance;
+        if other >= size {
+            continue;
+        }
+        plan.receive(other, came.clone(), Placement::Replace);
+        plan.send(other, block.clone());
+        if other < own {
+            plan.local(came.clone(), result.clone(), first);
+            first = Placement::Left;
+            plan.local(came.clone(), block.clone(), Placement::Left);
+        } else {
+            plan.local(came.clone(), block.clone(), Placement::Right);
+        }
+        plan.fence();
+    }
+    if exclusive && own == 0 {
+        plan.result = 0..0;
+    }
+    plan
+}
+
+fn scaled(places: Range<u32>, block: usize) -> Range<usize> {
+    places.start as usize * block..places.end as usize * block
+}

@@ -1,0 +1,115 @@
+//! The ranks that members exchange messages with: around a ring, along a binomial tree, in pairs.
+
+use std::ops::Range;
+
+use crate::coll::plan::{Placement, Plan};
+use crate::driver::Channel;
+
+/// 1, 2, 4, … below `size`.
+pub(super) fn powers_below(size: u32) -> impl Iterator<Item = u32> {
+    (0..u32::BITS).map(|bit| 1 << bit).take_while(move |power| *power < size)
+}
+
+/// The rank that many, `size` at most, after another one, around.
+pub(super) fn around(rank: u32, distance: u32, size: u32) -> u32 {
+    let left = size - rank;
+    if distance < left { rank + distance } else { distance - left }
+}
+
+/// A binomial tree. Members are numbered from its root; a member's subtree are the numbers that follow it.
+pub(super) struct Tree {
+    root: u32,
+    pub(super) size: u32,
+    pub(super) number: u32,
+}
+
+impl Tree {
+    pub(super) fn new(channel: &Channel, root: u32) -> Self {
+        let size = channel.size();
+        Tree { root, size, number: around(channel.own, size - root, size) }
+    }
+
+    pub(super) fn parent(&self) -> Option<u32> {
+        let lowest = self.number & self.number.wrapping_neg();
+        (lowest != 0).then(|| self.rank(self.number - lowest))
+    }
+
+    /// Children, the smallest subtree first, with the places of their subtrees in this one's.
+    pub(super) fn children(&self) -> Vec<(u32, Range<u32>)> {
+        let is_child = |power: &u32| {
+            self.number & (2 * power - 1) == 0
+                && u64::from(self.number) + u64::from(*power) < self.size.into()
+        };
+        let child = |power: u32| {
+            let number = self.number + power;
+            let end = power + power.min(self.size - number);
+            (self.rank(number), power..end)
+        };
+        powers_below(self.size).take_while(is_child).map(child).collect()
+    }
+
+    /// Members of the own subtree.
+    pub(super) fn blocks(&self) -> u32 {
+        let lowest = self.number & self.number.wrapping_neg();
+        let rest = self.size - self.number;
+        if lowest == 0 { rest } else { lowest.min(rest) }
+    }
+
+    pub(super) fn rank(&self, number: u32) -> u32 {
+        around(number, self.root, self.size)
+    }
+}
+
+/// The largest power of two of members, which work in pairs. Where there are more, the first ones are folded:
+/// each of even rank into its neighbour above, which is of the core.
+pub(super) struct CoreMembers {
+    own: u32,
+    extra: u32,
+    pub(super) size: u32,
+}
+
+impl CoreMembers {
+    pub(super) fn new(channel: &Channel) -> Self {
+        let size = 1 << channel.size().ilog2();
+        CoreMembers { own: channel.own, extra: channel.size() - size, size }
+    }
+
+    /// The rank of the core's member of this number.
+    pub(super) fn rank(&self, number: u32) -> u32 {
+        if number < self.extra { 2 * number + 1 } else { number + self.extra }
+    }
+
+    /// The ranks that it stands for.
+    pub(super) fn ranks(&self, number: u32) -> Range<u32> {
+        let last = self.rank(number);
+        last - u32::from(number < self.extra)..last + 1
+    }
+
+    /// The neighbour, and whether this rank is folded into it.
+    fn neighbour(&self) -> Option<(u32, bool)> {
+        (self.own < 2 * self.extra).then_some((self.own ^ 1, self.own.is_multiple_of(2)))
+    }
+
+    /// Takes in what those who are folded contribute. This member's number, if it is of the core.
+    pub(super) fn fold(&self, plan: &mut Plan, all: &Range<usize>) -> Option<u32> {
+        let Some((neighbour, is_folded)) = self.neighbour() else {
+            return Some(self.own - self.extra);
+        };
+        if is_folded {
+            plan.send(neighbour, all.clone());
+        } else {
+            plan.receive(neighbour, all.clone(), Placement::Left);
+        }
+        plan.fence();
+        (!is_folded).then_some(self.own / 2)
+    }
+
+    /// Gives those who are folded what is due to each rank.
+    pub(super) fn unfold(&self, plan: &mut Plan, due: impl Fn(u32) -> Range<usize>) {
+        match self.neighbour() {
+            Some((neighbour, true)) => plan.receive(neighbour, due(self.own), Placement::Replace),
+            Some((neighbour, false)) => plan.send(neighbour, due(neighbour)),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A communicator, and what its handles share.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::alloc::OwnedId;
+use crate::coll::{Bound, Repeats};
+use crate::driver::{
+    Channel, Driver, Machine, Numbers, Pending, Request, ResultSlot, Turn, numbers,
+};
+use crate::error::Error;
+use crate::ft::Life;
+use crate::group::{Group, Likeness};
+use crate::ids::ContextId;
+use crate::net::Net;
+use crate::remote::RemoteGroup;
+
+use super::attributes::Attributes;
+use super::error_handler::{ErrorHandler, HasError};
+use super::info::CommInfo;
+
+/// What the handles of one communicator share.
+pub(crate) struct Inner<N: Net> {
+    pub(crate) info: CommInfo,
+    pub(crate) life: Arc<Life>,
+    name: Mutex<String>,
+    /// The numbers of collective operations, the same at all members.
+    numbers: Arc<Numbers>,
+    pub(crate) repeats: Mutex<Repeats<N>>,
+    /// The other group, of an intercommunicator.
+    pub(crate) remote: Option<Arc<RemoteGroup>>,
+    pub(super) handler: Mutex<ErrorHandler<Comm<N>>>,
+    // These are dropped in this order: what the program keeps with the communicator, what layers keep, and then the
+    // id, which another communicator may get.
+    pub(super) attributes: Mutex<Attributes>,
+    pub(super) intranode: Mutex<Option<Comm<N>>>,
+    pub(super) internode: Mutex<Option<Comm<N>>>,
+    /// The communicator of the local group, of an intercommunicator.
+    pub(crate) local: OnceLock<Comm<N>>,
+    pub(crate) bound: Bound<N>,
+    pub(crate) owned: Option<Arc<OwnedId>>,
+    pub(super) driver: Arc<Driver<N>>,
+}
+
+/// A communicator: an ordered group of processes whose messages meet no others. Clones are the same
+/// communicator.
+///
+/// It is freed when the last of its clones, requests and held messages is gone. Its context id is given out again once
+/// all members have freed it and nothing that was sent in it can still arrive. Messages that nobody has received by
+/// then are discarded. The predefined communicators live as long as their runtime.
+///
+/// Collective calls are made by all members, in the same order.
+pub struct Comm<N: Net> {
+    pub(crate) inner: Arc<Inner<N>>,
+}
+
+impl<N: Net> Comm<N> {
+    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the other group, of an
+    /// intercommunicator.
+    pub(crate) fn new(
+        driver: &Arc<Driver<N>>,
+        info: CommInfo,
+        life: Arc<Life>,
+        owned: Option<Arc<OwnedId>>,
+        bound: Bound<N>,
+        remote: Option<Arc<RemoteGroup>>,
+    ) -> Self {
+        // The numbers begin at a place of their own, so that messages that a revoked communicator has left in the same
+        // context are not taken for this one's.
+        let numbers = Numbers::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
+        let attributes = Mutex::new(Attributes::new(info.clone()));
+        let inner = Inner {
+            info,
+            life,
+            name: Mutex::default(),
+            numbers: Arc::new(numbers),
+            repeats: Mutex::default(),
+            remote,
+            handler: Mutex::default(),
+            attributes,
+            intranode: Mutex::new(None),
+            internode: Mutex::new(None),
+            local: OnceLock::new(),
+            bound,
+            owned,
+            driver: Arc::clone(driver),
+        };
+        Comm { inner: Arc::new(inner) }
+    }
+
+    /// A communicator that this one's layers patch, known to the service for failures.
+    pub(crate) fn make(
+        &self,
+        info: CommInfo,
+        life: Life,
+        owned: Option<Arc<OwnedId>>,
+    ) -> Result<Self, Error> {
+        let life = Arc::new(life);
+        let bound = self.inner.bound.tables.bind(&info)?;
+        let comm = Comm::new(self.driver(), info, Arc::clone(&life), owned, bound, None);
+        self.driver().register(&life);
+        Ok(comm)
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<Driver<N>> {
+        &self.inner.driver
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> u32 {
+        self.inner.info.rank
+    }
+
+    /// How many members the communicator has.
+    pub fn size(&self) -> u32 {
+        self.inner.info.group.size()
+    }
+
+    /// The members.
+    pub fn group(&self) -> &Group {
+        &self.inner.info.group
+    }
+
+    /// Context id, members and this process's rank.
+    pub fn info(&self) -> &CommInfo {
+        &self.inner.info
+    }
+
+    /// The context id.
+    pub fn id(&self) -> ContextId {
+        self.inner.info.id
+    }
+
+    /// The name, for people; empty if none was given.
+    pub fn name(&self) -> String {
+        self.inner.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives the communicator a name, in this process. Duplicates don't inherit it (MPI-4.1 section 7.8).
+    pub fn set_name(&self, name: impl Into<String>) {
+        *self.inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+    }
+
+    /// Whether both are handles of one communicator.
+    pub fn is(&self, other: &Comm<N>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Compares the members with another communicator's. MPI calls two different communicators of identical groups
+    /// congruent.
+    pub fn compare(&self, other: &Comm<N>) -> Likeness {
+        self.group().compare(other.group())
+    }
+
+    /// Drops this handle. The communicator is freed with its last handle.
+    pub fn free(self) {}
+
+    /// The processes that it sends to and receives from: the members, or the other group of an intercommunicator.
+    pub(crate) fn peers(&self) -> &Arc<Group> {
+        self.inner.remote.as_ref().map_or(&self.inner.info.group, |remote| &remote.group)
+    }
+
+    /// The context in which those processes receive.
+    pub(super) fn sends_in(&self) -> ContextId {
+        self.inner.remote.as_ref().map_or(self.inner.info.id, |remote| remote.id)
+    }
+
+    /// The channel of the next collective operation. All members take its number at the same call. The number is in
+    /// use until all clones of the channel are dropped.
+    pub(crate) fn channel(&self) -> Channel {
+        self.numbered(self.outside(0))
+    }
+
+    /// This channel with the number of the next collective operation.
+    pub(crate) fn numbered(&self, channel: Channel) -> Channel {
+        let turn = Turn::next(&self.inner.numbers, self.driver().sleeper.clone());
+        Channel { tag: self.tag_of(&turn), turn: Some(Arc::new(turn)), ..channel }
+    }
+
+    /// Gives a channel whose operation has ended the number of the next collective operation.
+    pub(crate) fn renumber(&self, channel: &mut Channel) {
+        if let Some(turn) = &channel.turn {
+            turn.renew();
+            channel.tag = self.tag_of(turn);
+        }
+    }
+
+    fn tag_of(&self, turn: &Turn) -> u32 {
+        turn.number() & (numbers(self.driver().settings.tags) - 1)
+    }
+
+    /// A channel in the collective context for messages without the number of a collective operation.
+    pub(crate) fn outside(&self, tag: u32) -> Channel {
+        let settings = &self.driver().settings;
+        let info = &self.inner.info;
+        Channel {
+            group: Arc::clone(&info.group),
+            own: info.rank,
+            context: settings.ids.collective(info.id),
+            tag,
+            tags: settings.tags,
+            life: Some(Arc::clone(&self.inner.life)),
+            remote: None,
+            turn: None,
+        }
+    }
+
+    /// Begins a state machine.
+    pub(crate) fn start<M>(&self, machine: M) -> Request<N, Running<N, M::Output>>
+    where
+        M: Machine<N> + 'static,
+        M::Output: 'static,
+    {
+        let slot = self.driver().start(machine);
+        Request::new(Running { slot, comm: self.clone() })
+    }
+
+    /// A request that has ended: for a layer whose form of an operation has its result at once.
+    pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
+        Request::new(Running { slot: ResultSlot::new(Some(result)), comm: self.clone() })
+    }
+
+    /// Drives a state machine until it has ended. Blocks.
+    pub(crate) fn run<M: Machine<N>>(&self, machine: M) -> Result<M::Output, Error> {
+        self.raise(self.driver().run(machine))
+    }
+
+    /// The result, after its error was passed to the error handler. A cancelled operation is no error there.
+    pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
+        if let Err(error) = &result {
+            self.handle(error.error());
+        }
+        result
+    }
+
+    #[cold]
+    fn handle(&self, error: &Error) {
+        if *error != Error::Cancelled {
+            let handler = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            handler.hear(self, error);
+        }
+    }
+}
+
+/// A state machine under way.
+pub struct Running<N: Net, T> {
+    slot: Arc<ResultSlot<T>>,
+    comm: Comm<N>,
+}
+
+impl<N: Net, T> Pending<N> for Running<N, T> {
+    type Output = Result<T, Error>;
+
+    fn driver(&self) -> &Arc<Driver<N>> {
+        self.comm.driver()
+    }
+
+    fn test(&mut self) -> Option<Self::Output> {
+        let result = self.slot.take()?;
+        Some(self.comm.raise(result))
+    }
+}
+
+impl<N: Net> Clone for Comm<N> {
+    fn clone(&self) -> Self {
+        Comm { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<N: Net> fmt::Debug for Comm<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Comm({} {:?}, rank {} of {})", self.id(), self.name(), self.rank(), self.size())
+    }
+}

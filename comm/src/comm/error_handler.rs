@@ -1,0 +1,73 @@
+//! Error handlers (MPI-4.1 section 9.3).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Failed};
+
+type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
+
+/// What happens to errors of a communicator, or of an intercommunicator, in addition to the call's returning them.
+///
+/// MPI's default is to end the program. Here a program that wants that sets a handler that does it.
+pub enum ErrorHandler<C> {
+    /// Nothing (`MPI_ERRORS_RETURN`).
+    Returns,
+    /// This function is called first, in the thread that gets the error: in a blocking call, or where the result of a
+    /// request is taken. It may use the communicator: revoke it, or shrink it and keep the smaller one.
+    Calls(Arc<Callback<C>>),
+}
+
+impl<C> ErrorHandler<C> {
+    /// A handler that calls this function.
+    pub fn calls(callback: impl Fn(&C, &Error) + Send + Sync + 'static) -> Self {
+        ErrorHandler::Calls(Arc::new(callback))
+    }
+
+    pub(crate) fn hear(&self, comm: &C, error: &Error) {
+        if let ErrorHandler::Calls(callback) = self {
+            callback(comm, error);
+        }
+    }
+}
+
+impl<C> Default for ErrorHandler<C> {
+    fn default() -> Self {
+        ErrorHandler::Returns
+    }
+}
+
+impl<C> Clone for ErrorHandler<C> {
+    fn clone(&self) -> Self {
+        match self {
+            ErrorHandler::Returns => ErrorHandler::Returns,
+            ErrorHandler::Calls(callback) => ErrorHandler::Calls(Arc::clone(callback)),
+        }
+    }
+}
+
+impl<C> fmt::Debug for ErrorHandler<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ErrorHandler::Returns => "Returns",
+            ErrorHandler::Calls(_) => "Calls",
+        })
+    }
+}
+
+/// An error of a communicator, alone or with a buffer.
+pub(crate) trait HasError {
+    fn error(&self) -> &Error;
+}
+
+impl HasError for Error {
+    fn error(&self) -> &Error {
+        self
+    }
+}
+
+impl HasError for Failed {
+    fn error(&self) -> &Error {
+        &self.error
+    }
+}

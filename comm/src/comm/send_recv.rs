@@ -1,0 +1,175 @@
+//! Sends and receives.
+
+use tagmatch::{Buffer, Tag, TagMask};
+
+use crate::driver::{DriverState, unpackable};
+use crate::error::{Error, Failed};
+use crate::net::{Mode, Net, Pattern, ProcessId};
+
+use super::communicator::Comm;
+use super::envelope::{Destination, Received, Source, Status, TagChoice};
+use super::transfer::{Receiving, RecvRequest, SendRequest, Sending};
+
+impl<N: Net> Comm<N> {
+    /// Sends a message. The send is complete when its buffer may be used again.
+    pub fn send(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Standard, to.into(), tag, data.into())
+    }
+
+    /// Sends a message. The send is complete when a receive has taken the message. A matched probe is not a receive.
+    pub fn send_sync(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Synchronous, to.into(), tag, data.into())
+    }
+
+    /// Sends a message to a receive that the program knows to be posted. Otherwise the program is erroneous, and MPI
+    /// leaves open what happens; here the message waits as any other does.
+    pub fn send_ready(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: impl Into<Buffer>,
+    ) -> SendRequest<N> {
+        self.send_in(Mode::Standard, to.into(), tag, data.into())
+    }
+
+    /// Sends a copy, which lies in the room that [`crate::Runtime::attach_buffer`] gave. Complete at once.
+    ///
+    /// # Errors
+    /// [`Error::BufferFull`]; no such rank or tag.
+    pub fn send_buffered(
+        &self,
+        to: impl Into<Destination>,
+        tag: u32,
+        data: &[u8],
+    ) -> Result<(), Error> {
+        self.raise(self.buffer(to.into(), tag, data))
+    }
+
+    fn buffer(&self, to: Destination, tag: u32, data: &[u8]) -> Result<(), Error> {
+        self.usable()?;
+        let Destination::Rank(rank) = to else { return Ok(()) };
+        let (process, tag) = (self.process(rank)?, self.pack(tag)?);
+        let mut state = self.driver().lock();
+        let DriverState { net, buffered, .. } = &mut *state;
+        let reserved = buffered.reserve(data.len())?;
+        let send = net.send(process, tag, Buffer::from(data.to_vec()), Mode::Standard);
+        buffered.keep(send, reserved);
+        Ok(())
+    }
+
+    fn send_in(&self, mode: Mode, to: Destination, tag: u32, data: Buffer) -> SendRequest<N> {
+        let checked = self.usable().and_then(|()| match to {
+            Destination::NoProcess => Ok(None),
+            Destination::Rank(rank) => Ok(Some((self.process(rank)?, self.pack(tag)?))),
+        });
+        match checked {
+            Ok(Some((to, tag))) => {
+                let send = self.driver().lock().net.send(to, tag, data, mode);
+                Sending::begun(self, send, mode)
+            }
+            Ok(None) => Sending::ended(self, Ok(data)),
+            Err(error) => Sending::ended(self, Err(Failed { error, buffer: data })),
+        }
+    }
+
+    /// Receives a message into a buffer: the oldest unexpected message that matches, or else the first that arrives.
+    /// A message that is longer than the buffer ends the receive with [`Error::Truncated`].
+    ///
+    /// A receive from any source reports [`Error::ProcessFailedPending`] as long as no message has arrived and a
+    /// member has failed whose failure was not [acknowledged](Self::acknowledge).
+    /// [`Request::test`](crate::Request::test) and [`Request::wait_mut`](crate::Request::wait_mut) report it with an
+    /// empty buffer, and the receive stays posted: it may be tested again.
+    /// [`Request::wait`](crate::Request::wait) and `.await` give the receive up: they cancel it first. If a
+    /// message was faster, that message is the result; otherwise the error has the receive's buffer.
+    ///
+    /// A message that has matched is lost if the request is dropped untested. A program that gives a receive
+    /// up without waiting for it calls [`Request::cancel`](crate::Request::cancel), and looks at the result.
+    pub fn recv(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<TagChoice>,
+        room: impl Into<Buffer>,
+    ) -> RecvRequest<N> {
+        let room = room.into();
+        match self.usable().and_then(|()| self.pattern(from.into(), tag.into())) {
+            Ok(Some(pattern)) => {
+                let receive = self.receive(pattern, room);
+                Receiving::begun(self, receive, pattern.from.is_none())
+            }
+            Ok(None) => {
+                let received = Received { buffer: room, status: Status::NO_PROCESS };
+                Receiving::ended(self, Ok(received))
+            }
+            Err(error) => Receiving::ended(self, Err(Failed { error, buffer: room })),
+        }
+    }
+
+    fn receive(&self, pattern: Pattern, room: Buffer) -> N::Receive {
+        let net = &mut self.driver().lock().net;
+        self.watch(net, &pattern);
+        // The tag has the rank, and processes that send in this context have different ranks.
+        net.receive_by_tag(pattern, room)
+    }
+
+    /// Refuses calls on a revoked communicator.
+    pub(super) fn usable(&self) -> Result<(), Error> {
+        if self.inner.life.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
+    }
+
+    fn process(&self, rank: u32) -> Result<ProcessId, Error> {
+        let peers = self.peers();
+        peers.process(rank).ok_or(Error::Rank { rank, size: peers.size() })
+    }
+
+    /// The largest tag.
+    pub fn tag_max(&self) -> u32 {
+        u32::try_from(self.driver().settings.tags.tag_mask().0).unwrap_or(u32::MAX)
+    }
+
+    fn pack(&self, tag: u32) -> Result<Tag, Error> {
+        if tag > self.tag_max() {
+            return Err(Error::Tag { tag, max: self.tag_max() });
+        }
+        let context = u64::from(self.sends_in().bits());
+        let tags = self.driver().settings.tags;
+        let packed = tags.pack(context, u64::from(self.rank()), u64::from(tag));
+        packed.map_err(unpackable)
+    }
+
+    /// Which messages a receive or a probe accepts. `None`: the message of no process.
+    pub(super) fn pattern(&self, from: Source, tag: TagChoice) -> Result<Option<Pattern>, Error> {
+        let tags = self.driver().settings.tags;
+        let (rank, process) = match from {
+            Source::Rank(rank) => (Some(rank), Some(self.process(rank)?)),
+            Source::Any => (None, None),
+            Source::NoProcess => return Ok(None),
+        };
+        let tag = match tag {
+            TagChoice::Tag(tag) if tag > self.tag_max() => {
+                return Err(Error::Tag { tag, max: self.tag_max() });
+            }
+            TagChoice::Tag(tag) => Some(u64::from(tag)),
+            TagChoice::Any => None,
+        };
+        let mut mask = TagMask::EXACT;
+        if rank.is_none() {
+            mask.0 &= !tags.source_mask().0;
+        }
+        if tag.is_none() {
+            mask.0 &= !tags.tag_mask().0;
+        }
+        let context = u64::from(self.id().bits());
+        let packed = tags.pack(context, rank.unwrap_or(0).into(), tag.unwrap_or(0));
+        Ok(Some(Pattern { tag: packed.map_err(unpackable)?, mask, from: process }))
+    }
+}

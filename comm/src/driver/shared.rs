@@ -1,0 +1,195 @@
+//! The transport and all machines of a process under one lock, and one turn of progress.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tagmatch::TagLayout;
+
+use crate::alloc::Allocator;
+use crate::coll::Algorithms;
+use crate::ft::{Life, Service};
+use crate::ids::IdLayout;
+use crate::mailbox::Mailboxes;
+use crate::net::{Net, Sleeper};
+
+use super::buffered::BufferedSends;
+use super::machine::{Machine, ResultSlot, RunningMachine};
+use super::port::{Operations, Port};
+
+/// What all communicators of a process share.
+pub struct Driver<N: Net> {
+    state: Mutex<DriverState<N>>,
+    pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
+    /// Turns of a wait before it lets others run.
+    pub(super) spins: u32,
+    /// Signalled by the thread that sleeps on the transport, whenever it wakes.
+    pub(super) woken: Condvar,
+    pub(crate) allocator: Allocator,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) settings: Settings,
+}
+
+/// What does not change in the life of a process, and is the same in all processes of its job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) ids: IdLayout,
+    pub(crate) tags: TagLayout,
+    pub(crate) algorithms: Algorithms,
+}
+
+/// What a driver's lock protects.
+pub(crate) struct DriverState<N: Net> {
+    pub(crate) net: N,
+    pub(crate) ft: Service<N>,
+    machines: Vec<RunningMachine<N>>,
+    pub(crate) buffered: BufferedSends<N>,
+    pub(super) sleepers: Sleepers,
+    /// Futures that wait for machines.
+    wakers: Vec<Waker>,
+}
+
+/// The threads that sleep, or are about to.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    pub(super) asleep: usize,
+    /// Whether one of them sleeps on the transport. The others wait until it wakes.
+    pub(super) has_watcher: bool,
+    /// How often a watcher has woken.
+    pub(super) wakes: u64,
+}
+
+impl Sleepers {
+    pub(super) fn any(&self) -> bool {
+        self.asleep > 0
+    }
+}
+
+/// What one turn of progress has brought.
+struct Progress<N: Net> {
+    events: usize,
+    /// Events that have to do with failures.
+    failures: usize,
+    /// Machines that have ended. They are dropped without the lock: they may hold the last handle of a communicator,
+    /// and with it things of a layer's own.
+    ended: Vec<RunningMachine<N>>,
+}
+
+impl<N: Net> DriverState<N> {
+    /// Takes in what has come, and moves everything that is under way.
+    fn progress(&mut self) -> Progress<N> {
+        let events = self.net.progress();
+        let failures = self.ft.progress(&mut self.net, self.sleepers.any());
+        let ended = self.drive();
+        self.ft.post(&mut self.net);
+        self.buffered.reap(&mut self.net);
+        Progress { events, failures, ended }
+    }
+
+    /// Steps all machines: those that have ended.
+    fn drive(&mut self) -> Vec<RunningMachine<N>> {
+        let mut ended = Vec::new();
+        let mut at = 0;
+        while let Some(machine) = self.machines.get_mut(at) {
+            if machine.drive(&mut self.net, &mut self.ft) {
+                ended.push(self.machines.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        ended
+    }
+
+    /// Tests an operation of the transport. If it has not ended, its end wakes `waker`.
+    pub(crate) fn waking<R>(&mut self, waker: Option<&Waker>, test: impl FnOnce(&mut N) -> R) -> R {
+        if waker.is_none() {
+            return test(&mut self.net);
+        }
+        self.net.notify(waker);
+        let end = test(&mut self.net);
+        self.net.notify(None);
+        end
+    }
+}
+
+impl<N: Net> Driver<N> {
+    pub(crate) fn new(
+        net: N,
+        ft: Service<N>,
+        allocator: Allocator,
+        mailboxes: Arc<Mailboxes>,
+        settings: Settings,
+    ) -> Self {
+        let (sleeper, spins) = (net.sleeper(), net.spins());
+        let state = Mutex::new(DriverState {
+            net,
+            ft,
+            machines: Vec::new(),
+            buffered: BufferedSends::default(),
+            sleepers: Sleepers::default(),
+            wakers: Vec::new(),
+        });
+        Driver { state, sleeper, spins, woken: Condvar::new(), allocator, mailboxes, settings }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {
+        // A reduction's operator may have panicked; what it worked on is not used again.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a communicator known to the service for failures.
+    pub(crate) fn register(&self, life: &Arc<Life>) {
+        let DriverState { net, ft, .. } = &mut *self.lock();
+        ft.register(net, life);
+    }
+
+    /// One turn of progress; whether anything moved.
+    pub(crate) fn progress(&self) -> bool {
+        let mut state = self.lock();
+        let Progress { events, failures, ended } = state.progress();
+        let is_news = failures > 0 || !ended.is_empty();
+        if is_news {
+            self.wake_all(state);
+        }
+        events > 0 || is_news
+    }
+
+    /// Wakes everything that waits for a machine, or for news of failures.
+    pub(crate) fn wake_all(&self, mut state: MutexGuard<'_, DriverState<N>>) {
+        if state.sleepers.any()
+            && let Some(sleeper) = &self.sleeper
+        {
+            sleeper.ring();
+        }
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes `waker` when a machine ends, or when there are news of failures.
+    pub(crate) fn watch(&self, waker: &Waker) {
+        let wakers = &mut self.lock().wakers;
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+    }
+
+    /// Begins a machine, which every turn of progress steps from now on.
+    pub(crate) fn start<M>(&self, mut machine: M) -> Arc<ResultSlot<M::Output>>
+    where
+        M: Machine<N> + 'static,
+        M::Output: 'static,
+    {
+        let mut operations = Operations::default();
+        let mut state = self.lock();
+        let DriverState { net, ft, .. } = &mut *state;
+        let first = machine.step(&mut Port { net, ft, operations: &mut operations });
+        let is_over = first.is_some();
+        let slot = ResultSlot::new(first);
+        if is_over {
+            drop(state);
+        } else {
+            state.machines.push(RunningMachine::new(machine, operations, &slot));
+        }
+        slot
+    }
+}
