@@ -1,13 +1,14 @@
 //! A table that grows without moving what is in it.
 //!
-//! What a vector has outgrown goes back to the allocator, which often can't give it to the system: with
-//! several that grow at the same time, holes are a tenth of the process, or half. Chunks leave none, and fill
-//! those of others.
+//! A vector that grows gives its old memory back to the allocator, which often can't return it to the system.
+//! Where several vectors grow at the same time, such holes are a tenth of the process, or half of it. Chunks never
+//! move, so they leave no holes, and they fit into the holes that vectors leave.
 
 use std::iter;
 use std::ops::{Index, IndexMut};
 
-/// Entries that are in one vector: most tables have no more, and find an entry by one comparison.
+/// Entries in the first part, which is one vector. Most tables have no more entries, and so find one by one
+/// comparison.
 const FIRST: usize = 1 << 10;
 /// Entries of a chunk.
 const CHUNK: usize = 1 << 7;
@@ -16,7 +17,7 @@ const CHUNK: usize = 1 << 7;
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<T> {
     first: Vec<T>,
-    /// Those that come after [`FIRST`]. Entries that nobody has added yet are the default.
+    /// The entries after the first [`FIRST`]. Those of the last chunk that were not added yet are the default.
     rest: Vec<Box<[T; CHUNK]>>,
     len: usize,
 }
@@ -53,7 +54,7 @@ impl<T: Default> Chunks<T> {
         self.len += 1;
     }
 
-    /// An entry; perhaps the default one instead of none.
+    /// An entry. Beyond the last entry: `None`, or the default if the last chunk has room there.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         match self.first.get(index) {
@@ -62,7 +63,7 @@ impl<T: Default> Chunks<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// As [`Chunks::get`], to change the entry.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         match self.first.get_mut(index) {

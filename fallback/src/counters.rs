@@ -52,18 +52,18 @@ pub struct Counters {
     pub posted: u64,
     /// Receives that found their message waiting, those of matched probes included.
     pub unexpected: u64,
-    /// Receives that a device matched which does not tell how (UCX): in hardware, on its posted list, or
-    /// when they were posted.
+    /// Receives matched by a device that does not tell where it matched them (UCX): in hardware, on its posted
+    /// list, or when they were posted.
     pub by_device: u64,
-    /// Why those in `posted` were not matched by a NIC; the sum is `posted`.
+    /// Why the receives counted in `posted` were not matched by a NIC; the sum is `posted`.
     pub not_offloaded: NotOffloaded,
     /// Messages sent with their payload at once.
     pub eager_sent: u64,
     /// Messages sent as a request that the receiver answers by reading.
     pub rendezvous_sent: u64,
-    /// Of those, messages that fit an eager one and became a rendezvous for want of credit.
+    /// Messages counted in `rendezvous_sent` that would have been eager if the byte credit had been enough.
     pub eager_turned: u64,
-    /// Messages handed to a device that chooses among such ways by itself (UCX).
+    /// Messages handed to a device that chooses between eager and rendezvous by itself (UCX).
     pub sent_by_device: u64,
     /// Reads of senders' memory that were started.
     pub reads: u64,
@@ -77,7 +77,7 @@ pub struct Counters {
     pub discarded: u64,
     /// Rendezvous requests that left the unexpected list because their sender went down.
     pub lost_rendezvous: u64,
-    /// Messages of peers that were down that were dropped to make room for others: see
+    /// Messages whose senders were down, and that were dropped to make room for others: see
     /// [`CreditConfig::pool`](crate::CreditConfig::pool).
     pub lost_messages: u64,
     /// Credit messages sent.

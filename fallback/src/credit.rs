@@ -28,7 +28,7 @@ impl Amount {
         Amount { messages: 1, bytes: crate::store::cost_bytes(payload_length) }
     }
 
-    /// The same, for a length as headers have it.
+    /// What an eager message costs, for a length as headers have it.
     pub(crate) fn of_eager(length: u64) -> Self {
         Self::eager(usize::try_from(length).unwrap_or(usize::MAX))
     }
@@ -57,7 +57,7 @@ impl Amount {
         }
     }
 
-    /// Unit by unit.
+    /// Applies `f` to messages and to bytes.
     fn each(self, other: Amount, f: impl Fn(u64, u64) -> u64) -> Amount {
         Amount { messages: f(self.messages, other.messages), bytes: f(self.bytes, other.bytes) }
     }
@@ -72,14 +72,14 @@ pub struct CreditConfig {
     /// keep more than half of the pool, and less than an eighth of it is left to grant, those of the peers that
     /// went down first are dropped: of a peer all that wait, or none.
     pub pool: Amount,
-    /// What a stranger is granted, if the pool still has it.
+    /// What a peer is granted when it connects, as far as the pool still has it.
     pub first: Amount,
     /// The most that one peer is granted.
     pub peer_max: Amount,
 }
 
-/// What every peer may always send, beyond the pool, so that a full pool stops nobody for good:
-/// that many messages, as rendezvous requests.
+/// Messages that every peer may always send beyond the pool, as rendezvous requests. So a full pool stops no
+/// peer for good.
 pub const FLOOR_MESSAGES: u64 = 16;
 
 /// Where the credit of a worker's pool is.
@@ -124,7 +124,7 @@ impl Pool {
             || is_kept(free.bytes, kept.bytes, pool.bytes)
     }
 
-    /// Where the credit is, by all grants that there are, each with whether its peer is down.
+    /// Where the credit is. `grants` are all grants that exist, each with whether its peer is down.
     pub(crate) fn now<'a>(&self, grants: impl Iterator<Item = (&'a Grant, bool)>) -> CreditNow {
         let mut now = CreditNow { free: self.free, ..CreditNow::default() };
         for (grant, is_down) in grants {
@@ -178,9 +178,8 @@ impl Grant {
         allowed
     }
 
-    /// A message came in, within the credit, and is gone again at once.
-    ///
-    /// The same as [`Grant::arrived`] and [`Grant::freed`] of an open grant, in one step.
+    /// A message came in, within the credit, and is gone again at once: [`Grant::arrived`] and
+    /// [`Grant::freed`] of an open grant in one step.
     #[inline]
     pub(crate) fn passed(&mut self, cost: Amount) {
         debug_assert!(self.covers(cost) && !self.closed);
@@ -203,7 +202,7 @@ impl Grant {
         (outstanding.messages < low.messages) | (outstanding.bytes < low.bytes)
     }
 
-    /// Half of the limit is low; of no limit, nothing is.
+    /// Up to half of the limit counts as low. If the limit is zero, nothing does.
     fn set_limit(&mut self, limit: Amount) {
         let low = |limit: u64| if limit == 0 { 0 } else { limit / 2 + 1 };
         self.limit = limit;
@@ -282,7 +281,7 @@ impl Grant {
         self.back = self.back.plus(grown);
     }
 
-    /// The peer is gone: all but what its waiting messages hold goes back to the pool.
+    /// The peer is down: its credit goes back to the pool, except what its waiting messages hold.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -295,7 +294,7 @@ impl Grant {
         pool.kept = pool.kept.plus(self.from_pool);
     }
 
-    /// Whether messages that wait have cost any of it.
+    /// Whether messages of the peer wait here, which hold a part of the grant.
     pub(crate) fn is_held(&self) -> bool {
         self.held != Amount::default()
     }
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_still_lets_a_stranger_speak() {
+    fn a_full_pool_still_lets_a_new_peer_send() {
         let empty = Amount { messages: 0, bytes: 0 };
         let mut pool = Pool::new(CreditConfig { pool: empty, ..config() });
         let (_, first) = Grant::open(&mut pool);
@@ -459,8 +458,8 @@ mod tests {
                 let (grant, first) = Grant::open(&mut pool);
                 (grant, Allowance(first), Vec::new())
             }).collect();
-            for (who, what, size) in steps {
-                let (grant, allowance, waiting) = &mut peers[who];
+            for (peer, what, size) in steps {
+                let (grant, allowance, waiting) = &mut peers[peer];
                 let cost = if size % 3 == 0 { Amount::RENDEZVOUS } else { Amount::eager(size) };
                 if what < 2 && allowance.covers(cost) {
                     allowance.spend(cost);

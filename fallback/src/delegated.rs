@@ -18,8 +18,8 @@ use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, re
 use crate::requests::{REQUESTS_MAX, Requests};
 use crate::slab::Key;
 
-/// As [`IDLE_POLLS_MAX`], of a device that says it has work: it bounds that by the clock, in seconds, which
-/// polls of whatever speed must not cut short.
+/// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by the clock, in
+/// seconds, so this bound is far beyond it however fast polls are.
 const BUSY_POLLS_MAX: u32 = 1 << 26;
 
 /// Requests on a device that matches by itself.
@@ -32,7 +32,7 @@ pub struct Delegated<D: MatchingDevice> {
     requests: Requests,
     /// By peer: why it is down, if it is.
     down: Vec<Option<PeerFault>>,
-    /// Operations that a peer's end has ended. They are over once the device has said why it ended.
+    /// Operations that failed because a peer went down. They are over once the device has said why it did.
     without_reason: Vec<(PeerId, RequestId, Buffer)>,
     counters: Counters,
     /// Requests that are not over.
@@ -417,7 +417,7 @@ fn of_device(pattern: &Pattern) -> TagPattern {
     TagPattern { tag: pattern.tag().0, mask: pattern.mask().0, source }
 }
 
-/// The facts of a message for which there is so much room.
+/// The envelope of a message for which there are `room` bytes.
 fn status(envelope: &Envelope, room: u64) -> Status {
     let Envelope { source, tag, length, immediate } = *envelope;
     Status { source, tag: Tag(tag), length, truncated: length > room, immediate }

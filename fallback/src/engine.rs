@@ -1,4 +1,4 @@
-//! The engine: the protocol's state machine and a device, joined.
+//! The engine joins the protocol's state machine, the sending side and a device.
 
 use std::hash::{Hash, Hasher};
 
@@ -19,7 +19,7 @@ use crate::requests::Requests;
 use crate::sending::Sending;
 use crate::todo::{Operation, SendMemory, Todo};
 
-/// Events taken per call of [`Engine::progress`], so that a flood can't keep a caller for ever.
+/// Events taken per call of [`Engine::progress`], so that a flood of messages can't keep a caller for ever.
 pub(crate) const EVENTS_PER_PROGRESS: usize = 64;
 
 /// Polls in a row without an event after which [`Engine::close`] takes the device for dead: what it holds
@@ -117,7 +117,7 @@ impl<D: Device> Engine<D> {
         self.core.receiver.peers.iter().skip(1).any(waits) || self.core.operations.any(is_unread)
     }
 
-    /// Takes all events that come without anybody else's doing.
+    /// Takes all events that come without another worker's doing.
     fn drain(&mut self) {
         let mut idle = 0;
         while idle < IDLE_POLLS_MAX {
@@ -436,7 +436,7 @@ impl<D: Device> Engine<D> {
 
     /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing else
     /// are the same: the lists in their order, requests, and what is known of the NIC's list. It leaves out
-    /// the device, counters, credit (which says who may send, not who matches), and sends. `name`
+    /// the device, counters, credit (which decides what may be sent, not what matches), and sends. `name`
     /// makes of a NIC's handle what stays the same when it is used again.
     pub fn hash_state(&self, state: &mut impl Hasher, name: impl Fn(u32) -> usize) {
         let rx = &self.core.receiver;

@@ -1,4 +1,4 @@
-//! What can end an operation other than success, split by who is at fault.
+//! Why operations fail, and why peers are down.
 
 use tagmatch_device::{DownReason, PeerId};
 

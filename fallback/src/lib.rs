@@ -8,13 +8,13 @@
 //! | file | what it knows | what it must not know |
 //! |---|---|---|
 //! | `wire` | headers, byte for byte | what they are for |
-//! | `credit` | who may still send how much | messages |
+//! | `credit` | how much each peer may still send | messages |
 //! | `store` | where the bytes of unexpected messages are | whose they are |
 //! | `line`, `requests` | the table of requests, their owners and ends, for both engines | devices, NICs |
 //! | `unexpected` | messages for which no receive was posted | requests |
 //! | `peer`, `todo` | plain data: a peer; what the device is to do | |
-//! | `receiver` | the receiving side's state, and what becomes of a matched message | who matched it |
-//! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | what the shadow decides by |
+//! | `receiver` | the receiving side's state, and what becomes of a matched message | whether software or a NIC matched it |
+//! | `offload` | the NIC's side, which `core` calls; `offload::list` alone sees the device's list | how the shadow decides |
 //! | `core` | the state machine: events in, things to do out | the device |
 //! | `sending` | the sending side: backlogs, operations, exposed buffers | matching |
 //! | `engine` | `core`, `sending` and the device, joined | tags beyond handing them on |

@@ -104,7 +104,7 @@ impl Line {
         self.word = operation.0.into();
     }
 
-    /// The request is over with success. The table tells its owner, who may sleep or be gone.
+    /// The request is over with success. The table tells its owner, if that sleeps or is gone.
     #[inline(always)]
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);

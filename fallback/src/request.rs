@@ -1,4 +1,4 @@
-//! Requests and what they end with.
+//! Names of requests, and the results of operations.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub struct MessageId(pub(crate) Key);
 /// The envelope of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Who sent it. For a send: whom it went to.
+    /// The sender. For a send: the receiver.
     pub source: PeerId,
     /// Its tag, all 64 bits.
     pub tag: Tag,

@@ -1,4 +1,4 @@
-//! Slots with generations, so that a stale handle is an error and never another entry.
+//! A table whose slots have generations: the key of an entry that is gone finds nothing, never another entry.
 
 use crate::chunks::Chunks;
 
@@ -15,7 +15,7 @@ struct Slot<T> {
     entry: Option<T>,
 }
 
-/// Entries that keep their place, with O(1) insertion and removal. Free places are used again, last
+/// Entries that keep their slot, with O(1) insertion and removal. Free slots are used again, last
 /// freed first, under a new generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
@@ -52,7 +52,7 @@ impl<T> Default for Slab<T> {
 impl<T> Slab<T> {
     pub(crate) const SLOT_BYTES: usize = size_of::<Slot<T>>();
 
-    /// Adds an entry; gives it back if all `limit` places are taken.
+    /// Adds an entry; gives it back if all `limit` slots are taken.
     #[inline]
     pub(crate) fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {
         let Some(key) = self.vacant(limit) else { return Err(entry) };
@@ -60,7 +60,7 @@ impl<T> Slab<T> {
         Ok(key)
     }
 
-    /// The key that the next entry will have; `None` if all `limit` places are taken.
+    /// The key that the next entry will have; `None` if all `limit` slots are taken.
     #[inline]
     pub(crate) fn vacant(&self, limit: u32) -> Option<Key> {
         if let Some(&index) = self.free.last() {
@@ -86,9 +86,9 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
-    /// Whether an entry is such.
-    pub(crate) fn any(&self, is_such: impl Fn(&T) -> bool) -> bool {
-        (0..self.slots.len()).any(|index| self.slots[index].entry.as_ref().is_some_and(&is_such))
+    /// Whether any entry fulfils the condition.
+    pub(crate) fn any(&self, condition: impl Fn(&T) -> bool) -> bool {
+        (0..self.slots.len()).any(|index| self.slots[index].entry.as_ref().is_some_and(&condition))
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&T> {

@@ -1,4 +1,4 @@
-//! What goes over the wire: the headers of `infiniband/tm_types.h`, byte for byte, and ours.
+//! The messages between two workers, byte for byte: the headers of `infiniband/tm_types.h`, and our own.
 //!
 //! | message | bytes |
 //! |---|---|
@@ -25,10 +25,10 @@ pub const RENDEZVOUS_BYTES: usize = TMH_BYTES + RVH_BYTES + PARTICULARS_BYTES;
 /// The longest FIN that is accepted: a NIC may send back TMH and RVH.
 pub const FIN_BYTES_MAX: usize = TMH_BYTES + RVH_BYTES;
 
-/// Version of what is ours alone: [`Particulars`] and [`Control`].
+/// Version of the parts that are not in `tm_types.h`: [`Particulars`] and [`Control`].
 const VERSION: u8 = 1;
 
-/// Bytes that can't be a message of this protocol. Names the peer's mistake.
+/// Why bytes can't be a message of this protocol: the peer's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -151,12 +151,12 @@ impl AppCtx {
         AppCtx((generation << 20) | (index % Self::OPERATIONS_MAX))
     }
 
-    /// The same with *ack wanted*.
+    /// This operation with *ack wanted*.
     pub fn with_ack(self) -> Self {
         AppCtx(self.0 | Self::ACK_WANTED)
     }
 
-    /// The same with *rendezvous*, and *companion* if one follows.
+    /// This operation with *rendezvous*, and *companion* if one follows.
     pub fn of_rendezvous(self, companion: bool) -> Self {
         let companion = if companion { Self::COMPANION } else { 0 };
         AppCtx(self.0 | Self::RENDEZVOUS | companion)

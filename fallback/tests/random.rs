@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message says who sent it and the how-manieth of its sender to this receiver and tag it is.
+/// A message carries its sender and its number among the sender's messages to this receiver with this tag.
 fn payload(from: usize, number: u32, length: usize) -> Buffer {
     (0..length).map(|i| (i as u32 * 31 + number * 7 + from as u32) as u8).collect::<Vec<_>>().into()
 }
@@ -307,7 +307,7 @@ proptest! {
         prop_assert_eq!(run(steps, n), 0);
     }
 
-    /// The same with NICs that match what they can, each of its own mind.
+    /// As above, with NICs that match what they can, each by a schedule of its own.
     #[test]
     fn nor_with_nics_that_match(
         steps in prop::collection::vec(step(), 1..200),

@@ -1,7 +1,7 @@
 //! The NIC's side: receives that a NIC may match, between the posted list, the NIC's list and the shadow of it.
 //!
-//! Every posted receive stays on the posted list until it is known who matched it; the shadow decides
-//! which of them the NIC holds as well. A message that the NIC reports as unexpected, or that came without the
+//! Every posted receive stays on the posted list until it is known whether software or the NIC matched it; the
+//! shadow decides which of them the NIC holds as well. A message that the NIC reports as unexpected, or that came without the
 //! NIC, is searched for on the posted list like any other. The shadow says what a hit means:
 //!
 //! ```text
