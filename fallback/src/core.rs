@@ -16,7 +16,9 @@ use crate::requests::REQUESTS_MAX;
 use crate::slab::Slab;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
-use crate::wire::{self, AppCtx, Control, Kind, TMH_BYTES, Tmh, WireError};
+use crate::wire::{
+    AppCtx, Control, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
+};
 
 /// All state of the protocol.
 #[derive(Clone, Debug)]
@@ -71,34 +73,34 @@ impl Core {
             self.dropped(*through_list);
             return Ok(());
         }
-        match wire::Message::parse(bytes).inspect_err(|_| self.dropped(*through_list))? {
-            wire::Message::Eager(tmh) => {
+        match WireMessage::parse(bytes).inspect_err(|_| self.dropped(*through_list))? {
+            WireMessage::Eager(tmh) => {
                 self.other_eager(*peer, &tmh, *immediate, *through_list, bytes)
             }
-            wire::Message::Rendezvous(request) => self.rendezvous(*peer, &request, *through_list),
-            wire::Message::Fin(operation) => {
-                let ended = self.end_operation(*peer, operation, Kind::Fin)?;
+            WireMessage::Rendezvous(request) => self.rendezvous(*peer, &request, *through_list),
+            WireMessage::Fin(operation) => {
+                let ended = self.end_operation(*peer, operation, MessageKind::Fin)?;
                 self.receiver.todo.push(Todo::Finish(ended, Ok(())));
                 Ok(())
             }
-            wire::Message::Control(Control::Credit { messages, bytes }) => {
+            WireMessage::Control(Control::Credit { messages, bytes }) => {
                 let credit = Amount { messages: messages.into(), bytes };
                 self.receiver.peer_mut(*peer).allowance.add(credit);
                 self.receiver.todo.push(Todo::Flush(*peer));
                 Ok(())
             }
-            wire::Message::Control(Control::Abort { app_ctx, errno }) => {
-                let ended = self.end_operation(*peer, app_ctx, Kind::Abort)?;
+            WireMessage::Control(Control::Abort { app_ctx, errno }) => {
+                let ended = self.end_operation(*peer, app_ctx, MessageKind::Abort)?;
                 let errno = i32::try_from(errno).unwrap_or(0);
                 let fault = Fault::NotRead { peer: *peer, errno };
                 self.receiver.todo.push(Todo::Finish(ended, Err(fault)));
                 Ok(())
             }
-            wire::Message::Control(Control::Companion { app_ctx, immediate, has_length }) => {
+            WireMessage::Control(Control::Companion { app_ctx, immediate, has_length }) => {
                 let note = |status: &mut Status| status.immediate = immediate;
                 self.companion(*peer, app_ctx, !has_length, note)
             }
-            wire::Message::Control(Control::Length { app_ctx, length }) => {
+            WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
         }
@@ -113,7 +115,7 @@ impl Core {
         }
         let rx = &mut self.receiver;
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
-        let Some(tmh) = wire::Message::parse_eager(bytes) else { return false };
+        let Some(tmh) = WireMessage::parse_eager(bytes) else { return false };
         let Some(known) = rx.peers.get_mut(peer.index()) else { return false };
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
@@ -178,7 +180,7 @@ impl Core {
     fn rendezvous(
         &mut self,
         peer: PeerId,
-        request: &wire::Rendezvous,
+        request: &Rendezvous,
         through_list: bool,
     ) -> Result<(), WireError> {
         let rx = &mut self.receiver;
@@ -186,7 +188,7 @@ impl Core {
             self.dropped(through_list);
             return Err(WireError::Credit { bytes: 0 });
         }
-        let wire::Rendezvous { app_ctx, tag, span, immediate } = *request;
+        let Rendezvous { app_ctx, tag, span, immediate } = *request;
         let status = Status { source: peer, tag, length: span.length, truncated: false, immediate };
         if app_ctx.has_companion() {
             rx.await_companion(peer, app_ctx.operation(), None);
@@ -228,7 +230,9 @@ impl Core {
         let awaited = &mut self.receiver.peer_mut(peer).awaited;
         let landing = match *awaited {
             Some((expected, landing)) if expected == operation => landing,
-            _ => return Err(WireError::NoSuchOperation { kind: Kind::Companion, operation }),
+            _ => {
+                return Err(WireError::NoSuchOperation { kind: MessageKind::Companion, operation });
+            }
         };
         if is_last {
             *awaited = None;
@@ -286,7 +290,7 @@ impl Core {
         &mut self,
         peer: PeerId,
         operation: AppCtx,
-        kind: Kind,
+        kind: MessageKind,
     ) -> Result<Operation, WireError> {
         let key = self.operations.key_at(operation.index()).filter(|key| {
             let ours = AppCtx::new(key.index, key.generation) == operation;

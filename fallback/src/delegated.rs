@@ -25,7 +25,7 @@ const BUSY_POLLS_MAX: u32 = 1 << 26;
 /// Requests on a device that matches by itself.
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`Delegated::progress`] and
-/// [`Delegated::take`].
+/// [`Requests::take`].
 #[derive(Debug)]
 pub struct Delegated<D: MatchingDevice> {
     device: D,

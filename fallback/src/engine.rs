@@ -29,7 +29,7 @@ pub(crate) const IDLE_POLLS_MAX: u32 = 1 << 20;
 /// Matching and protocol on one device. See the crate's page for the flows.
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`Engine::progress`] and
-/// [`Engine::take`].
+/// [`Requests::take`].
 #[derive(Clone, Debug)]
 pub struct Engine<D: Device> {
     device: D,

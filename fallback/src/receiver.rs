@@ -19,7 +19,7 @@ use crate::slab::Key;
 use crate::store::Stored;
 use crate::todo::Todo;
 use crate::unexpected::{Body, Unexpected, UnexpectedMessage};
-use crate::wire::{AppCtx, Control, Kind, Opcode, Tmh, WireError};
+use crate::wire::{AppCtx, Control, MessageKind, Opcode, Tmh, WireError};
 
 /// The state of the receiving side.
 #[derive(Clone, Debug)]
@@ -247,7 +247,8 @@ impl Receiver {
     ) {
         let awaited = self.peer_mut(peer).awaited.replace((operation, landing));
         if let Some((late, _)) = awaited {
-            let error = WireError::NoSuchOperation { kind: Kind::Companion, operation: late };
+            let error =
+                WireError::NoSuchOperation { kind: MessageKind::Companion, operation: late };
             self.todo.push(Todo::Break(peer, error));
         }
     }

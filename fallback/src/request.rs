@@ -88,7 +88,7 @@ const _: () = assert!(size_of::<Completion>() <= 64);
 /// What became of an operation at once.
 #[derive(Debug)]
 pub enum Started {
-    /// It is in the engine's table; [`crate::Engine::take`] gives its result once it is over, which a
+    /// It is in the engine's table; [`crate::Requests::take`] gives its result once it is over, which a
     /// receive that found its message waiting is already.
     Pending(RequestId),
     /// A send that is complete; its buffer.

@@ -35,8 +35,8 @@ pub enum WireError {
     /// Too few bytes for the header, or too many.
     #[error("a {kind} of {length} bytes, which has {}", kind.expected_bytes())]
     Length {
-        /// Kind of message.
-        kind: Kind,
+        /// MessageKind of message.
+        kind: MessageKind,
         /// Bytes that there were.
         length: u32,
     },
@@ -64,7 +64,7 @@ pub enum WireError {
     #[error("{kind} for operation {operation}, which isn't under way with this peer")]
     NoSuchOperation {
         /// FIN or abort.
-        kind: Kind,
+        kind: MessageKind,
         /// As it came.
         operation: AppCtx,
     },
@@ -78,7 +78,7 @@ pub enum WireError {
 
 /// Kinds of messages, as errors name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Not known yet: too short for a header.
     Message,
     /// A rendezvous request.
@@ -93,13 +93,13 @@ pub enum Kind {
     Companion,
 }
 
-impl Kind {
+impl MessageKind {
     fn expected_bytes(self) -> &'static str {
         match self {
-            Kind::Message => "16 or more",
-            Kind::Rendezvous => "32 or 48",
-            Kind::Fin => "16 to 32",
-            Kind::Control | Kind::Abort | Kind::Companion => "16",
+            MessageKind::Message => "16 or more",
+            MessageKind::Rendezvous => "32 or 48",
+            MessageKind::Fin => "16 to 32",
+            MessageKind::Control | MessageKind::Abort | MessageKind::Companion => "16",
         }
     }
 
@@ -108,15 +108,15 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Message => "message",
-            Kind::Rendezvous => "RNDV",
-            Kind::Fin => "FIN",
-            Kind::Control => "control message",
-            Kind::Abort => "abort",
-            Kind::Companion => "companion",
+            MessageKind::Message => "message",
+            MessageKind::Rendezvous => "RNDV",
+            MessageKind::Fin => "FIN",
+            MessageKind::Control => "control message",
+            MessageKind::Abort => "abort",
+            MessageKind::Companion => "companion",
         })
     }
 }
@@ -209,7 +209,7 @@ impl fmt::Display for AppCtx {
 /// The tag-matching header, `struct ibv_tmh`: opcode at 0, three reserved bytes, app_ctx at 4, tag at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// Kind of message.
+    /// MessageKind of message.
     pub opcode: Opcode,
     /// Handed through.
     pub app_ctx: AppCtx,
@@ -316,7 +316,7 @@ impl Rendezvous {
     /// Reads a request whose TMH was read already. Without particulars the RVH's length counts.
     pub fn parse(tmh: &Tmh, bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = Kind::Rendezvous.of_length(length);
+        let wrong = MessageKind::Rendezvous.of_length(length);
         let rvh = Rvh::parse(&bytes.array(TMH_BYTES).ok_or(wrong)?);
         let particulars = match length {
             32 => Particulars { immediate: None, length: rvh.len.into() },
@@ -341,21 +341,21 @@ impl Rendezvous {
 /// A NO_TAG message of ours, 16 bytes: opcode 0 at 0, version at 1, kind at 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Kind 1. Allows that many more: messages at 4 (u32), bytes at 8 (u64).
+    /// MessageKind 1. Allows that many more: messages at 4 (u32), bytes at 8 (u64).
     Credit {
         /// Further messages.
         messages: u32,
         /// Further bytes of eager payload, as the store counts them.
         bytes: u64,
     },
-    /// Kind 2. The receiver could not read a rendezvous: app_ctx at 4, errno at 8 (u32).
+    /// MessageKind 2. The receiver could not read a rendezvous: app_ctx at 4, errno at 8 (u32).
     Abort {
         /// Of the rendezvous request.
         app_ctx: AppCtx,
         /// What the read failed with, 0 if unknown.
         errno: u32,
     },
-    /// Kind 3, right behind a rendezvous request with *companion*: what a NIC that matches the request
+    /// MessageKind 3, right behind a rendezvous request with *companion*: what a NIC that matches the request
     /// does not hand on. Flags at 3 (bit 0: there is immediate data, bit 1: a [`Control::Length`]
     /// follows), app_ctx at 4, immediate data at 8 (u32).
     Companion {
@@ -366,7 +366,7 @@ pub enum Control {
         /// Whether the length stands in the next message.
         has_length: bool,
     },
-    /// Kind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at 8 (u64).
+    /// MessageKind 4, behind a companion: a length that is beyond an RVH's. app_ctx at 4, length at 8 (u64).
     Length {
         /// Of the rendezvous request.
         app_ctx: AppCtx,
@@ -416,7 +416,7 @@ impl Control {
     /// Reads a message whose first byte said NO_TAG.
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
-        let wrong = Kind::Control.of_length(length);
+        let wrong = MessageKind::Control.of_length(length);
         let all: [u8; Self::BYTES] = bytes.array(0).filter(|_| length == 16).ok_or(wrong)?;
         if all[1] != VERSION {
             return Err(WireError::Version(all[1]));
@@ -441,7 +441,7 @@ impl Control {
 
 /// Any message, as its bytes say. Eager payload stays where it is, from byte [`TMH_BYTES`] on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum WireMessage {
     /// Header of an eager message.
     Eager(Tmh),
     /// A rendezvous request.
@@ -452,7 +452,7 @@ pub enum Message {
     Control(Control),
 }
 
-impl Message {
+impl WireMessage {
     /// Reads the header of an eager message, and of no other: the short way to the common case.
     #[inline]
     pub fn parse_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
@@ -467,19 +467,19 @@ impl Message {
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
         if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
-            return Control::parse(bytes).map(Message::Control);
+            return Control::parse(bytes).map(WireMessage::Control);
         }
-        let wrong = Kind::Message.of_length(length);
+        let wrong = MessageKind::Message.of_length(length);
         let tmh = Tmh::parse(&bytes.array(0).ok_or(wrong)?)?;
         match tmh.opcode {
             Opcode::Eager if tmh.app_ctx.0 & AppCtx::NOT_EAGER != 0 => {
                 Err(WireError::Flags(tmh.app_ctx.0 & AppCtx::NOT_EAGER))
             }
-            Opcode::Eager => Ok(Message::Eager(tmh)),
-            Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(Message::Rendezvous),
-            Opcode::Fin if length <= FIN_BYTES_MAX => Ok(Message::Fin(tmh.app_ctx.operation())),
-            Opcode::Fin => Err(Kind::Fin.of_length(length)),
-            Opcode::NoTag => Control::parse(bytes).map(Message::Control),
+            Opcode::Eager => Ok(WireMessage::Eager(tmh)),
+            Opcode::Rendezvous => Rendezvous::parse(&tmh, bytes).map(WireMessage::Rendezvous),
+            Opcode::Fin if length <= FIN_BYTES_MAX => Ok(WireMessage::Fin(tmh.app_ctx.operation())),
+            Opcode::Fin => Err(MessageKind::Fin.of_length(length)),
+            Opcode::NoTag => Control::parse(bytes).map(WireMessage::Control),
         }
     }
 }
@@ -488,8 +488,8 @@ impl Message {
 mod tests {
     use super::*;
 
-    fn parse(bytes: &[u8]) -> Result<Message, WireError> {
-        Message::parse(&Bytes::from_slice(bytes))
+    fn parse(bytes: &[u8]) -> Result<WireMessage, WireError> {
+        WireMessage::parse(&Bytes::from_slice(bytes))
     }
 
     #[test]
@@ -502,7 +502,7 @@ mod tests {
         let bytes = *b"\x03\0\0\0\x01\x02\x03\x04\x11\x12\x13\x14\x15\x16\x17\x18";
         assert_eq!(tmh.emit(), bytes);
         assert_eq!(Tmh::parse(&bytes), Ok(tmh));
-        assert_eq!(Message::parse_eager(&Bytes::from_slice(&bytes)), Some(tmh));
+        assert_eq!(WireMessage::parse_eager(&Bytes::from_slice(&bytes)), Some(tmh));
         let rvh = Rvh { va: 0x0102_0304_0506_0708, rkey: 0x1112_1314, len: 0x2122_2324 };
         assert_eq!(
             rvh.emit(),
@@ -517,7 +517,7 @@ mod tests {
             for immediate in [None, Some(0), Some(7)] {
                 let span = RemoteSpan { address: 9, key: 8, length };
                 let request = Rendezvous::new(AppCtx::new(3, 511), Tag(5), span, immediate);
-                assert_eq!(parse(&request.emit()), Ok(Message::Rendezvous(request)));
+                assert_eq!(parse(&request.emit()), Ok(WireMessage::Rendezvous(request)));
             }
         }
     }
@@ -526,7 +526,7 @@ mod tests {
     fn a_request_without_our_bytes_is_understood() {
         let span = RemoteSpan { address: 9, key: 8, length: 77 };
         let request = Rendezvous::new(AppCtx(3), Tag(5), span, None);
-        assert_eq!(parse(&request.emit()[..32]), Ok(Message::Rendezvous(request)));
+        assert_eq!(parse(&request.emit()[..32]), Ok(WireMessage::Rendezvous(request)));
     }
 
     #[test]
@@ -537,7 +537,7 @@ mod tests {
         let companion = Control::Companion { app_ctx, immediate: Some(7), has_length: true };
         let length = Control::Length { app_ctx, length: 1 << 40 };
         for control in [credit, abort, companion, length] {
-            assert_eq!(parse(&control.emit()), Ok(Message::Control(control)));
+            assert_eq!(parse(&control.emit()), Ok(WireMessage::Control(control)));
         }
     }
 
@@ -545,11 +545,11 @@ mod tests {
     fn fin_has_16_to_32_bytes() {
         let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx(1).with_ack(), tag: Tag(0) };
         let mut bytes = fin.emit().to_vec();
-        assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
+        assert_eq!(parse(&bytes), Ok(WireMessage::Fin(AppCtx(1))));
         bytes.resize(32, 0);
-        assert_eq!(parse(&bytes), Ok(Message::Fin(AppCtx(1))));
+        assert_eq!(parse(&bytes), Ok(WireMessage::Fin(AppCtx(1))));
         bytes.resize(33, 0);
-        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: Kind::Fin, .. })));
+        assert!(matches!(parse(&bytes), Err(WireError::Length { kind: MessageKind::Fin, .. })));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Device, PeerId, RemoteSpan};
-use tagmatch_fallback::wire::{AppCtx, Kind, Opcode, Rendezvous, Tmh, WireError};
+use tagmatch_fallback::wire::{AppCtx, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, Engine, EngineConfig, Fault, PeerFault, RequestId, SendMode, Started,
 };
@@ -179,7 +179,10 @@ fn a_companion_that_no_request_announced_breaks_with_its_sender() {
     let [companion, length] = &companions[..] else { panic!("{companions:?}") };
     let stray = {
         let operation = operation(1).operation();
-        Some(PeerFault::Protocol(WireError::NoSuchOperation { kind: Kind::Companion, operation }))
+        Some(PeerFault::Protocol(WireError::NoSuchOperation {
+            kind: MessageKind::Companion,
+            operation,
+        }))
     };
     let cases = [
         (vec![request(1), companion.clone(), length.clone()], None),

@@ -5,7 +5,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId, RemoteSpan};
-use tagmatch_fallback::wire::{AppCtx, Control, Kind, Opcode, Rendezvous, Tmh, WireError};
+use tagmatch_fallback::wire::{AppCtx, Control, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
     Completion, EngineConfig, Fault, PeerFault, Refused, RequestId, SendMode, Started, Status,
 };
@@ -458,8 +458,8 @@ fn whoever_breaks_the_protocol_is_broken_with() {
     request[47] = 11;
     let no_such = |kind| WireError::NoSuchOperation { kind, operation: unknown };
     let cases: [(&[u8], WireError); 4] = [
-        (&fin, no_such(Kind::Fin)),
-        (&abort, no_such(Kind::Abort)),
+        (&fin, no_such(MessageKind::Fin)),
+        (&abort, no_such(MessageKind::Abort)),
         (&request, WireError::Lengths { rvh: 10, real: 11 }),
         (&[9; 16], WireError::Opcode(9)),
     ];
@@ -518,7 +518,7 @@ fn a_fin_of_an_operation_that_has_ended_ends_no_other() {
     let old = AppCtx::new(0, 0);
     forge(&net, 1, 0, &Tmh { opcode: Opcode::Fin, app_ctx: old, tag: Tag(0) }.emit());
     settle(&mut n);
-    let fault = WireError::NoSuchOperation { kind: Kind::Fin, operation: old };
+    let fault = WireError::NoSuchOperation { kind: MessageKind::Fin, operation: old };
     assert_eq!(n[0].peer_fault(to), Some(PeerFault::Protocol(fault)));
     let Completion { result, .. } = n[0].requests_mut().take(send).unwrap();
     assert_eq!(result, Err(Fault::PeerDown { peer: to, fault: PeerFault::Protocol(fault) }));

@@ -2,24 +2,24 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tagmatch_fallback::wire::{Control, Message, Tmh};
 use tagmatch_device::{Address, Bytes};
+use tagmatch_fallback::wire::{Control, Tmh, WireMessage};
 
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::from_slice(data);
-    match Message::parse(&bytes) {
-        Ok(Message::Eager(tmh)) => {
+    match WireMessage::parse(&bytes) {
+        Ok(WireMessage::Eager(tmh)) => {
             let again = Tmh::parse(&tmh.emit());
             assert_eq!(again, Ok(tmh));
         }
-        Ok(Message::Rendezvous(request)) => {
-            let again = Message::parse(&Bytes::from_slice(&request.emit())).unwrap();
-            assert_eq!(again, Message::Rendezvous(request));
+        Ok(WireMessage::Rendezvous(request)) => {
+            let again = WireMessage::parse(&Bytes::from_slice(&request.emit())).unwrap();
+            assert_eq!(again, WireMessage::Rendezvous(request));
         }
-        Ok(Message::Control(control)) => {
+        Ok(WireMessage::Control(control)) => {
             assert_eq!(Control::parse(&Bytes::from_slice(&control.emit())), Ok(control));
         }
-        Ok(Message::Fin(_)) | Err(_) => {}
+        Ok(WireMessage::Fin(_)) | Err(_) => {}
     }
     if let Ok(text) = std::str::from_utf8(data) {
         if let Ok(address) = text.parse::<Address>() {

@@ -4,7 +4,7 @@
 
 use tagmatch_device::Bytes;
 use tagmatch_device::tm::TMH_BYTES;
-use tagmatch_fallback::wire::{Control, Message};
+use tagmatch_fallback::wire::{Control, WireMessage};
 use tagmatch_fallback::{Amount, CreditConfig, FLOOR_MESSAGES};
 
 use crate::violation::{Verdict, ensure};
@@ -34,8 +34,8 @@ impl Account {
 
     /// The receiver sent a message without one, which may be a grant.
     pub(super) fn granted_by(&mut self, bytes: &[u8]) {
-        let message = Message::parse(&Bytes::from_slice(bytes));
-        if let Ok(Message::Control(Control::Credit { messages, bytes })) = message {
+        let message = WireMessage::parse(&Bytes::from_slice(bytes));
+        if let Ok(WireMessage::Control(Control::Credit { messages, bytes })) = message {
             let credit = Amount { messages: messages.into(), bytes };
             self.first.get_or_insert(credit);
             self.granted = plus(self.granted, credit);
