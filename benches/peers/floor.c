@@ -1,10 +1,10 @@
 /* What the machine allows, without any library: two cache lines that go back and forth between the
  * cores, and process_vm_readv(2) of one buffer into another.
  *
- * Takes the same cases as the others: a latency becomes a ping-pong of one line per direction, a
- * window becomes that many reads, one after the other.
+ * It takes the same cases as the other programs. A latency becomes a ping-pong of one line per direction; a
+ * window becomes as many reads, one after the other.
  *
- * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
 #include "measure.h"
 
 #include <signal.h>
@@ -23,11 +23,11 @@ static inline void pause_briefly(void)
 #endif
 }
 
-/* Two lines apart, for processors that fetch them in pairs. */
+/* The lines are two lines apart, since some processors fetch them in pairs. */
 struct lines {
     _Alignas(128) atomic_ulong ping;
     _Alignas(128) atomic_ulong pong;
-    /* Where the other process's buffer is. */
+    /* The address of the other process's buffer. */
     uint8_t *_Atomic source;
 };
 
@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         atomic_store(&lines->source, source);
         answer_forever();
     }
-    /* The second core reads from the first, as in the peers' windows. */
+    /* The second core reads from the first one, as in the windows of the other programs. */
     pin(a.core[1]);
     destination = aligned_bytes(size);
     for (int i = 0; i < a.case_count; i++) {

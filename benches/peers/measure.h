@@ -1,6 +1,6 @@
-/* Time, statistics, pinning and output, alike in every program.
+/* Time, statistics, pinning and output: the same in every program.
  *
- * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
 #ifndef MEASURE_H
 #define MEASURE_H
 
@@ -18,12 +18,12 @@
 
 #define BATCHES_MIN 5
 #define BATCHES_MAX 100000
-/* Everybody's buffers begin at such an address: huge pages or none, but the same for all. */
+/* The alignment of all buffers, so that every program has huge pages, or none. */
 #define ALIGNMENT (2u << 20)
 
 #define FAIL(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(3))
 
-/* What all programs are called with: CORE_A CORE_B MILLISECONDS CASE... */
+/* The arguments of every program: CORE_A CORE_B MILLISECONDS CASE... */
 struct arguments {
     int core[2];
     double milliseconds;
@@ -50,13 +50,13 @@ static inline struct arguments parse_arguments(int argc, char **argv)
 struct work {
     const char *name;
     char kind[16];   /* latency, window, posted, unexpected, collective */
-    char operation[16]; /* of the collective ones: barrier, bcast, allreduce, alltoall, dup */
+    char operation[16]; /* of collective cases: barrier, bcast, allreduce, alltoall, dup */
     size_t size;     /* bytes of a message */
     int window;      /* messages before each acknowledgement */
     int batch;       /* round trips, windows or messages that are timed together */
-    bool any_source; /* of the receives that are measured */
-    bool any_filler; /* of the receives that never match */
-    int depth;       /* how many of these */
+    bool any_source; /* the measured receives take any source */
+    bool any_filler; /* the receives that never match take any source */
+    int depth;       /* how many receives never match */
 };
 
 static inline struct work parse_case(const char *name)
@@ -120,7 +120,7 @@ static inline void check(const uint8_t *bytes, size_t size, unsigned seed, const
             FAIL("%s: byte %zu of %zu is wrong", where, i, size);
 }
 
-/* Bytes of this process that are in memory: its own and shared. */
+/* Bytes of this process that are resident in memory, private and shared. */
 static inline double resident_bytes(void)
 {
     unsigned long total, resident;
@@ -131,7 +131,7 @@ static inline double resident_bytes(void)
     return (double)resident * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* Means of batches. */
+/* The mean of each batch. */
 struct samples {
     double value[BATCHES_MAX];
     int count;

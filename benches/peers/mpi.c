@@ -1,6 +1,6 @@
 /* The work over MPI: compiled by each implementation's mpicc.
  *
- * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
 #include "measure.h"
 
 #include <mpi.h>
@@ -55,7 +55,7 @@ static bool is(const struct work *w, const char *operation)
     return strcmp(w->operation, operation) == 0;
 }
 
-/* `root`: of the first broadcast. They take turns, so that no root runs ahead. */
+/* `root` is the root of the first broadcast. Roots take turns, so that none runs ahead. */
 static void collective_calls(const struct work *w, int count, int root)
 {
     int size = (int)w->size;
@@ -87,7 +87,7 @@ static void collective_batch(const struct work *w, int count)
     collective_calls(w, count, 0);
 }
 
-/* Each result once, at both ranks. */
+/* Checks each result once, at both ranks. */
 static void collective_check(const struct work *w)
 {
     size_t size = w->size;
@@ -112,7 +112,7 @@ static void collective_check(const struct work *w)
                 FAIL("%s: value %zu is wrong", w->name, i / 8);
         }
     } else if (is(w, "alltoall")) {
-        /* Seeds by sender and receiver. */
+        /* The seed depends on sender and receiver. */
         for (int to = 0; to < 2; to++)
             fill(outbox + to * size, size, (unsigned)(11 + 2 * rank + to));
         collective_calls(w, 1, 0);
@@ -123,7 +123,7 @@ static void collective_check(const struct work *w)
     }
 }
 
-/* Before MPI_Init, so that whatever it allocates and starts is on the right core. */
+/* Pins before MPI_Init, so that its memory and threads are on the right core. */
 static int rank_from_launcher(void)
 {
     const char *names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != 2 || rank != expected)
         FAIL("%d processes, rank %d where the launcher said %d", size, rank, expected);
-    /* Some runtimes bind in MPI_Init. */
+    /* Some runtimes bind processes in MPI_Init, so pin again. */
     pin(a.core[rank]);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found);
     if (!found || *tag_max < TAG_FILLER + FILLERS_MAX)

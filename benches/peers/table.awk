@@ -7,7 +7,7 @@
 #   result  ROUND IMPLEMENTATION GROUP CASE MIN P50 P90 COUNT
 # -v json=1 prints JSON instead of text; -v stat=min|p50|p90 says which figure of a round is compared.
 #
-# A ratio is formed within each round; its median over the rounds is shown, and the extremes.
+# A ratio is formed within each round. The table shows its median over the rounds, and the extremes.
 
 BEGIN {
     FS = "\t"
@@ -44,7 +44,7 @@ function remember(name) {
     if (!(name in seen)) { seen[name] = 1; if (name != OURS && name != FLOOR) peers[++peer_count] = name }
 }
 
-# Nanoseconds per operation as what is shown.
+# Converts nanoseconds per operation to the unit that is shown.
 function figure(group, test, ns,   part) {
     split(test, part, ":")
     if (group == "rate") return 1000 / ns
@@ -65,7 +65,7 @@ function median(list, count) {
     return count % 2 ? list[(count + 1) / 2] : (list[count / 2] + list[count / 2 + 1]) / 2
 }
 
-# Median over the rounds of what an implementation reached; sets `count`.
+# The median over the rounds of an implementation's figures; sets `count`.
 function over_rounds(name, test,   r, list) {
     count = 0
     for (r = 1; r <= rounds; r++) if ((r, name, test) in value) list[++count] = value[r, name, test]
@@ -73,7 +73,7 @@ function over_rounds(name, test,   r, list) {
     return count ? median(list, count) : 0
 }
 
-# Of each round, ours / the other's; sets `count`, `middle`, `low`, `high`. The other side may be another
+# Ours / the other's in each round; sets `count`, `middle`, `low`, `high`. The other side may be another
 # test of ours.
 function ratio(test, name, other_test,   r, list, other) {
     count = 0
@@ -87,7 +87,7 @@ function ratio(test, name, other_test,   r, list, other) {
     return count
 }
 
-# The peer that is best over all rounds: the best of each round would be a lucky one.
+# The peer that is best over all rounds. The best peer of each round would be chosen by luck.
 function best_peer(test, more,   p, v, found, name) {
     for (p = 1; p <= peer_count; p++) {
         v = over_rounds(peers[p], test)
@@ -159,7 +159,7 @@ function shown_ratio(test, name) {
     return ratio(test, name, test) ? sprintf("x%s [%s..%s]", number(middle), number(low), number(high)) : ""
 }
 
-# What is aimed at, and how far off it is.
+# The aims, and how far off they are.
 function print_aims(   g, t, test, base, part, sum) {
     printf "\n== aims\n%-52s%-12s%s\n", "", "reach", "here"
     for (t = 1; t <= test_count["latency"]; t++) {

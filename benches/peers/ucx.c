@@ -3,7 +3,7 @@
  * The sender's rank is in the upper half of a tag, as runtimes put it there; a receive from any
  * source masks it out.
  *
- * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
 #include "measure.h"
 
 #include <sys/prctl.h>
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
     else
         connect_to(to_child[0], to_parent[1]);
     run_all(&a);
-    /* Each keeps its memory until the other is done with it. */
+    /* Each side keeps its memory until the other side is done with it. */
     write_all(rank == 0 ? to_child[1] : to_parent[1], "", 1);
     read_all(rank == 0 ? to_parent[0] : to_child[0], &(char){0}, 1);
     if (rank == 1)

@@ -4,16 +4,16 @@
  *   operation                       an operation under way
  *   send_bytes(buf, size, tag)      sends; returns when buf may be used again
  *   recv_bytes(buf, size, tag, any) receives, from the other side or from any source
- *   start_send, start_recv          the same, returning an operation
+ *   start_send, start_recv          begin such a send or receive, and return the operation
  *   wait_all(operations, count)
- *   cancel_all(operations, count)   receives that have not matched
+ *   cancel_all(operations, count)   cancels receives that have not matched
  *   rank                            0 measures, 1 answers
  *
- * and of collective operations, where it sets them.
+ * and of collective operations, if the program has them.
  *
- * benches/peers/tagmatch does the same with tagmatch: whoever changes one changes both.
+ * benches/peers/tagmatch does the same with tagmatch. Change both together.
  *
- * Copyright: MIT or Apache-2.0, as the rest of the repository. */
+ * Licence: MIT or Apache-2.0, as the rest of the project. */
 #ifndef WORK_H
 #define WORK_H
 
@@ -25,7 +25,7 @@ enum { TOUCH_WINDOWS = 400 };
 static uint8_t *outbox, *inbox;
 static operation window_operations[WINDOW_MAX];
 
-/* The receives that never match. Posted on both sides, so that each half of a round trip passes
+/* The receives that never match. They are posted on both sides, so that each half of a round trip passes
  * them. */
 static operation *fillers;
 static int filler_count;
@@ -78,13 +78,13 @@ static void window_batch(const struct work *w, int count)
     }
 }
 
-/* What a program sets that has collective operations. */
+/* Set by a program that has collective operations. */
 static struct {
     void (*batch)(const struct work *, int);
     void (*check)(const struct work *);
 } collective;
 
-/* Both sides agree on how many operations the next batch has; none ends the case. Also a barrier. */
+/* Both sides agree on how many operations the next batch has; 0 ends the case. This is also a barrier. */
 static int agree(int count)
 {
     int32_t number = count;
@@ -127,7 +127,7 @@ static void run_timed(const struct work *w, double milliseconds)
         return;
     }
     print_begin(w->name);
-    /* Two passes: the first, shorter, is warm-up. */
+    /* There are two passes; the first one is shorter, for warm-up. */
     for (int pass = 0; pass < 2; pass++) {
         begin_samples(&samples);
         while (!enough_samples(&samples, pass == 0 ? milliseconds / 4 : milliseconds)) {
@@ -141,8 +141,8 @@ static void run_timed(const struct work *w, double milliseconds)
     print_samples(w->name, &samples);
 }
 
-/* Growth of what is resident at rank 1, per receive or message: handles included, bytes that are
- * received not. */
+/* Growth of the resident memory of rank 1, per receive or message, with handles and without the bytes that are
+ * received. */
 static void run_memory(const struct work *w)
 {
     struct work touch = {.size = 8, .window = WINDOW_MAX};
@@ -168,7 +168,7 @@ static void run_memory(const struct work *w)
                 send_bytes(outbox, 8, TAG_FILLER + i);
             send_bytes(outbox, 8, TAG_LAST);
         } else {
-            /* Messages don't overtake: once this one is here, the others are, too. */
+            /* Messages don't overtake each other: once this one has arrived, the others have, too. */
             recv_bytes(inbox, 8, TAG_LAST, false);
             growth = resident_bytes() - before;
             for (int i = 0; i < w->batch; i++)
@@ -187,7 +187,7 @@ static void run_all(const struct arguments *a)
 {
     outbox = aligned_bytes(SIZE_MAX_BYTES);
     inbox = aligned_bytes(SIZE_MAX_BYTES);
-    /* Not touched before it is used: handles are part of what a receive takes. */
+    /* This memory isn't touched before it is used, since handles are part of what a receive takes. */
     fillers = calloc(FILLERS_MAX, sizeof *fillers);
     if (fillers == NULL)
         FAIL("no memory");

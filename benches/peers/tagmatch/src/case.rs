@@ -1,4 +1,4 @@
-//! What is asked for, and how the answer is said.
+//! The cases on the command line, and the output of their results.
 
 use std::error::Error;
 use std::io::Write;
@@ -22,11 +22,11 @@ pub(crate) struct Case {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Half round trips, past receives that never match.
+    /// Half round trips past receives that never match.
     Latency { size: usize, any_source: bool, any_filler: bool, depth: usize },
-    /// Messages one way; an acknowledgement after each window.
+    /// Messages one way, with an acknowledgement after each window.
     Window { size: usize, window: usize },
-    /// Calls of a collective operation by both.
+    /// Calls of a collective operation by both ranks.
     Collective { operation: Operation, size: usize },
     /// Memory of posted receives.
     Posted,
@@ -41,7 +41,7 @@ pub(crate) enum Operation {
     Bcast,
     Allreduce,
     Alltoall,
-    /// A duplicate of the communicator, and its end.
+    /// Duplicates the communicator and frees the duplicate.
     Dup,
     Agree,
 }
@@ -82,7 +82,7 @@ impl FromStr for Case {
     }
 }
 
-/// Means of batches.
+/// The mean of each batch.
 pub(crate) struct Samples {
     nanoseconds: Vec<f64>,
     started: Instant,
@@ -115,10 +115,10 @@ impl Samples {
     }
 }
 
-/// Says which case begins, so that a hang has a name.
+/// Prints which case begins, so that a hang has a name.
 pub(crate) fn print_begin(case: &Case) {
     println!("begin {}", case.name);
-    // A pipe that is closed is noticed by the next line.
+    // A closed pipe is noticed at the next line.
     let _ = std::io::stdout().flush();
 }
 

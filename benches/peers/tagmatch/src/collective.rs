@@ -1,5 +1,4 @@
-//! The collective operations of `benches/peers/mpi.c`, in the same order and as often: whoever changes one changes
-//! both.
+//! The collective operations of `benches/peers/mpi.c`, in the same order and as often. Change both together.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ const SIZE_MAX: usize = 2 << 20;
 pub(crate) struct Pair {
     world: Comm<WorkerNet>,
     sum: Op,
-    /// What a call takes and gives back.
+    /// The buffer that a call takes and gives back.
     buffer: Vec<u8>,
 }
 
@@ -82,7 +81,7 @@ impl Pair {
         Ok(())
     }
 
-    /// `root`: of the first broadcast. They take turns, so that no root runs ahead.
+    /// `root` is the root of the first broadcast. Roots take turns, so that none runs ahead.
     fn calls(&mut self, operation: Operation, count: usize, mut root: u32) -> Outcome<()> {
         for _ in 0..count {
             let data = mem::take(&mut self.buffer);
@@ -102,7 +101,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Each result once, at both ranks.
+    /// Checks each result once, at both ranks.
     fn check(&mut self, operation: Operation, size: usize) -> Outcome<()> {
         let rank = u64::from(self.world.rank());
         let bytes =
@@ -132,7 +131,7 @@ impl Pair {
         }
     }
 
-    /// Both agree on how many calls the next batch has; none ends the case. Also a barrier.
+    /// Both ranks agree on how many calls the next batch has; 0 ends the case. This is also a barrier.
     fn agree(&self, count: usize) -> Outcome<usize> {
         let mut number = to_bytes(&[count as u64]);
         let first = self.world.rank() == 0;

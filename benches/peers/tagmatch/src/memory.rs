@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use tagmatch::{Buffer, raw};
 
 pub(crate) const SIZE_MAX: usize = 4 << 20;
-/// As in `measure.h`: huge pages or none, but the same for all.
+/// The alignment in `measure.h`, so that every program has huge pages, or none.
 const ALIGNMENT: usize = 2 << 20;
 
 /// Bytes that live as long as the process.
@@ -18,26 +18,26 @@ impl Memory {
         Memory(NonNull::from(&mut bytes[offset..offset + SIZE_MAX]).cast())
     }
 
-    /// To send from.
+    /// The buffer to send from.
     #[inline]
     pub(crate) fn outgoing(&self, size: usize) -> Buffer {
         assert!(size <= SIZE_MAX);
-        // SAFETY: allocated for good and initialised; while a send is under way nobody writes here,
-        // as `bytes_mut` is called between cases only.
+        // SAFETY: allocated for good and initialised; nothing writes here while a send is
+        // under way, since `bytes_mut` is called between cases only.
         unsafe { raw::read_only(self.0, size) }
     }
 
-    /// To receive into. The receives of a window share it, as osu_bw's do.
+    /// The buffer to receive into. The receives of a window share it, as osu_bw's do.
     #[inline]
     pub(crate) fn incoming(&self, size: usize) -> Buffer {
         assert!(size <= SIZE_MAX);
         // SAFETY: allocated for good and initialised. The worker belongs to this one thread, which
         // writes for one receive at a time and holds no slice from one call to the next; and
-        // nobody looks at the bytes before all receives into them have ended.
+        // nothing reads the bytes before all receives into them have ended.
         unsafe { raw::buffer(self.0, size) }
     }
 
-    /// For small messages, which are copied out before the call returns.
+    /// Bytes of small messages, which are copied before the call returns.
     #[inline]
     pub(crate) fn bytes(&self, size: usize) -> &[u8] {
         assert!(size <= SIZE_MAX);
@@ -46,7 +46,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), size) }
     }
 
-    /// To prepare what is sent, while nothing is under way.
+    /// The bytes to send, to be changed while nothing is under way.
     pub(crate) fn bytes_mut(&mut self, size: usize) -> &mut [u8] {
         assert!(size <= SIZE_MAX);
         // SAFETY: as for `bytes`, and borrowed exclusively.

@@ -1,4 +1,4 @@
-//! The work of `benches/peers/work.h`, line by line: whoever changes one changes both.
+//! The work of `benches/peers/work.h`, line by line. Change both together.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ const SMALL: usize = 8;
 pub(crate) struct Side {
     worker: Worker,
     peer: Peer,
-    /// The one that measures; the other answers.
+    /// Whether this process measures; the other one answers.
     first: bool,
     /// Largest message that `inject` sends without waiting.
     eager_max: usize,
     outbox: Memory,
     inbox: Memory,
-    /// Where the receives that never match would receive.
+    /// Buffers of the receives that never match.
     nowhere: Memory,
     fillers: Vec<Request<Received>>,
     fillers_any: bool,
@@ -50,7 +50,7 @@ impl Side {
             outbox: Memory::new(),
             inbox: Memory::new(),
             nowhere: Memory::new(),
-            // Not touched before it is used: handles are part of what a receive takes.
+            // This memory isn't touched before it is used, since handles are part of what a receive takes.
             fillers: Vec::with_capacity(FILLERS_MAX),
             fillers_any: false,
             sends: Vec::with_capacity(WINDOW_MAX),
@@ -153,8 +153,8 @@ impl Side {
         Ok(())
     }
 
-    /// Both sides agree on how many operations the next batch has; none ends the case. Also a
-    /// barrier.
+    /// Both sides agree on how many operations the next batch has; 0 ends the case. This is
+    /// also a barrier.
     fn agree(&self, count: usize) -> Outcome<usize> {
         let mut number = u32::try_from(count)?.to_ne_bytes();
         if self.first {
@@ -181,7 +181,7 @@ impl Side {
         Ok(())
     }
 
-    /// One message each way, every byte of it looked at.
+    /// Sends one message each way, and checks every byte.
     fn check_bytes(&mut self, size: usize, name: &str) -> Outcome<()> {
         let pattern =
             |first: bool, i: usize| (usize::from(first) + 11 + i * 7 + i / 251).to_le_bytes()[0];
@@ -249,8 +249,8 @@ impl Side {
         }
     }
 
-    /// Growth of what is resident at the second process, per receive or message: handles included,
-    /// bytes that are received not.
+    /// Growth of the resident memory of the second process, per receive or message, with handles and
+    /// without the bytes that are received.
     fn run_memory(&mut self, case: &Case) -> Outcome<()> {
         let mut growth = 0;
         if self.first {
@@ -275,7 +275,7 @@ impl Side {
                 }
                 self.send(SMALL, LAST)?;
             } else {
-                // Messages don't overtake: once this one is here, the others are, too.
+                // Messages don't overtake each other: once this one has arrived, the others have, too.
                 self.receive(SMALL, LAST, false)?;
                 growth = resident_bytes()?.saturating_sub(before);
                 for i in 0..case.batch {
@@ -305,7 +305,7 @@ fn finish<T: Output>(mut request: Request<T>) -> Outcome<()> {
     }
 }
 
-/// Bytes of this process that are in memory: its own and shared.
+/// Bytes of this process that are resident in memory, private and shared.
 fn resident_bytes() -> Outcome<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).ok_or("/proc/self/statm is cut short")?;
