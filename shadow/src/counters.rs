@@ -1,6 +1,6 @@
 //! What happened so far.
 
-use crate::Why;
+use crate::config::Why;
 
 /// Counts since the start, and what is held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

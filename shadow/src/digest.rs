@@ -2,8 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::Shadow;
-use crate::shadow::Receive;
+use crate::entry::Receive;
+use crate::shadow::Shadow;
 use crate::table::State;
 
 impl Shadow {

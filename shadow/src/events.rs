@@ -1,44 +1,37 @@
 //! Events of the NIC's list.
 
+use crate::config::Why;
+use crate::entry::{Entry, Place, Removal};
+use crate::error::ShadowError;
 use crate::queue::Sent;
-use crate::shadow::{Entry, Place};
+use crate::shadow::Shadow;
 use crate::table::{State, Step};
-use crate::{Shadow, ShadowError, Why};
 
-/// Why an entry is being deleted; a later reason replaces an earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Removal {
-    /// It missed its phase and is to be added again.
-    Again,
-    /// The user wants it back.
-    Cancel,
-    /// A message that came up elsewhere wants it.
-    Message,
-}
-
-/// What a delete that found its entry means.
+/// The meaning of a delete that has removed its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// The receive is cancelled, and forgotten.
     Cancelled {
-        /// Which.
+        /// The receive.
         id: u32,
     },
-    /// The receive is for the first of the messages that wait for it, and forgotten. The others search on.
+    /// The first of the messages that wait for the receive takes it. The receive is forgotten, and the
+    /// other messages search on.
     ForMessage {
-        /// Which.
+        /// The receive.
         id: u32,
     },
     /// The receive is in software again, and may go to the NIC again.
     Again {
-        /// Which.
+        /// The receive.
         id: u32,
     },
-    /// A message took the receive before.
+    /// A message took the receive before the delete was answered.
     Ignored,
 }
 
-/// What a delete that came after a match means: nothing more comes of it, the match's events came or will.
+/// The meaning of a delete that came after a match. The NIC reports nothing more about the delete; it has
+/// reported the match, or will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The receive, if its match was not reported yet: it leaves the list now, and messages that wait

@@ -61,8 +61,10 @@
 mod config;
 mod counters;
 mod digest;
+mod entry;
 mod error;
 mod events;
+mod op;
 mod operations;
 mod order;
 mod policy;
@@ -73,7 +75,8 @@ mod waiting;
 
 pub use config::{ShadowConfig, Why};
 pub use counters::Counters;
+pub use entry::Removal;
 pub use error::ShadowError;
-pub use events::{Deleted, Lost, Removal};
-pub use operations::{LOOKS_MAX, Op, Refusal};
+pub use events::{Deleted, Lost};
+pub use op::{LOOKS_MAX, Op, Refusal};
 pub use shadow::{Cancel, Shadow, Take};

@@ -1,57 +1,14 @@
-//! Operations for the NIC's list.
+//! The operations that are due on the NIC's list, in their order.
 
+use crate::config::Why;
+use crate::entry::{Entry, Place};
+use crate::op::{Op, Refusal};
+use crate::order::Blocker;
 use crate::policy::Source;
 use crate::queue::Sent;
-use crate::shadow::{Entry, Place};
+use crate::shadow::Shadow;
 use crate::table::{State, Step};
 use crate::waiting::Hold;
-use crate::{Shadow, Why};
-
-/// Candidates that are looked at per event.
-pub const LOOKS_MAX: u32 = 16;
-
-/// An operation for the NIC's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Append an entry.
-    Add {
-        /// The receive.
-        id: u32,
-        /// The entry's name in events.
-        slot: u32,
-        /// Messages searched for.
-        count: u16,
-    },
-    /// Remove an entry.
-    Delete {
-        /// The device's name for it.
-        handle: u32,
-        /// Ours.
-        slot: u32,
-        /// Whether the NIC shall say how that went.
-        answer: bool,
-        /// Messages searched for.
-        count: u16,
-    },
-    /// Tell the count.
-    Sync {
-        /// Messages searched for.
-        count: u16,
-    },
-}
-
-/// Why the NIC did not take an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No entry is free.
-    ListFull,
-    /// Too many operations are outstanding.
-    QueueFull,
-    /// The buffer can't be used.
-    Buffer,
-    /// The list is out of order for good.
-    Broken,
-}
 
 impl Shadow {
     /// The next operation that is due. The caller hands it to the NIC and then calls
@@ -192,8 +149,10 @@ impl Shadow {
         let receives = &self.receives;
         let all =
             receives.iter().zip(0..).filter_map(|(receive, id)| Some((receive.as_ref()?, id)));
-        let blockers = all.filter(|(receive, _)| receive.blocks).map(|(receive, id)| {
-            crate::order::Blocker { id, age: receive.age, pattern: receive.pattern }
+        let blockers = all.filter(|(receive, _)| receive.blocks).map(|(receive, id)| Blocker {
+            id,
+            age: receive.age,
+            pattern: receive.pattern,
         });
         let Some(blocker) = self.order.blocker(age, &pattern, blockers) else { return true };
         self.hold(id, Hold::Receive(blocker.id));

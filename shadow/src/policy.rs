@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
-use crate::{ShadowConfig, Why};
+use crate::config::{ShadowConfig, Why};
 
 /// Sources of which is known where their messages come up.
 const SOURCES_MAX: usize = 1 << 16;

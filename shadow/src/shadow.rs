@@ -1,16 +1,19 @@
-//! The shadow: its parts, and what the engine calls.
+//! The shadow: its state, and the calls of the engine.
 
 use std::collections::VecDeque;
 
 use tagmatch_soft::{Pattern, Tag};
 
-use crate::operations::LOOKS_MAX;
+use crate::config::{ShadowConfig, Why};
+use crate::counters::Counters;
+use crate::entry::{Entry, Place, Receive, Removal};
+use crate::error::ShadowError;
+use crate::op::LOOKS_MAX;
 use crate::order::{Age, Blocker, Order};
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::table::{State, Step};
 use crate::waiting::{Hold, Waiting};
-use crate::{Counters, Removal, ShadowConfig, ShadowError, Why};
 
 /// What a NIC holds of the posted-receive list. See the crate's page for the rules.
 ///
@@ -34,85 +37,56 @@ pub struct Shadow {
     pub(crate) free: Vec<u32>,
     /// Entries whose delete is still to be handed to the NIC.
     pub(crate) removals: VecDeque<u32>,
-    /// Entries added with the count of now, and maybe more.
+    /// The entries that were added with the current count, and maybe others.
     pub(crate) recent: Vec<u32>,
-    /// Messages that came up through the list.
+    /// Messages that the NIC's list has reported as unexpected.
     pub(crate) arrived: u64,
-    /// Those that were searched for.
+    /// Unexpected messages for which software has searched the posted receives.
     pub(crate) searched: u64,
-    /// What the NIC was told of that.
+    /// The last value of `searched` that the NIC was told.
     pub(crate) told: u64,
-    /// What it may be told until all removals are out.
+    /// The value of `searched` that operations carry until all removals were handed to the NIC.
     pub(crate) frozen: Option<u64>,
     pub(crate) sync_every: u64,
     /// Candidates that may still be looked at for this event.
     pub(crate) looks: u32,
-    /// The NIC refused an operation: nothing until the next event.
+    /// The NIC refused an operation: no other one is handed to it until the next event.
     pub(crate) stalled: bool,
-    /// The NIC says that its list is full, whatever we count.
+    /// The NIC says that its list is full, even if slots are free here.
     pub(crate) full: bool,
     pub(crate) counters: Counters,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Receive {
-    pub(crate) age: Age,
-    pub(crate) pattern: Pattern,
-    pub(crate) place: Place,
-    /// In the way of younger ones.
-    pub(crate) blocks: bool,
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-pub(crate) enum Place {
-    /// In software for good.
-    Software(Why),
-    /// In software until the NIC can have it.
-    Waiting(Option<Hold>),
-    /// In the NIC.
-    Entry(u32),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) state: State,
-    pub(crate) id: u32,
-    pub(crate) handle: u32,
-    /// Searched messages when it was added.
-    pub(crate) count: u64,
-    /// Why it is being deleted.
-    pub(crate) removal: Option<Removal>,
-}
-
-/// What a message that software found a receive for may do.
+/// What happens to an unexpected message for which software has found a posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// Have it: the NIC never had the receive, which is forgotten.
+    /// The message takes the receive. The NIC never held it. The receive is forgotten.
     Software(Why),
-    /// Have it: the NIC can't have matched the entry of this handle, whose buffer is to be reclaimed from
-    /// the device. The receive is forgotten.
+    /// The message takes the receive. The NIC can't have matched the entry of this handle; the caller
+    /// reclaims its buffer from the device. The receive is forgotten.
     Reclaim {
-        /// Ours for the entry.
+        /// The shadow's name for the entry.
         slot: u32,
         /// The device's name for the entry.
         handle: u32,
         /// Why the NIC did not match the message.
         why: Why,
     },
-    /// Wait, and with it all that its sender sent after it, until the receive has left the list: the NIC
-    /// is asked whether it gave it another message. A message that came up through the list may have
-    /// to wait, too: for a receive whose delete is under way for somebody else.
+    /// The message waits until the receive has left the list, and so do all later messages of its sender:
+    /// the NIC is asked whether it has matched the receive with another message. A message that the NIC's
+    /// list reported as unexpected may have to wait, too: for a receive whose delete is under way for
+    /// another reason.
     Wait,
 }
 
-/// What became of a wish to cancel.
+/// The answer to a call of [`Shadow::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// Done: the receive was in software and is forgotten.
+    /// The receive was in software. It is cancelled and forgotten.
     Software,
     /// The NIC was asked: the receive ends as cancelled, or by a match.
     Asked,
-    /// The receive has, or will get, a message.
+    /// The receive has a message, or will get one.
     TooLate,
 }
 

@@ -11,36 +11,12 @@ use nic::{Answer, Decision, Nic};
 use tagmatch_shadow::table::State;
 use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
+use tagmatch_testkit::random::Random;
 
 /// Senders 0 and 1 send through the list, the last one doesn't.
 const SENDERS: usize = 3;
 const ELSEWHERE: usize = 2;
 const IDS: u32 = 40;
-
-/// xorshift64*.
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-
-    pub(crate) fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).unwrap()
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.index(from.len())]
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Message {
@@ -72,7 +48,7 @@ struct Lane {
 
 /// One run. All that goes wrong is an `Err` that says what.
 pub(crate) struct World {
-    rng: Rng,
+    random: Random,
     shadow: Shadow,
     nic: Nic,
     judge: Judge,
@@ -100,13 +76,13 @@ type Outcome = Result<(), String>;
 
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
-        let slots = u32::try_from(1 + rng.below(6)).unwrap();
-        let operations = u32::try_from(2 + rng.below(12)).unwrap();
-        let first_count = rng.pick(&[0, 5, u16::MAX, u16::MAX - 3]);
-        let sync_every = rng.pick(&[2, 5, 1 << 14]);
-        let (wakes, moody) = (rng.below(2) == 0, rng.pick(&[0, 0, 10]));
-        let has_other = rng.below(2) == 0;
+        let mut random = Random::new(seed);
+        let slots = u32::try_from(1 + random.below(6)).unwrap();
+        let operations = u32::try_from(2 + random.below(12)).unwrap();
+        let first_count = random.pick(&[0, 5, u16::MAX, u16::MAX - 3]);
+        let sync_every = random.pick(&[2, 5, 1 << 14]);
+        let (wakes, moody) = (random.below(2) == 0, random.pick(&[0, 0, 10]));
+        let has_other = random.below(2) == 0;
         let mut shadow = Shadow::new(&ShadowConfig {
             slots,
             operations,
@@ -116,11 +92,11 @@ impl World {
             read_max: 1 << 20,
             source_bits: TagMask(0xf0),
         });
-        if has_other && rng.below(4) == 0 {
+        if has_other && random.below(4) == 0 {
             shadow.other_device();
         }
         World {
-            rng,
+            random,
             shadow,
             nic: Nic::new(slots, operations, first_count, wakes, moody),
             judge: Judge::default(),
@@ -158,10 +134,10 @@ impl World {
 
     fn step(&mut self) -> Outcome {
         // Late or never: C2 must be right without the policy that makes it rare.
-        if self.has_other && self.rng.below(1000) == 0 {
+        if self.has_other && self.random.below(1000) == 0 {
             self.shadow.other_device();
         }
-        match self.rng.below(20) {
+        match self.random.below(20) {
             0..4 => self.post(),
             4..7 => self.send(),
             7..10 => self.execute(),
@@ -169,7 +145,7 @@ impl World {
             13..15 => self.answer(),
             15..17 => self.landed(),
             17..19 => {
-                let sender = self.rng.index(SENDERS);
+                let sender = self.random.index(SENDERS);
                 self.search(sender)
             }
             _ => self.cancel(),
@@ -177,11 +153,11 @@ impl World {
     }
 
     fn post(&mut self) -> Outcome {
-        let sender = self.rng.below(SENDERS as u64);
-        let tag = sender << 4 | self.rng.below(2);
-        let mask = self.rng.pick(&[u64::MAX, u64::MAX, !0xf0, !0xf, !0xff]);
+        let sender = self.random.below(SENDERS as u64);
+        let tag = sender << 4 | self.random.below(2);
+        let mask = self.random.pick(&[u64::MAX, u64::MAX, !0xf0, !0xf, !0xff]);
         let mut pattern = Pattern::new(Tag(tag), TagMask(mask));
-        if self.has_sole && self.rng.below(3) == 0 {
+        if self.has_sole && self.random.below(3) == 0 {
             pattern = pattern.from_source(source(usize::try_from(sender).unwrap()));
         }
         let found = self.stored.iter().position(|m| self.messages[*m].matches(&pattern));
@@ -193,7 +169,7 @@ impl World {
         let Some(id) = self.free_ids.pop() else {
             return self.judge.cancelled(number);
         };
-        let length = self.rng.pick(&[16, 2048, 2048, 2048, 2048]);
+        let length = self.random.pick(&[16, 2048, 2048, 2048, 2048]);
         self.say(|| format!("post id {id} receive {number} {pattern:?} {length}"));
         self.posted.push((id, number, pattern));
         self.shadow.post(id, &by_tag(&pattern), length, true);
@@ -202,11 +178,11 @@ impl World {
 
     fn send(&mut self) -> Outcome {
         let senders = if self.has_other { SENDERS } else { ELSEWHERE };
-        let sender = self.rng.index(senders);
+        let sender = self.random.index(senders);
         // Some lie about it.
-        let lies = self.has_sole && self.rng.below(8) == 0;
-        let named = if lies { self.rng.index(senders) } else { sender };
-        let tag = (named as u64) << 4 | self.rng.below(2);
+        let lies = self.has_sole && self.random.below(8) == 0;
+        let named = if lies { self.random.index(senders) } else { sender };
+        let tag = (named as u64) << 4 | self.random.below(2);
         let message = self.messages.len();
         self.messages.push(Message { tag, sender });
         self.judge.sent(message, tag, source(sender), sender != ELSEWHERE);
@@ -247,7 +223,7 @@ impl World {
                 self.shadow.came_up();
                 let sender = self.messages[message].sender;
                 self.lanes[sender].messages.push_back(message);
-                if self.rng.below(2) == 0 { self.search(sender) } else { Ok(()) }
+                if self.random.below(2) == 0 { self.search(sender) } else { Ok(()) }
             }
         }
     }
@@ -294,7 +270,7 @@ impl World {
     }
 
     fn landed(&mut self) -> Outcome {
-        let Some(slot) = self.nic.landed(&mut self.rng) else { return Ok(()) };
+        let Some(slot) = self.nic.landed(&mut self.random) else { return Ok(()) };
         self.say(|| format!("landed {slot}"));
         let id = self.shadow.landed(slot).map_err(|e| e.to_string())?;
         self.free_ids.push(id);
@@ -361,7 +337,7 @@ impl World {
         if self.posted.is_empty() {
             return Ok(());
         }
-        let (id, number, _) = self.posted[self.rng.index(self.posted.len())];
+        let (id, number, _) = self.posted[self.random.index(self.posted.len())];
         let cancel = self.shadow.cancel(id);
         self.say(|| format!("cancel id {id} receive {number}: {cancel:?}"));
         match cancel {
@@ -389,7 +365,7 @@ impl World {
                 }
                 _ => None,
             };
-            match self.nic.hand(op, receive, &mut self.rng) {
+            match self.nic.hand(op, receive, &mut self.random) {
                 Ok(handle) => {
                     self.say(|| format!("  {op:?}"));
                     let (Op::Add { count, .. } | Op::Delete { count, .. } | Op::Sync { count }) =

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use tagmatch_shadow::{Op, Refusal};
 use tagmatch_soft::{Pattern, SourceId, Tag};
+use tagmatch_testkit::random::Random;
 
-use super::{Rng, by_tag};
+use super::by_tag;
 
 /// What the NIC did with a message. Reported in order.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +100,9 @@ impl Nic {
         &mut self,
         op: Op,
         receive: Option<(Pattern, usize)>,
-        rng: &mut Rng,
+        random: &mut Random,
     ) -> Result<Option<u32>, Refusal> {
-        if self.moody > 0 && rng.below(self.moody) == 0 || self.is_busy() {
+        if self.moody > 0 && random.below(self.moody) == 0 || self.is_busy() {
             return Err(Refusal::QueueFull);
         }
         let mut add = None;
@@ -218,11 +219,11 @@ impl Nic {
         Some(answer)
     }
 
-    pub(crate) fn landed(&mut self, rng: &mut Rng) -> Option<u32> {
+    pub(crate) fn landed(&mut self, random: &mut Random) -> Option<u32> {
         if self.data.is_empty() {
             return None;
         }
-        let slot = self.data.swap_remove(rng.index(self.data.len()));
+        let slot = self.data.swap_remove(random.index(self.data.len()));
         self.held_mut(slot).ended = true;
         self.release();
         Some(slot)
