@@ -1,4 +1,4 @@
-//! The command line: every option, its unit, its bounds, and what would be right.
+//! The command line: options with their units and bounds, and errors that say what would be right.
 
 mod collective;
 mod common;
@@ -28,7 +28,7 @@ pub(crate) use measure::Measure;
 pub(crate) use processes::{Peer, Run, Serve};
 pub(crate) use replay::Replay;
 
-/// Latency, bandwidth, message rate and matching depth of tagmatch; alone: a tour of this machine.
+/// Latency, bandwidth, message rate and matching depth of tagmatch; alone: all tests, briefly.
 #[derive(Parser, Debug)]
 #[command(name = "tagperf", version, after_help = OVERVIEW_EXAMPLES, max_term_width = 100)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
@@ -74,10 +74,10 @@ pub(crate) enum Command {
     /// Duplicate of a communicator of N ranks, and its end: us a call
     #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
     Dup(Collective),
-    /// Agreement of N ranks, nobody having failed: us a call
+    /// Agreement of N ranks without a failure: us a call
     #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
     Agree(Collective),
-    /// Recovery of N ranks from the SIGKILL of one: us until those who live go on
+    /// Recovery of N ranks from the SIGKILL of one: us until the others go on
     #[command(after_help = SHRINK_EXAMPLES, mut_args = collective::reword)]
     Shrink(Recovery),
     /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
@@ -85,21 +85,21 @@ pub(crate) enum Command {
     /// Start a command N times here, as ranks of a job (by PMI-1): `tagperf run -n 4 -- ./app`
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// Devices found, what each can do, and what to do about those missing
+    /// Devices, what each can do, and what to do about missing ones
     Info,
     /// Run a recorded matching history (tagtrace 1) through the matcher
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Replay),
-    /// Two runs side by side, and whether the later is slower
+    /// Compare two runs: is the later one slower?
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(report::Compare),
-    /// The second process of a local run and of `serve`; speaks on its standard input and output.
+    /// The other side of a measurement; gets and gives messages on its standard input and output.
     #[command(hide = true)]
     Peer(Peer),
 }
 
 impl Cli {
-    /// Reads the command line. `Ok(None)`: help or version was asked for, and printed.
+    /// Reads the command line. `Ok(None)`: help or version was asked for, and was printed.
     pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, Failure> {
         match Self::try_parse_from(args) {
             Ok(cli) => Ok(Some(cli)),
@@ -112,7 +112,7 @@ impl Cli {
     }
 }
 
-/// clap explains over several lines; scripts and people want one: what, where, what is right.
+/// Turns clap's explanation, which has several lines, into one: scripts and people want that.
 fn in_one_line(explained: &str) -> String {
     let said = explained.strip_prefix("error: ").unwrap_or(explained);
     let mut out = String::new();
@@ -250,7 +250,8 @@ mod tests {
         std::iter::once(command).chain(shown).map(|command| command.term_width(100)).collect()
     }
 
-    /// What the help of an option must name: the unit of what it takes, by the name of its value.
+    /// Words of which the help of an option must have one: the unit of its value, by the value's
+    /// name.
     fn units(value: &str) -> &'static [&'static str] {
         match value {
             "SIZES" | "SIZE" => &["Bytes a message"],
@@ -263,7 +264,7 @@ mod tests {
                 "shuffles", "delays",
             ],
             "CPU,CPU" => &["CPU numbers"],
-            "off|model[:SLOTS]" | "WHO" => &["entries"],
+            "off|model[:SLOTS]" | "MATCHER" => &["entries"],
             "DEVICE" => &["carries messages"],
             "FILE|-" | "FILE" | "FILE.svg" | "NAME" | "QUEUE" | "ADDRESS" => &[""],
             other => panic!("what does {other} stand for?"),
@@ -325,7 +326,8 @@ mod tests {
     fn help_fits_a_screen() {
         for mut command in commands() {
             let page = command.render_help().to_string();
-            // A tall terminal's; what is measured and what becomes of it are a page of two parts.
+            // A page with options for both the measurement and the results may fill a tall
+            // terminal.
             let screen = if page.contains("Results:") { 62 } else { 40 };
             assert!(page.lines().count() <= screen, "{} lines:\n{page}", page.lines().count());
             assert!(page.lines().all(|line| line.len() <= 100), "{page}");

@@ -18,12 +18,12 @@ use crate::units::{shorten, show_3, show_count};
 use interval::Ratio;
 pub(crate) use interval::{CONFIDENCE_PERCENT, ratio};
 
-/// What a figure (ns, messages/s) of a measurement can be. Others would only make the table as wide as
-/// their digits.
+/// The range of a measurement's figures (ns, messages/s). Others would only make the table as wide
+/// as their digits.
 const FIGURES: RangeInclusive<f64> = 1e-6..=1e15;
 /// Changes beyond this, in percent, are shown as powers of ten.
 const CHANGE_MAX: f64 = 1e6;
-/// Columns for what was measured; who compares more parameters than that has JSON.
+/// Characters of the column that says what was measured. JSON has longer ones in full.
 const WHAT_CHARS: usize = 100;
 
 /// The command.
@@ -37,7 +37,7 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
     let (old, new) = (SavedRun::read("OLD", &args.old)?, SavedRun::read("NEW", &args.new)?);
     let names = [&args.old, &args.new].map(|path| one_line(path.display()));
     let comparison = Comparison::new(names, &old, &new, args.fail_if_slower)?;
-    // The exit status is for whoever asked, also if the table's reader has seen enough.
+    // The exit status matters even if the table has lost its reader.
     let mut people = Output::stdout().optional();
     if let Some(path) = &args.json {
         let mut json = Output::create("--json", path)?.optional();
@@ -50,19 +50,20 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
     comparison.judge()
 }
 
-/// How a result compares with its like.
+/// The verdict on one result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum ResultVerdict {
-    /// No difference that is more than noise.
+    /// No difference beyond noise.
     Same,
     Faster,
-    /// Slower, but not by more than is accepted.
+    /// Slower, but not by more than the limit.
     WithinLimit,
     Slower,
 }
 
-/// A result in both runs. Changes are of the time a message takes, so that more is always worse.
+/// A result that both runs have. Changes are of the time that a message takes, so more is always
+/// worse.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct ComparedResult {
     what: String,
@@ -72,10 +73,11 @@ struct ComparedResult {
     metric: &'static str,
     old: f64,
     new: f64,
-    /// How many results of the old and of the new run each figure is the median of; absent where it is one of each.
+    /// How many results of the old and of the new run each figure is the median of; absent where it
+    /// is one of each.
     #[serde(skip_serializing_if = "is_one_of_each")]
     pooled: [usize; 2],
-    /// Both as people read them.
+    /// Both figures, for people.
     #[serde(skip)]
     shown: [String; 2],
     time_change_percent: f64,
@@ -87,7 +89,7 @@ struct ComparedResult {
 
 impl ComparedResult {
     fn new(old: &SavedResult, new: &SavedResult, limit_percent: f64) -> Self {
-        // Time of a message: a latency is one, a rate its inverse.
+        // The time of a message is a latency, or the inverse of a rate.
         let (metric, whole, blocks) = match new.metric {
             Metric::LatencyNs => {
                 ("latency_ns", new.value / old.value, ratio(&old.blocks, &new.blocks))
@@ -99,7 +101,7 @@ impl ComparedResult {
         let percent = |ratio: f64| ((ratio - 1.0) * 1e4).round() / 1e2;
         let time_change_percent = percent(blocks.map_or(whole, |ratio| ratio.estimate));
         let interval = blocks.map(|Ratio { low, high, .. }| [percent(low), percent(high)]);
-        // Without an interval nothing is known about noise, and the figure has to stand for itself.
+        // Without an interval the noise is not known, and the change itself decides.
         let [low, high] = interval.unwrap_or([time_change_percent; 2]);
         let verdict = if low > limit_percent {
             ResultVerdict::Slower
@@ -145,16 +147,17 @@ fn is_one_of_each(pooled: &[usize; 2]) -> bool {
 }
 
 fn change(percent: f64) -> String {
-    // What rounds to nothing is not slower or faster: there is no -0.0.
+    // Adding 0.0 turns -0.0 into 0.0: a change that rounds to 0 has no sign.
     let percent = (percent * 10.0).round() / 10.0 + 0.0;
     if percent.abs() < CHANGE_MAX { format!("{percent:+.1}") } else { format!("{percent:+.0e}") }
 }
 
-/// The results of the run called `name`, put together; [`Failure::Usage`] if a figure is absurd.
+/// The results of the run called `name`, those with equal parameters merged; [`Failure::Usage`] if
+/// a figure is absurd.
 fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, Failure> {
     let pooled = run.pooled();
     for entry in &pooled {
-        // A result of 0 is that nothing came through, and is left out of the comparison.
+        // A figure of 0 means that no message arrived. It is left out of the comparison.
         let figures = entry.blocks.iter().chain([&entry.value]).filter(|figure| **figure != 0.0);
         if let Some(absurd) = figures.copied().find(|figure| !FIGURES.contains(figure)) {
             let (least, most) = (FIGURES.start(), FIGURES.end());
@@ -181,7 +184,7 @@ fn show(entry: &SavedResult) -> String {
     }
 }
 
-/// Two runs side by side; as JSON the keys stand in this order.
+/// The comparison of two runs; in JSON the keys stand in this order.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Comparison {
     schema: u32,
@@ -193,7 +196,7 @@ pub(crate) struct Comparison {
     fail_if_slower_percent: f64,
     confidence_percent: u32,
     results: Vec<ComparedResult>,
-    /// Results of one run that the other has none like.
+    /// Results that only one of the runs has.
     only_old: Vec<String>,
     only_new: Vec<String>,
     warnings: Vec<String>,
@@ -201,7 +204,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Compares like with like; [`Failure::Usage`] if there is nothing alike.
+    /// Compares results with equal parameters; [`Failure::Usage`] if there are none.
     pub(crate) fn new(
         names: [String; 2],
         old: &SavedRun,
@@ -213,7 +216,7 @@ impl Comparison {
         let (mut results, mut only_new) = (Vec::new(), Vec::new());
         for entry in pooled(&names[1], new)? {
             match earlier.remove(&entry.key) {
-                // A figure of 0 has no ratio to anything.
+                // A figure of 0 has no ratio.
                 Some(old) if old.metric == entry.metric && old.value > 0.0 && entry.value > 0.0 => {
                     results.push(ComparedResult::new(&old, &entry, limit_percent));
                 }
@@ -265,7 +268,7 @@ impl Comparison {
         })
     }
 
-    /// A table, newline-terminated.
+    /// The comparison as a table, newline-terminated.
     pub(crate) fn text(&self, style: Style) -> String {
         let mut head = format!(
             "# comparison: time of a message, + is slower\n\
@@ -332,7 +335,7 @@ impl Comparison {
         out + &style.block(&sum)
     }
 
-    /// The exit status: a failure where anything is slower by more than was accepted.
+    /// A failure if any result is slower by more than the limit, so that the exit status says so.
     pub(crate) fn judge(&self) -> Result<(), Failure> {
         let slower = self.results.iter().filter(|pair| pair.verdict == ResultVerdict::Slower);
         let by = |pair: &&ComparedResult| pair.time_change_percent;
@@ -410,7 +413,7 @@ mod tests {
             run("lat", "latency_ns", &figures)
         };
         assert_eq!(verdict(&noisy(0.0), &noisy(80.0), 5.0).0, ResultVerdict::Same);
-        // A run with too few blocks has no noise that is known.
+        // With too few blocks the noise of a run is not known.
         let (found, comparison) =
             verdict(&run("lat", "latency_ns", &[100.0]), &run("lat", "latency_ns", &[108.0]), 5.0);
         assert_eq!((found, comparison.results[0].interval_percent), (ResultVerdict::Slower, None));

@@ -1,8 +1,8 @@
-//! The control channel between the two sides: one JSON message a line, over pipes or TCP.
+//! The control channel between both sides: JSON messages, one a line, over pipes or TCP.
 //!
-//! A thread of its own reads, so that every wait has a time-out whatever the channel is made of, and
-//! so that a side that is busy measuring learns from one flag that the other has gone or has
-//! something to say. What comes from the other side is bounded before it is parsed.
+//! A thread reads, so every wait has a time-out whatever the channel is made of, and a side that is
+//! busy measuring needs to look at one flag only to learn that the other side has sent a message or
+//! has gone. Input from the other side is bounded before it is parsed.
 
 pub(crate) mod message;
 
@@ -19,37 +19,38 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::one_line;
 
-/// The longest line that is read, its end included.
+/// The longest line that is read, newline included.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Lines that may wait to be taken; a side that says more than this is not understood anyway.
+/// Lines that may wait. A side that sends more breaks the protocol anyway.
 const LINES_MAX: usize = 16;
 
-/// A side that does not read for so long has failed.
+/// A side that does not read for this long has failed.
 const WRITE_TIME: Duration = Duration::from_secs(5);
-/// A machine that is silent for so long is asked, so often and so many times, whether it is still there.
+/// TCP keep-alive: after this time without a packet the other machine is asked, at this interval
+/// and so many times, whether it is still there.
 const ALIVE_TIME: Duration = Duration::from_secs(10);
 const ALIVE_PAUSE: Duration = Duration::from_secs(5);
 const ALIVE_TIMES: u32 = 3;
 
-/// Why nothing came, or nothing went.
+/// Why a message could not be received or sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
     #[error("the other side has gone")]
     Closed,
-    #[error("the other side has said nothing for {} s", .0.as_secs_f64())]
+    #[error("the other side has been silent for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    #[error("the other side says what is no message of tagperf: {0}")]
+    #[error("the other side sent no message of tagperf: {0}")]
     Garbage(String),
     #[error("the other side cannot be reached any more: {0}")]
     Broken(io::Error),
 }
 
-/// Tells those who are busy measuring that the other side has said something, or has gone.
+/// A flag for code that is busy measuring: the other side has sent a message, or has gone.
 #[derive(Clone, Default)]
 pub(crate) struct Attention(Arc<AtomicUsize>);
 
 impl Attention {
-    /// Whether there is something to look at. Costs next to nothing.
+    /// Whether the flag is raised. Costs one relaxed load.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
@@ -60,12 +61,12 @@ impl Attention {
 pub(crate) struct Control {
     lines: Receiver<Result<Vec<u8>, ControlError>>,
     writer: Box<dyn Write + Send>,
-    /// Lines, or the end, that nobody has taken yet.
+    /// Counts the lines, and the end, that were not received yet.
     waiting: Attention,
 }
 
 impl Control {
-    /// Starts to read. `closed` is called, on the reading thread, when the other side has gone.
+    /// Starts to read. `closed` is called on the reading thread when the other side has gone.
     pub(crate) fn new(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
@@ -81,7 +82,7 @@ impl Control {
         Ok(Self { lines, writer: Box::new(writer), waiting })
     }
 
-    /// Sends one message.
+    /// Sends a message.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(message).map_err(|e| ControlError::Broken(e.into()))?;
         line.push(b'\n');
@@ -103,19 +104,19 @@ impl Control {
         serde_json::from_slice(&line).map_err(|error| garbage(&line, &error.to_string()))
     }
 
-    /// Whether the other side has said something or has gone.
+    /// Whether the other side has sent a message or has gone.
     pub(crate) fn wants_attention(&self) -> bool {
         self.waiting.is_wanted()
     }
 
-    /// The same for those who do not hold the channel.
+    /// The flag, for code that does not hold the channel.
     pub(crate) fn attention(&self) -> Attention {
         self.waiting.clone()
     }
 }
 
-/// Makes a connection fit for a [`Control`]: messages leave at once, and the end of the other side's
-/// machine, which says no good-bye, is noticed.
+/// Prepares a connection for a [`Control`]: messages are sent at once, and a machine that
+/// disappears without closing the connection is noticed.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(WRITE_TIME))?;
@@ -125,7 +126,7 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, ALIVE_TIMES)?)
 }
 
-/// Hands over line by line until the end, or until nobody listens.
+/// Passes on line by line until the end, or until the receiver is dropped.
 fn read_lines(
     reader: impl Read,
     lines: &SyncSender<Result<Vec<u8>, ControlError>>,
@@ -139,7 +140,7 @@ fn read_lines(
             Ok(read) if read as u64 == LINE_BYTES_MAX => {
                 Err(garbage(&line, "the line is too long"))
             }
-            // An end in the midst of a line, and a reset, are ends.
+            // A line that is cut off, and a reset, count as the end.
             Ok(_) | Err(_) => Err(ControlError::Closed),
         };
         let last = next.is_err();
@@ -210,7 +211,7 @@ mod tests {
             assert!(matches!(error, ControlError::Garbage(_)), "{error}");
             assert!(!error.to_string().contains(char::is_control) && error.to_string().len() < 300);
         }
-        // Deeper than the parser follows.
+        // Nested deeper than the parser follows.
         let deep = [vec![b'['; 60_000], b"\n".to_vec()].concat();
         assert!(matches!(receive(&deep), Err(ControlError::Garbage(_))));
         let long = [b"[1", &[b' '; 60_000][..], b"]\n"].concat();

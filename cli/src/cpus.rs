@@ -3,14 +3,14 @@
 use crate::failure::Failure;
 use crate::spec::Pin;
 
-/// The CPUs that are open to this process.
+/// The CPUs that this process may run on.
 pub(crate) fn cpus() -> Vec<u32> {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
     cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
 }
 
-/// The first two of them, if there are two.
+/// The first two CPUs, if there are two.
 pub(crate) fn two_cpus() -> Option<Pin> {
     match cpus()[..] {
         [here, there, ..] => Some(Pin { here, there }),
@@ -18,7 +18,7 @@ pub(crate) fn two_cpus() -> Option<Pin> {
     }
 }
 
-/// Keeps this process on one CPU; new threads too.
+/// Pins this process to one CPU, threads that it starts later too.
 pub(crate) fn pin(cpu: u32) -> Result<(), Failure> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());

@@ -10,14 +10,14 @@ use crate::spec::DeviceArg;
 /// A device of this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundDevice {
-    /// By its full name.
+    /// With its full name.
     pub(crate) device: DeviceArg,
-    /// What it is, and how it came to be chosen.
+    /// A description, and why it was chosen.
     pub(crate) what: String,
 }
 
 impl FoundDevice {
-    /// ReaderCheck for it; the error says what is missing and what to do.
+    /// Looks for the device; the error says what is missing and what to do.
     pub(crate) fn look(wanted: &DeviceArg) -> Result<Self, String> {
         match wanted {
             DeviceArg::Shm => {
@@ -42,7 +42,7 @@ impl FoundDevice {
     }
 }
 
-/// What keeps a device from being used.
+/// Why a device can't be used.
 pub(crate) struct MissingDevice {
     pub(crate) why: String,
     /// What to do about it.
@@ -60,7 +60,7 @@ pub(crate) fn usable(info: &VerbsInfo) -> Result<(&str, &str), MissingDevice> {
     }
 }
 
-/// Version and place of the UCX that would be used.
+/// Version and path of the UCX library that would be used.
 pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, MissingDevice> {
     match [&info.library, &info.device].into_iter().find(|finding| !finding.is_available) {
         None => Ok(&info.library.reason),
@@ -70,13 +70,13 @@ pub(crate) fn ucx_usable(info: &UcxInfo) -> Result<&str, MissingDevice> {
 
 fn missing(absent: &Finding, next: &'static str) -> MissingDevice {
     let next = absent.next.unwrap_or(next);
-    // An error that says what to do says it at its end.
+    // Some reasons end with the same advice.
     let reason = absent.reason.strip_suffix(next).unwrap_or(&absent.reason);
     let reason = reason.strip_suffix("; try: ").unwrap_or(reason);
     MissingDevice { why: one_line(format!("{}: {reason}", absent.what)), next }
 }
 
-/// How large messages get from one worker to another.
+/// How large messages are transferred from one worker to another.
 pub(crate) fn large_messages(device: &DeviceArg, mode: ReadMode, transports: &[String]) -> String {
     let how = match (device, mode) {
         (_, ReadMode::Unknown) => "not known yet",

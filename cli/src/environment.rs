@@ -1,4 +1,4 @@
-//! What a measurement rests on: the block above each table, and the same facts for JSON.
+//! The environment of a measurement: the facts above each table, and the same facts for JSON.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use crate::spec::PinChoice;
 
-/// Facts about this machine and this run that a reader needs to environment the figures.
+/// Facts about this machine and this run that a reader needs in order to judge the figures.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Environment {
     pub(crate) cpu: String,
-    /// CPUs that this process may run on, before it was pinned.
+    /// CPUs that this process could run on before it was pinned.
     pub(crate) cores: usize,
     pub(crate) kernel: String,
-    /// Cost of one reading of the clock; a round trip holds one.
+    /// The cost of one reading of the clock; each round trip has one.
     pub(crate) clock_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clock_source: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) governor: Option<String>,
-    /// This side's CPU and the other's, where there is one.
+    /// The CPU of this side, and that of the other side if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pin: Option<Vec<u32>>,
     #[serde(skip)]
@@ -28,12 +28,13 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// ReaderCheck around; `pin` is what the user wants, and is done elsewhere. Takes some 50 us.
+    /// Collects the facts of two sides on this machine; takes some 50 us. Pinning to `choice` is
+    /// done elsewhere.
     pub(crate) fn gather(choice: Option<PinChoice>) -> Self {
         Self::gather_for(2, choice)
     }
 
-    /// The same for a process that sends to itself: nothing is said of another side.
+    /// Collects the facts of a process that sends to itself.
     pub(crate) fn gather_alone(choice: Option<PinChoice>) -> Self {
         Self::gather_for(1, choice)
     }
@@ -45,13 +46,15 @@ impl Environment {
         Self { pin_is_ours: is_ours(choice), ..Self::gather_ranks(processes, cores, pin) }
     }
 
-    /// The same for two sides, of which `processes` are on this machine and may run on `cores` CPUs together.
+    /// Collects the facts of two sides, of which `processes` are on this machine and may use
+    /// `cores` CPUs together.
     pub(crate) fn gather_pair(processes: usize, cores: usize, choice: Option<PinChoice>) -> Self {
         let pin = choice.and_then(PinChoice::pin).map(|pin| vec![pin.here, pin.there]);
         Self { pin_is_ours: is_ours(choice), ..Self::gather_ranks(processes, cores, pin) }
     }
 
-    /// The same for processes that may run on `cores` CPUs; `pin` has the CPU of each, if each has one.
+    /// Collects the facts of `processes` that may use `cores` CPUs. `pin` has the CPU of each, if
+    /// each has one.
     pub(crate) fn gather_ranks(processes: usize, cores: usize, pin: Option<Vec<u32>>) -> Self {
         let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
         let clock_source =
@@ -71,28 +74,29 @@ impl Environment {
         environment
     }
 
-    /// `processes` measure: one that sends to itself, two, or the ranks of a job.
+    /// Warnings for `processes` that measure: one that sends to itself, two, or the ranks of a job.
     fn warn(&self, processes: usize, load: Option<f64>) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.cores < processes {
             let cores = show_cores(self.cores);
-            warnings
-                .push(format!("{cores} for {processes} processes: figures are the scheduler's"));
+            warnings.push(format!(
+                "{cores} for {processes} processes: figures depend on the scheduler"
+            ));
         }
         match self.pin.as_deref() {
             None if self.cores > 1 && self.cores >= processes => {
-                warnings.push("not pinned: --pin CPU,CPU steadies the tail".into())
+                warnings.push("not pinned: --pin CPU,CPU makes the tail steadier".into())
             }
             Some([here, there]) if here == there && processes > 1 => {
                 warnings.push(format!("both sides on CPU {here}: each waits for the other"));
             }
             None | Some(_) => {}
         }
-        // Half a core's worth of others is enough to spoil a tail.
+        // Other processes that use half a core are enough to spoil a tail.
         let spare = self.cores as f64 - (processes as f64 - 0.5);
         if let Some(load) = load.filter(|load| spare > 0.0 && *load > spare) {
             let cores = show_cores(self.cores);
-            warnings.push(format!("load average {load:.1} on {cores}: others run"));
+            warnings.push(format!("load average {load:.1} on {cores}: other processes run"));
         }
         if let Some(governor) = self.governor.as_deref().filter(|name| *name != "performance") {
             warnings.push(format!("CPU governor {governor}: performance would be steadier"));
@@ -109,7 +113,7 @@ impl Environment {
         warnings
     }
 
-    /// The machine's part of the block above a table, warnings last.
+    /// The facts about the machine for two sides, warnings last.
     pub(crate) fn facts(&self) -> String {
         self.facts_with(match self.pin.as_deref() {
             Some([here, there]) if self.pin_is_ours => {
@@ -121,7 +125,7 @@ impl Environment {
         })
     }
 
-    /// The same of ranks.
+    /// The facts about the machine for the ranks of a job, warnings last.
     pub(crate) fn facts_of_ranks(&self) -> String {
         self.facts_with(self.pin.as_ref().map_or("none".into(), |cpus| {
             let cpus: Vec<_> = cpus.iter().map(u32::to_string).collect();
@@ -135,7 +139,7 @@ impl Environment {
         self.machine() + &lines(&facts)
     }
 
-    /// What does not depend on the run.
+    /// The facts that don't depend on the run.
     pub(crate) fn machine(&self) -> String {
         let governor =
             self.governor.as_deref().map_or(String::new(), |g| format!(", governor {g}"));
@@ -156,7 +160,7 @@ fn show_cores(cores: usize) -> String {
     if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-/// The run's part of the block above a table.
+/// The title of a table, and the facts about the run.
 pub(crate) fn heading(title: &str, facts: &[(&str, String)]) -> String {
     format!("# {title}\n{}", lines(facts))
 }
@@ -180,7 +184,7 @@ fn load_average() -> Option<f64> {
     first_line("/proc/loadavg")?.split(' ').next()?.parse().ok()
 }
 
-/// The median of many readings, each the difference of two neighbours.
+/// The cost of reading the clock: the median of blocks of readings.
 fn clock_cost_ns() -> f64 {
     const BLOCKS: usize = 101;
     const READINGS: u32 = 20;

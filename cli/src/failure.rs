@@ -1,4 +1,4 @@
-//! How a run can end badly, and the exit status that says so.
+//! Failures and their exit statuses.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -9,19 +9,20 @@ pub(crate) enum Failure {
     /// Bad usage or bad input: exit status 2.
     #[error("tagperf: {0}")]
     Usage(String),
-    /// Bad input that names its own file and line, ready to be clicked on: exit status 2.
+    /// Bad input; the text begins with the file and line, so that editors find the place: exit
+    /// status 2.
     #[error("{0}")]
     Input(String),
     /// A measurement or a verification failed: exit status 1.
     #[error("tagperf: {0}")]
     Measurement(String),
-    /// The user has seen enough: exit status 130, as of a shell's ^C.
-    #[error("tagperf: interrupted; what was measured until then is told")]
+    /// The user has pressed ^C: exit status 130, as in a shell.
+    #[error("tagperf: interrupted; rows that were measured before are printed")]
     Interrupted,
-    /// A process that was launched failed, and was told of: its exit status is ours.
+    /// A launched process failed, and its failure was printed: its exit status is ours.
     #[error("a process that was launched failed, status {0}")]
     Launched(u8),
-    /// Whoever read our output has gone (`tagperf ... | head`). Nothing to say, nothing failed.
+    /// The reader of the output has gone (`tagperf ... | head`): nothing is printed, exit status 0.
     #[error("the reader of the output has gone")]
     ReaderGone,
 }
@@ -33,7 +34,7 @@ impl Failure {
             Self::ReaderGone => return ExitCode::SUCCESS,
             Self::Launched(status) => return ExitCode::from(*status),
             failure => {
-                // Standard error may be gone as well; there is nobody left to tell.
+                // Standard error may be closed as well.
                 let _ = std::io::Write::write_all(
                     &mut std::io::stderr(),
                     format!("{}\n", one_line(failure)).as_bytes(),
@@ -47,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// An output, named `name`, that could not be written to.
+    /// An output, named `name`, could not be written.
     pub(crate) fn write(name: impl Display, error: &std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             Self::ReaderGone
@@ -57,8 +58,8 @@ impl Failure {
     }
 }
 
-/// Anything a message quotes (a file's name, a peer's words) may hold control characters; they
-/// must neither break the line nor drive the terminal.
+/// A text without control characters. Quoted text (a file's name, a peer's message) may have some,
+/// which could break the line or control the terminal.
 pub(crate) fn one_line(text: impl Display) -> String {
     let text = text.to_string();
     if !text.contains(char::is_control) {

@@ -1,4 +1,4 @@
-//! Files that a command line names: none is written twice, none that is read is written over.
+//! Files of a command line: no file is written twice, and no input is overwritten.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, one_line};
 use crate::output::is_dash;
 
-/// As many links as the kernel follows.
+/// As many symbolic links as the kernel follows.
 const LINKS_MAX: usize = 40;
 
-/// What a path stands for, however it is spelt.
+/// The file behind a path, however the path is spelt.
 #[derive(PartialEq)]
 enum FileIdentity {
     Stdout,
-    /// A file that is there: its device and number there.
+    /// An existing file: its device and inode.
     File(u64, u64),
-    /// One that is not.
+    /// A file that does not exist yet: its canonical path.
     New(PathBuf),
 }
 
-/// Checks that no output is another one or an input. Both are named by an option or an argument;
-/// `-` is standard output, and standard input is nobody's.
+/// Checks that no two outputs are one file, and that no output is an input. Each is named by its
+/// option or argument. `-` is standard output; standard input can't be overwritten.
 ///
 /// # Errors
 ///
@@ -54,7 +54,8 @@ pub(crate) fn check_distinct(
     Ok(())
 }
 
-/// `None` of what may be written to by many, a device or a pipe, and of what can't be at all.
+/// The file behind a path. `None` for devices and pipes, which may be written to twice, and for
+/// paths that can't be created.
 fn place(path: &Path) -> Option<FileIdentity> {
     if is_dash(path) {
         return Some(FileIdentity::Stdout);
@@ -65,7 +66,7 @@ fn place(path: &Path) -> Option<FileIdentity> {
     }
 }
 
-/// Where a new file at `path` would be, which may be a link to nowhere yet.
+/// The path of a new file; `path` may be a symbolic link to a file that does not exist.
 fn target(path: &Path) -> Option<PathBuf> {
     let mut path = std::path::absolute(path).ok()?;
     for _ in 0..LINKS_MAX {

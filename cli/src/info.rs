@@ -1,4 +1,4 @@
-//! `tagperf info`: which devices there are, what each can do, and what to do about those missing.
+//! `tagperf info`: the devices, what each can do, and what to do about missing ones.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ use crate::style::Style;
 use crate::units::show_size;
 use crate::{isolated_trial, measure};
 
-/// Where the kernel lists RDMA devices, and what keeps one process from reading another.
+/// The kernel's list of RDMA devices, and the setting that may keep one process from reading
+/// another's memory.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
 const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
@@ -34,7 +35,8 @@ pub(crate) fn command() -> Result<(), Failure> {
     Output::stdout().print(&out)
 }
 
-/// Not only that it is there: a second process is started and a message exchanged.
+/// The entry of shared memory. A second process is started and a message exchanged, to see that it
+/// works.
 fn shm(style: Style) -> String {
     if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off) {
         return entry(
@@ -66,7 +68,8 @@ fn shm(style: Style) -> String {
     entry(style, "shm", usable, &lines)
 }
 
-/// The NIC that everyone has, and what keeps receives out of any.
+/// The entry of the model NIC, which needs no hardware, and the reasons that keep receives out of
+/// any NIC.
 fn model(style: Style) -> String {
     let nic = HwTagsArg::Model { slots: SLOTS };
     if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), nic) {
@@ -102,7 +105,7 @@ fn copied_because() -> String {
     }
 }
 
-/// What there is of RDMA; where a device can be used, also whether a message gets across.
+/// The entry of RDMA. If a device can be used, a message is exchanged.
 fn verbs(style: Style) -> String {
     let device = DeviceArg::Verbs { name: None };
     let info = Verbs::probe(&device.verbs());
@@ -156,7 +159,7 @@ fn rdma_devices() -> String {
     format!("devices of the kernel ({RDMA_DEVICES}): {names}")
 }
 
-/// What there is of UCX; where it can be used, also whether a message gets across.
+/// The entry of UCX. If it can be used, a message is exchanged.
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
     let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
@@ -194,7 +197,7 @@ fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>
 fn entry(style: Style, name: &str, usable: bool, lines: &[String]) -> String {
     let mut out = String::new();
     for (at, line) in lines.iter().enumerate() {
-        // Padded before it is coloured: escapes have no width.
+        // Padded before it is coloured, since escapes have no width.
         let (name, usable) = match (at, usable) {
             (0, true) => (name, style.good("yes ")),
             (0, false) => (name, style.bad("no  ")),
@@ -211,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// As if UCX were there and could be used, whatever there is.
+    /// A description of UCX as usable, whether it is on this machine or not.
     fn with_ucx() -> UcxInfo {
         let found = |what, reason: &str| Finding {
             what,
@@ -259,7 +262,7 @@ mod tests {
         begins(&info, None, "UCX: 1.13.1");
     }
 
-    /// As if there were a device, whatever there is.
+    /// A description of a device as usable, whether this machine has one or not.
     fn with_device() -> VerbsInfo {
         let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
         let mut info = Verbs::probe(&nobody.verbs());
@@ -309,7 +312,7 @@ mod tests {
         begins(&info, None, "RDMA device: rxe0");
         info.library.is_available = false;
         begins(&info, None, "libibverbs: libibverbs.so.1");
-        // What this machine has, whatever that is.
+        // This machine's own description, with or without a device.
         let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
         begins(&Verbs::probe(&nobody.verbs()), None, "");
     }

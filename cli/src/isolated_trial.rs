@@ -1,5 +1,5 @@
-//! A message between two processes, tried in processes of their own: a library that ends its process on an
-//! error (`ucs_fatal` of UCX) must not end ours.
+//! A trial message between two other processes: a library that ends its process on an error
+//! (`ucs_fatal` of UCX) must not end this one.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,10 +13,11 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::spec::DeviceArg;
 
-/// Until a trial is given up. UCX itself gives up after half a minute, or never.
+/// The time limit of a trial. UCX itself gives up after half a minute, or never.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the trial's output is allowed after its end: what it started may outlive it.
+/// The time to wait for the output after the end of the trial. Processes that it started may hold
+/// the pipe open.
 const AFTERWARDS: Duration = Duration::from_millis(500);
 
 /// How a large message travels over `device`, as [`measure::large_messages`](crate::measure::large_messages).
@@ -24,12 +25,12 @@ pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     let mut command = std::env::current_exe().map(Command::new).map_err(unstarted)?;
     command.args(["lat", "--sizes", "8", "--iters", "1", "--warmup", "0", "--json", "-"]);
     command.arg("--device").arg(device.to_string());
-    // Alone, whatever job we are in.
+    // Outside of any job that this process is in.
     for variable in ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"] {
         command.env_remove(variable);
     }
     run(command, PATIENCE).and_then(|printed| {
-        // What a library prints beside it is not ours.
+        // A library may print other lines.
         let parsed = |line| serde_json::from_str::<Value>(line).ok();
         let document = printed.lines().rev().find_map(parsed);
         let how = document.and_then(|d| Some(d["config"]["large_messages"].as_str()?.into()));
@@ -37,10 +38,10 @@ pub(crate) fn large_messages(device: &DeviceArg) -> Result<String, Failure> {
     })
 }
 
-/// What a command prints, if it ends well and in time.
+/// The output of a command that succeeds in time.
 fn run(mut command: Command, patience: Duration) -> Result<String, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own: what it has started ends with it.
+    // In a process group of its own, so that all processes that it starts end with it.
     let mut child = command.process_group(0).spawn().map_err(unstarted)?;
     let printed = collect(child.stdout.take());
     let errors = collect(child.stderr.take());
@@ -63,22 +64,22 @@ fn unstarted(error: io::Error) -> Failure {
     Failure::Measurement(format!("cannot start a process to try it: {error}"))
 }
 
-/// All of an output, when it ends; read at once, so that nobody waits for room in a pipe.
+/// Reads an output to its end on a thread, so that the process never waits for room in a pipe.
 fn collect(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut all = Vec::new();
         if let Some(mut output) = output {
-            // What came before an error is of use.
+            // Bytes before an error are of use.
             let _ = output.read_to_end(&mut all);
         }
-        // Nobody may be waiting any more.
+        // The receiver may have been dropped.
         let _ = sender.send(all);
     });
     receiver
 }
 
-/// How it ended, if it has by then.
+/// The exit status; `None` if the process has not ended in time.
 fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {
@@ -89,7 +90,7 @@ fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     }
 }
 
-/// Its own words, and the signal that ended it, if one did.
+/// The reason of a failure: the process' own words, and the signal that ended it.
 fn cause(status: ExitStatus, errors: &str) -> String {
     let words = errors.lines().find(|line| line.contains("Fatal") || line.contains("tagperf: "));
     let words = words.or_else(|| errors.lines().find(|line| !line.trim().is_empty()));
@@ -124,9 +125,9 @@ mod tests {
         assert_eq!(shell(refused), Err("tagperf: no such device".into()));
         assert_eq!(shell("exit 3"), Err("tagperf: exit status: 3".into()));
         assert_eq!(shell("sleep 60"), Err("tagperf: nothing within 1 s".into()));
-        // What outlives it neither keeps us nor keeps running: its pipe ends with it.
+        // A process that outlives the trial is killed, and its pipe is not waited for.
         assert_eq!(shell("sleep 60 & echo on").as_deref(), Ok("on\n"));
-        // More than a pipe holds.
+        // More than a pipe has room for.
         let many = shell("yes | head -c 1000000; yes | head -c 1000000 >&2").unwrap();
         assert_eq!(many.len(), 1_000_000);
     }

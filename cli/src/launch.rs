@@ -5,7 +5,7 @@ use tagmatch_launch::launcher::{self, Launch, Member};
 use crate::args;
 use crate::failure::{Failure, one_line};
 
-/// The command. Its exit status is that of the process that failed first.
+/// The command. Its exit status is that of the first process that failed.
 pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
     let launch = Launch {
         command: args.command.clone(),
@@ -15,7 +15,7 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
     };
     let told = |member: Member, failure: &launcher::Failure| {
         let line = one_line(format!("tagperf run: rank {member} {failure}")) + "\n";
-        // Nobody may read it; the exit status says it too.
+        // If nobody reads it, the exit status still tells the failure.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     };
     match launcher::run(&launch, told) {

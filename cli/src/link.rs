@@ -1,4 +1,4 @@
-//! All that tagperf uses of `tagmatch`: one worker, one peer, and what to do while waiting.
+//! All that tagperf uses of `tagmatch`: a worker, its peer, and waiting.
 
 mod tags;
 
@@ -20,26 +20,29 @@ use tags::TagScheme;
 
 /// Polls between two looks at the control channel.
 const POLLS_PER_LOOK: u32 = 64;
-/// Polls before the processor is told that this thread spins: on some, and on emulated ones above all,
-/// saying so costs more than a poll. Longer than a message between two machines takes.
+/// Polls before the processor is told that this thread spins. On some processors, above all
+/// emulated ones, telling it costs more than a poll. Longer than a message between two machines
+/// takes.
 const POLLS_WITHOUT_PAUSE: u32 = 256;
-/// Polls without result after which every further one is followed by a yield. Some 50 us: longer
-/// than any small message takes, so the other side is copying a large one, or has no core to run on.
+/// Polls without result after which each further one is followed by a yield. Some 50 us: longer
+/// than any small message takes, so the other side is copying a large one, or has no core to run
+/// on.
 const POLLS_BEFORE_YIELD: u32 = 1000;
-/// The same where there are more threads than cores: whoever is waited for may want this one.
+/// Polls before a yield where there are more threads than cores: the thread that is waited for may
+/// need this one.
 const POLLS_WHEN_CROWDED: u32 = 16;
 
-/// A receive under way.
+/// A receive that is not complete.
 pub(crate) type Receiving<A = Local> = Request<Received, A>;
-/// A send under way.
+/// A send that is not complete.
 pub(crate) type Sending<A = Local> = Request<Sent, A>;
 
-/// What can break while a measurement runs.
+/// Why a measurement can break.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("{0}")]
     Tagmatch(String),
-    /// The other side said something on the control channel, or is gone.
+    /// The other side has sent a message on the control channel, or is gone.
     #[error("the other side wants attention")]
     Attention,
     #[error("interrupted")]
@@ -60,7 +63,7 @@ impl From<Failed> for LinkError {
     }
 }
 
-/// The settings that bound what a worker does, in words.
+/// The settings that bound a worker, in words.
 pub(crate) fn settings() -> Vec<String> {
     let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
     vec![
@@ -80,11 +83,11 @@ pub(crate) struct UnlinkedOf<A: Access> {
     tags: TagScheme,
 }
 
-/// One for one thread.
+/// A worker for one thread.
 pub(crate) type Unlinked = UnlinkedOf<Local>;
 
 impl<A: Access> UnlinkedOf<A> {
-    /// A worker on `device` that has what is needed, and whose receives `hw_tags` matches.
+    /// Makes a worker on `device` with what is needed; its receives are matched by `hw_tags`.
     pub(crate) fn new(
         device: &DeviceArg,
         needs: WorkerNeeds,
@@ -94,7 +97,8 @@ impl<A: Access> UnlinkedOf<A> {
         let unexpected = needs.unexpected;
         let tags = TagScheme::of(device, needs, hw_tags);
         let worker = WorkerOf::new(Config {
-            // Empty messages cost their envelope; the fillers must leave all else as it would be.
+            // An empty message takes its envelope. The fillers must not use up the room of other
+            // messages.
             unexpected_messages: default.unexpected_messages + 4 * unexpected,
             unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
             unexpected_peer_percent: 100,
@@ -107,7 +111,7 @@ impl<A: Access> UnlinkedOf<A> {
         Ok(Self { worker, device, tags })
     }
 
-    /// Where the other side reaches this worker.
+    /// The address that the other side connects to.
     pub(crate) fn address(&self) -> String {
         self.worker.address().to_string()
     }
@@ -119,17 +123,17 @@ impl<A: Access> UnlinkedOf<A> {
         Ok(Link::new(self, peer, attention))
     }
 
-    /// This worker is its own peer.
+    /// Makes this worker its own peer.
     pub(crate) fn oneself(self) -> Link<A> {
         let peer = self.worker.oneself();
         Link::new(self, peer, Attention::default())
     }
 }
 
-/// For how long the peer may let this side wait.
+/// How long this side waits for its peer.
 struct WaitLimit {
     limit: Duration,
-    /// What times are counted from, and when the last wait that became long began, in ms.
+    /// The origin of times, and when the last long wait began, in ms after it.
     begun: Instant,
     since_ms: AtomicU64,
 }
@@ -152,19 +156,19 @@ impl<A: Access> Link<A> {
         Self { worker, device, peer, attention, polls_before_yield, wait_limit: None, tags }
     }
 
-    /// Waits for the peer end with [`LinkError::Stuck`] after `limit`.
+    /// Ends waits for the peer with [`LinkError::Stuck`] after `limit`.
     pub(crate) fn set_wait_limit(&mut self, limit: Duration) {
         let (begun, since_ms) = (Instant::now(), AtomicU64::new(0));
         self.wait_limit = Some(WaitLimit { limit, begun, since_ms });
     }
 
-    /// There are more threads than cores.
+    /// Says that there are more threads than cores.
     pub(crate) fn crowded(&mut self) {
         self.polls_before_yield = POLLS_WHEN_CROWDED;
     }
 
-    /// Connects `count` workers of this process to this one, both ways, while `go_on`. They are idle
-    /// from then on, and go when they are dropped.
+    /// Connects `count` workers of this process to this one, both ways, while `go_on` returns true.
+    /// They are idle then, until they are dropped.
     pub(crate) fn meet_idle_peers(
         &self,
         count: u64,
@@ -194,7 +198,7 @@ impl<A: Access> Link<A> {
         (0..count).map(meet).collect()
     }
 
-    /// Receives from the peer.
+    /// Posts a receive from the peer.
     #[inline]
     pub(crate) fn receive(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
         self.worker.recv(self.of_peer(tag), buffer)
@@ -206,7 +210,7 @@ impl<A: Access> Link<A> {
         if self.tags.names_peers() { exact.from(self.peer) } else { exact }
     }
 
-    /// Receives from any source.
+    /// Posts a receive from any source.
     #[inline]
     pub(crate) fn receive_any(&self, tag: u64, buffer: Buffer) -> Receiving<A> {
         self.worker.recv(Match::masked(self.tags.tag(tag), self.tags.any_source()), buffer)
@@ -217,25 +221,25 @@ impl<A: Access> Link<A> {
         self.worker.send(self.peer, self.tags.tag(tag), buffer)
     }
 
-    /// Sends with 32 bits beside the payload.
+    /// Sends with 32 bits of immediate data.
     pub(crate) fn send_with(&self, tag: u64, buffer: Buffer, immediate: u32) -> Sending<A> {
         let options = SendOptions { immediate: Some(immediate), ..SendOptions::default() };
         self.worker.send_with(self.peer, self.tags.tag(tag), buffer, options)
     }
 
-    /// The 32 bits beside a message that waits, if one does. Makes progress.
+    /// The immediate data of a message that is unexpected, if one is there. Makes progress.
     pub(crate) fn waiting(&self, tag: u64) -> Option<Option<u32>> {
         let status = self.worker.probe(Match::tag(self.tags.tag(tag)).from(self.peer))?;
         Some(status.immediate)
     }
 
-    /// Waits for a request's end: spins, then yields. Ends early if the control channel wants it.
+    /// Waits for a request: spins, then yields. Ends early if the control channel wants attention.
     #[inline]
     pub(crate) fn finish<T: Output>(&self, request: Request<T, A>) -> Result<T, LinkError> {
         self.finish_while(request, || true)
     }
 
-    /// The same, unless `go_on`, which is asked after each poll, says no.
+    /// Waits for a request while `go_on`, which is asked after each poll, returns true.
     #[inline]
     pub(crate) fn finish_while<T: Output, B: Access>(
         &self,
@@ -251,14 +255,14 @@ impl<A: Access> Link<A> {
                 return Err(LinkError::Interrupted);
             }
             if let Err(error) = self.pause(&mut polls) {
-                // What was sent before the other side spoke up is here by now.
+                // Messages sent before the one on the control channel are here by now.
                 let last = request.test().ok_or(error)?;
                 return Ok(last?);
             }
         }
     }
 
-    /// Takes back a receive that no message is to match any more; `None` if one has.
+    /// Cancels a receive; `None` if a message was faster.
     pub(crate) fn take_back(&self, mut request: Receiving<A>) -> Result<Option<Buffer>, LinkError> {
         request.cancel();
         let mut polls = 0;
@@ -274,8 +278,8 @@ impl<A: Access> Link<A> {
         }
     }
 
-    /// Between two polls: spins, or yields after many. An error if the other side wants attention, or has let this
-    /// one wait for too long. `polls` starts at 0 for each wait.
+    /// Between two polls: spins, or yields after many. An error if the other side wants attention
+    /// or has let this one wait too long. `polls` starts at 0 for each wait.
     #[inline]
     pub(crate) fn pause(&self, polls: &mut u32) -> Result<(), LinkError> {
         *polls = polls.wrapping_add(1);
@@ -293,8 +297,8 @@ impl<A: Access> Link<A> {
         Ok(())
     }
 
-    /// The first look of a wait that yields notes the time; later looks compare. Threads share the note: the last of
-    /// them to begin a long wait counts.
+    /// The first look of a wait that yields stores the time, later ones compare with it. Threads
+    /// share the stored time: the thread that began a long wait last counts.
     fn check_wait_limit(&self, polls: u32) -> Result<(), LinkError> {
         let Some(wait_limit) = &self.wait_limit else { return Ok(()) };
         if polls <= self.polls_before_yield {
@@ -313,18 +317,18 @@ impl<A: Access> Link<A> {
         Ok(())
     }
 
-    /// A buffer for messages of that length.
+    /// A buffer of that length for messages.
     pub(crate) fn buffer(&self, length: usize) -> Buffer {
         self.worker.buffer(length)
     }
 
-    /// Takes in what has come.
+    /// Makes progress.
     #[inline]
     pub(crate) fn progress(&self) {
         self.worker.progress();
     }
 
-    /// Makes progress until `done`, but not for longer than `limit` altogether.
+    /// Makes progress until `done` returns true, for at most `limit`.
     pub(crate) fn progress_until(
         &self,
         limit: Duration,
@@ -350,23 +354,24 @@ impl<A: Access> Link<A> {
         self.worker.counters().into()
     }
 
-    /// Receives posted now, and messages unexpected where the device tells their number.
+    /// Receives posted now, and messages that are unexpected now where the device counts them.
     pub(crate) fn depths(&self) -> (u64, Option<u64>) {
         let counters = self.worker.counters();
         let is_told = !matches!(self.device, DeviceArg::Ucx { .. });
         (counters.posted_now, is_told.then_some(counters.unexpected_now))
     }
 
-    /// Whether `count` messages wait unexpected, of which the last sent has the tag `last`. Makes progress.
+    /// Whether `count` messages are unexpected. `last` is the tag of the one sent last. Makes
+    /// progress.
     pub(crate) fn are_waiting(&self, count: u64, last: u64) -> bool {
         match self.depths().1 {
             Some(waiting) => waiting >= count,
-            // None overtakes another.
+            // Messages don't overtake each other, so the last one is enough.
             None => count == 0 || self.waiting(last).is_some(),
         }
     }
 
-    /// How large messages get here, once the peer is connected.
+    /// How large messages are transferred, once the peer is connected.
     pub(crate) fn large_messages(&self) -> String {
         let mode = self.worker.read_mode(self.peer);
         device::large_messages(&self.device, mode, &self.worker.transports(self.peer))

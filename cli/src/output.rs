@@ -1,4 +1,4 @@
-//! Where output goes: standard output, standard error, or a file that a user named.
+//! Outputs: standard output, standard error, or a file that the user named.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,17 +9,17 @@ use serde::Serialize;
 
 use crate::failure::{Failure, one_line};
 
-/// One place to write to. What can't be written there is a [`Failure`], except that a reader who
-/// has seen enough (`| head`) is none.
+/// One output. An error in writing is a [`Failure`]; a reader that has gone (`| head`) is not
+/// reported.
 pub(crate) struct Output {
     name: String,
     to: Box<dyn Write>,
-    /// Whether its reader may go without the rest being given up.
+    /// Whether the rest goes on when the reader has gone.
     is_optional: bool,
     is_stdout: bool,
 }
 
-/// A file whose old contents stay until there is something new to write.
+/// A file whose old contents stay until something new is written.
 struct TruncateOnWrite {
     file: File,
     is_begun: bool,
@@ -29,7 +29,7 @@ impl Write for TruncateOnWrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.is_begun {
             self.is_begun = true;
-            // Not of a device or a pipe.
+            // A device or a pipe can't be truncated.
             if self.file.metadata()?.is_file() {
                 self.file.set_len(0)?;
             }
@@ -44,7 +44,7 @@ impl Write for TruncateOnWrite {
 
 impl Output {
     pub(crate) fn stdout() -> Self {
-        // Whole lines as they come: a table's rows are watched while it is measured.
+        // Line by line, since people watch a table while it is measured.
         let to = Box::new(io::stdout());
         Self { name: "standard output".into(), to, is_optional: false, is_stdout: true }
     }
@@ -54,23 +54,23 @@ impl Output {
         Self { name: "standard error".into(), to, is_optional: false, is_stdout: false }
     }
 
-    /// Takes everything and writes nothing.
+    /// An output that discards everything.
     pub(crate) fn nowhere() -> Self {
         let to = Box::new(io::sink());
         Self { name: "nowhere".into(), to, is_optional: false, is_stdout: false }
     }
 
-    /// Goes on without a reader once that has gone: for when something else is to be written too.
+    /// Goes on without a reader: for when something else is to be written too.
     pub(crate) fn optional(self) -> Self {
         Self { is_optional: true, ..self }
     }
 
-    /// Whether its reader has gone, so that the next write will fail. Costs a system call.
+    /// Whether the reader has gone, so that the next write would fail. Costs a system call.
     pub(crate) fn has_no_reader(&self) -> bool {
         self.is_stdout && !self.is_optional && stdout_has_no_reader()
     }
 
-    /// Makes the file at `path`, or takes standard output for `-`.
+    /// Creates the file at `path`, or takes standard output for `-`.
     pub(crate) fn create(option: &str, path: &Path) -> Result<Self, Failure> {
         if is_dash(path) {
             let to = Box::new(BufWriter::with_capacity(1 << 16, io::stdout()));
@@ -100,7 +100,7 @@ impl Output {
         })
     }
 
-    /// Lets `write` write, then flushes.
+    /// Calls `write`, then flushes.
     pub(crate) fn with(
         &mut self,
         write: impl FnOnce(&mut Box<dyn Write>) -> io::Result<()>,
@@ -109,7 +109,7 @@ impl Output {
         self.write(|to| to.flush())
     }
 
-    /// Lets `write` write; what it wrote may wait for a later [`with`](Self::with).
+    /// Calls `write`; the bytes may stay in a buffer until a later [`with`](Self::with).
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&mut Box<dyn Write>) -> io::Result<()>,
@@ -124,7 +124,7 @@ impl Output {
     }
 }
 
-/// The kernel says so of a pipe's writing end.
+/// The kernel reports this for the writing end of a pipe.
 fn stdout_has_no_reader() -> bool {
     let stdout = io::stdout();
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];

@@ -1,14 +1,14 @@
-//! Payloads that say which message they belong to, so that a wrong, stale, shifted or short one
-//! shows.
+//! Payloads that are different for each message, so that a wrong, stale, shifted or short one is
+//! found.
 //!
-//! Word i of a payload is `seed + i * STEP`, the seed mixed from size, iteration,
-//! direction and thread. That
-//! is as quick to write and to check as memory is, which keeps long runs of big messages short.
+//! Word i of a payload is `seed + i * STEP`; the seed is mixed from size, iteration, direction and
+//! thread. Writing and checking are as fast as memory, which keeps long runs of large messages
+//! short.
 
-/// Which message a payload belongs to.
+/// The message that a payload belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
-    /// Counted over all messages of a run in this direction, warm-up included.
+    /// Number of the message among all of a run in this direction, warm-up included.
     pub(crate) iteration: u64,
     pub(crate) direction: Direction,
     /// The thread that sends it.
@@ -21,7 +21,7 @@ pub(crate) enum Direction {
     Pong,
 }
 
-/// The first byte that is not as it should be.
+/// The first wrong byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "message {iteration} of {size} bytes: byte {at} is {found:#04x}, {wanted:#04x} would be right"
@@ -36,7 +36,7 @@ pub(crate) struct Corrupt {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: usize = 8;
-/// Bytes compared between two looks at the outcome.
+/// Bytes that are compared before the result is looked at.
 const BLOCK: usize = 4096;
 
 impl Stamp {
@@ -47,7 +47,7 @@ impl Stamp {
         };
         let mut seed = self.iteration.wrapping_mul(4).wrapping_add(direction);
         seed ^= (size as u64).rotate_left(32) ^ self.thread.rotate_right(8);
-        // The finalizer of splitmix64: near seeds come out far apart.
+        // The output function of SplitMix64: near seeds give results that are far apart.
         seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         seed ^ (seed >> 31)

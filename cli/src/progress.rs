@@ -1,5 +1,5 @@
-//! Live progress: one line on a terminal's standard error, nothing anywhere else, nor in a launched process;
-//! and lines of a JSON stream, where one was asked for.
+//! Live progress: a line on a terminal's standard error, or lines of a JSON stream. Otherwise, and
+//! in a launched process, nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +9,24 @@ use crate::failure::Failure;
 use crate::report::stream;
 use crate::style::is_watched;
 
-/// Drawing takes some microseconds of a core that may be measuring; so never more often.
+/// The time between two drawings. One takes some microseconds of a core that may be measuring.
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// A line that says what is being measured. It draws only when [`Progress::at`] is called: no
-/// thread of its own shares the cores with the measurement. It has no colours, so `NO_COLOR` and a
-/// terminal without them get what they ask for.
+/// A line that says what is being measured. It is drawn only when [`Progress::at`] is called, so no
+/// thread of its own takes time from the measurement. It has no colours, as `NO_COLOR` and simple
+/// terminals need.
 pub(crate) struct Progress {
     bar: ProgressBar,
     drawn: Instant,
     streams: bool,
-    /// When this measurement began, and when the stream heard of it last.
+    /// When this row began, and when the stream last got a line.
     begun: Instant,
     told: Instant,
 }
 
 impl Progress {
-    /// For `steps` measurements; hidden where nobody watches, or where the line would stay. Where it
-    /// `streams`, the stream gets a line of JSON each second.
+    /// Progress of `steps` rows. The line is hidden where no person watches, or where it would
+    /// stay. If `streams`, the stream gets a line of JSON each second.
     pub(crate) fn new(steps: usize, streams: bool) -> Self {
         let watched = is_watched(&std::io::stderr())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -42,7 +42,7 @@ impl Progress {
         Self { bar, drawn: now, streams, begun: now, told: now }
     }
 
-    /// A measurement begins.
+    /// Begins a row.
     pub(crate) fn begin(&mut self, what: String) {
         self.draw(what);
         (self.begun, self.told) = (self.drawn, self.drawn);
@@ -54,7 +54,7 @@ impl Progress {
         self.drawn = Instant::now();
     }
 
-    /// A measurement goes on. `tell` tells the stream of it.
+    /// Goes on with a row. `tell` writes a line to the stream.
     pub(crate) fn at(
         &mut self,
         what: impl FnOnce() -> String,
@@ -73,12 +73,12 @@ impl Progress {
         Ok(())
     }
 
-    /// A measurement is over.
+    /// Ends a row.
     pub(crate) fn end(&mut self) {
         self.bar.inc(1);
     }
 
-    /// Lets `print` print above the line.
+    /// Calls `print`, whose output then stands above the line.
     pub(crate) fn above<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }

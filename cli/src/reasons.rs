@@ -1,4 +1,5 @@
-//! Where receives were matched, in words; and for those that stayed in software, why, and what to do.
+//! Where receives were matched, in words; for those matched in software the reasons, and what to
+//! do.
 
 use tagmatch::Config;
 
@@ -7,19 +8,19 @@ use crate::spec::HwTagsArg;
 use crate::spec::hw_tags::SLOTS_MAX;
 use crate::units::{show_count, show_size};
 
-/// Why a receive stays in software although there is a NIC that matches.
+/// A reason why a receive is matched in software although there is a NIC that matches.
 pub(crate) struct Reason {
-    /// As JSON and the library's counters have it.
+    /// Its name in JSON and in the library's counters.
     pub(crate) name: &'static str,
-    /// What it means, to be read after "because".
+    /// Its meaning, to be read after "because".
     pub(crate) meaning: String,
     /// What a user can do about it.
     pub(crate) remedy: String,
-    /// How many those are.
+    /// Its counter.
     pub(crate) count: fn(&NotOffloaded) -> u64,
 }
 
-/// All there are, in the order of the counters.
+/// All reasons, in the order of the counters.
 pub(crate) fn reasons() -> [Reason; 7] {
     let threshold = show_size(threshold());
     let reason = |name, meaning: &str, remedy: &str, count| Reason {
@@ -74,12 +75,12 @@ pub(crate) fn reasons() -> [Reason; 7] {
     ]
 }
 
-/// Bytes from which a receive is worth a NIC's list.
+/// Bytes from which a receive is offered to a NIC's list.
 pub(crate) fn threshold() -> u64 {
     Config::default().hw_tags_threshold
 }
 
-/// The NIC of `--hw-tags`, for people.
+/// The NIC of `--hw-tags`, in words.
 pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
     let which = match hw_tags {
         HwTagsArg::Off => return None,
@@ -92,8 +93,8 @@ pub(crate) fn nic(hw_tags: HwTagsArg) -> Option<String> {
     Some(format!("{which}; receives of {} and more are offered", show_size(threshold())))
 }
 
-/// Where receives were matched; a line, and one for each reason that kept some from a NIC. None is told where the
-/// user asked for no NIC.
+/// Where receives were matched: a line, and one for each reason that kept receives from a NIC.
+/// Without a NIC there are no reasons.
 pub(crate) fn where_matched(
     matching: &Matching,
     hw_tags: HwTagsArg,
@@ -121,7 +122,7 @@ pub(crate) fn where_matched(
     lines
 }
 
-/// What is wrong where a NIC's list has broken its rules.
+/// The fault of a NIC's list that has broken its rules, in words.
 pub(crate) fn list_fault(list_faults: u64) -> Option<String> {
     (list_faults > 0).then(|| {
         format!(

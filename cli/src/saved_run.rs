@@ -1,8 +1,8 @@
-//! Results of runs as they are kept: read back from JSON, for comparing and for charts.
+//! Results of a run, read from JSON, for comparisons and charts.
 //!
-//! The file is what `--json` wrote (one test, or the tour's array), or the lines of
-//! `--json-stream`; several after one another are one run whose blocks are pooled. It is not
-//! trusted: every figure is checked, and what is wrong is said with its place.
+//! The file was written by `--json` (one test, or the array of `tagperf` alone) or has the lines of
+//! `--json-stream`. Several such documents one after the other are one run, whose blocks are
+//! merged. The file is not trusted: every figure is checked, and an error says where it is.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,13 +16,13 @@ use crate::result::{PERCENTILES, Percentile, SCHEMA};
 use crate::spec::default_window;
 use crate::units::show_size;
 
-/// The tour is 100 kB; a stream of a day's progress still fits.
+/// All tests together take 100 kB; a stream with a day's progress still fits.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Bounds the work of a comparison.
 const ENTRIES_MAX: usize = 10_000;
 const BLOCKS_MAX: usize = 1024;
 
-/// Of a row: figures, and not what was measured.
+/// Fields of a row that are figures, not parameters.
 const ROW_FIGURES: [&str; 15] = [
     "iters",
     "samples",
@@ -38,12 +38,12 @@ const ROW_FIGURES: [&str; 15] = [
     "interrupted",
     "rank_means_ns",
     "recovery_ns",
-    // The depths say which queue is deep; a drain's is a parameter.
+    // The depths say which queue is deep. A drain's queue is in `drain`, and is a parameter.
     "queue",
 ];
-/// Of a row: objects of figures, in which these say what was measured.
+/// Fields of a row that are objects of figures, with the parameters in them.
 const WITHIN: [(&str, &[&str]); 2] = [("drain", &["queue", "order"]), ("pace", &["planned_per_s"])];
-/// Of a configuration: how long, where and on what, and not what was measured.
+/// Fields of a configuration that are not parameters: how long, where and on what machine.
 const CONFIG_FACTS: [&str; 16] = [
     "sizes",
     "threads",
@@ -62,11 +62,11 @@ const CONFIG_FACTS: [&str; 16] = [
     "pin",
     "warnings",
 ];
-/// Of a stream's line that is a result: what every line has.
+/// Fields that every result's line of a stream has.
 const RECORD_FACTS: [&str; 5] = ["schema", "tool", "version", "record", "device"];
 
-/// What is compared with its like only. Parameters that are 0, off, or the default are absent, so
-/// that a file from before there was such a parameter still compares.
+/// The parameters of a result; only results with equal keys are compared. Parameters that are 0,
+/// off, or the default are absent, so a file from before a parameter existed still compares.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) test: String,
@@ -76,7 +76,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `lat 8 B, posted_depth 4096`.
+    /// In words: `lat 8 B, posted_depth 4096`.
     pub(crate) fn label(&self) -> String {
         let parameters = self.parameters.iter().map(|(name, value)| match value.as_str() {
             "true" => format!(", {name}"),
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-/// What a test is judged by.
+/// The figure that a test is judged by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Metric {
     /// The median latency one way; less is better.
@@ -108,7 +108,7 @@ pub(crate) struct SavedResult {
     pub(crate) samples: u64,
     pub(crate) bandwidth_bytes_per_s: Option<f64>,
     pub(crate) messages_per_s: Option<f64>,
-    /// How many results this one was put together from.
+    /// How many results were merged into this one.
     pub(crate) pooled: usize,
 }
 
@@ -119,12 +119,12 @@ pub(crate) struct SavedRun {
     /// The machine, as the first test names it.
     pub(crate) cpu: Option<String>,
     pub(crate) kernel: Option<String>,
-    /// Configuration of the test that is being read.
+    /// The configuration of the test that is being read.
     config: Map<String, Value>,
 }
 
 impl SavedRun {
-    /// Reads the file behind `option` (or an argument's name).
+    /// Reads the file that `option` (or an argument) names.
     pub(crate) fn read(option: &str, path: &Path) -> Result<Self, Failure> {
         let name = one_line(path.display());
         let right = "a file that --json or --json-stream wrote would be right";
@@ -155,7 +155,7 @@ impl SavedRun {
         Ok(run)
     }
 
-    /// Takes in a document, an array of them, or a line of a stream.
+    /// Adds a document, an array of them, or a line of a stream.
     pub(crate) fn add(&mut self, value: &Value) -> Result<(), String> {
         match value {
             Value::Array(documents) => documents.iter().try_for_each(|document| match document {
@@ -198,7 +198,7 @@ impl SavedRun {
                 _ => Err(format!("the start of `{test}` has no config")),
             },
             Some("result") => self.row(&test, &text(document, "device")?, document),
-            // Progress, the end, and what a later version may add.
+            // Progress, the end, and records of later versions.
             Some(_) => Ok(()),
         }
     }
@@ -293,7 +293,7 @@ impl SavedRun {
         Key { test: test.to_owned(), device: device.to_owned(), size, parameters }
     }
 
-    /// Results with the same key put together, in the order of their first.
+    /// The results with equal keys merged, in the order of their first.
     pub(crate) fn pooled(&self) -> Vec<SavedResult> {
         let mut at = BTreeMap::new();
         let mut pooled: Vec<(SavedResult, Vec<f64>)> = Vec::new();
@@ -343,7 +343,7 @@ fn text(document: &Map<String, Value>, name: &str) -> Result<String, String> {
     text.map(short_text).ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// A value for a message or a key, of bounded length.
+/// A value for an error text or a key, of bounded length.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => short_text(text),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tour_and_a_stream_come_to_the_same() {
+    fn all_tests_and_a_stream_have_the_same_results() {
         let want = run(LAT).entries;
         assert_eq!(run(&format!("[{LAT}]")).entries, want);
         let head = r#""schema":1,"tool":"tagperf","version":"9","test":"lat""#;
@@ -420,7 +420,7 @@ mod tests {
         assert_ne!(key(config, "\"hw_tags\":\"model:127\""), same);
         let nic = |slots| key(config, &format!("\"hw_tags\":\"model:{slots}\""));
         assert_ne!(nic(1), nic(127));
-        // As the row has it, whether it was asked for or not.
+        // The row says the window, whether it was asked for or not.
         let percent = "\"wildcard_percent\":0";
         assert_ne!(key(percent, "\"window\":4"), same);
         assert_eq!(key(percent, "\"window\":4"), key(config, "\"window\":4"));

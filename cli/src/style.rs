@@ -1,30 +1,30 @@
-//! Colour, for those who see it: on a terminal, unless told otherwise.
+//! Colour on a terminal, unless told otherwise.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
 
 use tagmatch_launch::Job;
 
-/// Whether a person sees what is written to `output`. Launchers give ranks terminals of their own (Open MPI does),
-/// and what comes out of those may go to a file: who was launched doesn't know.
+/// Whether a person sees what is written to `output`. Launchers give ranks terminals (Open MPI
+/// does) whose output may go to a file, so a launched process counts as not watched.
 pub(crate) fn is_watched(output: &impl IsTerminal) -> bool {
     output.is_terminal() && !Job::is_launched()
 }
 
-/// Colours or leaves alone.
+/// Adds colour, or leaves the text alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Style {
     colour: bool,
 }
 
 impl Style {
-    /// For what is printed on standard output. Colour only on a terminal that can, never in a launched process, and
-    /// never where `NO_COLOR` is set and not empty (no-color.org).
+    /// The style of standard output. Colour only on a terminal that can show it, never in a
+    /// launched process, and never if `NO_COLOR` is set and not empty (no-color.org).
     pub(crate) fn stdout() -> Self {
         Self::on(&std::io::stdout())
     }
 
-    /// The same for standard error.
+    /// The style of standard error, by the rules of [`stdout`](Self::stdout).
     pub(crate) fn stderr() -> Self {
         Self::on(&std::io::stderr())
     }
@@ -35,7 +35,7 @@ impl Style {
         Self { colour: is_watched(output) && !set("NO_COLOR") && !dumb }
     }
 
-    /// None at all.
+    /// No colour.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self { colour: false }
@@ -53,7 +53,7 @@ impl Style {
         self.sgr(text, "1")
     }
 
-    /// Comments recede, warnings don't; rows stay as they are.
+    /// Colours a block of lines: comments are dim, warnings stand out, rows stay as they are.
     pub(crate) fn block(self, text: &str) -> String {
         if !self.colour {
             return text.to_owned();

@@ -1,4 +1,4 @@
-//! Sizes and durations as people type and read them.
+//! Sizes, counts and durations, as people type and read them.
 //!
 //! Sizes are binary: `4K` is 4096 bytes. An error says what was found and what would be right.
 
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-/// Largest message tagperf will send.
+/// The largest message.
 pub(crate) const SIZE_MAX: u64 = 1 << 30;
-/// Longest sweep.
+/// Sizes of a list.
 const SIZES_MAX: usize = 64;
 
 /// A list of message sizes: `0..4M` (powers of two) or `8,4K,1M`.
@@ -62,7 +62,7 @@ fn powers_of_two(from: u64, to: u64) -> Vec<u64> {
     sizes
 }
 
-/// One size: `8`, `4K`, `1M`, `1G`; `KiB` and the like will do as well.
+/// One size: `8`, `4K`, `1M`, `1G`, or with `KiB` and so on.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = |why: &str| {
         format!("`{text}` is no size{why}; a size such as 8, 4K, 1M (at most 1G) would be right")
@@ -83,7 +83,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| wrong(" that fits"))
 }
 
-/// Reads a count within `bounds`: `64`, `4K`, `1M`, binary as sizes are.
+/// Reads a count within `bounds`: `64`, `4K`, `1M`, binary like sizes.
 pub(crate) fn count(
     bounds: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
@@ -150,12 +150,12 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// A value of a list of words, as the command line has it.
+/// The word of an enumeration, as on the command line.
 pub(crate) fn name<V: ValueEnum>(value: &V) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// A count with thin separators: `1 234 567`.
+/// A count in groups of three digits: `1 234 567`.
 pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -179,7 +179,7 @@ pub(crate) fn show_3(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A text of at most so many characters.
+/// The text, cut to so many characters.
 pub(crate) fn shorten(text: &str, chars: usize) -> String {
     if text.chars().count() <= chars {
         return text.to_owned();
@@ -187,7 +187,7 @@ pub(crate) fn shorten(text: &str, chars: usize) -> String {
     text.chars().take(chars - 3).chain("...".chars()).collect()
 }
 
-/// Up to three decimals, none where they are zeros.
+/// Up to three decimals, without trailing zeros.
 fn trimmed(value: f64) -> String {
     let mut out = String::new();
     write!(out, "{value:.3}").expect("a String takes all");

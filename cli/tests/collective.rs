@@ -1,5 +1,5 @@
-//! `barrier | bcast | allreduce | alltoall | dup | agree | shrink`: ranks that they start by themselves, and ranks of
-//! a job.
+//! `barrier | bcast | allreduce | alltoall | dup | agree | shrink`: with ranks that the command
+//! starts itself, and as ranks of a job.
 
 mod common;
 
@@ -10,13 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const TAGPERF: &str = env!("CARGO_BIN_EXE_tagperf");
 
-/// One test at a time: more ranks than processors wait for each other long enough.
+/// One test at a time: with more ranks than processors, ranks wait for each other long enough.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Min, avg and max over ranks, which are in that order.
+/// Min, avg and max over the ranks are in that order.
 fn means(row: &Value) -> [f64; 3] {
     let means = ["min", "avg", "max"].map(|name| row["rank_means_ns"][name].as_f64().unwrap());
     assert!(0.0 < means[0] && means[0] <= means[1] && means[1] <= means[2], "{row}");
@@ -165,7 +165,7 @@ fn interrupted_it_tells_what_it_has() {
         .spawn()
         .unwrap();
     let pid = run.id();
-    // Rank 0 watches for ^C by a thread of this name.
+    // The thread of this name watches for ^C at rank 0.
     let watches = |rank: u32| {
         let tasks = std::fs::read_dir(format!("/proc/{rank}/task")).into_iter().flatten().flatten();
         let mut names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));

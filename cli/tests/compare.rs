@@ -1,4 +1,4 @@
-//! `tagperf compare`: what its exit status says, and files that are meant to harm.
+//! `tagperf compare`: its exit status, and hostile files.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use common::{command, refused, tagperf, text};
 
-/// A directory of a test's own, gone at its end.
+/// A test's own directory, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -18,7 +18,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// A file of this run, by its path.
+    /// Writes a file into the directory; returns its path.
     fn file(&self, name: &str, run: &str) -> String {
         let path = self.0.join(name);
         std::fs::write(&path, run).unwrap();
@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A result of `lat`, all of whose percentiles are `ns`, in blocks around it.
+/// A result of `lat` with all percentiles at `ns`, and blocks around it.
 fn row(size: u64, ns: &str, blocks: &str) -> String {
     let rungs = ["min", "p50", "p90", "p99", "p999", "max"].map(|name| format!("\"{name}\":{ns}"));
     format!(
@@ -126,7 +126,7 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
         assert!(said.contains("is no figure of lat 1 B; one from 1e-6 to 1e15"), "{said}");
         assert!(refused(&format!("compare {new} {old}")).contains("is no figure of lat 1 B"));
     }
-    // The largest that is none, and more parameters than anyone has.
+    // The largest file that is refused, and more parameters than a result may have.
     let parameters = (0..1000).fold(String::new(), |mut all, n| {
         write!(all, "\"parameter_{n}\":{n},").unwrap();
         all
@@ -144,7 +144,7 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
     assert!(widest < Some(220), "{said}");
 }
 
-/// All pairs of blocks, of all results, would be 10^8.
+/// All pairs of blocks of all results would be 10^8.
 #[test]
 fn the_work_is_bounded_by_what_is_read() {
     let scratch = Scratch::new("bounded");

@@ -1,4 +1,4 @@
-//! `--hw-tags`: who matched what, and why not the NIC.
+//! `--hw-tags`: where receives were matched, and why not by the NIC.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// Receives in hardware, posted and unexpected; every posted one has its reason.
+/// Receives matched in hardware, posted and unexpected; every posted one has its reason.
 fn matched(document: &Value) -> [u64; 3] {
     let matching = &document["matching"];
     let reasons: u64 = matching["not_offloaded"].as_object().unwrap().values().map(count).sum();
@@ -46,7 +46,7 @@ fn small_receives_are_too_small() {
     let [hardware, posted, unexpected] = matched(&small);
     assert_eq!((hardware, posted + unexpected), (0, 400));
     assert_eq!(count(&small["matching"]["not_offloaded"]["too_small"]), posted);
-    // The table says it in words, with the same figures.
+    // The table has the same figures in words.
     let table = tagperf("rate --iters 100 --hw-tags model:5");
     let said = text(&table.stdout);
     assert!(said.contains("# NIC         a model of one, 5 entries; receives of 1 KiB and more"));
@@ -133,7 +133,7 @@ fn info_says_why_a_receive_stays_in_software() {
 const TOKEN: Tag = Tag(1 << 56);
 const DATA: Tag = Tag(2 << 56);
 
-/// The other side of a ping-pong that checks nothing, until the last token.
+/// The other side of a ping-pong, which checks nothing, until the last token.
 fn echo(worker: &Worker, client: Peer, size: usize) {
     loop {
         let token = worker.recv(Match::tag(TOKEN), vec![0; 24]).wait().unwrap();
@@ -150,7 +150,7 @@ fn echo(worker: &Worker, client: Peer, size: usize) {
     }
 }
 
-/// A server whose NIC's list breaks its rules in every measurement but the first look.
+/// A server whose NIC's list breaks its rules in every measurement except the first message.
 fn faulty(listener: &TcpListener) {
     let (stream, _) = listener.accept().unwrap();
     let say = |line: Value| writeln!(&stream, "{line}").unwrap();
@@ -181,7 +181,7 @@ fn a_list_that_breaks_its_rules_fails_the_run() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let said = text(&output.stderr);
     assert!(said.contains("a NIC's list broke its rules: list_faults 3"), "{said}");
-    // What was measured until then is told, and marked.
+    // Rows that were measured before are printed and marked.
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["results"].as_array().unwrap().len(), 1);
     assert_eq!(

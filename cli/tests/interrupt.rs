@@ -1,4 +1,4 @@
-//! ^C: what was measured so far is told, the exit status says so, and nobody stays behind.
+//! ^C: the rows so far are printed, the exit status is 130, and no process is left.
 
 mod common;
 
@@ -13,17 +13,17 @@ use serde_json::Value;
 fn start(line: &str) -> Child {
     let mut command = command(line);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A terminal's ^C goes to a whole process group: this is one.
+    // In a process group of its own, which a terminal's ^C would reach.
     command.process_group(0).spawn().unwrap()
 }
 
-/// What ^C at a terminal does.
+/// Sends the signals that ^C at a terminal sends.
 fn interrupt(child: &Child) {
     let group = format!("-{}", child.id());
     assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
 }
 
-/// How it ends: status, standard output, standard error.
+/// How the command ended: status, standard output, standard error.
 fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
     let (mut said, mut errors) = (String::new(), String::new());
     out.read_to_string(&mut said).unwrap();
@@ -31,7 +31,7 @@ fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
     (child.wait().unwrap().code(), said, errors)
 }
 
-/// Standard output of a command that is interrupted some time after its second process is there.
+/// Standard output of a command that is interrupted some time after its second process was started.
 fn interrupted(line: &str) -> String {
     let mut child = start(line);
     let out = child.stdout.take().unwrap();
@@ -82,14 +82,14 @@ fn json_is_whole_and_marked() {
     let line = interrupted("lat --sizes 8 --duration 60s --warmup 0 --json -");
     let document: Value = serde_json::from_str(&line).unwrap();
     assert!(line.ends_with(",\"interrupted\":true}\n"), "{line}");
-    // On a busy machine it may not have come to the first batch.
+    // On a busy machine it may not have reached the first batch.
     let rows = document["results"].as_array().unwrap();
     for row in rows {
         assert_eq!((&row["interrupted"], &row["samples"]), (&true.into(), &row["iters"]));
     }
     let iters: u64 = rows.iter().map(|row| row["iters"].as_u64().unwrap()).sum();
     assert_eq!(document["matching"]["posted"], 2 * iters);
-    // Whoever is not interrupted does not say so.
+    // A command that is not interrupted does not say so.
     let whole = common::json("lat --sizes 8 --iters 5 --json -");
     assert!(whole.get("interrupted").is_none() && whole["results"][0].get("interrupted").is_none());
 }
@@ -112,7 +112,7 @@ fn a_server_goes_on() {
     let (status, said, errors) = end(child, out);
     assert_eq!(status, Some(130), "{errors}");
     assert!(said.contains("# interrupted "), "{said}");
-    // For the server this client was as good as any.
+    // For the server this client was served like any other.
     let line = server.logged();
     assert!(line.contains("served, "), "{line}");
     assert!(eventually(|| children(server.child.id()).is_empty()));
@@ -123,7 +123,7 @@ fn a_server_goes_on() {
 #[test]
 fn a_server_is_told_good_bye_in_a_set_up_too() {
     let mut server = Server::start("--once");
-    // A million messages are on their way for seconds before anything is measured.
+    // A million messages are under way for seconds before the measurement begins.
     let deep = "--sizes 8 --unexpected-depth 1M --posted-depth 1M";
     let mut child = start(&format!("lat 127.0.0.1:{} {deep}", server.port));
     let out = child.stdout.take().unwrap();
@@ -145,7 +145,7 @@ fn a_second_one_ends_at_once() {
     assert!(eventually(|| children(child.id()).len() == 1));
     let second = children(child.id())[0];
     std::thread::sleep(Duration::from_millis(300));
-    // The other side does not answer any more, so that the first ^C is of no use.
+    // The other side does not answer any more, so the first ^C has no effect.
     let signal = |name: &str, pid: u32| {
         Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     };
@@ -153,7 +153,7 @@ fn a_second_one_ends_at_once() {
     std::thread::sleep(Duration::from_millis(100));
     signal("-INT", child.id());
     std::thread::sleep(Duration::from_millis(50));
-    // The same ^C again, as timeout(1) sends it.
+    // The same ^C a second time, as timeout(1) sends it.
     signal("-INT", child.id());
     std::thread::sleep(Duration::from_millis(700));
     assert!(child.try_wait().unwrap().is_none(), "it waits for the other side");

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use common::{tagperf, text};
 use serde_json::Value;
 
-/// Fields that only some machines or bad ends have: each is on the page, and needn't be seen here.
+/// Fields that appear on some machines or after failures only: each is on the page, but need not be
+/// seen here.
 const RARE: [&str; 12] = [
     "interrupted",
     "config.governor",
@@ -42,7 +43,7 @@ fn on_page(heading: &str) -> BTreeSet<String> {
     paths
 }
 
-/// The paths of all leaves: a list of figures is one, and so is what is empty.
+/// The paths of all leaves. A list of figures is one leaf, and so is an empty object.
 fn leaves(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
@@ -73,7 +74,7 @@ fn of(commands: &[&str]) -> BTreeSet<String> {
     found
 }
 
-/// An object that happened to be empty, or whose names are anything, counts as what is within it.
+/// A path that is an empty object here, or whose names vary, stands for the paths within it.
 fn same(page: &BTreeSet<String>, found: &BTreeSet<String>) {
     let within = |path: &str, other: &str| {
         let rest = other.strip_prefix(path);
@@ -109,7 +110,7 @@ fn the_page_has_every_field_and_no_other() {
     let page = on_page("Measurements");
     same(&page, &measurements);
 
-    // What a line of a stream shares with a measurement stands there.
+    // The fields that a line of a stream shares with a measurement are listed there.
     let mut lines = BTreeSet::new();
     for mut line in printed("rate --duration 1300ms --json-stream") {
         if line["record"] == "result" {

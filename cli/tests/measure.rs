@@ -1,4 +1,4 @@
-//! `lat`, `bw`, `rate` and `info`, both sides here: what they print, and how they end.
+//! `lat`, `bw`, `rate` and `info` with both sides here: their output, and how they end.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// What holds for every document; gives the number of receives matched.
+/// Checks what holds for every document; returns the number of matched receives.
 fn check(document: &Value, test: &str) -> u64 {
     assert_eq!(document["schema"], 1);
     assert_eq!(document["tool"], "tagperf");
@@ -186,7 +186,7 @@ fn a_reader_that_has_seen_enough() {
     let mut first = command("lat --sizes 0..1K --iters 10").stdout(Stdio::piped()).spawn().unwrap();
     drop(first.stdout.take());
     assert_eq!(first.wait().unwrap().code(), Some(0));
-    // Long before the row is done; standard error is where a failure would be told.
+    // Long before the row is done; a failure would be on standard error.
     for form in ["", "--csv", "--osu"] {
         let mut first = command(&format!("lat --sizes 8 --duration 600s {form}"))
             .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! What becomes of results: CSV, OSU columns, JSON stream, histogram, charts, baseline, `compare`.
+//! Outputs: CSV, OSU's format, JSON stream, histogram, charts, baseline, `compare`.
 
 mod common;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One test at a time: all measure on the same two processors, and would wait for each other there.
+/// One test at a time: all measure on the same two processors, and would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file of this test's own, gone at its end.
+/// A test's own file, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -44,7 +44,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Standard output of a command that succeeds and says nothing else.
+/// Standard output of a command that succeeds and prints nothing else.
 fn said(args: &str) -> String {
     let output = tagperf(args);
     assert_eq!(text(&output.stderr), "", "{args}");
@@ -172,7 +172,7 @@ fn every_shape_has_every_form() {
         assert!(svg.read().starts_with("<svg") && !svg.read().contains("NaN"), "{args}");
         let osu = said(&format!("{args} --osu"));
         assert_eq!(osu.lines().filter(|line| !line.starts_with('#')).count(), rows, "{osu}");
-        // Each row finds its like in another run, none another.
+        // Each row has its counterpart in another run.
         let compared = said(&format!("{args} --baseline {}", json.name()));
         assert!(compared.contains(&format!("{rows} compared")), "{compared}");
         assert!(!compared.contains("alone"), "{compared}");
@@ -218,7 +218,7 @@ fn a_stream_has_a_line_for_each_result_and_for_each_second() {
     let lines = said("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut lines = lines;
-    // Where the machine is busy, there may be more of it.
+    // On a busy machine there may be more lines of progress.
     lines.dedup_by_key(|line| line["record"].clone());
     let records: Vec<_> = lines.iter().map(|line| line["record"].as_str().unwrap()).collect();
     assert_eq!(records, ["start", "progress", "result", "progress", "result", "end"]);
@@ -243,7 +243,7 @@ fn a_stream_is_out_as_each_result_is_done() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The first size never ends here, and still its start and its progress are read.
+    // The first size never ends here, but its start and its progress can be read.
     assert!(lines.next().unwrap().unwrap().contains("\"record\":\"start\""));
     assert!(lines.next().unwrap().unwrap().contains("\"record\":\"progress\""));
     child.kill().unwrap();
@@ -265,7 +265,7 @@ fn a_histogram_holds_every_sample() {
     let said = said("lat --sizes 8 --iters 3000 --histogram");
     let bars: Vec<_> = said.lines().filter(|line| line.contains('█')).collect();
     assert!(!bars.is_empty() && bars.iter().all(|bar| bar.starts_with('#') && bar.contains("us")));
-    // Without the option there is none.
+    // Without the option there is no histogram.
     assert!(json("lat --sizes 8 --iters 30 --json -")["results"][0].get("histogram").is_none());
 }
 
@@ -308,7 +308,7 @@ fn a_baseline_of_its_own_kind() {
     let _alone = alone();
     let old = Scratch::new("baseline.json");
     said(&format!("lat --sizes 8 --iters 3000 --json {}", old.name()));
-    // Ten times as slow as it will ever be: nothing is slower than that.
+    // Ten times as slow as it will ever be: no run is slower than that.
     let document: Value = serde_json::from_str(&old.read()).unwrap();
     let scaled = |factor: f64| {
         let mut document = document.clone();
@@ -333,13 +333,13 @@ fn a_baseline_of_its_own_kind() {
     assert_eq!(text(&output.stderr).lines().count(), 1);
     assert!(text(&output.stderr).contains("1 of 1 results are slower"));
 
-    // Without a limit it is only shown.
+    // Without a limit the comparison is only printed.
     let shown = tagperf(&format!("lat --sizes 8 --iters 300 --baseline {}", fast.name()));
     assert_eq!(shown.status.code(), Some(0));
     assert!(text(&shown.stdout).contains("SLOWER"));
     let csv = tagperf(&format!("{args} {} --csv", fast.name()));
     assert_eq!((csv.status.code(), text(&csv.stdout).lines().count()), (Some(1), 2));
-    // Where rows or JSON go to a program, the comparison goes past it.
+    // Where standard output has rows or JSON for a program, the comparison is on standard error.
     for form in ["--csv", "--osu", "--json-stream", "--json -"] {
         let lat = format!("lat --sizes 8 --iters 300 --baseline {} {form}", fast.name());
         let shown = tagperf(&lat);
@@ -348,7 +348,7 @@ fn a_baseline_of_its_own_kind() {
         assert!(!text(&shown.stdout).contains("SLOWER"), "{form}");
     }
 
-    // The same by `compare`, which measures nothing.
+    // `compare`, which measures nothing, comes to the same.
     let compare = |old: &Scratch, new: &Scratch, more: &str| {
         let output = tagperf(&format!("compare {} {} {more}", old.name(), new.name()));
         (output.status.code(), text(&output.stdout).to_owned() + text(&output.stderr))

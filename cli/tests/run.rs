@@ -49,7 +49,7 @@ fn standard_input_is_of_rank_0() {
     assert_eq!(text(&output.stdout).lines().count(), 1);
 }
 
-/// The launcher's processes, once there are `count`.
+/// The launcher's processes, when there are `count`.
 fn ranks(launcher: u32, count: usize) -> Vec<u32> {
     assert!(eventually(|| children(launcher).len() == count));
     children(launcher)
@@ -154,7 +154,7 @@ fn three_launchers_start_an_example_that_outlives_a_rank() {
     let alone = Command::new(&survivors).stdin(Stdio::null()).output().unwrap();
     assert_eq!(alone.status.code(), Some(1), "without a launcher");
     assert!(text(&alone.stderr).contains("start it as 4 ranks"), "{}", text(&alone.stderr));
-    // Our own tells by its status that a process was killed.
+    // Our own launcher's exit status says that a process was killed.
     for (mut run, status) in [(own, 137), (mpich, 0), (openmpi, 0)] {
         let output = run.stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{run:?}: {}", text(&output.stderr));
@@ -178,7 +178,7 @@ fn foreign_launchers_start_both_sides() {
         let cpus = said.lines().find_map(|line| line.strip_prefix("# pinning     CPU "));
         let cpus = cpus.and_then(|said| said.split_once(" there")?.0.split_once(" here, CPU "));
         assert!(cpus.is_some_and(|(here, there)| here != there), "{launcher}: {said}");
-        assert!(!said.contains("processes: figures are the scheduler's"), "{launcher}: {said}");
+        assert!(!said.contains("processes: figures depend on the scheduler"), "{launcher}: {said}");
         assert!(!said.contains('\u{1b}'), "{launcher}: {said}");
     }
 }

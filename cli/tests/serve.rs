@@ -1,4 +1,4 @@
-//! `tagperf serve` and its clients, good and bad.
+//! `tagperf serve` with good and bad clients.
 
 mod common;
 
@@ -15,10 +15,10 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What the server says to a client that says `bytes`, until it hangs up.
+/// The server's answer to a client that sends `bytes`, until the server hangs up.
 fn say(server: &Server, bytes: &[u8]) -> String {
     let mut stream = connect(server);
-    // It may hang up before all is said.
+    // The server may hang up before all bytes are sent.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -60,7 +60,7 @@ fn once_is_once() {
     assert!(server.logged().contains("no client of tagperf"));
     say(&server, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(server.logged().contains("no client of tagperf"));
-    // Nor is this one served, which is refused.
+    // A client that is refused does not count as served.
     let hello = "{\"hello\":{\"tagperf\":6,\"version\":\"0\",\"boot_id\":\"\"}}\n";
     let case = "{\"case\":{\"traffic\":\"stream\",\"size\":8,\"window\":0,\"batch\":8,\
                \"posted_depth\":0,\"unexpected_depth\":0,\"wildcard_percent\":0,\
@@ -131,8 +131,8 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (case("\"validate\":true to \"validate\":true,\"pin\":99999").as_bytes(), "CPU 99999"),
         (case("\"address\":\"00\" to \"address\":\"zz\"").as_bytes(), "failed"),
     ] {
-        // The client hangs up after its last word, which may come before the answer is written; so
-        // it stays, and asks for an answer.
+        // A client that hangs up after its last message may do so before the answer is written, so
+        // it stays and reads the answer.
         let mut stream = connect(&server);
         let _ = stream.write_all(bytes);
         let mut said = String::new();
@@ -169,10 +169,10 @@ fn one_client_at_a_time() {
     assert!(server.logged().contains("turned away"));
     first.kill().unwrap();
     first.wait().unwrap();
-    // Its process may take a moment; the next client waits for that.
+    // Its process may take a moment to end; the next client waits for that.
     let output = server.client("lat --sizes 8 --iters 5");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    // A silent one is not waited for for long.
+    // A silent client is not waited for for long.
     let _silent = connect(&server);
     let output = server.client("lat --sizes 8 --iters 5");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -191,20 +191,20 @@ fn neither_side_outlives_the_other() {
         std::thread::sleep(Duration::from_millis(300));
         (client, children(server.child.id())[0])
     };
-    // The client is killed: its process goes, the server stays.
+    // The client is killed: its process exits, the server stays.
     let (mut client, peer) = measure(&server);
     client.kill().unwrap();
     client.wait().unwrap();
     assert!(eventually(|| !lives(peer)));
-    // Which of them notices first, the control channel or tagmatch, is chance.
+    // Either the control channel or tagmatch may notice it first.
     let line = server.logged();
     assert!(line.contains("midst of a measurement") || line.contains("is down"), "{line}");
-    // The process that serves it is killed: the client fails, the server stays.
+    // The process that serves the client is killed: the client fails, the server stays.
     let (mut client, peer) = measure(&server);
     common::kill(peer);
     assert_eq!(client.wait().unwrap().code(), Some(1));
     assert!(server.logged().contains("its process ended"));
-    // The server is killed: everybody goes.
+    // The server is killed: all processes exit.
     let (mut client, peer) = measure(&server);
     server.child.kill().unwrap();
     server.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Who reads decides how it is said: on a terminal with colours and progress, in a pipe without.
+//! Output on a terminal, with colours and progress, and in a pipe, without.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 const LAT: &str = "lat --sizes 8,64 --duration 250ms";
 
-/// What a command says to a terminal that is both its outputs.
+/// The output of a command whose standard output and error are one terminal.
 fn on_a_terminal(args: &str, environment: &[(&str, &str)]) -> String {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -53,7 +53,7 @@ fn a_terminal_has_colours_and_progress_unless_told_otherwise() {
     let said = on_a_terminal(LAT, &[("NO_COLOR", "1")]);
     assert!(!has_colour(&said), "{said:?}");
     assert!(said.contains("1/2"), "no progress in {said:?}");
-    // Set but empty is not set (no-color.org).
+    // Set to nothing counts as not set (no-color.org).
     assert!(has_colour(&on_a_terminal(LAT, &[("NO_COLOR", "")])));
     let said = on_a_terminal(LAT, &[("TERM", "dumb")]);
     assert!(!said.contains('\u{1b}'), "{said:?}");
@@ -70,7 +70,7 @@ fn help_and_info_obey_as_well() {
 
 #[test]
 fn a_launched_process_has_no_colours_even_on_a_terminal() {
-    // Open MPI's ranks write to terminals of their own; what comes out of them may go to a file.
+    // Open MPI's ranks write to terminals of their own, whose output may go to a file.
     for launcher in ["PMI_FD", "PMIX_NAMESPACE"] {
         let said = on_a_terminal("info", &[(launcher, "99")]);
         assert!(!said.contains('\u{1b}'), "{launcher}: {said:?}");

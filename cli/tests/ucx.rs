@@ -1,7 +1,7 @@
-//! `--device ucx`: every test over UCX, and what is said where there is none.
+//! `--device ucx`: every test over UCX, and the errors where UCX is missing.
 //!
-//! Those that need libucp run in `ci/test ucx`, with `--ignored`. Two machines are two network namespaces there,
-//! which needs root.
+//! Tests that need libucp run in `ci/test ucx`, with `--ignored`. There two network namespaces
+//! stand for two machines, which needs root.
 
 mod common;
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 const FEW: &str = "--iters 50 --warmup 5 --json -";
 
-/// What UCX is tried on.
+/// The transports that UCX is tested on.
 const DEVICES: [&str; 2] = ["ucx:posix,self", "ucx:tcp,self"];
 
-/// Runs a test with few iterations, and checks what holds for all of them.
+/// Runs a test with few iterations, and checks what holds for all tests.
 fn measured(args: &str, device: &str) -> Value {
     let document = json(&format!("{args} {FEW} --device {device}"));
     assert_eq!(document["device"], device, "{args}");
@@ -62,7 +62,7 @@ fn every_test() {
             let document = json(&format!("{args} --device {device} --json -"));
             assert_eq!(document["results"].as_array().unwrap().len(), 2, "{args}");
         }
-        // Planned times travel as immediate data, for which the tags are made narrower.
+        // Planned times travel as immediate data, which leaves fewer bits for the tag.
         let paced = measured("lat --sizes 0,8 --rate 1k", device);
         assert!(paced["results"][0]["samples"].as_u64() >= Some(50));
     }
@@ -106,7 +106,7 @@ fn through_a_server() {
     let output = server.client("lat --sizes 8");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("--device ucx:tcp,self would be right"));
-    // A client doesn't choose UCX: only who starts the server does.
+    // A client can't choose UCX: only the user who starts the server can.
     let output = Server::start("").client("lat --sizes 8 --device ucx:tcp,self");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("`tagperf serve --device ucx` there would be right"));
@@ -119,10 +119,10 @@ fn a_transport_that_is_not_there() {
     assert!(said.starts_with("tagperf: --device ucx:nosuch: "), "{said}");
 }
 
-/// Two namespaces with a wire between them; they go with this.
+/// Two namespaces with a wire between them, removed at the end.
 struct Machines([String; 2]);
 
-/// Addresses for documentation (RFC 5737): nobody's.
+/// Addresses for documentation (RFC 5737).
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
 fn ip(args: &str) {
@@ -144,7 +144,7 @@ impl Machines {
             ip(&format!("-n {name} link set {wire} up"));
             ip(&format!("-n {name} link set lo up"));
         }
-        // UCX uses what runs when it looks, and a link takes its time.
+        // UCX uses the links that are up when it looks, and a link takes its time.
         for (name, wire) in machines.0.iter().zip(["wire1", "wire2"]) {
             let link = ["-n", name, "-brief", "link", "show", wire];
             let show = || Command::new("ip").args(link).output().unwrap().stdout;
@@ -153,7 +153,7 @@ impl Machines {
         machines
     }
 
-    /// The command on one of them.
+    /// The command in one of the namespaces.
     fn on(&self, at: usize, args: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[at], env!("CARGO_BIN_EXE_tagperf")]);
@@ -165,7 +165,7 @@ impl Machines {
 impl Drop for Machines {
     fn drop(&mut self) {
         for name in &self.0 {
-            // What has not been made can't be deleted.
+            // It may not have been made.
             let _ = Command::new("ip").args(["netns", "delete", name]).output();
         }
     }
@@ -181,7 +181,7 @@ fn document(output: &Output) -> Value {
 fn between_two_machines() {
     let machines = Machines::new();
     let [here, there] = ADDRESSES;
-    // The hostname is one; but what is on the other side of the wire isn't reached by shared memory.
+    // Both have this hostname, but shared memory does not reach across the wire.
     for (size, device) in [("0,8,4K,64K,1M", "ucx:tcp,self"), ("8,64K", "ucx:tcp")] {
         let serve = format!("serve --once --bind {there} --device ucx");
         let mut server = machines.on(1, &serve).stdout(Stdio::piped()).spawn().unwrap();
@@ -195,7 +195,7 @@ fn between_two_machines() {
         assert!(measured["config"]["other_side"].as_str().unwrap().contains(there));
         assert_eq!(server.wait().unwrap().code(), Some(0));
     }
-    // The wire is what carries them.
+    // The messages travel over the wire.
     ip(&format!("-n {} link set wire1 down", machines.0[0]));
     let lat = format!("lat {there} --sizes 8 {FEW} --device ucx:tcp");
     let output = machines.on(0, &lat).output().unwrap();

@@ -1,7 +1,7 @@
-//! `--device verbs`: every test over RDMA, and what is said where there is none.
+//! `--device verbs`: every test over RDMA, and the errors where it is missing.
 //!
-//! Those that need an RDMA device run in `ci/rxe`, with `--ignored`. Between two machines: host 2 serves,
-//! host 1 measures, told apart by the environment that `ci/rxe --hosts 2` gives.
+//! Tests that need an RDMA device run in `ci/rxe`, with `--ignored`. Between two machines host 2
+//! serves and host 1 measures; `ci/rxe --hosts 2` sets an environment that tells them apart.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn device() -> String {
     format!("verbs:{}", name.expect("this test needs an RDMA device"))
 }
 
-/// Runs a test with few iterations, and checks what holds for all of them.
+/// Runs a test with few iterations, and checks what holds for all tests.
 fn measured(args: &str) -> Value {
     let start = Instant::now();
     let document = json(&format!("{args} {FEW}"));
@@ -48,7 +48,7 @@ fn count(document: &Value, how: &str) -> u64 {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn every_test() {
     for args in [
-        // Empty, in the work request, sent at once, and read; the last is more than one page.
+        // Empty, inline in the work request, eager, and read; the last is more than one page.
         "lat --sizes 0,8,1K,64K",
         "bw --sizes 8,64K",
         "bibw --sizes 8,64K",
@@ -98,7 +98,7 @@ fn what_people_read_names_the_device() {
     assert!(text(&info.stdout).contains(&format!("verbs   yes  {name}, port ")), "{info:?}");
 }
 
-/// A NIC that matches, as one is driven that is there: on both sides, which need two queue pairs each.
+/// The emulated NIC, driven like real hardware, on both sides. Each needs two queue pairs.
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn an_emulated_nic_matches() {
@@ -112,7 +112,7 @@ fn an_emulated_nic_matches() {
         assert!(count(&document, "hardware") > 0, "{args}: {}", document["matching"]);
         assert_eq!(document["matching"].get("list_faults"), None, "{args}");
     }
-    // Nobody's receives go to a NIC that isn't there.
+    // No receive goes to a NIC that isn't there.
     let document = measured("lat --sizes 4K --hw-tags auto");
     assert_eq!(count(&document, "hardware"), 0);
 }
@@ -122,7 +122,7 @@ fn an_emulated_nic_matches() {
 fn through_a_server() {
     let device = device();
     let mut server = Server::start(&format!("--device {device}"));
-    // The name is each side's own matter.
+    // Each side has a name of its own for its device.
     let output = server.client("lat --sizes 8,64K --iters 20 --device verbs --json -");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["device"], device);
@@ -132,10 +132,10 @@ fn through_a_server() {
     assert!(text(&output.stderr).contains(&format!("--device {device} would be right")));
 }
 
-/// Each for one client.
+/// Ports; each server serves one client.
 const PORTS: [u16; 3] = [13338, 13339, 13340];
 
-/// What host 2 does.
+/// The part of host 2.
 fn serve_once(port: u16, address: &str) {
     let serve = format!("serve --once --port {port} --bind {address} --device verbs");
     let mut child = command(&serve).stdout(Stdio::piped()).spawn().unwrap();
@@ -146,7 +146,7 @@ fn serve_once(port: u16, address: &str) {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Host 2 was started at the same time, and may not be as far.
+/// Host 2 was started at the same time, and may not be ready yet.
 fn await_server(address: &str) {
     let start = Instant::now();
     while TcpStream::connect(address).is_err() {
@@ -184,10 +184,10 @@ fn a_device_that_is_not_there() {
     for args in ["lat --sizes 8 --device verbs:nosuch", "--device verbs:nosuch"] {
         let said = refused(args);
         assert!(said.starts_with("tagperf: --device verbs:nosuch: "), "{said}");
-        // Which of them is missing depends on the machine.
+        // It depends on the machine which of them is missing.
         assert!(said.contains("libibverbs: ") || said.contains("RDMA device: "), "{said}");
     }
-    // The other side says so as well.
+    // The other side says so, too.
     let server = Server::start("--device shm");
     let output = server.client("lat --sizes 8 --device verbs:nosuch");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));

@@ -1,4 +1,4 @@
-//! Options of what is measured at N ranks.
+//! Options of the tests of N ranks.
 
 use clap::{Arg, Args};
 
@@ -9,7 +9,7 @@ use crate::units::Sizes;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ranks {
-    /// Ranks to start here; under a launcher it says how many [2; shrink: 4]
+    /// Ranks to start here; under a launcher, the launcher's number [2; shrink: 4]
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=RANKS_MAX))]
     pub(crate) n: Option<u32>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Recovery {
     pub(crate) common: Common,
 }
 
-/// Says of shared options what they are here.
+/// Words the help of shared options for the tests of N ranks.
 pub(super) fn reword(arg: Arg) -> Arg {
     let help = match arg.get_id().as_str() {
         "iters" => "Calls a row",

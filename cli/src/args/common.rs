@@ -8,19 +8,20 @@ use super::report::ReportOptions;
 use crate::cpus::two_cpus;
 use crate::spec::{DeviceArg, HwTagsArg, Pin, PinChoice};
 
-/// What the tour and the measuring commands share.
+/// Options of all measuring commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
     /// CPU numbers for this side and the other, or none [both here: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     pub(crate) pin: Option<PinChoice>,
-    /// What carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is active),
-    /// or ucx[:UCX_TLS] (over what UCX reaches) [shm]
+    /// Device that carries messages: shm (within a machine), verbs[:NAME] (RDMA; the first that is
+    /// active), or ucx[:UCX_TLS] (over what UCX reaches) [shm]
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceArg::Shm)]
     #[arg(hide_default_value = true)]
     pub(crate) device: DeviceArg,
-    /// Who matches: off (software), auto, emu, or a model NIC of so many entries, model[:SLOTS] [off]
-    #[arg(long, value_name = "WHO", default_value_t = HwTagsArg::Off)]
+    /// Where receives are matched: off (software), auto (the NIC), emu, or a model NIC of so many
+    /// entries, model[:SLOTS] [off]
+    #[arg(long, value_name = "MATCHER", default_value_t = HwTagsArg::Off)]
     #[arg(hide_default_value = true)]
     pub(crate) hw_tags: HwTagsArg,
     /// Do not check the bytes received
@@ -34,12 +35,12 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The CPUs of both sides, if they are to be kept there.
+    /// The CPUs of both sides, if they are to be pinned.
     pub(crate) fn pin(&self) -> Option<Pin> {
         self.pin.and_then(PinChoice::pin)
     }
 
-    /// The same with CPUs chosen, unless the user did: for two sides that both run here.
+    /// These options with CPUs chosen, unless the user did, for two sides that both run here.
     pub(crate) fn with_pin(&self) -> Self {
         let ours = || two_cpus().map(PinChoice::Ours);
         Self { pin: self.pin.or_else(ours), ..self.clone() }

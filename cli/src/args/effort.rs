@@ -1,4 +1,4 @@
-//! How much is measured: what tests share of it, and the limits that come of it.
+//! Options for how much is measured.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::spec::Limits;
 use crate::spec::bounds::ITERS_MAX;
 use crate::units::{self, show_count, show_duration};
 
-/// Unless told: time a row, and warm-up before it.
+/// Time of a row and of its warm-up, unless told.
 const TIME: Duration = Duration::from_millis(500);
 const WARMUP_ITERS: u64 = 1000;
 const WARMUP_TIME: Duration = Duration::from_millis(50);
-/// No limit but the other one.
+/// No limit of time.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// How much is measured.
@@ -30,7 +30,7 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// How long a row is measured at most, unless only the iterations say.
+    /// The time limit of a row, unless only the number of iterations counts.
     pub(crate) fn time(&self) -> Option<Duration> {
         self.duration.or(self.iters.is_none().then_some(TIME))
     }
@@ -44,7 +44,7 @@ impl Effort {
         }
     }
 
-    /// How long each row is measured, in words; `each` says of whom, where there are several.
+    /// How long each row is measured, in words. `each` says of how many threads.
     pub(crate) fn describe(&self, what: &str, each: &str) -> String {
         let iters = self.iters.map(|iters| format!("{} {what}", show_count(iters)));
         let time = self.time().map(show_duration);

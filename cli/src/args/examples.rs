@@ -7,7 +7,7 @@ Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or inpu
 Fields of the JSON output: cli/JSON.md in the source tree
 
 Examples:
-  tagperf                                         the tour, under 30 seconds
+  tagperf                                         all tests, briefly: under 30 seconds
   tagperf lat --sizes 8 --json -                  one size, one line of JSON, nothing else
   tagperf depth                                   does depth cost anything?
   tagperf serve --once                            one side ...
@@ -41,27 +41,27 @@ Exit status: that of the first process that failed, 128 and the signal's number 
 
 Examples:
   tagperf run -n 2 -- tagperf lat                 as `mpiexec -n 2 tagperf lat`
-  tagperf run -n 4 --label -- ./app               which rank says what?
+  tagperf run -n 4 --label -- ./app               which rank printed what?
   tagperf run -n 4 --keep-going -- ./app          the others survive a rank that is killed";
 
 pub(super) const COLLECTIVE_EXAMPLES: &str = "\
-Each rank times each call, a barrier before it keeps them together; avg, min and max are over the
-ranks' means, p50 and p99 are of rank 0's times. bcast: the last rank has the bytes; dup: with free
+Each rank times each call, after a barrier that keeps the ranks together. avg, min and max are over
+the ranks' means, p50 and p99 of rank 0's times. bcast: from the last rank; dup: with the free
 
 Examples:
-  tagperf allreduce -n 4                          4 ranks that it starts here by itself
+  tagperf allreduce -n 4                          starts 4 ranks here
   mpiexec -n 4 tagperf barrier                    as ranks of any job: MPICH's ...
   mpirun -n 4 --oversubscribe tagperf dup         ... Open MPI's (root: --allow-run-as-root) ...
   tagperf run -n 4 -- tagperf alltoall            ... and our own";
 
 pub(super) const SHRINK_EXAMPLES: &str = "\
-Rank after rank kills itself (SIGKILL), the last one first, until one is left: a row a death.
-Those who live time: noticed, from their last word to it until a barrier fails for its death; then
-revoke, agree, shrink, and the first barrier of the new communicator. avg, min and max are over
-those who live, of these four together
+Rank after rank kills itself (SIGKILL), the last one first, until one is left: one row each.
+The survivors time: noticed, from their last message to it until a barrier fails because of its
+death; then revoke, agree, shrink, and the first barrier of the new communicator. avg, min and max
+are over the survivors, of these four together
 
 Examples:
-  tagperf shrink                                  4 ranks that it starts here by itself
+  tagperf shrink                                  starts 4 ranks here
   tagperf run -n 8 --keep-going -- tagperf shrink
   mpirun -n 4 --oversubscribe --enable-recovery tagperf shrink
   mpiexec.hydra -n 4 -disable-auto-cleanup sh -c 'trap \"\" USR1; tagperf shrink || exit 0'";
@@ -81,4 +81,4 @@ Exit status: 0  no result is slower by more than --fail-if-slower, beyond noise
 Examples:
   tagperf lat --json old.json; ...; tagperf lat --json new.json
   tagperf compare old.json new.json --fail-if-slower 3
-  cat monday*.json | tagperf compare - tuesday.json     runs put together: noise between runs too";
+  cat monday*.json | tagperf compare - tuesday.json     runs merged: noise between runs too";

@@ -64,7 +64,8 @@ impl FromStr for Threads {
     }
 }
 
-/// Messages a second: `250000`, `250k`, `1.5M`. Decimal, unlike sizes. As ps between two messages.
+/// Messages a second: `250000`, `250k`, `1.5M`; decimal, unlike sizes. Returns the ps between two
+/// messages.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(

@@ -19,7 +19,7 @@ pub(crate) struct Measure {
     pub(crate) sizes: Option<Sizes>,
     #[command(flatten)]
     pub(crate) effort: Effort,
-    /// Messages sent before an answer; lat --rate: under way at most [64, at most 1 MiB]
+    /// Messages sent before an answer; lat --rate: in flight at most [64, at most 1 MiB]
     #[arg(long, value_name = "N", value_parser = units::count(1..=WINDOW_MAX))]
     pub(crate) window: Option<u64>,
     /// Receives posted first on both sides that never match
@@ -30,7 +30,7 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = units::count(0..=DEPTH_MAX))]
     pub(crate) unexpected_depth: u64,
-    /// Share of the posted ones that take any source, in percent
+    /// Share of the posted receives that take any source, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, hide_default_value = true)]
     #[arg(value_parser = percent)]
     pub(crate) wildcard: u8,

@@ -1,4 +1,4 @@
-//! Options of the commands that start processes, and of the process that `serve` starts.
+//! Options of `serve` and `run`, and of the hidden command `peer`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -13,10 +13,11 @@ pub(crate) struct Serve {
     /// TCP port for control messages (0: any free one, printed)
     #[arg(long, value_name = "N", default_value_t = PORT)]
     pub(crate) port: u16,
-    /// Address to listen on; any but loopback lets strangers in
+    /// Address to listen on; any but loopback lets other machines' users in
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
-    /// What carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the client says]
+    /// Device that carries messages on this side: shm, verbs (RDMA) or ucx [shm or verbs, as the
+    /// client asks]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<DeviceArg>,
     /// End after the first client that was served
@@ -35,7 +36,7 @@ pub(crate) struct Run {
     /// Let the others go on when a process fails; without it they are ended, spawned ones too
     #[arg(long)]
     pub(crate) keep_going: bool,
-    /// What to start, with its arguments
+    /// Command to start, with its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,
@@ -43,7 +44,7 @@ pub(crate) struct Run {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Peer {
-    /// Whom it serves, for the log
+    /// The client's name for the log
     #[arg(long)]
     pub(crate) client: Option<String>,
     /// The device that `serve` was started for

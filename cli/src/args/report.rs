@@ -1,10 +1,10 @@
-//! What becomes of the results: options of every measurement, and of `compare`.
+//! Options for the output of results: those of every measurement, and those of `compare`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Unless told, `compare` calls a run slower from here on, in percent.
+/// Percent from which `compare` calls a run slower, unless told.
 const SLOWER_PERCENT: f64 = 5.0;
 const SLOWER_PERCENT_MAX: f64 = 10_000.0;
 
@@ -17,7 +17,7 @@ pub(crate) struct ReportOptions {
     /// Comma-separated values (ns, bytes/s) instead of the table
     #[arg(long, conflicts_with_all = ["osu", "json_stream"])]
     pub(crate) csv: bool,
-    /// What OSU's benchmarks print (mean us, MB/s) instead
+    /// The format of OSU's benchmarks (mean us, MB/s) instead
     #[arg(long, conflicts_with = "json_stream")]
     pub(crate) osu: bool,
     /// A line of JSON (ns) a result, and progress each second, instead
@@ -35,7 +35,7 @@ pub(crate) struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Whether the rows go to standard output in another form than the table.
+    /// The option that prints the rows in another form than the table, if any.
     pub(crate) fn replaces_table(&self) -> Option<&'static str> {
         let forms = [("--csv", self.csv), ("--osu", self.osu), ("--json-stream", self.json_stream)];
         forms.into_iter().find_map(|(name, wanted)| wanted.then_some(name))
@@ -44,7 +44,7 @@ impl ReportOptions {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Compare {
-    /// JSON of the earlier run: --json or --json-stream of lat, bw, ... or of the tour
+    /// JSON of the earlier run: --json or --json-stream of any test, or of all
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
     /// JSON of the later one

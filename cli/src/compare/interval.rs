@@ -1,17 +1,17 @@
-//! How much later figures differ from earlier ones, and how sure that is.
+//! The ratio of later figures to earlier ones, with a confidence interval.
 //!
-//! The shift between two samples after Hodges and Lehmann (the median of all pairwise
-//! differences), with the interval that inverts the Mann-Whitney test (Moses): nothing is assumed
-//! about how the figures are distributed, an outlier moves little, and nothing is random. It is
-//! taken on logarithms, so that it is a ratio.
+//! The estimate is the shift between two samples after Hodges and Lehmann (the median of all
+//! pairwise differences), the interval inverts the Mann-Whitney test (Moses). They assume nothing
+//! about the distribution of the figures, outliers move them little, and they draw no random
+//! numbers. They are computed on logarithms, so that a difference is a ratio.
 
-/// Confidence of the intervals, in percent. A sweep has two dozen results: at 95 % one of them
-/// would be an accident in every run.
+/// Confidence of the intervals, in percent. A sweep has two dozen results: at 95 % about one of
+/// them would differ by chance in every run.
 pub(crate) const CONFIDENCE_PERCENT: u32 = 99;
-/// The normal quantile of it, both sides.
+/// The two-sided normal quantile of that confidence.
 const Z: f64 = 2.575_829;
 
-/// `new / old`, and between what it lies.
+/// `new / old`, and its interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Ratio {
     pub(crate) estimate: f64,
@@ -19,10 +19,10 @@ pub(crate) struct Ratio {
     pub(crate) high: f64,
 }
 
-/// `None` where there are too few figures for any such interval. All must be above 0.
+/// The ratio; `None` if there are too few figures for an interval. All figures must be above 0.
 pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
     let (n, m) = (old.len() as f64, new.len() as f64);
-    // Of all orders that n + m figures can come in, two are the most extreme.
+    // Among all orders of n + m figures two are the most extreme.
     let orders = (1..=old.len()).map(|k| (m + k as f64) / k as f64).product::<f64>();
     if 2.0 / orders > 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0 {
         return None;
@@ -47,11 +47,11 @@ pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
     Some(Ratio { estimate, low: low.exp(), high: high.exp() })
 }
 
-/// How exact a difference of logarithms is: far beyond what is shown of it.
+/// Precision of a difference of logarithms: far beyond the digits that are printed.
 const EXACT: f64 = 1e-11;
 
-/// The `nth` smallest of all differences `new - old`, both sorted and not empty. Bisection over its
-/// value, since all pairs of long runs are too many to be sorted.
+/// The `nth` smallest of all differences `new - old`; both are sorted and not empty. Bisects the
+/// value, since long runs have too many pairs to sort.
 fn difference(old: &[f64], new: &[f64], nth: usize) -> f64 {
     let (mut low, mut high) = (new[0] - old[old.len() - 1], new[new.len() - 1] - old[0]);
     while high - low > EXACT {
@@ -69,7 +69,7 @@ fn difference(old: &[f64], new: &[f64], nth: usize) -> f64 {
 fn up_to(old: &[f64], new: &[f64], most: f64) -> usize {
     let mut within = 0;
     let counts = old.iter().map(|old| {
-        // As `old` grows, more of the new stay within.
+        // As `old` grows, more of `new` are within.
         within += new[within..].iter().take_while(|new| **new - old <= most).count();
         within
     });
@@ -118,7 +118,7 @@ mod tests {
     fn any_difference_is_that_of_all_pairs_sorted() {
         for (seed, n, m) in [(1, 1, 1), (2, 1, 9), (3, 9, 1), (4, 13, 7), (5, 40, 41)] {
             let sorted = |seed, count| {
-                // Few different ones, so that there are ties.
+                // Few different figures, so that there are ties.
                 let mut figures: Vec<_> =
                     figures(seed, count, 1.0).iter().map(|f| (f / 5.0).round()).collect();
                 figures.sort_by(f64::total_cmp);
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn the_published_example() {
-        // Differences of {1, 2, 4, 8, 16} and the same doubled: the median is ln 2, and with five
-        // and five the interval is of all differences but none.
+        // The differences of {1, 2, 4, 8, 16} and its double: the median is ln 2, and with five and
+        // five figures the interval spans all differences.
         let old = [1.0, 2.0, 4.0, 8.0, 16.0];
         let new = old.map(|figure| 2.0 * figure);
         let Ratio { estimate, low, high } = ratio(&old, &new).unwrap();

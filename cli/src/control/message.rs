@@ -18,7 +18,7 @@ use crate::spec::{Case, DeviceArg};
 /// Version of these messages; both sides must have the same.
 pub(crate) const PROTOCOL: u32 = 6;
 
-/// Who is there. The boot id tells whether both sides are on one machine.
+/// The first message of each side. The boot id tells whether both sides are on one machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hello {
@@ -37,7 +37,7 @@ impl Hello {
         }
     }
 
-    /// Whether two sides that said these understand each other.
+    /// Whether both sides have the same version of the protocol.
     pub(crate) fn understands(&self, other: &Self) -> Result<(), String> {
         if self.tagperf == other.tagperf {
             return Ok(());
@@ -47,17 +47,17 @@ impl Hello {
     }
 }
 
-/// What a client asks for.
+/// A client's message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Ask {
     Hello(Hello),
     Case(Case),
-    /// No more, and not what was asked for last either, which is still being set up.
+    /// No more measurements; the one that is being set up is abandoned.
     Bye,
 }
 
-/// What the other side answers.
+/// The other side's message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -67,11 +67,11 @@ pub(crate) enum Answer {
         address: String,
         device: DeviceArg,
     },
-    /// The measurement is over. Payloads were right, if they were checked.
+    /// The measurement is over. If payloads were checked, they were right.
     Done {
         matching: Matching,
     },
-    /// What was asked for is out of bounds, or not to be had.
+    /// The case is out of bounds, or needs something that is not there.
     Refused {
         why: String,
     },

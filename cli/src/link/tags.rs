@@ -1,18 +1,21 @@
-//! Where a message's kind and number are in its tag, beside what a device wants to put there.
+//! The layout of tags: the kind and the number of a message, beside the bits that a device uses.
 
 use tagmatch::{Tag, TagLayout, TagMask};
 
 use crate::spec::{DeviceArg, HwTagsArg, WorkerNeeds};
 
-/// The kind of a message is above, its number below.
+/// The kind of a message is above these bits, its number in them.
 const KIND_SHIFT: u32 = 56;
 
-/// Where tags have their source when a NIC matches, whose list knows nothing but tags. There is one
-/// peer, number 0. Above it is the kind of message, below it a number; both leave these bits alone.
+/// The layout for a NIC's list, which compares tags alone: the source is in the tag. There is one
+/// peer, number 0. The kind is above the source's bits, the number below them; both leave these
+/// bits alone.
 const LAYOUT: TagLayout = layout(8, 6, 50);
-/// Over UCX, which numbers senders there: 2047 peers, and numbers as large as any test has.
+/// The layout over UCX, which numbers senders in the tag: 2047 peers, and numbers as large as any
+/// test has.
 const UCX: TagLayout = layout(3, 11, 50);
-/// The same with 33 bits left, in which immediate data travels: 255 peers, and fillers to the deepest depth.
+/// The layout over UCX with immediate data, which takes 33 bits: 255 peers, and fillers to the
+/// deepest depth.
 const UCX_IMMEDIATE: TagLayout = layout(3, 8, 20);
 
 const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
@@ -22,13 +25,13 @@ const fn layout(context: u32, source: u32, tag: u32) -> TagLayout {
     }
 }
 
-/// How tags are made.
+/// How tags are made for a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TagScheme {
     pub(super) layout: TagLayout,
-    /// Whether kinds are elsewhere than at [`KIND_SHIFT`].
+    /// Whether kinds stand elsewhere than above [`KIND_SHIFT`].
     moves_kinds: bool,
-    /// Whether receives name their source in the tag, and not apart from it.
+    /// Whether receives name their source in the tag, and not beside it.
     source_in_tag: bool,
 }
 
@@ -57,13 +60,13 @@ impl TagScheme {
         Tag(kind << self.layout.context_mask().0.trailing_zeros() | number)
     }
 
-    /// Whether receives of one peer name it apart from the tag.
+    /// Whether receives of one peer name it beside the tag.
     #[inline]
     pub(super) fn names_peers(&self) -> bool {
         !self.source_in_tag
     }
 
-    /// Under which a receive takes any source.
+    /// The mask of a receive from any source.
     #[inline]
     pub(super) fn any_source(&self) -> TagMask {
         if self.source_in_tag { TagMask(!self.layout.source_mask().0) } else { TagMask::EXACT }

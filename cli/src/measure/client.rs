@@ -337,7 +337,7 @@ fn ended(answer: Answer) -> Failure {
         Answer::Failed { why } => {
             Failure::Measurement(format!("on the other side: {}", one_line(why)))
         }
-        other => Failure::Measurement(format!("the other side says {other:?} out of turn")),
+        other => Failure::Measurement(format!("the other side sent {other:?} out of turn")),
     }
 }
 

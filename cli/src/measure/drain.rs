@@ -236,7 +236,7 @@ mod tests {
         assert_ne!(random(1).order(batch), random(2).order(batch));
         let second = Drain { done: 100, ..random(1) };
         assert_ne!(random(1).order(batch), second.order(batch));
-        // It stays what it is: figures are compared across versions.
+        // The shuffle does not change: figures are compared across versions.
         let mut few = [0, 1, 2, 3, 4, 5, 6, 7];
         shuffle(&mut few, 42);
         assert_eq!(few, [4, 3, 2, 0, 7, 6, 1, 5]);

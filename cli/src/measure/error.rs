@@ -10,16 +10,16 @@ pub(crate) enum MeasureError {
     Link(#[from] LinkError),
     #[error("verification failed: {0}")]
     Corrupt(#[from] Corrupt),
-    #[error("verification failed: a message of {found} bytes came, {wanted} would be right")]
+    #[error("verification failed: a message of {found} bytes arrived, {wanted} would be right")]
     Length { found: u64, wanted: u64 },
     #[error(
         "{when}: {} receives posted and {} messages unexpected, {} and {} would be right",
         .found.0, .found.1, .wanted.0, .wanted.1
     )]
     Fillers { when: &'static str, found: (u64, u64), wanted: (u64, u64) },
-    #[error("the other side's token is none")]
+    #[error("the other side sent an invalid token")]
     Token,
-    #[error("the other side's samples are none")]
+    #[error("the other side sent invalid samples")]
     Samples,
     #[error("cannot start a thread: {0}")]
     Thread(String),

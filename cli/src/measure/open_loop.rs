@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_held_or_it_is_not() {
-        // A thousand a second for a second.
+        // 1000 messages a second for one second.
         let held = planned_rate(&case(1_000_000_000), 1000, 999_000_000, 999_000_100, 7);
         let want =
             PlannedRate { planned_per_s: 1000.0, sent_per_s: 1000.0, held: true, late_max_ns: 7 };

@@ -87,7 +87,7 @@ impl ClientSession {
         } else if let Some(refused) = self.refused.get() {
             (unserved, format!("refused after {cases} measurements: {refused}"))
         } else if self.measuring.load(Ordering::SeqCst) {
-            (FAILED, trouble.unwrap_or("gone in the midst of a measurement").to_owned())
+            (FAILED, trouble.unwrap_or("gone during a measurement").to_owned())
         } else if let Some(trouble) = trouble {
             (unserved, trouble.to_owned())
         } else if cases == 0 {
@@ -98,7 +98,7 @@ impl ClientSession {
     }
 }
 
-/// What a client may ask for, and how long it may be silent.
+/// The terms of a client: the device that it may use, and how long it may be silent.
 struct Terms {
     /// The device that `serve` was started for.
     device: Option<DeviceArg>,
@@ -213,7 +213,7 @@ fn serve(
     }
 }
 
-/// What was prepared for the last measurement.
+/// The state that was prepared for the last measurement.
 struct PeerSetup<'a> {
     terms: &'a Terms,
     /// The device that was asked for last, and the one that was found for it.
@@ -320,7 +320,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    fn stranger(device: Option<&str>) -> Terms {
+    fn behind_serve(device: Option<&str>) -> Terms {
         Terms::of(&peer(device.map(|text| text.parse().unwrap())))
     }
 
@@ -355,12 +355,12 @@ mod tests {
 
     #[test]
     fn a_silent_client_behind_serve_loses_its_turn() {
-        assert_eq!(stranger(None).wait_limit(), Some(SILENCE_TIME));
-        let impatient = Terms { silence: Duration::from_millis(500), ..stranger(None) };
+        assert_eq!(behind_serve(None).wait_limit(), Some(SILENCE_TIME));
+        let impatient = Terms { silence: Duration::from_millis(500), ..behind_serve(None) };
         let wait = |control: &mut Control| drop(control.receive::<Answer>(SOON));
         let (status, said) = served(&impatient, wait);
-        assert_eq!((status, &said[..]), (UNSERVED, "the other side has said nothing for 0.5 s"));
-        // It asks for a measurement, and then doesn't begin it.
+        assert_eq!((status, &said[..]), (UNSERVED, "the other side has been silent for 0.5 s"));
+        // The client asks for a measurement, and then doesn't begin it.
         let worker =
             Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off).unwrap();
         let case = Case { address: worker.address(), ..Case::sample() };
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_not_served() {
+    fn a_client_that_is_refused_is_not_served() {
         let ask = |case: Case| {
             move |control: &mut Control| {
                 control.send(&Ask::Case(case)).unwrap();
@@ -383,13 +383,13 @@ mod tests {
                 assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
             }
         };
-        let (status, said) = served(&stranger(None), ask(Case { window: 0, ..Case::sample() }));
+        let (status, said) = served(&behind_serve(None), ask(Case { window: 0, ..Case::sample() }));
         assert_eq!(status, UNSERVED);
         assert!(said.starts_with("refused after 0 measurements: window 0"), "{said}");
-        assert_eq!(served(&stranger(None), |_| ()).0, UNSERVED, "it only greets");
+        assert_eq!(served(&behind_serve(None), |_| ()).0, UNSERVED, "it only greets");
         for (serves, asks) in [(None, "ucx"), (None, "ucx:tcp"), (Some("shm"), "ucx")] {
             let case = Case { device: asks.parse().unwrap(), ..Case::sample() };
-            let (status, said) = served(&stranger(serves), ask(case));
+            let (status, said) = served(&behind_serve(serves), ask(case));
             assert_eq!(status, UNSERVED, "{said}");
             assert!(said.contains(&format!("{asks} is not served here")), "{said}");
         }

@@ -58,7 +58,7 @@ impl PeerProcess {
                 return Err(Failure::Measurement(format!("{}: {}", self.what, one_line(why))));
             }
             Ok(answer) => {
-                let why = format!("{} says {answer:?}, no hello", self.what);
+                let why = format!("{} answers {answer:?} instead of hello", self.what);
                 return Err(Failure::Measurement(why));
             }
             Err(error) => {
@@ -225,7 +225,7 @@ mod tests {
     fn our_own_addresses_are_here() {
         assert!(is_here("127.0.0.1".parse().unwrap()));
         assert!(is_here("127.8.9.10".parse().unwrap()));
-        // Reserved for documentation: nobody's.
+        // Reserved for documentation.
         assert!(!is_here("192.0.2.1".parse().unwrap()));
         assert!(!is_here("2001:db8::1".parse().unwrap()));
     }

@@ -364,8 +364,8 @@ impl TestRunner {
             facts.push(("NIC", format!("{nic}; {at}{times}")));
         }
         if plan.test == Test::Drain {
-            let way = "posted: from the word to send until all are received; unexpected: from the \
-                       first receive, all messages being here, until all are received";
+            let way = "posted: from the request to send until all are received; unexpected: all \
+                       messages have arrived; from the first receive until all are received";
             facts.push(("interval", way.into()));
         }
         if plan.idle_peers > 0 {

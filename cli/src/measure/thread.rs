@@ -1,4 +1,5 @@
-//! What one thread has in a measurement: its buffers, its tag, and the work before and after the
+//! The part of one thread in a measurement: its buffers, its tag, and the work before and after the
+//! measured loop.
 //! measured loop.
 
 use std::collections::VecDeque;

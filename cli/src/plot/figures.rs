@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(lines[0].points, [(0.0, 1.0), (16.0, 1.1), (4096.0, 1.2)]);
         assert_eq!(lines[1].name, "posted, 50 % any source");
         assert_eq!(lines[1].points, [(0.0, 1.0), (4096.0, 1.3)]);
-        // Where each has its own start, it leaves from there, in whatever order depths come.
+        // A curve with a depth 0 of its own begins there, in whatever order the depths come.
         let unexpected = |us| row(8, 4096, 0, us).replace("posted", "unexpected");
         let each = [row(8, 16, 0, 1.1), row(8, 0, 0, 1.0), row(8, 0, 0, 2.0), unexpected(2.1)];
         let lines = figures(&run(&each)).remove(0).lines;
@@ -407,15 +407,15 @@ mod tests {
     }
 
     #[test]
-    fn a_tour_has_a_chart_for_each_table() {
+    fn all_tests_have_a_chart_for_each_table() {
         let rows = [0, 8, 4096].map(|size| row(size, 0, 0, 1.0));
-        let mut tour = run(&rows);
-        let mut rate = tour.entries[1].clone();
+        let mut all = run(&rows);
+        let mut rate = all.entries[1].clone();
         rate.key.test = "rate".into();
-        tour.entries.push(rate);
+        all.entries.push(rate);
         let rows = [row(8, 0, 0, 1.0), row(8, 16, 0, 1.1), row(8, 4096, 0, 1.2)];
-        tour.entries.extend(run(&rows).entries);
-        let titles: Vec<_> = figures(&tour).into_iter().map(|figure| figure.title).collect();
+        all.entries.extend(run(&rows).entries);
+        let titles: Vec<_> = figures(&all).into_iter().map(|figure| figure.title).collect();
         let want = ["Latency by message size", "Latency, 8 B", "Latency by matching depth, 8 B"];
         assert_eq!(titles, want);
     }
@@ -447,7 +447,7 @@ mod tests {
         let shares = of(&[0, 50, 100].map(|share| drain("unexpected", "forward", share)));
         let want = ["unexpected", "unexpected, 50 % any source", "unexpected, 100 % any source"];
         assert_eq!(names(&shares[0]), want);
-        // More than a reader can tell apart: another chart, and nothing is lost.
+        // More curves than a reader can tell apart make several charts, with all curves.
         let many = (0..11)
             .flat_map(|share| ["posted", "unexpected"].map(|queue| drain(queue, "forward", share)));
         let many = of(&many.collect::<Vec<_>>());

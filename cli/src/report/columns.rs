@@ -19,7 +19,7 @@ pub(super) enum Value {
 /// How people read a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// Bytes, with a binary unit.
     Size,

@@ -9,7 +9,7 @@ use crate::spec::HwTagsArg;
 
 /// A column of CSV.
 enum CsvColumn {
-    /// The same in all rows of a test.
+    /// A value that all rows of a test share.
     OfTest(&'static str),
     OfRow(Column),
 }

@@ -96,7 +96,7 @@ impl Format {
 /// above them says in what.
 #[derive(Default)]
 pub(super) struct Osu {
-    /// What the rows so far have in common.
+    /// The parameters that the rows so far have in common.
     block: String,
 }
 
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn columns_stand_where_theirs_do() {
         let columns = |test| Format::of(test).heading().lines().nth(1).unwrap().to_owned();
-        // As a published run of osu_latency, osu_bibw and osu_mbw_mr has them.
+        // Copied from published output of osu_latency, osu_bibw and osu_mbw_mr.
         assert_eq!(columns("lat"), "# Size          Latency (us)");
         assert_eq!(columns("bw"), "# Size      Bandwidth (MB/s)");
         assert_eq!(columns("bibw"), "# Size      Bandwidth (MB/s)");

@@ -14,7 +14,7 @@ impl Table {
         Self(columns.to_vec())
     }
 
-    /// The same columns with the number of threads before them.
+    /// A table with the number of threads before the columns.
     pub(crate) fn with_threads(columns: &[Column]) -> Self {
         Self([&[THREADS], columns].concat())
     }

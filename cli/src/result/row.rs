@@ -89,7 +89,7 @@ pub(crate) struct Recovered {
 }
 
 impl Means {
-    /// Of at least one rank.
+    /// The means of at least one rank.
     pub(crate) fn of(ns: &[f64]) -> Self {
         let avg = ns.iter().sum::<f64>() / ns.len().max(1) as f64;
         let (min, max) = ns.iter().fold((f64::MAX, 0f64), |(l, m), ns| (l.min(*ns), m.max(*ns)));

@@ -69,7 +69,7 @@ pub(crate) enum Order {
     Adversarial,
 }
 
-/// What a measurement needs of its worker beside the defaults.
+/// The requirements that a measurement has of its worker beside the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WorkerNeeds {
     /// Room for so many messages that no receive takes.
@@ -135,8 +135,8 @@ impl Case {
         self.receivers().map(|receives| if receives { self.hw_tags } else { HwTagsArg::Off })
     }
 
-    /// What the worker needs: room for messages that stay unexpected, and 32 bits of immediate data
-    /// for an open loop.
+    /// The worker needs room for messages that stay unexpected, and 32 bits of immediate data for
+    /// an open loop.
     pub(crate) fn needs(&self) -> WorkerNeeds {
         let unexpected = match self.traffic {
             Traffic::Drain { queue: Queue::Unexpected, .. } => self.unexpected_depth + self.batch,
@@ -193,7 +193,7 @@ impl Case {
         }
         let many = matches!(self.traffic, Traffic::PingPong | Traffic::Stream | Traffic::Both);
         if !many && (self.threads.is_some() || self.single_buffer) {
-            return Err("a drain and a planned rate know no threads and no single buffer".into());
+            return Err("--drain and --rate go without --threads and --single-buffer".into());
         }
         if self.memory_bytes() > MEMORY_MAX {
             let (want, most) = (show_size(self.memory_bytes()), show_size(MEMORY_MAX));

@@ -1,4 +1,4 @@
-//! Legs from both ends, and whatever an end may get wrong.
+//! Cases run from both sides, and mistakes that each side can make.
 
 use super::super::peer;
 use super::*;
@@ -37,7 +37,7 @@ fn drain(queue: Queue) -> Case {
 
 const PLANNED: Traffic = Traffic::Planned { interval_ps: 10_000_000 };
 
-/// A side that is asked for one leg, which `play` then plays.
+/// The other side: it receives one case and calls `play` with it.
 fn other<A: RunThreads>(
     play: impl FnOnce(&Control, &Case, UnlinkedOf<A>) -> Answer + Send + 'static,
 ) -> (Control, JoinHandle<()>) {
@@ -53,7 +53,7 @@ fn other<A: RunThreads>(
             .send(&Answer::Ready { address: unlinked.address(), device: case.device.clone() })
             .unwrap();
         let answer = play(&control, &case, unlinked);
-        // Whoever has found something wrong may have gone already.
+        // The client may have found a mistake and gone.
         let _ = control.send(&answer);
     });
     (control(ours), other)
@@ -263,13 +263,13 @@ fn set_up_is_interrupted_wherever_it_is() {
 
 /// The other side believes that nothing is checked, and sends zeros.
 fn lazy<A: RunThreads>(control: &Control, case: &Case, unlinked: UnlinkedOf<A>) -> Answer {
-    // It is left alone in the midst of it; that must not matter here.
+    // The client leaves in the middle of the measurement, which must not matter here.
     let ended = peer::run(control, &Case { validate: false, ..case.clone() }, unlinked, None);
     assert!(ended.is_err());
     Answer::Failed { why: "left alone".into() }
 }
 
-/// The side that begins: `leg` is what the other one is told, `ours` what is measured here.
+/// The side that begins: `case` is sent to the other side, `ours` is measured here.
 fn measure_with<A: RunThreads>(
     control: &mut Control,
     mut case: Case,
