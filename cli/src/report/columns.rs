@@ -2,8 +2,9 @@
 //!
 //! The table, CSV and OSU's format walk over lists of these columns; a test compares them with the JSON.
 
-use crate::result::{Latency, Means, PERCENTILES, Recovered, Row};
+use crate::result::{Drained, Latency, Means, PERCENTILES, Recovered, Row};
 use crate::units::{name, show_3, show_count, show_size};
+use Value::{Real, Whole, Word};
 
 /// The width of a column of times: enough for 1000 seconds.
 const US: usize = 9;
@@ -41,180 +42,120 @@ pub(crate) struct Column {
     /// In CSV, with the unit of what [`value`](Self::value) gives.
     pub(super) name: &'static str,
     /// In the JSON of a row: names from the outside in; empty if the JSON does not have it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the JSON with the columns"))]
     json: &'static str,
     /// In the table.
     heading: &'static str,
     /// In the table, at least.
     width: usize,
     unit: Unit,
-    /// With fewer samples than this the table does not show it.
-    samples_min: u64,
     /// `None` if the test has no such value.
     pub(super) value: fn(&Row) -> Option<Value>,
 }
 
-const fn column(
-    name: &'static str,
-    json: &'static str,
-    (heading, width): (&'static str, usize),
-    unit: Unit,
-    value: fn(&Row) -> Option<Value>,
-) -> Column {
-    Column { name, json, heading, width, unit, samples_min: 0, value }
+macro_rules! columns {
+    ($($id:ident: $name:literal, $json:literal, $heading:literal, $width:literal, $unit:ident, $value:expr;)*) => {
+        $(pub(super) const $id: Column = Column {
+            name: $name,
+            json: $json,
+            heading: $heading,
+            width: $width,
+            unit: Unit::$unit,
+            value: $value,
+        };)*
+    };
 }
 
-/// Time in ns of the samples' percentile number `at` in [`PERCENTILES`].
-const fn latency(
-    at: usize,
-    name: &'static str,
-    json: &'static str,
-    of: fn(&Row) -> Option<Value>,
-) -> Column {
-    let column = column(name, json, (PERCENTILES[at].shown, US), Unit::Time, of);
-    Column { samples_min: PERCENTILES[at].samples_min, ..column }
+// In each line: name in CSV, path in JSON, heading and width in the table, unit, value.
+columns! {
+    SIZE: "size_bytes", "size", "size", 8, Size, |row| whole(row.size);
+    POSTED: "posted_depth", "posted_depth", "posted", 7, Plain, |row| whole(row.posted_depth);
+    UNEXPECTED: "unexpected_depth", "unexpected_depth", "unexpected", 10, Plain,
+        |row| whole(row.unexpected_depth);
+    WILDCARD: "wildcard_percent", "wildcard_percent", "any source %", 5, Plain,
+        |row| whole(row.wildcard_percent);
+    ITERS: "iters", "iters", "messages", 12, Count, |row| whole(row.iters);
+    SAMPLES: "samples", "samples", "samples", 11, Count, |row| whole(row.samples);
+    MIN: "min_ns", "latency_ns.min", "min", 9, Time, |row| latency(row, |latency| latency.min);
+    P50: "p50_ns", "latency_ns.p50", "p50", 9, Time, |row| latency(row, |latency| latency.p50);
+    P90: "p90_ns", "latency_ns.p90", "p90", 9, Time, |row| latency(row, |latency| latency.p90);
+    P99: "p99_ns", "latency_ns.p99", "p99", 9, Time, |row| latency(row, |latency| latency.p99);
+    P999: "p999_ns", "latency_ns.p999", "p99.9", 9, Time,
+        |row| latency(row, |latency| latency.p999);
+    MAX: "max_ns", "latency_ns.max", "max", 9, Time, |row| latency(row, |latency| latency.max);
+    MEAN: "mean_ns", "latency_ns.mean", "mean", 9, Time, |row| latency(row, |latency| latency.mean);
+    BANDWIDTH: "bandwidth_bytes_per_s", "bandwidth_bytes_per_s", "MB/s", 9, Bandwidth,
+        |row| row.bandwidth_bytes_per_s.map(Whole);
+    MESSAGES_PER_S: "messages_per_s", "messages_per_s", "messages/s", 12, Count,
+        |row| row.messages_per_s.map(Whole);
+    NS_PER_MESSAGE: "ns_per_message", "", "ns/message", 10, Short,
+        |row| row.messages_per_s.map(|rate| Real(1e9 / rate.max(1) as f64));
+    THREADS: "threads", "threads", "threads", 7, Plain, |row| whole(row.more.threads.unwrap_or(1));
+    QUEUE: "queue", "queue", "queue", 10, Plain, |row| queue(row);
+    DEPTH: "depth", "", "depth", 7, Plain, |row| whole(row.posted_depth.max(row.unexpected_depth));
+    ORDER: "order", "drain.order", "order", 11, Plain,
+        |row| drain(row, |drain| Word(name(&drain.order)));
+    DRAIN_MEAN: "drain_mean_ns", "drain.ns_per_message.mean", "ns/message", 10, Short,
+        |row| drain(row, |drain| Real(drain.ns_per_message.mean));
+    DRAIN_MIN: "drain_min_ns", "drain.ns_per_message.min", "least", 9, Short,
+        |row| drain(row, |drain| Real(drain.ns_per_message.min));
+    DRAIN_MAX: "drain_max_ns", "drain.ns_per_message.max", "most", 9, Short,
+        |row| drain(row, |drain| Real(drain.ns_per_message.max));
+    ROUNDS: "rounds", "drain.rounds", "rounds", 8, Count,
+        |row| drain(row, |drain| Whole(drain.rounds));
+    PLANNED_PER_S: "planned_per_s", "pace.planned_per_s", "planned/s", 11, Rounded,
+        |row| row.more.pace.map(|pace| Real(pace.planned_per_s));
+    SENT_PER_S: "sent_per_s", "pace.sent_per_s", "sent/s", 11, Rounded,
+        |row| row.more.pace.map(|pace| Real(pace.sent_per_s));
+    INTERRUPTED: "interrupted", "interrupted", "interrupted", 11, Plain,
+        |row| Some(Word(row.more.interrupted.to_string()));
+    WINDOW: "window", "window", "window", 6, Plain, |row| row.more.window.map(Whole);
+    RANKS: "ranks", "ranks", "ranks", 5, Plain, |row| row.more.ranks.and_then(whole);
+    RANK_MEAN_MIN: "rank_mean_min_ns", "rank_means_ns.min", "min", 9, Time,
+        |row| mean(row, |means| means.min);
+    RANK_MEAN_AVG: "rank_mean_avg_ns", "rank_means_ns.avg", "avg", 9, Time,
+        |row| mean(row, |means| means.avg);
+    RANK_MEAN_MAX: "rank_mean_max_ns", "rank_means_ns.max", "max", 9, Time,
+        |row| mean(row, |means| means.max);
+    NOTICED: "noticed_ns", "recovery_ns.noticed", "noticed", 10, Time,
+        |row| recovery(row, |part| part.noticed);
+    REVOKE: "revoke_ns", "recovery_ns.revoke", "revoke", 9, Time,
+        |row| recovery(row, |part| part.revoke);
+    AGREE: "agree_ns", "recovery_ns.agree", "agree", 9, Time,
+        |row| recovery(row, |part| part.agree);
+    SHRINK: "shrink_ns", "recovery_ns.shrink", "shrink", 9, Time,
+        |row| recovery(row, |part| part.shrink);
+    BARRIER: "barrier_ns", "recovery_ns.barrier", "barrier", 9, Time,
+        |row| recovery(row, |part| part.barrier);
 }
 
-const fn time(
-    name: &'static str,
-    json: &'static str,
-    heading: &'static str,
-    of: fn(&Row) -> Option<Value>,
-) -> Column {
-    column(name, json, (heading, US), Unit::Time, of)
-}
-
-fn whole(value: impl Into<u64>) -> Option<Value> {
-    Some(Value::Whole(value.into()))
-}
-
-fn latency_of(row: &Row, part: fn(&Latency) -> f64) -> Option<Value> {
-    row.latency_ns.as_ref().map(part).map(Value::Real)
-}
-
-fn mean_of(row: &Row, part: fn(&Means) -> f64) -> Option<Value> {
-    row.more.rank_means_ns.as_ref().map(part).map(Value::Real)
-}
-
-fn recovery_of(row: &Row, part: fn(&Recovered) -> f64) -> Option<Value> {
-    row.more.recovery_ns.as_ref().map(part).map(Value::Real)
-}
-
-pub(super) const SIZE: Column =
-    column("size_bytes", "size", ("size", 8), Unit::Size, |row| whole(row.size));
-pub(super) const POSTED: Column =
-    column("posted_depth", "posted_depth", ("posted", 7), Unit::Plain, |row| {
-        whole(row.posted_depth)
-    });
-pub(super) const UNEXPECTED: Column =
-    column("unexpected_depth", "unexpected_depth", ("unexpected", 10), Unit::Plain, |row| {
-        whole(row.unexpected_depth)
-    });
-pub(super) const WILDCARD: Column =
-    column("wildcard_percent", "wildcard_percent", ("any source %", 5), Unit::Plain, |row| {
-        whole(row.wildcard_percent)
-    });
-pub(super) const ITERS: Column =
-    column("iters", "iters", ("messages", 12), Unit::Count, |row| whole(row.iters));
 const ROUND_TRIPS: Column = Column { heading: "samples", width: 11, ..ITERS };
 const CALLS: Column = Column { heading: "calls", width: 11, ..ITERS };
-pub(super) const SAMPLES: Column =
-    column("samples", "samples", ("samples", 11), Unit::Count, |row| whole(row.samples));
-pub(super) const MIN: Column =
-    latency(0, "min_ns", "latency_ns.min", |row| latency_of(row, |latency| latency.min));
-pub(super) const P50: Column =
-    latency(1, "p50_ns", "latency_ns.p50", |row| latency_of(row, |latency| latency.p50));
-pub(super) const P90: Column =
-    latency(2, "p90_ns", "latency_ns.p90", |row| latency_of(row, |latency| latency.p90));
-pub(super) const P99: Column =
-    latency(3, "p99_ns", "latency_ns.p99", |row| latency_of(row, |latency| latency.p99));
-pub(super) const P999: Column =
-    latency(4, "p999_ns", "latency_ns.p999", |row| latency_of(row, |latency| latency.p999));
-pub(super) const MAX: Column =
-    latency(5, "max_ns", "latency_ns.max", |row| latency_of(row, |latency| latency.max));
-pub(super) const MEAN: Column =
-    time("mean_ns", "latency_ns.mean", "mean", |row| latency_of(row, |latency| latency.mean));
-pub(super) const BANDWIDTH: Column =
-    column("bandwidth_bytes_per_s", "bandwidth_bytes_per_s", ("MB/s", 9), Unit::Bandwidth, |row| {
-        row.bandwidth_bytes_per_s.map(Value::Whole)
-    });
-pub(super) const MESSAGES_PER_S: Column =
-    column("messages_per_s", "messages_per_s", ("messages/s", 12), Unit::Count, |row| {
-        row.messages_per_s.map(Value::Whole)
-    });
-const NS_PER_MESSAGE: Column =
-    column("ns_per_message", "", ("ns/message", 10), Unit::Short, |row| {
-        row.messages_per_s.map(|rate| Value::Real(1e9 / rate.max(1) as f64))
-    });
 pub(super) const TIME_PER_MESSAGE: Column = Column { unit: Unit::Time, ..NS_PER_MESSAGE };
-pub(super) const THREADS: Column =
-    column("threads", "threads", ("threads", 7), Unit::Plain, |row| {
-        whole(row.more.threads.unwrap_or(1))
-    });
-pub(super) const QUEUE: Column = column("queue", "queue", ("queue", 10), Unit::Plain, |row| {
+
+fn whole(value: impl Into<u64>) -> Option<Value> {
+    Some(Whole(value.into()))
+}
+
+fn latency(row: &Row, part: fn(&Latency) -> f64) -> Option<Value> {
+    row.latency_ns.as_ref().map(part).map(Real)
+}
+
+fn mean(row: &Row, part: fn(&Means) -> f64) -> Option<Value> {
+    row.more.rank_means_ns.as_ref().map(part).map(Real)
+}
+
+fn recovery(row: &Row, part: fn(&Recovered) -> f64) -> Option<Value> {
+    row.more.recovery_ns.as_ref().map(part).map(Real)
+}
+
+fn drain(row: &Row, part: fn(&Drained) -> Value) -> Option<Value> {
+    row.more.drain.as_ref().map(part)
+}
+
+fn queue(row: &Row) -> Option<Value> {
     let drained = row.more.drain.as_ref().map(|drain| drain.queue);
-    drained.or(row.more.queue).map(|queue| Value::Word(name(&queue)))
-});
-/// Entries in the queue that a row of `depth` is about.
-pub(super) const DEPTH: Column = column("depth", "", ("depth", 7), Unit::Plain, |row| {
-    whole(row.posted_depth.max(row.unexpected_depth))
-});
-pub(super) const ORDER: Column =
-    column("order", "drain.order", ("order", 11), Unit::Plain, |row| {
-        row.more.drain.as_ref().map(|drain| Value::Word(name(&drain.order)))
-    });
-const DRAIN_MEAN: Column =
-    column("drain_mean_ns", "drain.ns_per_message.mean", ("ns/message", 10), Unit::Short, |row| {
-        row.more.drain.as_ref().map(|drain| Value::Real(drain.ns_per_message.mean))
-    });
-const DRAIN_MIN: Column =
-    column("drain_min_ns", "drain.ns_per_message.min", ("least", US), Unit::Short, |row| {
-        row.more.drain.as_ref().map(|drain| Value::Real(drain.ns_per_message.min))
-    });
-const DRAIN_MAX: Column =
-    column("drain_max_ns", "drain.ns_per_message.max", ("most", US), Unit::Short, |row| {
-        row.more.drain.as_ref().map(|drain| Value::Real(drain.ns_per_message.max))
-    });
-const ROUNDS: Column = column("rounds", "drain.rounds", ("rounds", 8), Unit::Count, |row| {
-    row.more.drain.as_ref().map(|drain| Value::Whole(drain.rounds))
-});
-pub(super) const PLANNED_PER_S: Column =
-    column("planned_per_s", "pace.planned_per_s", ("planned/s", 11), Unit::Rounded, |row| {
-        row.more.pace.map(|pace| Value::Real(pace.planned_per_s))
-    });
-const SENT_PER_S: Column =
-    column("sent_per_s", "pace.sent_per_s", ("sent/s", 11), Unit::Rounded, |row| {
-        row.more.pace.map(|pace| Value::Real(pace.sent_per_s))
-    });
-pub(super) const INTERRUPTED: Column =
-    column("interrupted", "interrupted", ("interrupted", 11), Unit::Plain, |row| {
-        Some(Value::Word(row.more.interrupted.to_string()))
-    });
-pub(super) const WINDOW: Column =
-    column("window", "window", ("window", 6), Unit::Plain, |row| row.more.window.map(Value::Whole));
-pub(super) const RANKS: Column =
-    column("ranks", "ranks", ("ranks", 5), Unit::Plain, |row| row.more.ranks.and_then(whole));
-pub(super) const RANK_MEAN_MIN: Column =
-    time("rank_mean_min_ns", "rank_means_ns.min", "min", |row| mean_of(row, |means| means.min));
-pub(super) const RANK_MEAN_AVG: Column =
-    time("rank_mean_avg_ns", "rank_means_ns.avg", "avg", |row| mean_of(row, |means| means.avg));
-pub(super) const RANK_MEAN_MAX: Column =
-    time("rank_mean_max_ns", "rank_means_ns.max", "max", |row| mean_of(row, |means| means.max));
-const NOTICED: Column = Column {
-    width: 10,
-    ..time("noticed_ns", "recovery_ns.noticed", "noticed", |row| {
-        recovery_of(row, |part| part.noticed)
-    })
-};
-const REVOKE: Column =
-    time("revoke_ns", "recovery_ns.revoke", "revoke", |row| recovery_of(row, |part| part.revoke));
-const AGREE: Column =
-    time("agree_ns", "recovery_ns.agree", "agree", |row| recovery_of(row, |part| part.agree));
-const SHRINK: Column =
-    time("shrink_ns", "recovery_ns.shrink", "shrink", |row| recovery_of(row, |part| part.shrink));
-const BARRIER: Column = time("barrier_ns", "recovery_ns.barrier", "barrier", |row| {
-    recovery_of(row, |part| part.barrier)
-});
+    drained.or(row.more.queue).map(|queue| Word(name(&queue)))
+}
 
 // The tables.
 pub(crate) const LATENCY_TABLE: &[Column] = &[SIZE, MIN, P50, P90, P99, P999, MAX, ROUND_TRIPS];
@@ -240,33 +181,40 @@ impl Column {
     /// The value for a program: exact; empty if there is none.
     pub(super) fn raw(&self, row: &Row) -> String {
         (self.value)(row).map_or(String::new(), |value| match value {
-            Value::Word(word) => word,
-            Value::Whole(whole) => whole.to_string(),
-            Value::Real(real) => real.to_string(),
+            Word(word) => word,
+            Whole(whole) => whole.to_string(),
+            Real(real) => real.to_string(),
         })
     }
 
     /// The value for people: in the column's unit; `-` if there is none, or too few samples for it.
     pub(super) fn shown(&self, row: &Row) -> String {
-        let value = (self.value)(row).filter(|_| row.samples >= self.samples_min);
+        let value = (self.value)(row).filter(|_| row.samples >= self.samples_min());
         match (self.unit, value) {
             (_, None) => "-".to_owned(),
-            (Unit::Size, Some(Value::Whole(bytes))) => show_size(bytes),
-            (Unit::Count, Some(Value::Whole(count))) => show_count(count),
-            (Unit::Time, Some(Value::Real(ns))) => us(ns),
-            (Unit::Short, Some(Value::Real(real))) => show_3(real),
-            (Unit::Bandwidth, Some(Value::Whole(bytes))) => show_3(bytes as f64 / 1e6),
-            (Unit::Rounded, Some(Value::Real(real))) => format!("{real:.0}"),
+            (Unit::Size, Some(Whole(bytes))) => show_size(bytes),
+            (Unit::Count, Some(Whole(count))) => show_count(count),
+            (Unit::Time, Some(Real(ns))) => us(ns),
+            (Unit::Short, Some(Real(real))) => show_3(real),
+            (Unit::Bandwidth, Some(Whole(bytes))) => show_3(bytes as f64 / 1e6),
+            (Unit::Rounded, Some(Real(real))) => format!("{real:.0}"),
             _ => self.raw(row),
         }
+    }
+
+    /// Samples that people are shown a percentile on, at least; 0 for other columns.
+    fn samples_min(&self) -> u64 {
+        let percentile = self.json.strip_prefix("latency_ns.");
+        let found = PERCENTILES.iter().find(|known| Some(known.json) == percentile);
+        found.map_or(0, |known| known.samples_min)
     }
 
     /// The value in the unit that people read; 0 if there is none.
     pub(super) fn scaled(&self, row: &Row) -> f64 {
         let value = match (self.value)(row) {
-            Some(Value::Whole(whole)) => whole as f64,
-            Some(Value::Real(real)) => real,
-            Some(Value::Word(_)) | None => 0.0,
+            Some(Whole(whole)) => whole as f64,
+            Some(Real(real)) => real,
+            Some(Word(_)) | None => 0.0,
         };
         match self.unit {
             Unit::Time => value / 1e3,
