@@ -198,7 +198,7 @@ fn neither_side_outlives_the_other() {
     assert!(eventually(|| !lives(peer)));
     // Either the control channel or tagmatch may notice it first.
     let line = server.logged();
-    assert!(line.contains("midst of a measurement") || line.contains("is down"), "{line}");
+    assert!(line.contains("during a measurement") || line.contains("is down"), "{line}");
     // The process that serves the client is killed: the client fails, the server stays.
     let (mut client, peer) = measure(&server);
     common::kill(peer);
