@@ -1,4 +1,4 @@
-//! Settings of the device, checked once.
+//! The settings of the device, and their check.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::doorbell;
 use super::ring::Geometry;
 use tagmatch_device::DeviceError;
 
-/// How reads of a peer's memory are to be done.
+/// How to read a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReadPolicy {
     /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct
@@ -14,13 +14,13 @@ pub enum ReadPolicy {
     /// peers are trusted not to.
     #[default]
     Auto,
-    /// As `Auto`, but a peer that can't be read directly is refused.
+    /// Directly. A peer whose memory can't be read directly is refused.
     Direct,
-    /// By copying through shared memory, always: no peer can make this process wait.
+    /// Always by copying through shared memory. No peer can make this process wait.
     Copied,
 }
 
-/// Settings of a [`Shm`](super::Shm). The defaults suit a node full of processes.
+/// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_shm as shm; }
@@ -39,7 +39,7 @@ pub struct ShmConfig {
     /// Longest message that we receive, header included: 64 bytes to half of `ring_bytes`. Default:
     /// 16 KiB + 64.
     pub message_max: u32,
-    /// How reads are done. Default: [`ReadPolicy::Auto`].
+    /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
     pub read: ReadPolicy,
     /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
     /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
@@ -77,7 +77,7 @@ impl Default for ShmConfig {
 }
 
 impl ShmConfig {
-    /// Checks all ranges; gives the size of our rings.
+    /// Checks all ranges, and returns the size of this worker's rings.
     pub(crate) fn check(&self) -> Result<Geometry, DeviceError> {
         let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };
         if !self.ring_slots.is_power_of_two() || !Geometry::SLOTS.contains(&self.ring_slots) {
@@ -92,7 +92,7 @@ impl ShmConfig {
             let range = "from 64 to half of ring_bytes";
             return Err(bad("message_max", self.message_max.into(), range));
         }
-        // One bit of the bell is for messages to oneself.
+        // One bit of the doorbell is for messages to oneself.
         if self.peers_max == 0 || self.peers_max as usize >= doorbell::BITS {
             return Err(bad("peers_max", self.peers_max.into(), "from 1 to 4095"));
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_setting_that_is_wrong() {
+    fn the_error_names_the_setting_that_is_wrong() {
         let wrong = |config: ShmConfig| match config.check() {
             Err(DeviceError::BadSetting { setting, .. }) => setting,
             other => panic!("{other:?}"),

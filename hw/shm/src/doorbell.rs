@@ -1,9 +1,10 @@
-//! The bell: how a sender says that a ring which nobody is looking at has a message.
+//! The doorbell: how a sender says that a ring has a message, when the reader doesn't poll that
+//! ring.
 //!
-//! Each worker has one page with a bit per ring, and a summary bit per word of those. Polling looks
-//! at the summary alone, so that peers who are silent cost nothing, however many there are. Any
-//! peer can write anything into the page: a set bit only means "look there", and rings are also
-//! looked at in turn without one.
+//! Each worker has one page with a bit for each ring, and a summary bit for each word of these. A
+//! poll looks at the summary alone, so silent peers cost nothing, however many there are. Any peer
+//! can write anything into the page. A set bit only means that the ring is to be looked at; each
+//! ring is also looked at now and then without its bit.
 
 #[cfg(not(all(loom, test)))]
 use std::ptr::NonNull;
@@ -15,7 +16,7 @@ use super::sync::Wakes;
 use super::sync::{AtomicU32, AtomicU64};
 use tagmatch_os::memory::Mapping;
 
-/// How many rings a bell has bits for.
+/// How many rings a doorbell has bits for.
 pub(crate) const BITS: usize = WORDS * 64;
 /// Length of the page.
 pub(crate) const LENGTH_BYTES: usize = 4096;
@@ -33,7 +34,7 @@ impl DoorbellBit {
         (usize::from(number) < BITS).then_some(DoorbellBit(number))
     }
 
-    /// Its number.
+    /// The number of the bit.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -41,27 +42,28 @@ impl DoorbellBit {
 
 #[repr(C)]
 struct Page {
-    /// Bit `w` is set after bits of `words[w]` were. `SeqCst` against `sleeping`.
+    /// Bit `w` is set after a bit of `words[w]` was. `SeqCst`, because of `sleeping`.
     summary: Padded<AtomicU64>,
-    /// 1 while the owner sleeps. The owner stores it and then loads `summary`, a sender sets its
-    /// bit in `summary` and then loads this, all `SeqCst`: one of them sees the other. Whoever
-    /// swaps it to 0 wakes the owner, so that one wake is sent for one sleep.
+    /// 1 while the owner sleeps. The owner stores 1 and then loads `summary`; a sender sets its bit
+    /// in `summary` and then loads this. All four are `SeqCst`, so one of the two sees the other.
+    /// The sender that exchanges it for 0 wakes the owner, so one wake is sent for one sleep.
     sleeping: Padded<AtomicU32>,
-    /// One bit per ring. Set with `Release` after the message was stored, taken with `Acquire`.
+    /// One bit for each ring. It is set with `Release` after the message was stored, and taken with
+    /// `Acquire`.
     words: Padded<[AtomicU64; WORDS]>,
 }
 
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Page>() <= LENGTH_BYTES);
 
-/// A mapped bell page: one's own or a peer's.
+/// A mapped doorbell page, of this worker or of a peer.
 #[cfg(not(all(loom, test)))]
 pub(crate) struct Doorbell {
     _mapping: Mapping,
     page: NonNull<Page>,
 }
 
-// SAFETY: gives out nothing but atomic operations; the mapping belongs to the process.
+// SAFETY: all methods are atomic operations, and the mapping belongs to the process.
 #[cfg(not(all(loom, test)))]
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
@@ -70,7 +72,7 @@ unsafe impl Sync for Doorbell {}
 
 #[cfg(not(all(loom, test)))]
 impl Doorbell {
-    /// Takes the memory of a bell; `None` if its length is wrong.
+    /// Takes the memory of a doorbell; `None` if its length is wrong.
     pub(crate) fn new(mapping: Mapping) -> Option<Self> {
         let page = NonNull::new(mapping.start())?.cast::<Page>();
         let fits = mapping.length() == LENGTH_BYTES && page.is_aligned();
@@ -80,12 +82,12 @@ impl Doorbell {
     #[inline]
     fn page(&self) -> &Page {
         // SAFETY: `new` has checked length and alignment, the mapping lives as long as `self`, and
-        // a page is made of atomics.
+        // the page is made of atomics.
         unsafe { self.page.as_ref() }
     }
 }
 
-/// In the model: the same page, and what stands for the sockets on which its owner is woken.
+/// In the model: the same page, with what stands for the sockets on which the owner is woken.
 #[cfg(all(loom, test))]
 pub(crate) struct Doorbell {
     page: Page,
@@ -109,7 +111,7 @@ impl Doorbell {
 }
 
 impl Doorbell {
-    /// Sets a bit. Returns whether the owner sleeps and the caller is the one to wake it.
+    /// Sets a bit. Returns whether the owner sleeps and the caller has to wake it.
     pub(crate) fn ring(&self, bit: DoorbellBit) -> bool {
         let (word, mask) = (bit.index() / 64, 1 << (bit.index() % 64));
         self.page().words.0[word].fetch_or(mask, Release);
@@ -117,7 +119,7 @@ impl Doorbell {
         self.take_sleeper()
     }
 
-    /// Returns whether the owner sleeps and the caller is the one to wake it.
+    /// Returns whether the owner sleeps and the caller has to wake it.
     pub(crate) fn take_sleeper(&self) -> bool {
         let sleeping = &self.page().sleeping.0;
         sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0
@@ -129,12 +131,13 @@ impl Doorbell {
         self.page().summary.0.load(Relaxed) != 0
     }
 
-    /// As [`Doorbell::is_rung`], after having said that we sleep.
+    /// [`Doorbell::is_rung`] for an owner that has announced its sleep.
     pub(crate) fn is_rung_before_sleep(&self) -> bool {
         self.page().summary.0.load(SeqCst) != 0
     }
 
-    /// Says that the owner sleeps: before it asks anyone to be woken, and before its last look.
+    /// Says that the owner sleeps. The owner calls this before it asks to be woken for room, and
+    /// before its last look at the rings.
     pub(crate) fn announce_sleep(&self) -> SleepAnnounced {
         self.page().sleeping.0.store(1, SeqCst);
         SleepAnnounced(())
@@ -145,7 +148,7 @@ impl Doorbell {
         self.page().sleeping.0.store(0, SeqCst);
     }
 
-    /// Moves the set bits over to `pending`.
+    /// Moves the set bits to `pending`.
     pub(crate) fn collect(&self, pending: &mut PendingRings) {
         let mut summary = self.page().summary.0.swap(0, SeqCst);
         while summary != 0 {
@@ -156,15 +159,15 @@ impl Doorbell {
     }
 }
 
-/// Proof that the owner of a bell has said that it sleeps. Whoever asks for a wake before that may
-/// be answered while it still seems awake, and sleep on.
+/// Proof that the owner of a doorbell has announced its sleep. A worker that asks for a wake before
+/// that may be answered while it still seems awake, and then sleep on.
 pub(crate) struct SleepAnnounced(());
 
-/// Rings to look at.
+/// The rings to look at.
 pub(crate) struct PendingRings {
     summary: u64,
     words: [u64; WORDS],
-    /// Where the last one was found: the next is the one after.
+    /// The bit that was found last. The search for the next one starts behind it.
     last: u16,
 }
 
@@ -197,7 +200,7 @@ impl PendingRings {
         }
     }
 
-    /// The next one in turn after the one that was given last; it stays in.
+    /// The next bit, in turn, after the one that was returned last. It stays set.
     pub(crate) fn next(&mut self) -> Option<DoorbellBit> {
         if self.summary == 0 {
             return None;
@@ -208,7 +211,7 @@ impl PendingRings {
         let found = if after != 0 {
             word * 64 + after.trailing_zeros() as usize
         } else {
-            // Words after this one first, then from the beginning, this one included.
+            // Later words first, then from the beginning up to this one.
             let later = self.summary & (u64::MAX << word) & !(1 << word);
             let pick = if later != 0 { later } else { self.summary };
             let word = pick.trailing_zeros() as usize;

@@ -8,7 +8,8 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const INDEX_BITS: u32 = 20;
 
 struct Entry {
-    /// Goes up with each use, so that a key of an earlier one is told apart: 12 bits of it.
+    /// Counts the uses of the entry. A key contains 12 bits of it, so a key of an earlier use is
+    /// recognised.
     generation: u32,
     buffer: Option<Buffer>,
 }
@@ -30,7 +31,7 @@ fn index(key: u32) -> usize {
 }
 
 impl Exposures {
-    /// Takes a buffer in.
+    /// Enters a buffer into the table.
     pub(crate) fn expose(&mut self, buffer: Buffer) -> Result<Exposure, (Buffer, DeviceError)> {
         let at = match self.free.pop() {
             Some(at) => at,
@@ -55,7 +56,7 @@ impl Exposures {
         Ok(Exposure { id: ExposureId(key), span })
     }
 
-    /// Gives a buffer back.
+    /// Takes a buffer out of the table.
     pub(crate) fn withdraw(&mut self, id: ExposureId) -> Option<Buffer> {
         let at = index(id.0);
         let entry = self.entries.get_mut(at)?;
@@ -68,7 +69,7 @@ impl Exposures {
         Some(buffer)
     }
 
-    /// The bytes that a span names, if they are exposed, all of them.
+    /// The bytes of a span; `None` unless all of them are exposed.
     pub(crate) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
         let at = index(span.key);
         let entry = self.entries.get(at)?;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_before_does_not_name_the_same_bytes_exposed_again() {
+    fn an_old_key_is_invalid_after_the_same_bytes_are_exposed_again() {
         let mut exposures = Exposures::default();
         let first = exposures.expose(Buffer::from(vec![1, 2, 3])).unwrap();
         let buffer = exposures.withdraw(first.id).unwrap();
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stay_apart_for_many_uses() {
+    fn keys_differ_over_many_uses_of_an_entry() {
         let mut exposures = Exposures::default();
         let first = exposures.expose(Buffer::zeroed(1)).unwrap();
         assert!(exposures.withdraw(first.id).is_some());

@@ -1,4 +1,4 @@
-//! The parsers of all that a peer can write, for fuzzing. No part of the interface.
+//! The parsers of everything that a peer can write, for fuzzing. Not a part of the public API.
 
 use tagmatch_device::Bytes;
 
@@ -10,10 +10,10 @@ pub use super::ring::geometry::{Geometry, Progress};
 pub use super::ring::producer::check_progress;
 pub use super::ring::slot::{Bounds, Meta, Shape, parse as parse_slot};
 
-/// As a device reads a message of a peer's device.
+/// Parses a message of a copied read as a device does.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The rule that the message breaks.
 pub fn parse_read_message(bytes: &[u8]) -> Result<ReadMessage, &'static str> {
     ReadMessage::parse(&Bytes::from_slice(bytes))
 }

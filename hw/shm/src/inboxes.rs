@@ -1,9 +1,10 @@
 //! The receiving ends of all connections, and which of them to look at.
 //!
-//! A few rings are *hot*: each poll looks at them. The others ask their senders to ring the bell,
-//! and are looked at when it rang. A ring becomes hot when its bell rings and there is room, and
-//! cold again when it stays empty while others are busy. Cold rings are also looked at in turn, one
-//! now and then, so that a peer who clears the bits of others delays them but can't stop them.
+//! A few rings are *hot*: each poll looks at them. The other rings are *cold*: their senders are
+//! asked to ring the doorbell, and a poll looks at them after that. A ring becomes hot when its
+//! doorbell bit is set and there is room among the hot ones. It becomes cold when it stays empty
+//! while others are busy. Now and then one cold ring, in turn, is looked at without its bit, so a
+//! peer that clears the bits of others can delay their messages, but can't stop them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,11 +19,11 @@ use tagmatch_os::process;
 
 /// Most rings that each poll looks at.
 const HOT_MAX: usize = 8;
-/// So many messages from hot rings, then the next ring and the cold ones get their turn.
+/// After so many messages from hot rings, cold rings and the next hot ring get their turn.
 const BURST: u32 = 32;
-/// A ring that was empty for so many ticks becomes cold, if another is busy.
+/// A ring that was empty for so many ticks becomes cold if another ring is busy.
 const COLD_TICKS: u32 = 64;
-/// Each so many ticks, one cold ring is looked at without its bell.
+/// Once in so many ticks, one cold ring is looked at without its doorbell bit.
 const SWEEP_TICKS: u32 = 16;
 
 /// The receiving end of one connection.
@@ -47,24 +48,24 @@ pub(crate) struct Found {
     pub(crate) meta: Meta,
 }
 
-/// All receiving ends, by the bit of the bell that is theirs.
+/// The receiving ends of all connections, by their doorbell bits.
 pub(crate) struct Inboxes {
     inboxes: Vec<Option<Inbox>>,
     free: Vec<DoorbellBit>,
     hot: Vec<Hot>,
     /// The hot ring to look at first.
     first: usize,
-    /// A ring was busy for which there was no room among the hot ones, since the last tick.
+    /// Since the last tick, a ring was busy for which there was no room among the hot ones.
     is_crowded: bool,
-    /// Messages found in hot rings since others got their turn.
+    /// Messages found in hot rings since the other rings had their turn.
     burst: u32,
     pending: PendingRings,
     bell: Arc<Doorbell>,
     ticks: u32,
     next_swept: usize,
-    /// Writers to wake because there is room for them again.
+    /// Peers to wake, because their rings have room again.
     pub(crate) wake: Vec<PeerId>,
-    /// Whether writers rely on our membarrier.
+    /// Whether writers rely on membarrier(2) calls of this process.
     makes_barriers: bool,
 }
 
@@ -86,7 +87,7 @@ impl Inboxes {
         }
     }
 
-    /// Reserves a bit for a connection to come, if one is free.
+    /// Reserves a doorbell bit for a new connection, if one is free.
     pub(crate) fn reserve(&mut self) -> Option<DoorbellBit> {
         self.free.pop()
     }
@@ -96,25 +97,25 @@ impl Inboxes {
         self.free.len()
     }
 
-    /// Gives a reserved bit back.
+    /// Frees a reserved bit.
     pub(crate) fn release(&mut self, bit: DoorbellBit) {
         self.free.push(bit);
     }
 
-    /// Begins to look at a ring. Its writer may have begun already, so it is looked at once.
+    /// Begins to read a ring. Its writer may have written already, so the next poll looks at it.
     pub(crate) fn insert(&mut self, bit: DoorbellBit, consumer: Consumer, peer: PeerId) {
         if self.inboxes.len() <= bit.index() {
             self.inboxes.resize_with(bit.index() + 1, || None);
         }
         consumer.want_doorbell(true);
         self.inboxes[bit.index()] = Some(Inbox { consumer, peer, is_hot: false });
-        // Whether or not the writer saw that the bell is wanted: this first look is for what it
-        // wrote before, and the barrier for what it writes meanwhile.
+        // The first look finds what the writer wrote before it saw that the doorbell is wanted. The
+        // barrier makes sure that the writer sees it for everything that the look doesn't find.
         self.barrier();
         self.pending.insert(bit);
     }
 
-    /// Stops looking at a ring and frees its bit.
+    /// Stops reading a ring and frees its bit.
     pub(crate) fn remove(&mut self, bit: DoorbellBit) {
         self.cool(bit);
         self.pending.remove(bit);
@@ -130,23 +131,23 @@ impl Inboxes {
         self.inboxes.get(bit.index())?.as_ref()
     }
 
-    /// Has a ring looked at by the next polls.
+    /// Makes the next polls look at a ring.
     pub(crate) fn look_at(&mut self, bit: DoorbellBit) {
         self.pending.insert(bit);
     }
 
-    /// Whether there is nothing to see: what most polls find.
+    /// Whether there is no message and no doorbell bit: what most polls find.
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         let is_calm = self.pending.is_empty() & !self.bell.is_rung();
         is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
-    /// Takes the next message if it is of the common kind at the common place: for the engine, in
-    /// the hot ring that had the last one. Everything else is left to [`Inboxes::find`].
+    /// Takes the next message if it is of the common kind: for the engine, and in the hot ring that
+    /// had the last message. [`Inboxes::find`] finds all others.
     ///
     /// # Safety
-    /// The message's bytes are not looked at after the next call of a method of `self`.
+    /// The message's bytes are not read after the next call of a method of `self`.
     #[inline(always)]
     pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, Taken<'a>)> {
         let hot = self.hot.get_mut(self.first)?;
@@ -154,7 +155,7 @@ impl Inboxes {
             return None;
         }
         let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
-        // SAFETY: nothing is published, and no ring removed, but by methods of `self`.
+        // SAFETY: only methods of `self` publish, or remove a ring.
         let taken = unsafe { inbox.consumer.take_common(&mut hot.watch) }?;
         self.burst += 1;
         hot.was_busy = true;
@@ -191,14 +192,15 @@ impl Inboxes {
         self.find_cold()
     }
 
-    /// Looks at the rings whose bell rang.
+    /// Looks for a message in the rings whose doorbell bits were set.
     #[cold]
     fn find_cold(&mut self) -> Option<Found> {
         if self.bell.is_rung() {
             self.bell.collect(&mut self.pending);
         }
         while let Some(bit) = self.pending.next() {
-            // The bit was cleared before this look: a message stored after it sets the bit again.
+            // The bit was cleared before this look, so a message stored after the look sets it
+            // again.
             let Some(meta) = self.inbox(bit).and_then(|inbox| inbox.consumer.peek()) else {
                 self.pending.remove(bit);
                 self.publish(bit);
@@ -222,7 +224,7 @@ impl Inboxes {
         self.pending.remove(bit);
         if !inbox.is_hot {
             inbox.is_hot = true;
-            // That the writer sees this late only means that it rings in vain.
+            // If the writer sees this late, it rings the doorbell once more than needed.
             inbox.consumer.want_doorbell(false);
             self.hot.push(Hot {
                 watch: inbox.consumer.watch(),
@@ -233,7 +235,7 @@ impl Inboxes {
         }
     }
 
-    /// Makes a ring cold. The caller has seen to the barrier, or doesn't need the ring any more.
+    /// Makes a ring cold. The caller has made the barrier, or is about to remove the ring.
     fn cool(&mut self, bit: DoorbellBit) {
         self.hot.retain(|hot| hot.bit != bit);
         if let Some(Some(inbox)) = self.inboxes.get_mut(bit.index()) {
@@ -241,17 +243,20 @@ impl Inboxes {
         }
     }
 
-    /// Takes the message that was found, if it is well-formed.
+    /// Checks the message that was found.
+    ///
+    /// # Errors
+    /// The peer, and the rule that it broke.
     #[inline]
     pub(crate) fn parse(
         &mut self,
         found: Found,
     ) -> Result<(PeerId, Shape), (PeerId, &'static str)> {
         let Some(Some(inbox)) = self.inboxes.get_mut(found.bit.index()) else {
-            return Err((PeerId::ONESELF, "a message from nobody"));
+            return Err((PeerId::ONESELF, "a message of no connection"));
         };
         let peer = inbox.peer;
-        // What earlier polls gave out is not borrowed any more.
+        // The messages of earlier polls are not borrowed any more, so their room can be given back.
         if inbox.consumer.is_publish_due() && inbox.consumer.publish() {
             self.wake.push(peer);
         }
@@ -281,7 +286,7 @@ impl Inboxes {
         }
     }
 
-    /// Gives back to all writers what was taken from them.
+    /// Tells the writers of all hot rings what was taken.
     #[cold]
     pub(crate) fn publish_hot(&mut self) {
         for at in 0..self.hot.len() {
@@ -289,7 +294,8 @@ impl Inboxes {
         }
     }
 
-    /// What is done now and then: rings become cold, one is looked at without its bell.
+    /// Done now and then: an idle ring becomes cold, and one cold ring is looked at without its
+    /// bit.
     #[cold]
     pub(crate) fn tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
@@ -322,7 +328,8 @@ impl Inboxes {
         }
         self.barrier();
         self.cool(bit);
-        // The look after the barrier: for what was written before the writer saw the wish.
+        // A look after the barrier finds what was written before the writer saw that the doorbell
+        // is wanted.
         self.pending.insert(bit);
     }
 
@@ -341,7 +348,7 @@ impl Inboxes {
         }
     }
 
-    /// Has every ring looked at once, bell or no bell.
+    /// Makes the next polls look at every ring, with or without its doorbell bit.
     pub(crate) fn sweep_all(&mut self) {
         self.next_swept = 0;
         for _ in 0..self.inboxes.len() {
@@ -349,13 +356,14 @@ impl Inboxes {
         }
     }
 
-    /// Says that we sleep. Followed by [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`].
+    /// Announces that this worker sleeps. [`Inboxes::fall_asleep`] or [`Inboxes::wake_up`] must
+    /// follow.
     pub(crate) fn announce_sleep(&self) -> SleepAnnounced {
         self.bell.announce_sleep()
     }
 
-    /// Makes every ring cold, after we have said that we sleep. Returns whether there is nothing to
-    /// do; if there is something, we don't sleep.
+    /// Makes every ring cold, after the sleep was announced. Returns whether there is nothing to
+    /// do. If there is something, the announcement is withdrawn.
     pub(crate) fn fall_asleep(&mut self, _: &SleepAnnounced) -> bool {
         self.publish_hot();
         if !self.pending.is_empty() {
@@ -385,16 +393,17 @@ impl Inboxes {
         is_quiet
     }
 
-    /// Ends what [`Inboxes::announce_sleep`] began.
+    /// Withdraws the announcement of [`Inboxes::announce_sleep`].
     pub(crate) fn wake_up(&mut self) {
         self.bell.end_sleep();
     }
 
-    /// A barrier on us, and on every writer that relies on ours.
+    /// Puts a barrier on this thread, and on every writer that relies on barriers of this process.
     fn barrier(&self) {
         fence(SeqCst);
         if self.makes_barriers {
-            // Was tried at the start. If it fails nevertheless, a message is found by the sweep.
+            // The call worked at the start. If it fails now, the sweep of cold rings finds the
+            // message.
             let _ = process::barrier_everywhere();
         }
     }
@@ -439,7 +448,7 @@ mod tests {
         }
         while take(&mut inboxes).is_some() {}
         assert_eq!(inboxes.hot.len(), HOT_MAX);
-        // Half of the bytes beside the slots each.
+        // Each of them takes half of the spill.
         let push = |writer: &mut Producer| writer.push(&[1; 56], &[2; 1992], None, false);
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
         assert_eq!(push(&mut last), Err(PushError::Full));

@@ -1,4 +1,4 @@
-//! What this machine allows the device, and why not.
+//! What this machine allows the device to do, with the reasons.
 
 use std::fmt;
 use std::fs;
@@ -11,26 +11,27 @@ use tagmatch_os::process::{self, Pid};
 /// What this machine allows, as seen from this process. See [`Shm::probe`](super::Shm::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmInfo {
-    /// How reads will be done from a peer like ourselves. Each peer is tried when it connects.
+    /// How reads will be done from a peer that runs in the same way as this process. Each peer is
+    /// tried when it connects.
     pub read_mode: ReadMode,
     /// Direct reads of a peer's memory.
     pub direct_reads: Finding,
-    /// Sends without a fence.
+    /// Sends without a memory fence.
     pub membarrier: Finding,
     /// Exact notice of the end of a process.
     pub pidfd: Finding,
-    /// `/proc/sys/kernel/yama/ptrace_scope`, where there is Yama.
+    /// `/proc/sys/kernel/yama/ptrace_scope`; `None` on a kernel without Yama.
     pub yama_scope: Option<u32>,
     /// Whether system calls of this process are filtered (`Seccomp` in /proc/self/status).
     pub is_filtered: bool,
-    /// The pid namespace of this process; peers in another one may not be seen.
+    /// The pid namespace of this process. Processes in another one may not be visible.
     pub pid_namespace: Option<String>,
 }
 
 /// Bit of `CAP_SYS_PTRACE`.
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// What decides on direct reads, as far as it can be seen without a peer.
+/// The facts that decide on direct reads, as far as they are known without a peer.
 #[derive(Clone, Copy, Debug)]
 struct Surroundings {
     policy: ReadPolicy,
@@ -77,7 +78,7 @@ impl ShmInfo {
         }
     }
 
-    /// All that was looked for.
+    /// All findings.
     pub fn findings(&self) -> [&Finding; 3] {
         [&self.direct_reads, &self.membarrier, &self.pidfd]
     }
@@ -117,46 +118,47 @@ fn judge_reads(seen: Surroundings) -> Finding {
     if let Some(errno) = seen.self_test_errno {
         let reason = match errno {
             libc::ENOSYS => "process_vm_readv is not in this kernel".to_owned(),
-            libc::EPERM => "process_vm_readv is refused, by seccomp probably".to_owned(),
+            libc::EPERM => "process_vm_readv is refused, probably by seccomp".to_owned(),
             errno => format!("process_vm_readv fails with errno {errno}"),
         };
         return no(reason, "docker run --cap-add SYS_PTRACE ...  (or another seccomp profile)");
     }
     if !seen.has_pidfd {
         return no(
-            "without pidfd, a process number could come to mean another process".to_owned(),
+            "without pidfd, a process number may mean another process later".to_owned(),
             "uname -r  (Linux 5.3 or later has pidfd_open)",
         );
     }
     if !seen.is_dumpable {
         return no(
-            "this process is not dumpable, so the kernel lets nobody read it".to_owned(),
-            "cat /proc/sys/fs/suid_dumpable  (set-user-id programs and PR_SET_DUMPABLE do that)",
+            "this process is not dumpable, so the kernel lets no other process read it".to_owned(),
+            "cat /proc/sys/fs/suid_dumpable  (set-user-id programs and PR_SET_DUMPABLE change it)",
         );
     }
     match seen.yama_scope {
         None => yes("no Yama; processes of one user may read each other"),
         Some(0) => yes("Yama's scope is 0; processes of one user may read each other"),
         Some(3) => no(
-            "Yama's scope is 3: nobody may, until a reboot".to_owned(),
+            "Yama's scope is 3: no process may read another one until a reboot".to_owned(),
             "grep -r ptrace_scope /etc/sysctl.d  (then reboot)",
         ),
         Some(_) if seen.has_ptrace_capability => yes("CAP_SYS_PTRACE"),
         Some(1) if seen.allows_readers => {
-            yes("Yama's scope is 1; workers allow it to each other (PR_SET_PTRACER_ANY)")
+            yes("Yama's scope is 1; workers allow each other to read (PR_SET_PTRACER_ANY)")
         }
         Some(1) => no(
             "Yama's scope is 1, and ShmConfig::allow_readers is off".to_owned(),
             "sysctl kernel.yama.ptrace_scope=0",
         ),
         Some(scope) => no(
-            format!("Yama's scope is {scope}, which asks for CAP_SYS_PTRACE"),
+            format!("Yama's scope is {scope}, which requires CAP_SYS_PTRACE"),
             "sysctl kernel.yama.ptrace_scope=1",
         ),
     }
 }
 
-/// Reads a few bytes of our own memory the way that a peer's would be read.
+/// Reads a few bytes of this process' own memory by the system call that reads a peer's. The error
+/// number if that fails.
 fn self_test() -> Option<i32> {
     let there: Box<[u8; 16]> = Box::new(*b"tagmatch-reading");
     let address = (&raw const *there).expose_provenance() as u64;
@@ -188,7 +190,7 @@ fn probe_membarrier(config: &ShmConfig) -> Finding {
         Err(error) => Finding {
             what,
             is_available: false,
-            reason: format!("membarrier(2): {error}; each send pays for a fence"),
+            reason: format!("membarrier(2): {error}; each send has a fence"),
             next: Some("zgrep MEMBARRIER /proc/config.gz  (or look for a seccomp filter)"),
         },
     }
@@ -199,8 +201,11 @@ fn probe_pidfd() -> Finding {
     let alive = process::open(Pid::own()).map(|pidfd| !process::has_ended(pidfd.as_fd()));
     let (is_available, reason) = match alive {
         Ok(true) => (true, "the end of a peer's process is seen at once".to_owned()),
-        Ok(false) => (false, "pidfd_open says that we have ended".to_owned()),
-        Err(error) => (false, format!("pidfd_open: {error}; the end of a socket has to do")),
+        Ok(false) => (false, "pidfd_open reports this process as ended".to_owned()),
+        Err(error) => (
+            false,
+            format!("pidfd_open: {error}; only the end of a socket shows that a peer ended"),
+        ),
     };
     Finding {
         what,
@@ -225,7 +230,7 @@ mod tests {
     };
 
     #[test]
-    fn each_no_has_a_reason_and_a_command() {
+    fn each_missing_feature_has_a_reason_and_a_command() {
         let yama = |scope| Surroundings { yama_scope: Some(scope), ..GOOD };
         assert!(judge_reads(GOOD).is_available);
         assert!(judge_reads(yama(0)).is_available && judge_reads(yama(1)).is_available);

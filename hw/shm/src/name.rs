@@ -1,4 +1,4 @@
-//! What is in the address of a shared-memory worker.
+//! The contents of the address of a shared-memory worker.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,17 +10,17 @@ use tagmatch_os::process::{Pid, own_uid};
 
 /// The contents of an [`Address`] of this device.
 ///
-/// | bytes | what |
+/// | bytes | contents |
 /// |---|---|
 /// | 0..4 | `TMsh` |
 /// | 4..8 | version of the handshake |
 /// | 8..24 | random: the name of the worker's socket |
 /// | 24..28 | user |
-/// | 28..32 | process, as it numbers itself |
+/// | 28..32 | process, by its number in its own pid namespace |
 /// | 32..40 | pid namespace, 0 if unknown |
-/// | 40..48 | start of the boot id of the machine, 0 if unknown |
+/// | 40..48 | first bytes of the boot id of the machine, 0 if unknown |
 ///
-/// Numbers are little-endian: the address means nothing on another machine.
+/// Numbers are little-endian. The address means nothing on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmName {
     socket: [u8; 16],
@@ -33,7 +33,7 @@ pub struct ShmName {
 const MAGIC: [u8; 4] = *b"TMsh";
 const LENGTH: usize = 48;
 
-/// Version of handshake and rings; goes up with every change to either.
+/// Version of the handshake and the rings. Every change to either increments it.
 pub(crate) const VERSION: u32 = 1;
 
 impl ShmName {
@@ -48,21 +48,21 @@ impl ShmName {
         })
     }
 
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// [`DeviceError::BadAddress`] if it isn't one of this device and version.
+    /// [`DeviceError::BadAddress`] if it is not of this device or not of this version.
     pub fn parse(address: &Address) -> Result<Self, DeviceError> {
         let bad = |why| DeviceError::BadAddress { why };
         let bytes = address.as_bytes();
         let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return Err(bad("not the length of a shared-memory address"));
+            return Err(bad("it does not have the length of a shared-memory address"));
         };
         if bytes[..4] != MAGIC {
-            return Err(bad("not a shared-memory address"));
+            return Err(bad("it is not a shared-memory address"));
         }
         if u32_at(bytes, 4) != VERSION {
-            return Err(bad("the worker speaks another version"));
+            return Err(bad("its worker uses another version of the protocol"));
         }
         let mut socket = [0; 16];
         socket.copy_from_slice(&bytes[8..24]);
@@ -75,7 +75,7 @@ impl ShmName {
         })
     }
 
-    /// The address that says so.
+    /// The address with these contents.
     pub(crate) fn address(&self) -> Result<Address, DeviceError> {
         let mut bytes = [0; LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -85,37 +85,39 @@ impl ShmName {
         bytes[28..32].copy_from_slice(&self.pid.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.pid_namespace.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.machine.to_le_bytes());
-        Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why: "its length" })
+        Address::from_bytes(&bytes)
+            .map_err(|_| DeviceError::BadAddress { why: "it has a wrong length" })
     }
 
     /// Name of the worker's socket in the abstract namespace.
     pub(crate) fn socket_name(&self) -> String {
         let mut name = String::from("tagmatch-");
         for byte in self.socket {
-            // Writing to a string can't fail.
+            // Writing to a string doesn't fail.
             let _ = write!(name, "{byte:02x}");
         }
         name
     }
 
-    /// Whether a worker of ours can hope to reach it.
+    /// Checks that a worker named `own` may be able to reach this one.
     pub(crate) fn check_reachable(&self, own: &ShmName) -> Result<(), DeviceError> {
         let bad = |why| Err(DeviceError::BadAddress { why });
         if self.machine != own.machine && self.machine != 0 && own.machine != 0 {
-            return bad("a worker on another machine, or from before a reboot");
+            return bad("its worker is on another machine, or was started before a reboot");
         }
         if self.uid != own.uid {
-            return bad("a worker of another user");
+            return bad("its worker belongs to another user");
         }
         Ok(())
     }
 
-    /// Whether this process made it, rather than a parent that has forked since.
+    /// Whether this process has made the name; `false` in a forked child.
     pub(crate) fn is_own_process(&self) -> bool {
         self.pid == Pid::own().0
     }
 
-    /// Whether the process that the kernel says is at the other end can be the one of this address.
+    /// Whether `pid`, the process at the other end by the word of the kernel, can be the process of
+    /// this address. Process numbers of different pid namespaces can't be compared.
     pub(crate) fn is_process(&self, own: &ShmName, pid: Pid) -> bool {
         let comparable = self.pid_namespace == own.pid_namespace && self.pid_namespace != 0;
         !comparable || self.pid == pid.0
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_is_out_of_reach() {
+    fn other_machines_and_users_are_out_of_reach() {
         let own = ShmName::create().unwrap();
         let elsewhere = ShmName { machine: own.machine ^ 1, ..own };
         assert!(own.machine == 0 || elsewhere.check_reachable(&own).is_err());
@@ -171,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
+        fn any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
             let _ = ShmName::parse(&Address::from_bytes(&bytes).unwrap());
         }
     }

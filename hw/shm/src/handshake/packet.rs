@@ -1,48 +1,49 @@
-//! The greeting: the one packet that each side sends before a connection stands.
+//! The packets of the handshake, as bytes.
 
 use crate::doorbell::DoorbellBit;
 use crate::name::{VERSION, u32_at, u64_at};
 use crate::ring::Geometry;
 use tagmatch_device::Address;
 
-/// Random bytes at a known place of the sender's memory: whoever can read them can read it.
+/// Random bytes at a known address in the sender's memory. A peer that can read them can read the
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonce(pub [u8; 16]);
 
-/// What one side tells the other. Two descriptors travel with it: the memory of the ring that the
-/// sender reads from, and its bell.
+/// The packet with which one side offers a connection, or accepts it. Two descriptors are sent with
+/// it: the memory of the ring that the sender reads from, and the memory of its doorbell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who speaks.
+    /// The sender's address.
     pub address: Address,
     /// Longest message that the sender receives.
     pub message_max: u32,
-    /// Size of the ring that it receives through.
+    /// Size of the ring that the sender reads from.
     pub geometry: Geometry,
-    /// The bit of its bell that is for this ring.
+    /// The bit of the sender's doorbell for this ring.
     pub doorbell_bit: DoorbellBit,
-    /// membarrier(2) of others reaches it.
+    /// Whether a barrier made by another process (membarrier(2)) reaches the sender.
     pub hears_barriers: bool,
-    /// It can put a barrier on others by membarrier(2).
+    /// Whether the sender can put a barrier on other processes (membarrier(2)).
     pub makes_barriers: bool,
-    /// Where its nonce is in its memory.
+    /// Address of the nonce in the sender's memory.
     pub nonce_address: u64,
     /// The nonce.
     pub nonce: Nonce,
 }
 
-/// Why a connection was not taken.
+/// Why a worker refuses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Both sides connected at once, and the other connection is the one that counts.
+    /// Both sides have connected at the same time, and the other connection counts.
     Crossed,
-    /// Too much to do; try again.
+    /// The worker can't make a connection now. Try again.
     Busy,
-    /// This address is connected already, or was and went down.
+    /// A peer with this address is connected already, or is down.
     Known,
-    /// No room for another peer.
+    /// The worker has no room for another peer.
     Full,
-    /// The greeting broke a rule.
+    /// The hello broke a rule.
     Invalid,
 }
 
@@ -54,9 +55,9 @@ impl Refusal {
 /// A packet of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakePacket {
-    /// Let us connect.
+    /// Offers or accepts a connection.
     Hello(Hello),
-    /// No.
+    /// Refuses a connection.
     Refusal(Refusal),
 }
 
@@ -67,7 +68,7 @@ const REFUSAL_LENGTH: usize = 16;
 const HEARS_BARRIERS: u32 = 1;
 const MAKES_BARRIERS: u32 = 2;
 
-/// A buffer of this length sees every valid packet in whole.
+/// Length of a buffer for any valid packet, and one byte more, so that a longer packet is noticed.
 pub(crate) const PACKET_MAX: usize = HELLO_LENGTH + 1;
 
 impl Hello {
@@ -98,27 +99,27 @@ impl Hello {
 
     fn parse(bytes: &[u8; HELLO_LENGTH]) -> Result<Self, &'static str> {
         if u32_at(bytes, 8) != VERSION {
-            return Err("a greeting of another version");
+            return Err("a hello of another version");
         }
         let flags = u32_at(bytes, 12);
         if flags & !(HEARS_BARRIERS | MAKES_BARRIERS) != 0 {
-            return Err("a greeting with unknown flags");
+            return Err("a hello with unknown flags");
         }
         let geometry = Geometry::new(u32_at(bytes, 20), u32_at(bytes, 24))
-            .ok_or("a greeting with an impossible ring")?;
+            .ok_or("a hello with an impossible ring size")?;
         let message_max = u32_at(bytes, 16);
         if !geometry.allows_messages_of(message_max) {
-            return Err("a greeting with an impossible message length");
+            return Err("a hello with an impossible message length");
         }
         let doorbell_bit =
-            DoorbellBit::new(u32_at(bytes, 28)).ok_or("a greeting with no such bell")?;
+            DoorbellBit::new(u32_at(bytes, 28)).ok_or("a hello with an impossible doorbell bit")?;
         let mut nonce = [0; 16];
         nonce.copy_from_slice(&bytes[40..56]);
         let address = usize::try_from(u64_at(bytes, 56))
             .ok()
             .filter(|length| *length <= Address::MAX)
             .and_then(|length| Address::from_bytes(&bytes[64..64 + length]).ok())
-            .ok_or("a greeting without an address")?;
+            .ok_or("a hello without an address")?;
         Ok(Hello {
             address,
             message_max,
@@ -144,10 +145,10 @@ impl Refusal {
 }
 
 impl HandshakePacket {
-    /// Reads a packet from a stranger.
+    /// Parses a packet. Its sender is not trusted.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The rule that the packet breaks.
     pub fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         if let Ok(hello) = <&[u8; HELLO_LENGTH]>::try_from(bytes)
             && hello.starts_with(&MAGIC_HELLO)
@@ -155,12 +156,12 @@ impl HandshakePacket {
             return Hello::parse(hello).map(HandshakePacket::Hello);
         }
         if bytes.len() == REFUSAL_LENGTH && bytes.starts_with(&MAGIC_REFUSAL) {
-            // Whatever the version: the reasons of version 1 keep their numbers.
+            // The version is ignored: the reasons of version 1 keep their numbers in all versions.
             let code = u32_at(bytes, 12) as usize;
             let refusal = Refusal::ALL.get(code).copied().unwrap_or(Refusal::Invalid);
             return Ok(HandshakePacket::Refusal(refusal));
         }
-        Err("not a greeting")
+        Err("not a packet of the handshake")
     }
 }
 
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_lengths() {
+    fn other_lengths_are_refused() {
         let packet = hello().emit();
         assert!(packet.len() < PACKET_MAX);
         assert!(HandshakePacket::parse(&packet[..packet.len() - 1]).is_err());
@@ -204,18 +205,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_change_is_taken_or_refused(at in 0usize..HELLO_LENGTH, value: u8) {
+        fn a_changed_packet_is_accepted_or_refused(at in 0usize..HELLO_LENGTH, value: u8) {
             let mut packet = hello().emit();
             packet[at] = value;
             if let Ok(HandshakePacket::Hello(hello)) = HandshakePacket::parse(&packet) {
                 prop_assert!(hello.message_max <= hello.geometry.message_max());
-                // What is believed can be said again.
+                // A packet that was accepted can be written again.
                 prop_assert_eq!(HandshakePacket::parse(&hello.emit()), Ok(HandshakePacket::Hello(hello)));
             }
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_accepted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = HandshakePacket::parse(&bytes);
         }
     }

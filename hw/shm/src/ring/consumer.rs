@@ -14,17 +14,17 @@ use tagmatch_device::Bytes;
 pub(crate) struct Consumer {
     ring: Arc<Ring>,
     bounds: Bounds,
-    /// What has been taken.
+    /// The messages and bytes that were taken.
     taken: Progress,
-    /// What of it the writer has been told.
+    /// The part of `taken` that the writer was told.
     published: Progress,
-    /// Enough was taken that the writer should be told.
+    /// So much was taken that the writer should be told.
     is_publish_due: bool,
-    /// The copy of the first bytes of the message that was taken last.
+    /// A copy of the first bytes of the last message that was taken.
     head: [u8; Bytes::HEAD_MAX],
 }
 
-/// Where the next message will be, and what it will begin with: for looking without more ado.
+/// The slot of the next message and its sequence number, for a quick look whether it is there.
 pub(crate) struct Watch {
     /// Keeps the slot mapped.
     _ring: Arc<Ring>,
@@ -42,11 +42,11 @@ impl Watch {
     pub(crate) fn is_there(&self) -> bool {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
         let slot = unsafe { self.slot.as_ref() };
-        // Looked at again, with `Acquire`, before anything is read.
+        // Before the message is read, the word is loaded again, with `Acquire`.
         slot.word.load(Relaxed) as u32 == self.sequence
     }
 
-    /// Moves on by the message that the consumer is about to take.
+    /// Moves on to the slot after the message that the consumer is about to take.
     #[inline]
     pub(crate) fn advance(&mut self, consumer: &Consumer) {
         let position = consumer.taken.messages.wrapping_add(1);
@@ -75,12 +75,12 @@ fn immediate_in(slot: &[u8; Bytes::HEAD_MAX]) -> Option<u32> {
 }
 
 impl Consumer {
-    /// For a ring that nothing was written to before it was handed out.
+    /// The reading end of a new ring.
     pub(crate) fn new(ring: Arc<Ring>, message_bytes_max: u32) -> Self {
         Self::starting_at(ring, message_bytes_max, Progress::default())
     }
 
-    /// For a ring that has come so far; both ends must start at the same place.
+    /// The reading end of a ring at this progress. Both ends must start at the same progress.
     pub(crate) fn starting_at(ring: Arc<Ring>, message_bytes_max: u32, start: Progress) -> Self {
         let bounds = Bounds {
             message_bytes_max,
@@ -99,7 +99,7 @@ impl Consumer {
         }
     }
 
-    /// What the next slot says, if a message is in it.
+    /// The meta data of the next message, if there is one.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) fn peek(&self) -> Option<Meta> {
@@ -108,14 +108,14 @@ impl Consumer {
         is_next.then_some(Meta((word >> 32) as u32))
     }
 
-    /// Checks what [`Consumer::peek`] found.
+    /// Checks the meta data that [`Consumer::peek`] has returned.
     #[inline]
     pub(crate) fn parse(&self, meta: Meta) -> Result<Shape, &'static str> {
         slot::parse(meta, self.bounds)
     }
 
-    /// Takes the message that was peeked at and parsed. Its spilled bytes stay where they are,
-    /// until the next [`Consumer::publish`].
+    /// Takes the message that was parsed. Its spilled bytes stay where they are until the next
+    /// [`Consumer::publish`].
     #[inline(always)]
     pub(crate) fn take(&mut self, shape: Shape) -> Taken<'_> {
         self.take_slot();
@@ -125,17 +125,17 @@ impl Consumer {
             (inline, tail) = self.spilled(shape.inline, shape.spilled());
         }
         let head = &self.head[..inline as usize];
-        // SAFETY: `spilled` has checked that the tail is inside the ring, which stays mapped, and
-        // whose bytes stay where they are, while `self` is borrowed.
+        // SAFETY: `spilled` has checked that the tail is inside the ring. The ring stays mapped,
+        // and the bytes stay where they are, while `self` is borrowed.
         Taken { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
     }
 
-    /// Takes the next message, which `watch` looks at, if it is there, for the engine, and
-    /// well-formed, and the writer needn't be told of room yet.
+    /// Takes the next message, which `watch` looks at, if it is of the common kind: it is there, is
+    /// for the engine and well-formed, and the writer needn't be told of room yet.
     ///
     /// # Safety
-    /// The message's bytes are not looked at after the next call of a method that takes or
-    /// publishes, nor when `self` is gone or has moved.
+    /// The message's bytes are not read after the next call of a method that takes or publishes,
+    /// nor after `self` was dropped or moved.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<Taken<'a>> {
@@ -160,8 +160,8 @@ impl Consumer {
         if length > room {
             (inline, tail) = self.spilled(room, length - room);
         }
-        // SAFETY: as the caller promised, for the copy in `self.head` and for the tail, which
-        // `spilled` has checked to be inside the ring. `inline` is at most HEAD_MAX.
+        // SAFETY: by the caller's promise, for the copy in `self.head` and for the tail. `spilled`
+        // has checked that the tail is inside the ring. `inline` is at most HEAD_MAX.
         let bytes = unsafe {
             let head = std::slice::from_raw_parts(self.head.as_ptr(), inline as usize);
             Bytes::from_parts(head, tail.0, tail.1)
@@ -178,8 +178,9 @@ impl Consumer {
         slot.copy_body(&mut self.head);
     }
 
-    /// Completes the head of a message that is longer than its slot, whose first `inline` bytes it
-    /// has; gives how long the head is then, and where the rest of the `spilled` bytes lies.
+    /// Completes the head of a message that is longer than its slot: the head has the first
+    /// `inline` bytes, and `spilled` bytes follow. Returns the length of the head, and where the
+    /// rest of the bytes lies.
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, reason = "at most HEAD_MAX")]
     fn spilled(&mut self, inline: u32, spilled: u32) -> (u32, (*const u8, usize)) {
@@ -189,7 +190,8 @@ impl Consumer {
         let unknown = after.wrapping_sub(self.published.spill_bytes);
         self.is_publish_due |= unknown >= geometry.spill_bytes() / 8;
         let run = self.ring.spill(offset, spilled);
-        // The head is filled up, so that every header is a copy, wherever the slot ended.
+        // The head is filled up, so that a header is always a copy, even if it is longer than a
+        // slot.
         let more = (Bytes::HEAD_MAX as u32 - inline).min(spilled);
         // SAFETY: `spill` has checked that the run is inside the ring; `inline + more` is at most
         // HEAD_MAX.
@@ -200,18 +202,19 @@ impl Consumer {
         }
     }
 
-    /// Whether messages were taken that the writer does not know of.
+    /// Whether messages were taken that the writer was not told of.
     pub(crate) fn has_unpublished(&self) -> bool {
         self.taken != self.published
     }
 
-    /// Whether enough was taken that the writer should be told.
+    /// Whether so much was taken that the writer should be told.
     #[inline]
     pub(crate) fn is_publish_due(&self) -> bool {
         self.is_publish_due
     }
 
-    /// Gives back to the writer what was taken. Returns whether it sleeps until there is room.
+    /// Gives the room of the messages that were taken back to the writer. Returns whether the
+    /// writer sleeps until there is room.
     pub(crate) fn publish(&mut self) -> bool {
         if !self.has_unpublished() {
             return false;
@@ -224,8 +227,8 @@ impl Consumer {
         header.space_wanted.0.load(Relaxed) != 0 && header.space_wanted.0.swap(0, Relaxed) != 0
     }
 
-    /// Says whether the writer is to ring the bell. When it becomes wanted, the caller puts a
-    /// barrier between this and the next [`Consumer::peek`].
+    /// Tells the writer whether to ring the doorbell. After a change to `true`, the caller needs a
+    /// barrier before the next [`Consumer::peek`].
     pub(crate) fn want_doorbell(&self, wanted: bool) {
         self.ring.header().doorbell_wanted.0.store(u32::from(wanted), Relaxed);
     }

@@ -1,39 +1,39 @@
-//! The size of a ring, and where things lie in it.
+//! The size of a ring, and where its parts lie.
 
 use std::ops::RangeInclusive;
 
 use super::slot::Slot;
 use tagmatch_device::Outgoing;
 
-/// The size of a ring: numbers of slots and of spill bytes, both powers of two in range.
+/// The size of a ring: the number of slots and the number of spill bytes. Both are powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     slots: u32,
     spill_bytes: u32,
 }
 
-/// How far a ring has been written or read: both count up for ever, modulo 2^32.
+/// How far a ring was written or read. Both numbers count up, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Messages.
     pub messages: u32,
-    /// Bytes of spill, those skipped at the end of the ring included.
+    /// Bytes of spill, including those skipped at the end of the spill.
     pub spill_bytes: u32,
 }
 
 impl Progress {
-    /// As one word, so that it is read and written at once.
+    /// Both numbers in one word, which is read and written at once.
     pub fn pack(self) -> u64 {
         u64::from(self.messages) | u64::from(self.spill_bytes) << 32
     }
 
-    /// Undoes [`Progress::pack`].
+    /// The inverse of [`Progress::pack`].
     #[allow(clippy::cast_possible_truncation, reason = "takes the halves of the word")]
     pub fn unpack(word: u64) -> Self {
         Progress { messages: word as u32, spill_bytes: (word >> 32) as u32 }
     }
 
-    /// How far it is from `earlier` to here.
+    /// The progress made since `earlier`.
     pub fn since(self, earlier: Progress) -> Progress {
         Progress {
             messages: self.messages.wrapping_sub(earlier.messages),
@@ -53,7 +53,7 @@ impl Geometry {
     /// The slots follow the header, on a page of their own.
     pub(crate) const SLOTS_OFFSET_BYTES: usize = 4096;
 
-    /// A geometry, if both are powers of two in range.
+    /// A geometry; `None` unless both numbers are powers of two in their ranges.
     pub fn new(slots: u32, spill_bytes: u32) -> Option<Self> {
         let fits = slots.is_power_of_two()
             && spill_bytes.is_power_of_two()
@@ -62,28 +62,28 @@ impl Geometry {
         fits.then_some(Geometry { slots, spill_bytes })
     }
 
-    /// How many messages the ring holds.
+    /// Most messages that the ring holds.
     pub fn slots(self) -> u32 {
         self.slots
     }
 
-    /// How many bytes of spill it holds.
+    /// The bytes of spill.
     pub fn spill_bytes(self) -> u32 {
         self.spill_bytes
     }
 
     /// The longest message that can always be sent through an empty ring. A run may have to skip
-    /// the end of the spill, so that only half of it can be counted on.
+    /// the end of the spill, so only half of the spill is certain to be usable.
     pub fn message_max(self) -> u32 {
         self.spill_bytes / 2
     }
 
-    /// Whether messages of up to this length can be announced: a header at least.
+    /// Whether a worker may announce this length as its longest message. A header has to fit.
     pub fn allows_messages_of(self, length: u32) -> bool {
         length as usize >= Outgoing::HEADER_MAX && length <= self.message_max()
     }
 
-    /// The longest fragment of a copied read, its header not counted.
+    /// The longest fragment of a copied read, without its header.
     pub(crate) fn fragment_max(self) -> u32 {
         (self.spill_bytes / 8).min(32 << 10)
     }
@@ -99,8 +99,8 @@ impl Geometry {
         (self.spill_offset() + self.spill_bytes as usize).next_multiple_of(4096)
     }
 
-    /// Where a run of `length` bytes goes when the spill has come to `position`: its offset in the
-    /// spill and the position after it. `length` is at most [`Geometry::message_max`].
+    /// The offset in the spill of a run of `length` bytes that is written at `position`, and the
+    /// position after it. `length` is at most [`Geometry::message_max`].
     #[inline]
     pub fn place(self, position: u32, length: u32) -> (u32, u32) {
         let length = length.next_multiple_of(Self::ALIGNMENT_BYTES);
@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn refuses_what_is_no_power_of_two_or_out_of_range() {
+    fn sizes_out_of_range_or_not_a_power_of_two_are_refused() {
         assert!(Geometry::new(256, 1 << 18).is_some());
         assert!(Geometry::new(255, 1 << 18).is_none());
         assert!(Geometry::new(256, (1 << 18) + 64).is_none());

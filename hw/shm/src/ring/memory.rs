@@ -12,27 +12,29 @@ use tagmatch_os::memory::Mapping;
 #[cfg(all(loom, test))]
 pub(crate) use super::model::Ring;
 
-/// The header of a ring. Each word has a pair of cache lines to itself: processors fetch
-/// neighbours.
+/// The header of a ring. Each word has two cache lines of its own, because processors fetch lines
+/// in pairs.
 #[repr(C, align(128))]
 pub(crate) struct Header {
-    /// [`Progress`](super::geometry::Progress) of the reader, which alone stores it (`Release`: the
-    /// reader is done with the slots before the writer may reuse them); the writer loads it with
+    /// [`Progress`](super::geometry::Progress) of the reader. Only the reader stores it, with
+    /// `Release`: it has read the slots before the writer may reuse them. The writer loads it with
     /// `Acquire` when the ring seems full.
     pub(crate) consumed: Padded<AtomicU64>,
-    /// 1 while the reader does not look at this ring unless the bell is rung. Stored by the reader.
+    /// 1 while the reader looks at this ring only after the doorbell was rung. The reader stores
+    /// it.
     ///
     /// The writer stores a slot and then loads this; the reader stores 1 here and then looks at the
     /// slots once more. One of them must see the other: either the reader puts a barrier on the
     /// writer (membarrier) between its two steps, or both have a `SeqCst` fence between theirs.
     pub(crate) doorbell_wanted: Padded<AtomicU32>,
-    /// 1 while the writer sleeps until there is room. The writer, who has said in its bell that it
-    /// sleeps, stores 1, fences (`SeqCst`), and loads `consumed` once more; the reader stores
-    /// `consumed`, fences, takes this, and wakes the writer if its bell says that it sleeps.
+    /// 1 while the writer sleeps until there is room. The writer announces its sleep in its
+    /// doorbell, stores 1 here, fences (`SeqCst`), and loads `consumed` once more. The reader
+    /// stores `consumed`, fences, exchanges this for 0, and wakes the writer if the writer's
+    /// doorbell says that it sleeps.
     pub(crate) space_wanted: Padded<AtomicU32>,
 }
 
-/// A word with its own two cache lines.
+/// A word with two cache lines of its own.
 #[repr(C, align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 
@@ -41,10 +43,10 @@ const _: () = assert!(size_of::<Header>() == 384);
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(size_of::<Header>() <= Geometry::SLOTS_OFFSET_BYTES);
 
-/// Mapped memory that has the length of a ring of this geometry.
+/// The mapped memory of a ring, of the length that its geometry needs.
 ///
-/// All of it may be written by another process at any time, so there are atomics and raw pointers
-/// into it, never references to plain data.
+/// Another process may write all of it at any time. So there are atomics and raw pointers into it,
+/// never references to plain data.
 #[cfg(not(all(loom, test)))]
 pub(crate) struct Ring {
     /// Keeps the memory mapped; `start` points to its beginning.
@@ -53,7 +55,7 @@ pub(crate) struct Ring {
     geometry: Geometry,
 }
 
-// SAFETY: `Ring` gives out atomics, and raw pointers whose users are answerable for themselves; the
+// SAFETY: `Ring` gives out references to atomics, and raw pointers, whose use is unsafe. The
 // mapping belongs to the process, not to a thread.
 #[cfg(not(all(loom, test)))]
 unsafe impl Send for Ring {}
@@ -83,7 +85,7 @@ impl Ring {
         unsafe { self.start.cast::<Header>().as_ref() }
     }
 
-    /// The slot that a position falls on.
+    /// The slot of the message at a position.
     #[inline]
     pub(crate) fn slot(&self, position: u32) -> &Slot {
         let index = (position & (self.geometry.slots() - 1)) as usize;
@@ -96,16 +98,17 @@ impl Ring {
         }
     }
 
-    /// `length` bytes at `offset` of the spill, to read.
+    /// For reading `length` bytes at `offset` of the spill.
     ///
     /// # Panics
-    /// If they are not all in it, which [`Geometry::place`] rules out for both sides.
+    /// If they are not inside the spill. [`Geometry::place`] makes sure that they are, on both
+    /// sides.
     #[inline]
     pub(crate) fn spill(&self, offset: u32, length: u32) -> *const u8 {
         self.writable_spill(offset, length)
     }
 
-    /// The same, to write.
+    /// For writing `length` bytes at `offset` of the spill. Panics as [`Ring::spill`] does.
     #[inline]
     pub(crate) fn writable_spill(&self, offset: u32, length: u32) -> *mut u8 {
         let end = u64::from(offset) + u64::from(length);

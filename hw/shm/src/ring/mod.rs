@@ -2,16 +2,16 @@
 //!
 //! A ring lies in memory that its *reader* made and its writer mapped. It has three parts:
 //!
-//! * the header: one cache line per word, see [`memory`];
-//! * the slots, one cache line each. A slot begins with one 64-bit word: the sequence number of the
-//!   message in the low half, its length and flags in the high half. The writer stores it last.
-//!   Payload never overlaps it, so a stale line can't be taken for a message. A short message lies
-//!   in the slot in whole and costs one line;
-//! * the spill, a ring of bytes: what of a message does not fit into its slot, in one run. Where
-//!   that run begins follows from the lengths alone ([`Geometry::place`]), so that writer and
-//!   reader agree without telling each other, and there is no offset that could be wrong.
+//! * The header, with two cache lines per word, see [`memory`].
+//! * The slots, one cache line each. A slot begins with one 64-bit word: the sequence number of the
+//!   message in the low half, its length and flags in the high half. The writer stores this word
+//!   last. Payload never overlaps it, so a stale line can't be taken for a message. A short message
+//!   lies in its slot and costs one line.
+//! * The spill, a ring of bytes. It holds the bytes of a message that don't fit into its slot, in
+//!   one run. The start of that run follows from the lengths of the messages alone
+//!   ([`Geometry::place`]): writer and reader compute it, so no offset is sent that could be wrong.
 //!
-//! The reader publishes how far it has come in one word, rarely; the writer looks at it only when
+//! Now and then the reader publishes its progress in one word. The writer reads that word only when
 //! the ring seems full.
 
 pub(crate) mod consumer;

@@ -1,4 +1,4 @@
-//! The memory of a ring in the model: the same parts, made of the model checker's atomics.
+//! The memory of a ring for the model checker: the same parts, made of its atomics.
 
 use loom::cell::UnsafeCell;
 
@@ -14,14 +14,14 @@ const LINE_BYTES: usize = 64;
 pub(crate) struct Ring {
     header: Header,
     slots: Vec<Slot>,
-    /// Bytes, in a box that nobody else refers to.
+    /// The bytes, in a box that nothing else refers to.
     spill: *mut [u8],
-    /// Who touched which line of them.
+    /// Tell the model checker which lines of the spill are read and written.
     lines: Vec<UnsafeCell<()>>,
     geometry: Geometry,
 }
 
-// SAFETY: loom runs one thread at a time, and `lines` tells who touches the bytes.
+// SAFETY: loom runs one thread at a time, and `lines` reports each access to the bytes.
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -56,13 +56,13 @@ impl Ring {
         &self.slots[(position & (self.geometry.slots() - 1)) as usize]
     }
 
-    /// The bytes are taken to be read here: their reader holds the consumer until it has read them.
+    /// The caller's read counts as done here: it has the consumer until it has read the bytes.
     pub(crate) fn spill(&self, offset: u32, length: u32) -> *const u8 {
         self.lines_of(offset, length).iter().for_each(|line| line.with(|_| ()));
         self.at(offset)
     }
 
-    /// The bytes are taken to be written here: there is nothing between.
+    /// The caller's write counts as done here. No access of another thread comes between.
     pub(crate) fn writable_spill(&self, offset: u32, length: u32) -> *mut u8 {
         self.lines_of(offset, length).iter().for_each(|line| line.with_mut(|_| ()));
         self.at(offset)

@@ -17,28 +17,28 @@ use tagmatch_device::copy::copy_small;
 pub(crate) enum PushError {
     /// No room now.
     Full,
-    /// The reader has told of progress that can't be.
+    /// The reader has published progress that is impossible: the rule that it broke.
     Broken(&'static str),
 }
 
 /// The writing end of a ring: one per ring.
 pub(crate) struct Producer {
     ring: Arc<Ring>,
-    /// What has been written.
+    /// The messages and bytes that were written.
     produced: Progress,
-    /// What the reader has told us, as far as we have looked and found it right.
+    /// The progress of the reader when it was last loaded and checked.
     consumed: Progress,
-    /// What `consumed` was when a message of the engine was refused last.
+    /// The value of `consumed` when a message of the engine was last refused.
     refused_at: Progress,
 }
 
 impl Producer {
-    /// For a ring that nothing was written to.
+    /// The writing end of a new ring.
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
         Self::starting_at(ring, Progress::default())
     }
 
-    /// For a ring that has come so far; both ends must start at the same place.
+    /// The writing end of a ring at this progress. Both ends must start at the same progress.
     pub(crate) fn starting_at(ring: Arc<Ring>, start: Progress) -> Self {
         Producer { ring, produced: start, consumed: start, refused_at: start }
     }
@@ -47,8 +47,8 @@ impl Producer {
         self.ring.geometry()
     }
 
-    /// Writes one message of `first` and `second` in one run. The caller has checked that it is no
-    /// longer than the geometry's `message_max`.
+    /// Writes one message: `first`, then `second`. The caller has checked that it is no longer than
+    /// the geometry's `message_max`.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "below 2^28, as the caller has checked")]
     pub(crate) fn push(
@@ -68,8 +68,8 @@ impl Producer {
             self.refresh(internal)?;
         }
         if length > room {
-            // Of a copy, so that nobody asks for the address of a header that was made in
-            // registers.
+            // A copy of the header is passed, so that the address of a header that was made in
+            // registers isn't taken.
             let mut header = [0; Outgoing::HEADER_MAX];
             let copy = &mut header[..first.len()];
             copy.copy_from_slice(first);
@@ -77,8 +77,8 @@ impl Producer {
         }
         let slot = self.ring.slot(self.produced.messages);
         let body = body(slot);
-        // SAFETY: the slot is free (`refresh`), so a well-behaved reader does not look at its body;
-        // `length` <= `room` <= INLINE_BYTES. A reader that does look has only itself to blame.
+        // SAFETY: the slot is free (`refresh`), so a reader that keeps the rules does not read its
+        // body, and another reader harms only itself. `length` <= `room` <= INLINE_BYTES.
         unsafe {
             copy_small(first, body);
             copy_small(second, body.add(first.len()));
@@ -88,15 +88,15 @@ impl Producer {
         Ok(())
     }
 
-    /// Stores what completes a slot; the body has been written.
+    /// Completes a slot whose body was written: stores the immediate data, and the word last.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
     fn publish(&mut self, length: u32, immediate: Option<u32>, internal: bool) {
         let slot = self.ring.slot(self.produced.messages);
         if let Some(value) = immediate {
             let at = INLINE_BYTES - IMMEDIATE_BYTES;
-            // SAFETY: the last bytes of a free slot's body; the message's own bytes end before
-            // them.
+            // SAFETY: these are the last bytes of a free slot's body; the message's bytes end
+            // before them.
             unsafe { body(slot).add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
         }
         self.produced.messages = self.produced.messages.wrapping_add(1);
@@ -130,8 +130,8 @@ impl Producer {
         }
         let body = body(self.ring.slot(self.produced.messages));
         let spill = self.ring.writable_spill(offset, spilled);
-        // SAFETY: slot and run are free, by the checks against `consumed`; the first `room` bytes
-        // go to the body, which has as many, and the other `spilled` to the run.
+        // SAFETY: slot and run are free, by the checks against `consumed`. The first `room` bytes
+        // go to the body, which has as many; the other `spilled` bytes go to the run.
         unsafe {
             if first.len() >= room {
                 ptr::copy_nonoverlapping(first.as_ptr(), body, room);
@@ -150,7 +150,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Looks whether slots have become free.
+    /// Loads the reader's progress; `Full` if still no slot is free.
     #[cold]
     fn refresh(&mut self, internal: bool) -> Result<(), PushError> {
         self.load_consumed()?;
@@ -162,15 +162,15 @@ impl Producer {
         Ok(())
     }
 
-    /// The engine retries what was refused when there is more room than now; the device's own
-    /// messages wait in their own way, and must not hide that room.
+    /// Notes the room at which a message was refused: the engine tries again when there is more.
+    /// Internal messages are not counted, since they wait for half of the ring.
     fn note_refused(&mut self, internal: bool) {
         if !internal {
             self.refused_at = self.consumed;
         }
     }
 
-    /// Takes over the reader's progress, if it can be true.
+    /// Loads the reader's progress and checks it.
     fn load_consumed(&mut self) -> Result<(), PushError> {
         let told = Progress::unpack(self.ring.header().consumed.0.load(Acquire));
         self.consumed =
@@ -178,8 +178,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Whether less than half of the ring is in use: what the device sends for itself leaves the
-    /// other half to the engine.
+    /// Whether less than half of the ring is in use. Internal messages leave the other half to the
+    /// engine.
     pub(crate) fn has_half_free(&mut self) -> Result<bool, PushError> {
         let geometry = self.ring.geometry();
         let half_free = |unread: Progress| {
@@ -193,24 +193,25 @@ impl Producer {
         Ok(half_free(self.produced.since(self.consumed)))
     }
 
-    /// Whether the reader wants the bell for what was just written. `fenced` if it can't put a
-    /// barrier on us.
+    /// Whether the reader wants the doorbell for the message that was just written. `fenced` is
+    /// true if the reader can't put a barrier on this process.
     #[inline(always)]
     pub(crate) fn is_doorbell_wanted(&self, fenced: bool) -> bool {
         if fenced {
             fence(SeqCst);
         } else {
-            // The processor may still let the load overtake the store; the reader's barrier takes
-            // care of that. The compiler must not, since the barrier can't reach into it.
+            // The processor may let the load overtake the store: the reader's barrier orders them.
+            // The compiler must not, since no barrier reaches its reordering.
             light_fence();
         }
         self.ring.header().doorbell_wanted.0.load(Relaxed) != 0
     }
 
-    /// Asks the reader to wake us when it gives room back. Returns whether it has done so since a
-    /// message was refused: then there is no need to wait.
+    /// Asks the reader to wake this worker when it gives room back. Returns whether it has given
+    /// room back since a message was refused; then there is no need to sleep.
     ///
-    /// We have said that we sleep before: the reader wakes only sleepers, and asks once.
+    /// The worker has to announce its sleep before: the reader wakes a worker that sleeps, and
+    /// checks that once.
     pub(crate) fn want_space(&mut self, _: &SleepAnnounced) -> Result<bool, PushError> {
         self.ring.header().space_wanted.0.store(1, Relaxed);
         fence(SeqCst);
@@ -219,7 +220,8 @@ impl Producer {
     }
 }
 
-/// Checks what a reader says it has consumed: between what it said before and what was produced.
+/// Checks the progress that a reader has published: it lies between the progress that it published
+/// before and what was produced.
 ///
 /// # Errors
 /// The rule that the reader broke.
@@ -231,7 +233,7 @@ pub fn check_progress(
     let possible = produced.since(before);
     let claimed = told.since(before);
     if claimed.messages > possible.messages || claimed.spill_bytes > possible.spill_bytes {
-        return Err("more was consumed than produced");
+        return Err("a reader claims more messages or bytes than were written");
     }
     Ok(told)
 }

@@ -1,4 +1,4 @@
-//! One slot: what its first word says, checked before it is believed.
+//! A slot of a ring, and the check of its first word.
 
 use crate::sync::{AtomicU64, Body};
 use tagmatch_device::Bytes;
@@ -8,7 +8,7 @@ pub(crate) use crate::sync::INLINE_BYTES;
 /// [`INLINE_BYTES`], for arithmetic on lengths.
 pub(crate) const BODY_BYTES: u32 = 56;
 
-/// Bytes of immediate data: they take the end of the slot.
+/// Bytes of immediate data, at the end of the slot.
 pub(crate) const IMMEDIATE_BYTES: usize = 4;
 
 /// A slot: one cache line.
@@ -16,11 +16,11 @@ pub(crate) const IMMEDIATE_BYTES: usize = 4;
 pub(crate) struct Slot {
     /// Low half: sequence number, the position of the message + 1. High half: [`Meta`].
     ///
-    /// Stored by the writer, last and with `Release`; loaded by the reader with `Acquire`: whoever
-    /// sees the sequence number sees the body and the spilled bytes.
+    /// The writer stores it last, with `Release`, and the reader loads it with `Acquire`: a reader
+    /// that sees the sequence number sees the body and the spilled bytes.
     pub(crate) word: AtomicU64,
-    /// The first bytes of the message, then its immediate data if it has any. `Relaxed`: ordered by
-    /// `word`.
+    /// The first bytes of the message, then its immediate data if it has any. Accesses are
+    /// `Relaxed`, since `word` orders them.
     pub(crate) body: Body,
 }
 
@@ -29,15 +29,16 @@ const _: () = assert!(BODY_BYTES as usize == INLINE_BYTES && IMMEDIATE_BYTES == 
 const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 
 impl Slot {
-    /// Copies the body out, once: the writer may change it, and nothing may be decided twice.
+    /// Copies the body out, once. The writer can change it at any time, so everything is decided on
+    /// this copy.
     #[inline(always)]
     pub(crate) fn copy_body(&self, copy: &mut [u8; Bytes::HEAD_MAX]) {
         const { assert!(INLINE_BYTES == 56 && Bytes::HEAD_MAX == 64) };
         #[cfg(all(loom, test))]
         copy[..INLINE_BYTES].copy_from_slice(&self.body.read());
-        // Loads as wide as the moves of the copy that follow: a wide load of bytes just stored in
-        // narrow pieces waits until they have reached the cache, 5 ns each time. Assembly, since
-        // the compiler must neither split nor repeat these loads.
+        // The loads are as wide as the stores of the copy. A wide load of bytes that were just
+        // stored in narrow pieces would wait until these have reached the cache, 5 ns each time.
+        // This is assembly, because the compiler must neither split nor repeat the loads.
         #[cfg(all(target_arch = "x86_64", not(all(loom, test))))]
         // SAFETY: reads the 56 bytes of `self.body` and nothing else; SSE2 is in every x86-64. The
         // stores fill the 64 bytes of `copy`, which need no alignment.
@@ -78,7 +79,7 @@ impl Meta {
     const INTERNAL: u32 = 1 << 30;
     const LENGTH: u32 = (1 << 28) - 1;
 
-    /// Of a message of `length` bytes, which must be below 2^28.
+    /// The meta data of a message of `length` bytes, which must be below 2^28.
     #[inline]
     pub(crate) fn new(length: u32, immediate: bool, internal: bool) -> Self {
         let immediate = if immediate { Self::IMMEDIATE } else { 0 };
@@ -86,8 +87,8 @@ impl Meta {
         Meta(length & Self::LENGTH | immediate | internal)
     }
 
-    /// Of a message to the engine: its length, and whether there is immediate data. `None` for all
-    /// others, malformed ones included.
+    /// Length, and whether there is immediate data, of a message to the engine. `None` for all
+    /// other messages, including malformed ones.
     #[inline(always)]
     pub(crate) fn common(self, message_bytes_max: u32) -> Option<(u32, bool)> {
         let immediate = self.0 & Self::IMMEDIATE != 0;
@@ -109,16 +110,16 @@ pub(crate) fn room(immediate: bool) -> u32 {
     if immediate { BODY_BYTES - 4 } else { BODY_BYTES }
 }
 
-/// What a reader accepts.
+/// The longest messages that a reader accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Longest message.
+    /// Longest message of the engine.
     pub message_bytes_max: u32,
-    /// Longest message of the device's own.
+    /// Longest internal message: one that devices exchange among themselves.
     pub internal_bytes_max: u32,
 }
 
-/// A slot's first word, believed.
+/// The meta data of a message, after they were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of the message.
@@ -127,7 +128,7 @@ pub struct Shape {
     pub inline: u32,
     /// Whether there is immediate data at the end of the slot.
     pub immediate: bool,
-    /// A message of the device's own, not to be shown to the engine.
+    /// Whether this is an internal message, which the engine doesn't get.
     pub internal: bool,
 }
 
@@ -139,7 +140,7 @@ impl Shape {
     }
 }
 
-/// Checks a slot's meta data. Everything is decided on this one copy.
+/// Checks a slot's meta data. Everything is decided on this copy of them.
 ///
 /// # Errors
 /// The rule that the writer broke.
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_too_long_and_unknown_flags() {
+    fn too_long_messages_and_unknown_flags_are_refused() {
         assert!(parse(Meta::new(16449, false, false), BOUNDS).is_err());
         assert!(parse(Meta::new(16449, false, true), BOUNDS).is_ok());
         assert!(parse(Meta(1 << 29), BOUNDS).is_err());

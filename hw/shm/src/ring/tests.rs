@@ -1,4 +1,4 @@
-//! A ring against a plain queue, and a ring whose writer or reader writes nonsense.
+//! A ring compared with a plain queue, and a ring whose writer or reader writes random words.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ proptest! {
     #[test]
     fn behaves_like_a_queue(steps in steps(), start: u32) {
         let ring = ring();
-        // As if the ring had been in use for long: the counters wrap.
+        // Starts as if the ring had been in use for long, so that the counters wrap.
         let start = Progress { messages: start, spill_bytes: start & !63 };
         ring.header().consumed.0.store(start.pack(), Relaxed);
         let mut producer = Producer::starting_at(ring.clone(), start);
@@ -72,7 +72,7 @@ proptest! {
                     match producer.push(first, second, immediate, false) {
                         Ok(()) => oracle.push_back((immediate, all)),
                         Err(PushError::Full) => {
-                            // Never when everything was taken and told.
+                            // A ring is never full after everything was taken and published.
                             prop_assert!(!oracle.is_empty() || consumer.has_unpublished());
                         }
                         Err(PushError::Broken(what)) => panic!("{what}"),
@@ -100,7 +100,7 @@ proptest! {
         for (at, word, fits) in words {
             let slot = ring.slot(at / 8);
             let next = u64::from(consumer.taken().wrapping_add(1));
-            // Half of the words have the right sequence number, so that they are looked at.
+            // Half of the words have the right sequence number, so that the reader parses them.
             let word = if fits { word & !u64::from(u32::MAX) | next } else { word };
             slot.word.store(word, Relaxed);
             slot.body.0[at as usize % 7].store(word.rotate_left(7), Relaxed);
