@@ -1,4 +1,4 @@
-//! What is in the address of a UCX device.
+//! The contents of a UCX device's address.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,32 +6,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::proof::Secret;
 use tagmatch_device::{Address, DeviceError};
 
-/// Begins addresses and connections.
+/// The first bytes of each address and of each connection.
 pub(super) const MAGIC: [u8; 4] = *b"TMux";
-/// Version of addresses and of the handshake; goes up with every change to either.
+/// Version of addresses and of the handshake. Every change of either increases it.
 pub(super) const VERSION: u8 = 2;
 /// Magic, version, name, secret, port.
 const FIXED: usize = 4 + 1 + 8 + 16 + 2;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Where a device takes greetings.
+/// Where a device accepts connections.
 ///
-/// | bytes | what |
+/// | bytes | contents |
 /// |---|---|
 /// | 0..4 | `TMux` |
 /// | 4 | version |
-/// | 5..13 | name: random, of the device's socket on its machine, where everybody can read it |
-/// | 13..29 | secret: random, apart from the name; callers prove that they know it |
-/// | 29..31 | port of TCP, little-endian |
+/// | 5..13 | name: random; names the device's socket on its machine, where every user can read it |
+/// | 13..29 | secret: random; a peer that connects proves that it knows the secret |
+/// | 29..31 | TCP port, little-endian |
 /// | 31.. | hosts: 4 or 6, and the 4 or 16 bytes of an address |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UcxAddress {
     pub(super) name: [u8; 8],
     pub(super) secret: Secret,
-    /// Of TCP.
+    /// The TCP port.
     pub(super) port: u16,
-    /// To be tried in this order.
+    /// The addresses of the device's machine, in the order in which a peer tries them.
     pub(super) hosts: Vec<IpAddr>,
 }
 
@@ -65,7 +65,7 @@ impl UcxAddress {
         Ok(UcxAddress { name, secret, port, hosts })
     }
 
-    /// The address that says so, with as many hosts as fit.
+    /// The address with these contents, with as many hosts as fit.
     pub(super) fn address(&self) -> Result<Address, DeviceError> {
         let mut bytes = MAGIC.to_vec();
         bytes.push(VERSION);
@@ -91,7 +91,7 @@ impl UcxAddress {
         Address::from_bytes(&bytes).map_err(|_| DeviceError::BadAddress { why: "its length" })
     }
 
-    /// Name of the device's socket in the abstract namespace, which `/proc/net/unix` shows to every user.
+    /// Name of the device's socket in the abstract namespace. `/proc/net/unix` shows the name to every user.
     pub(super) fn socket_name(&self) -> String {
         let mut name = String::from("tagmatch-ucx-");
         for byte in self.name {

@@ -1,24 +1,23 @@
-//! What a tag looks like on UCX's wire: 64 bits that carry the application's tag, the sender and
-//! immediate data.
+//! Tags on UCX's wire: 64 bits that carry the application's tag, the sender and immediate data.
 //!
-//! The sender is in the source field of the application's layout. Either the field is ours: the receiver
-//! tells each peer its number at the handshake, which the peer puts there. Or the runtime puts its own
-//! number there, as Open MPI does, and tells it at the handshake. UCX's `tag_sender_mask` is the
-//! field in both cases, so that its offload knows one sender from another.
+//! The sender is in the source field of the application's layout. There are two ways. The device uses the field: the
+//! receiver gives each peer a number in the handshake, and the peer puts this number there. Or the runtime puts its
+//! own number there, as Open MPI does, and announces it in the handshake. In both cases UCX's `tag_sender_mask` is
+//! the field, so that UCX's offload can tell senders apart.
 //!
-//! Immediate data needs 33 free bits above all fields: the top one says that there is some, the next 32
-//! are it.
+//! Immediate data needs 33 free bits above all fields: the top bit marks a message with immediate data, the next 32
+//! bits are the data.
 
 use tagmatch_device::DeviceError;
 use tagmatch_device::matching::Unfit;
 
-/// Says that a message has immediate data.
+/// The bit that marks a message with immediate data.
 const PRESENT: u64 = 1 << 63;
-/// Where it is.
+/// The position of the immediate data.
 const SHIFT: u32 = 31;
 const VALUE: u64 = 0xffff_ffff << SHIFT;
 
-/// How tags are carried; both sides must agree.
+/// How tags are encoded. Both sides of a connection must encode them alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carrier {
     used: u64,
@@ -27,10 +26,10 @@ pub(super) struct Carrier {
     has_immediate: bool,
 }
 
-/// What a tag of the wire says.
+/// The contents of a tag on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
-    /// What is in the source field.
+    /// The value of the source field.
     pub(super) number: u64,
     /// The application's tag.
     pub(super) tag: u64,
@@ -69,7 +68,7 @@ impl Carrier {
         self.source
     }
 
-    /// The number that the runtime puts into its tags, if it does.
+    /// The number that the runtime puts into the source field, if it does.
     pub(super) fn own_source(&self) -> Option<u64> {
         self.own_source
     }
@@ -103,7 +102,7 @@ impl Carrier {
         }
     }
 
-    /// The tag for the wire of a message that can be carried. `number` is what the receiver calls us.
+    /// The tag on the wire of a message that can be carried. `number` is the number that the receiver gave this worker.
     #[inline]
     pub(super) fn send(&self, tag: u64, immediate: Option<u32>, number: u64) -> u64 {
         let field = if self.own_source.is_some() { 0 } else { self.field(number) };
@@ -111,8 +110,8 @@ impl Carrier {
         tag | field | immediate
     }
 
-    /// Tag and mask of the wire for a pattern. `sender` is the number in the field of the peer that is
-    /// named, if one is.
+    /// Tag and mask on the wire for a pattern. `sender` is the source number of the peer that the receive names, if it
+    /// names one.
     #[inline]
     pub(super) fn pattern(
         &self,
@@ -124,8 +123,7 @@ impl Carrier {
         if tag & !self.used != 0 {
             return Err(OUTSIDE);
         }
-        // Bits that are always zero are compared: a receive that compares all of them is one that UCX
-        // finds by hash.
+        // Bits that are always zero are compared, too: UCX finds a receive that compares all bits by its hash.
         let immediate = if self.has_immediate { PRESENT | VALUE } else { 0 };
         let mask = mask | !self.used & !immediate;
         let named = sender.map(|number| self.field(number));
@@ -147,7 +145,7 @@ impl Carrier {
         }
     }
 
-    /// What a tag of the wire says.
+    /// The contents of a tag on the wire.
     #[inline]
     pub(super) fn read(&self, wire: u64) -> Carried {
         let number = (wire & self.source) >> self.source.trailing_zeros();

@@ -25,30 +25,30 @@ pub struct UcxConfig {
     /// The bits of the layout's source field: one run, wide enough to number all peers. Default: 24
     /// bits from bit 24 on. A worker of `tagmatch` sets it by its own `Config::layout`.
     pub source: u64,
-    /// What this worker's runtime puts into that field of all its tags. Without, the field is the
-    /// device's: tags leave it zero, and a receive names its peer beside the tag. A value that fits
-    /// the field. Default: none.
+    /// The number that this worker's runtime puts into the source field of all its tags; it has to fit the field.
+    /// `None`: the device uses the field; tags leave it zero, and a receive names its peer beside the tag. Default: none.
     pub own_source: Option<u64>,
-    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). It does so only on
-    /// mlx5 NICs up to ConnectX-7, and only over endpoints without error handling; so where there is such
-    /// a NIC and this isn't `Off`, sends to a peer that dies don't end before the device does.
+    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on
+    /// mlx5 NICs up to ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
+    /// unless this is `Off`, sends to a peer that dies don't end before the device does.
     /// Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
     pub hw_tags: TagMatching,
-    /// Where to take greetings over TCP, and what to tell peers. Empty: everywhere, and the addresses of
-    /// this machine's interfaces. UCX's transport `tcp` has other ports, which this doesn't concern. Default: empty.
+    /// The addresses on which the device listens for handshakes over TCP, and which it announces to peers. Empty: it
+    /// listens on all addresses and announces those of this machine's interfaces. The ports of UCX's transport `tcp` are
+    /// not concerned. Default: empty.
     pub listen: Vec<IpAddr>,
-    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; wins over the environment. Without, what
-    /// the environment says, or all. `self` alone can't wake: sleeping then means looking every
-    /// millisecond. Default: none.
+    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; overrides the environment. `None`: the transports of
+    /// the environment, or all. `self` alone can't wake a thread, so a sleeping thread polls every millisecond then.
+    /// Default: none.
     pub transports: Option<String>,
-    /// Other variables of UCX and their values, with or without `UCX_` before the name; they win over the
-    /// environment. Default: empty.
+    /// Other variables of UCX and their values, with or without `UCX_` before the name; they override the environment.
+    /// Default: empty.
     pub settings: Vec<(String, String)>,
-    /// How long to try to reach a peer, and how long a stranger may take over its greeting: 1 ms to one
-    /// hour. Default: 10 s.
+    /// How long to try to reach a peer, and how long a pending connection may take for the handshake: 1 ms to one hour.
+    /// Default: 10 s.
     pub connect_timeout: Duration,
-    /// After so long without an answer, a peer on another machine is taken for lost: 1 s to one hour. That
-    /// of a process which ends is noticed at once. Default: 8 s.
+    /// A peer on another machine that has not answered for so long is down: 1 s to one hour. The end of a process is
+    /// noticed at once. Default: 8 s.
     pub keepalive: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Default for UcxConfig {
 }
 
 impl UcxConfig {
-    /// Checks all ranges; gives how tags are carried.
+    /// Checks all ranges, and returns how tags are encoded.
     pub(super) fn check(&self) -> Result<Carrier, DeviceError> {
         let longest = Duration::from_secs(3600);
         for (setting, time, least, range) in [
@@ -84,7 +84,7 @@ impl UcxConfig {
         Carrier::new(self.used, self.source, self.own_source)
     }
 
-    /// The variables to be set, by names without `UCX_`. `environment` tells what it sets one to.
+    /// The variables to be set, by names without `UCX_`. `environment` returns the value of a variable in the environment.
     pub(super) fn variables(
         &self,
         environment: impl Fn(&str) -> Option<String>,
@@ -104,7 +104,7 @@ impl UcxConfig {
                 set(name, value);
             }
         }
-        // UCX warns of variables that nobody reads: so the rest is set only where somebody does.
+        // UCX warns of variables that no transport reads, so these are set only if a transport reads them.
         if environment(SHARED_MEMORY.0).is_none() && tls.is_none_or(|tls| has_shared_memory(&tls)) {
             set(SHARED_MEMORY.0, SHARED_MEMORY.1);
         }
@@ -114,19 +114,19 @@ impl UcxConfig {
         }
         let asked = self.settings.iter().map(|(name, value)| (named(name), value.clone()));
         variables.extend(asked);
-        // Later ones win.
+        // A later variable overrides an earlier one.
         variables.extend(self.transports.clone().map(|tls| ("TLS".into(), tls)));
         variables
     }
 }
 
-/// Whether a list of transports has some of shared memory.
+/// Whether a list of transports includes shared memory.
 fn has_shared_memory(tls: &str) -> bool {
     const NAMES: [&str; 6] = ["all", "sm", "shm", "posix", "sysv", "xpmem"];
     tls.starts_with('^') || tls.split(',').any(|name| NAMES.contains(&name))
 }
 
-/// UCX's variables that this device wants, and why.
+/// UCX's variables that this device sets, with the reasons.
 const OURS: [(&str, &str, &str); 2] = [
     (
         "RNDV_THRESH",
@@ -141,10 +141,10 @@ const OURS: [(&str, &str, &str); 2] = [
         "the receiver reads, or both copy: no peer writes into a buffer that was given back",
     ),
 ];
-/// Without it, endpoints with error handling can't use shared memory. The name is that of the table
-/// which posix, sysv and xpmem inherit from.
+/// Without this variable, endpoints with error handling can't use shared memory. The name is that of the table from
+/// which posix, sysv and xpmem inherit.
 const SHARED_MEMORY: (&str, &str) = ("MM_ERROR_HANDLING", "y");
-/// `dc_mlx5` inherits it.
+/// `dc_mlx5` inherits this variable.
 const OFFLOAD: &str = "RC_TM_ENABLE";
 
 #[cfg(test)]

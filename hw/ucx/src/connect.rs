@@ -1,5 +1,5 @@
-//! Where greetings come in, and how a peer is reached: by the name of its socket on this machine, else by
-//! its hosts in their order. Nothing here waits.
+//! Connecting to peers, and accepting connections. A peer on this machine is reached by the name of its socket, any
+//! other by its hosts, one after the other. No call blocks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tagmatch_os::background_close;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
-/// Time until the next attempt, after one that may succeed later.
+/// Time until the next attempt, after one that failed for a passing reason.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 /// How long one host of several is tried.
 const HOST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -52,7 +52,7 @@ impl Ucx {
         Ok(peer)
     }
 
-    /// Goes on with an attempt: from the way that is due to the first that can be begun.
+    /// Continues an attempt: begins a connection to the next of the peer's addresses to which one can be begun.
     fn try_ways(&mut self, peer: PeerId, now: Instant) {
         let Some((address, mut attempt)) =
             self.peers.find(peer).and_then(|entry| Some((entry.address, entry.attempt?)))
@@ -79,9 +79,9 @@ impl Ucx {
                 Ok(connection) => {
                     attempt.next_at = now + HOST_TIMEOUT;
                     self.save_attempt(peer, attempt);
-                    return self.greet(peer, connection);
+                    return self.send_hello(peer, connection);
                 }
-                // Its queue is full, or there are no descriptors left: that may change.
+                // The peer's backlog is full, or no descriptors are left: the next attempt may succeed.
                 Err(error) if is_passing(&error) => {
                     attempt.next_at = now + RETRY_DELAY;
                     return self.save_attempt(peer, attempt);
@@ -100,8 +100,8 @@ impl Ucx {
         }
     }
 
-    /// Greets a peer over a connection that may not stand yet.
-    fn greet(&mut self, peer: PeerId, mut connection: Connection) {
+    /// Sends the hello packet to a peer, over a connection that may not be established yet.
+    fn send_hello(&mut self, peer: PeerId, mut connection: Connection) {
         connection.say(Packet::Hello(Box::new(self.hello(peer))));
         let id = self.enter(connection);
         if let Some(entry) = self.peers.find_mut(peer) {
@@ -109,7 +109,7 @@ impl Ucx {
         }
     }
 
-    /// Our greeting for a peer.
+    /// This worker's hello packet for a peer.
     pub(super) fn hello(&self, peer: PeerId) -> Hello {
         Hello {
             address: self.address,
@@ -126,7 +126,7 @@ impl Ucx {
         let id = self.connection_ids;
         self.connection_ids = self.connection_ids.wrapping_add(1);
         if !connection.is_local {
-            // Without it, only the peer's machine going silent isn't noticed.
+            // Without keep-alives, only the silence of the peer's machine is not noticed.
             let _ = stream::keep_alive(connection.socket(), self.config.keepalive);
         }
         self.listeners.epoll.watch(connection.socket(), id.into()).ok()?;
@@ -137,7 +137,7 @@ impl Ucx {
         Some(id)
     }
 
-    /// Lets in those who wait at a listener.
+    /// Accepts the connections that wait at a listener.
     fn accept(&mut self, place: usize, now: Instant) {
         for _ in 0..PENDING_MAX {
             let Some(listener) = self.listeners.listeners.get(place) else { return };
@@ -151,7 +151,7 @@ impl Ucx {
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
                 Err(_) => return self.listeners.mute(Some(now + MUTE_DELAY)),
             };
-            // Nothing is received from another user, nor said to it.
+            // Nothing is received from a process of another user, and nothing is sent to it.
             if place == 0 && !is_own_user(socket.as_fd()) {
                 drop(PeerSocket::new(socket));
                 continue;
@@ -180,7 +180,7 @@ impl Ucx {
         }
     }
 
-    /// Ends a connection for all who have it open.
+    /// Ends a connection for all processes that have it open.
     pub(super) fn hang_up(&mut self, id: u32) {
         if let Some(connection) = self.connections.remove(&id) {
             self.pending -= usize::from(connection.owner.is_none());
@@ -189,7 +189,7 @@ impl Ucx {
         }
     }
 
-    /// Looks at the sockets of the handshake, and at what is due.
+    /// Handles events of the handshake's sockets, and deadlines that have passed.
     pub(super) fn look(&mut self, now: Instant) {
         self.listeners.resume(now);
         let mut numbers = [0; tagmatch_os::event::BATCH];
@@ -228,7 +228,7 @@ impl Ucx {
             return;
         }
         if let Some(id) = connection {
-            // One on this machine is there and doesn't look; a host may not be there at all.
+            // A peer on this machine exists, and only makes no progress; a host may not exist at all.
             if attempt.way == 0 {
                 return;
             }
@@ -247,7 +247,8 @@ impl Ucx {
         let Some(attempt) = &mut entry.attempt else { return };
         attempt.errno = errno;
         if errno == 0 {
-            // It hung up without a word: was closed, or isn't the one. The next attempt will tell.
+            // The peer closed the connection without an answer: it was closed, or it is another process. The next
+            // attempt finds out.
             attempt.next_at = now + RETRY_DELAY;
         } else {
             attempt.way += 1;
@@ -255,7 +256,7 @@ impl Ucx {
         }
     }
 
-    /// The other's attempt counts.
+    /// Both sides have connected at once, and the peer's attempt counts.
     pub(super) fn attempt_crossed(&mut self, peer: PeerId) {
         let Some(entry) = self.peers.find_mut(peer) else { return };
         entry.connection = None;
@@ -264,7 +265,7 @@ impl Ucx {
         }
     }
 
-    /// When the handshake wants to be looked at even if nothing comes.
+    /// The next deadline of the handshake.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let attempts = self.peers.connecting.iter().filter_map(|peer| {
             let attempt = self.peers.find(*peer)?.attempt?;
@@ -276,22 +277,23 @@ impl Ucx {
     }
 
     /// Whether a handshake is under way.
-    pub(super) fn is_greeting(&self) -> bool {
-        !self.peers.connecting.is_empty() || self.peers.greeted > 0 || self.pending > 0
+    pub(super) fn has_handshakes(&self) -> bool {
+        !self.peers.connecting.is_empty() || self.peers.unconfirmed > 0 || self.pending > 0
     }
 
-    /// Whether a peer has been answered, and nothing was told of it.
+    /// Whether a peer's hello was answered and its [`MatchingEvent::PeerUp`](tagmatch_device::matching::MatchingEvent)
+    /// was not reported yet.
     #[inline]
     pub(super) fn is_up_unreported(&self, peer: PeerId) -> bool {
-        self.peers.greeted > 0
-            && self.peers.find(peer).is_some_and(|peer| peer.state == PeerState::Greeted)
+        self.peers.unconfirmed > 0
+            && self.peers.find(peer).is_some_and(|peer| peer.state == PeerState::Unconfirmed)
     }
 }
 
 /// Connects to the device of this machine that has the name, if one of this user has it.
 fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
     let socket = stream::connect_abstract(to.socket_name().as_bytes())?;
-    // Whoever can read the name can take it once its device has gone.
+    // Any user can read the name, and can take it once the device is gone.
     if is_own_user(socket.as_fd()) {
         Ok(socket)
     } else {
@@ -299,7 +301,7 @@ fn connect_named(to: &UcxAddress) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether the process at the other end of a socket of this machine is of our user, by the kernel's word.
+/// Whether the process at the other end of a local socket belongs to this user. The kernel says so, not the peer.
 fn is_own_user(socket: BorrowedFd<'_>) -> bool {
     socket::credentials(socket).is_ok_and(|peer| process::is_own_user(peer.uid))
 }

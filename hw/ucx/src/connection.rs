@@ -1,10 +1,10 @@
-//! A connection of the handshake: over a stream, first proofs, then packets.
+//! A connection of the handshake: a stream that carries first proofs, then packets.
 //!
 //! Both ends send `TMux`, the version and a challenge. The caller then sends its proof and its packets; the
-//! listener checks the proof, sends its own, and answers. A packet is its length in 4 bytes, so many hidden bytes,
-//! and their tag.
+//! listener checks the proof, sends its own, and answers. A packet is its length in 4 bytes, so many
+//! encrypted bytes, and their tag.
 //!
-//! Until the other end has proved itself, no more bytes are received than its next step has.
+//! Until the other end has proved itself, no more bytes are received than its next step needs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,48 +17,48 @@ use tagmatch_device::PeerId;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 
-/// Bytes taken at a time.
+/// Bytes received at a time.
 const PIECE: usize = 4096;
-/// What both ends begin with: magic, version, challenge.
+/// Length of the opening that both ends send: magic, version, challenge.
 const OPENING: usize = 5 + size_of::<Challenge>();
 const TAG: usize = size_of::<Tag>();
-/// What says how long a packet is.
+/// Length of a packet's length field.
 const LENGTH: usize = 4;
 
 pub(super) struct Connection {
     socket: PeerSocket,
-    /// Whose it is; a stranger's until it has said who it is.
+    /// The peer; `None` while the connection is pending.
     pub(super) owner: Option<PeerId>,
-    /// When a stranger is sent away.
+    /// When a pending connection is closed.
     pub(super) deadline: Instant,
-    /// Over a name on this machine, or over TCP.
+    /// A local socket, not TCP.
     pub(super) is_local: bool,
-    /// Its greeting was answered, and it hasn't said that it is ready.
+    /// The peer's hello was answered, and the peer has not said yet that it is ready.
     pub(super) awaits_ready: bool,
     role: Role,
     trust: Trust,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Why nothing can be sent any more.
+    /// The error after which nothing can be sent any more.
     errno: Option<i32>,
 }
 
-/// What is known of the other end.
+/// How far the proof has come.
 enum Trust {
-    /// Nothing: its challenge hasn't come. Packets wait until it has.
+    /// The other end's challenge has not come. Packets wait until it has.
     None { secret: Secret, challenge: Challenge, unsaid: Vec<Packet> },
-    /// Its challenge; and that it has the secret, once its proof has come.
+    /// The challenge has come; `is_proven` once the proof has come, too.
     Challenged { session: Session, is_proven: bool },
 }
 
-/// What came over a connection.
+/// The result of receiving from a connection.
 pub(super) enum Heard {
     Packet(Packet),
-    /// Nothing more for now.
+    /// Nothing more has come.
     Nothing,
-    /// It has ended; the error number, 0 for an orderly end.
+    /// The connection has ended, with the error number; 0 for an orderly end.
     End(i32),
-    /// It broke a rule.
+    /// The other end broke a rule of the handshake.
     Misbehaved(&'static str),
 }
 
@@ -74,7 +74,7 @@ impl Connection {
         Self::new(socket, Some(peer), is_local, deadline, Role::Caller, secret)
     }
 
-    /// A connection from a stranger, who must prove that it knows the secret of our own address.
+    /// An accepted connection, whose other end has to prove that it knows the secret of this worker's address.
     pub(super) fn listener(
         socket: OwnedFd,
         is_local: bool,
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// Sends a packet, or keeps it for [`Connection::flush`]. A caller's packet may go out before the listener has
-    /// proved itself: the packet is hidden from everybody who doesn't know the secret.
+    /// proved itself: only an end that knows the secret can read the packet.
     pub(super) fn say(&mut self, packet: Packet) {
         match &mut self.trust {
             Trust::None { unsaid, .. } => unsaid.push(packet),
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Whether all has been sent that was said. An error is told by [`Connection::hear`].
+    /// Sends packets that wait; `true` if none is left. [`Connection::hear`] reports an error.
     pub(super) fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match stream::send(self.socket.as_fd(), &self.outbox) {
@@ -146,7 +146,7 @@ impl Connection {
         true
     }
 
-    /// The next packet, or why there is none.
+    /// The next packet, or the reason why there is none.
     pub(super) fn hear(&mut self) -> Heard {
         loop {
             match self.take() {
@@ -157,7 +157,7 @@ impl Connection {
             let missing = self.step().map_or(1, |step| step - self.inbox.len());
             let mut piece = [0; PIECE];
             match stream::receive(self.socket.as_fd(), &mut piece[..missing.min(PIECE)]) {
-                // What a send has told isn't told again.
+                // The error that a send has returned is not returned by the socket again.
                 Ok(0) => return Heard::End(self.errno.unwrap_or(0)),
                 Ok(count) => self.inbox.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -171,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of the other end's next step, as far as is known: of a packet at first those of its length.
+    /// Number of bytes of the other end's next step, as far as it is known: for a packet, first its length field.
     fn step(&self) -> Result<usize, &'static str> {
         match (&self.trust, self.inbox.first_chunk()) {
             (Trust::None { .. }, _) => Ok(OPENING),
@@ -180,13 +180,13 @@ impl Connection {
             (Trust::Challenged { .. }, Some(length)) => {
                 match u32::from_le_bytes(*length) as usize {
                     length @ ..=PACKET_MAX => Ok(LENGTH + length + TAG),
-                    _ => Err("a greeting that is too long"),
+                    _ => Err("a handshake packet that is too long"),
                 }
             }
         }
     }
 
-    /// Does the other end's next step if all of it has come. Gives a packet if the step is one.
+    /// Carries out the other end's next step if all its bytes have come. Returns the packet if the step is one.
     fn take(&mut self) -> Result<Option<Packet>, &'static str> {
         if self.inbox.len() < self.step()? {
             return Ok(None);
@@ -214,7 +214,7 @@ impl Connection {
                 let end = bytes.len() - TAG;
                 let (packet, tag) = bytes[LENGTH..].split_at_mut(end - LENGTH);
                 if !session.open(packet, tag) {
-                    return Err("a greeting that was changed on its way");
+                    return Err("a handshake packet that was changed on its way");
                 }
                 return Packet::parse(packet).map(Some);
             }
@@ -223,7 +223,7 @@ impl Connection {
     }
 }
 
-/// Appends a packet as it goes over the stream.
+/// Appends a packet in the form in which it is sent.
 fn put(outbox: &mut Vec<u8>, session: &mut Session, packet: &Packet) {
     let mut bytes = packet.emit();
     let tag = session.seal(&mut bytes);
@@ -234,8 +234,8 @@ fn put(outbox: &mut Vec<u8>, session: &mut Session, packet: &Packet) {
 
 /// The challenge of an opening.
 fn opening(bytes: &[u8]) -> Result<Challenge, &'static str> {
-    let rest = bytes.strip_prefix(&MAGIC).ok_or("a greeting of another kind")?;
-    let rest = rest.strip_prefix(&[VERSION]).ok_or("a greeting of another version")?;
+    let rest = bytes.strip_prefix(&MAGIC).ok_or("a handshake of another kind")?;
+    let rest = rest.strip_prefix(&[VERSION]).ok_or("a handshake of another version")?;
     rest.try_into().map_err(|_| "an opening of another length")
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     const PEER: PeerId = PeerId(1);
 
-    /// Two sockets of one stream that don't block.
+    /// Two non-blocking sockets of one stream.
     fn stream() -> (UnixStream, UnixStream) {
         let (one, two) = UnixStream::pair().unwrap();
         one.set_nonblocking(true).unwrap();
@@ -263,7 +263,7 @@ mod tests {
         Connection::listener(socket.into(), true, Instant::now(), secret).unwrap()
     }
 
-    /// What a connection hears once it has sent what it has to say.
+    /// The next result of receiving, after everything has been sent.
     fn turn(connection: &mut Connection) -> Heard {
         connection.flush();
         let heard = connection.hear();
@@ -271,7 +271,7 @@ mod tests {
         heard
     }
 
-    /// Bytes that wait in a socket for good.
+    /// All bytes that wait in a socket.
     fn rest(mut socket: UnixStream) -> Vec<u8> {
         let mut rest = vec![0; 1 << 16];
         let length = socket.read(&mut rest).unwrap_or(0);
@@ -298,14 +298,14 @@ mod tests {
 
     #[test]
     fn of_a_caller_without_the_secret_nothing_is_taken_after_its_proof() {
-        let (mut stranger, two) = stream();
+        let (mut caller, two) = stream();
         let taken = two.try_clone().unwrap();
         let mut b = listener(two, [7; 16]);
-        stranger.write_all(b"TMux\x02challenge of 16!a wrong proof 16the rest").unwrap();
+        caller.write_all(b"TMux\x02challenge of 16!a wrong proof 16the rest").unwrap();
         assert!(matches!(turn(&mut b), Heard::Misbehaved(_)));
         assert_eq!(rest(taken), b"the rest");
-        // What it was told: the opening, and no proof.
-        assert_eq!(rest(stranger).len(), OPENING);
+        // The listener has sent the opening, and no proof.
+        assert_eq!(rest(caller).len(), OPENING);
     }
 
     #[test]
@@ -326,11 +326,11 @@ mod tests {
         let mut seen = vec![0; 1 << 16];
         let length = impostor.read(&mut seen).unwrap();
         seen.truncate(length);
-        assert!(seen.len() > OPENING + TAG + 64, "it has greeted");
+        assert!(seen.len() > OPENING + TAG + 64, "the hello was sent");
         for known in [own, [7; 16], [3; 16]] {
             assert!(!seen.windows(16).any(|bytes| bytes == known));
         }
-        // Its own proof of 16 bytes would let it in; a reflected one doesn't.
+        // A caller that sends the listener's own proof back does not get in.
         impostor.write_all(&seen[OPENING..OPENING + TAG]).unwrap();
         assert!(matches!(turn(&mut a), Heard::Misbehaved(_)) && !a.is_proven());
     }
@@ -346,7 +346,10 @@ mod tests {
         assert!(a.is_proven() && b.is_proven());
         for length in [PACKET_MAX + 1, u32::MAX as usize] {
             (&one).write_all(&u32::try_from(length).unwrap().to_le_bytes()).unwrap();
-            assert!(matches!(turn(&mut b), Heard::Misbehaved("a greeting that is too long")));
+            assert!(matches!(
+                turn(&mut b),
+                Heard::Misbehaved("a handshake packet that is too long")
+            ));
             b.inbox.clear();
         }
     }
@@ -354,8 +357,8 @@ mod tests {
     #[test]
     fn openings_of_others_are_refused() {
         for opening in ["GET / HTTP/1.1\r\nHost:", "TMux\x01challenge of 16!"] {
-            let (mut stranger, two) = stream();
-            stranger.write_all(opening.as_bytes()).unwrap();
+            let (mut caller, two) = stream();
+            caller.write_all(opening.as_bytes()).unwrap();
             assert!(matches!(turn(&mut listener(two, [7; 16])), Heard::Misbehaved(_)));
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a peer, and of the device.
+//! How a peer ends, and how the device ends.
 
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use super::peers::{Peer, PeerState};
 use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, PeerId};
 
-/// What a peer that has gone had sent may still come in for so long at least, until UCX finds nothing for
-/// so many polls; and for so long at most.
+/// How long messages of a peer that is gone are still received: at least the first time, then until UCX finds nothing
+/// for this many polls, at most the second time.
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(500);
 const LINGER_POLLS: u32 = 64;
-/// How long what was sent may take to leave.
+/// How long messages that were sent may take to leave this process.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The same where it is UCX's acknowledgements at most. An endpoint that was never used may not even be
-/// connected, and then drains only with the peer's help.
+/// How long UCX's acknowledgements may take to leave when no message was sent. An endpoint that was never used may not
+/// be connected yet, and then drains only with the peer's help.
 const DRAIN_MAX_UNUSED: Duration = Duration::from_millis(10);
-/// How long a device that is dropped lets UCX progress until nothing is under way.
+/// How long a device that is dropped makes progress until no operation is under way.
 const DROP_MAX: Duration = Duration::from_secs(3);
 
 impl Ucx {
@@ -38,7 +38,7 @@ impl Ucx {
         let (has_sent, connection) = (entry.has_sent, entry.connection);
         self.peers.leaving.push(peer);
         if reason == DownReason::Disconnected {
-            // First: the peer may notice the end of the endpoint before that of the connection.
+            // Sent first: the peer may notice the end of the endpoint before the end of the connection.
             self.say_bye(connection);
         }
         let now = Instant::now();
@@ -55,7 +55,7 @@ impl Ucx {
         }
     }
 
-    /// Tells a peer that its end here is in order, if there is room for that.
+    /// Tells a peer that this worker leaves in order, if the connection has room.
     fn say_bye(&mut self, connection: Option<u32>) {
         if let Some(connection) = connection.and_then(|id| self.connections.get_mut(&id)) {
             connection.say(Packet::Bye);
@@ -63,7 +63,7 @@ impl Ucx {
         }
     }
 
-    /// Ends what depends on a peer.
+    /// Ends all operations that depend on a peer.
     fn cut_off(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Ending { reason });
         let Some(entry) = self.peers.find_mut(peer) else { return };
@@ -78,7 +78,7 @@ impl Ucx {
                 self.worker.cancel(operation, Canceller::PeersEnd);
             }
         }
-        // That to oneself has no error handling; what was sent there is thrown away instead.
+        // The endpoint to oneself has no error handling; messages that were sent there are discarded instead.
         if peer != PeerId::ONESELF
             && let Some(endpoint) = endpoint
         {
@@ -86,7 +86,7 @@ impl Ucx {
         }
     }
 
-    /// Goes on with the ends of peers.
+    /// Makes progress with peers that are ending.
     #[cold]
     pub(super) fn tend_leaving(&mut self, was_busy: bool) {
         let worker = &self.worker;
@@ -135,9 +135,9 @@ impl Ucx {
         }
     }
 
-    /// Whether nothing of what was sent is in UCX's hands. Asked right before the endpoint is closed by force,
-    /// for UCX 1.13 over TCP may touch freed memory if writes were under way then: it frees a connection
-    /// when the peer takes its leave of it, and then goes on to write.
+    /// Whether UCX holds no message that was sent to the peer. Asked right before the endpoint is closed by force: UCX
+    /// 1.13 over TCP frees a connection when the peer closes it, and goes on to write to the freed memory if writes were
+    /// under way.
     fn is_drained(&mut self, peer: PeerId) -> bool {
         let Some(entry) = self.peers.find_mut(peer) else { return true };
         if entry.draining.is_some_and(|request| !self.worker.has_ended(request)) {
@@ -156,7 +156,7 @@ impl Ucx {
         if self.operations.under_way().any(is_send) {
             return true;
         }
-        // All endpoints are flushed at the same time: each is asked, also after one that has not ended.
+        // Every endpoint is asked, also after one that has messages left: so all of them are flushed at the same time.
         let mut holds = false;
         for peer in self.peers.ids().filter(|peer| *peer != PeerId::ONESELF) {
             let has_sent = |entry: &Peer| entry.has_sent && entry.state == PeerState::Up;
@@ -167,7 +167,8 @@ impl Ucx {
         holds
     }
 
-    /// Nothing depends on a peer any more. Its connection goes last: by then UCX has said goodbye.
+    /// Reports a peer as down, once no operation depends on it. The connection is closed last, after UCX has closed the
+    /// endpoint.
     fn end(&mut self, peer: PeerId, reason: DownReason) {
         self.peers.set_state(peer, PeerState::Down);
         if let Some(id) = self.peers.find_mut(peer).and_then(|entry| entry.connection.take()) {
@@ -176,7 +177,7 @@ impl Ucx {
         self.events.push_back(MatchingEvent::PeerDown { peer, reason });
     }
 
-    /// Throws away what was sent to oneself, so that its sends end.
+    /// Discards messages that were sent to oneself, so that their sends end.
     fn discard_own(&mut self) {
         let own = self.peers.find(PeerId::ONESELF).and_then(|entry| entry.its_number);
         let Ok(wire) = self.carrier.pattern(0, 0, own) else { return };
@@ -206,7 +207,7 @@ impl Ucx {
         }
     }
 
-    /// Whether nothing is left that UCX may still touch.
+    /// Whether no operation is left whose memory UCX may still touch.
     fn is_over(&self) -> bool {
         self.operations.live() == 0 && self.closing.is_empty() && self.peers.leaving.is_empty()
     }
@@ -215,7 +216,7 @@ impl Ucx {
 impl Drop for Ucx {
     fn drop(&mut self) {
         if !self.worker.is_own_process() {
-            // A forked child: UCX's memory here is a copy that nothing may be done with.
+            // A forked child must not touch its copy of UCX's memory.
             return;
         }
         self.close_all();
@@ -229,7 +230,7 @@ impl Drop for Ucx {
             }
         }
         if !self.is_over() {
-            // UCX may still read or write what is under way: that is left to it, with the worker.
+            // UCX may still read or write the memory of operations under way: worker and operations are leaked.
             return;
         }
         // SAFETY: dropped once, here; nothing uses either afterwards. The worker goes first, for it has

@@ -1,10 +1,11 @@
-//! What the packets of the handshake do.
+//! The handshake: what each packet does.
 //!
-//! Nobody is heard who hasn't proved to know the secret of the address that was connected to ([`Connection`]).
-//! Then who connects greets; who takes the greeting answers with its own; the first says that it is ready. So
-//! no message comes before its receiver knows whose it is. Both sides may begin at once: the connection
-//! that the smaller address began counts. Its worker refuses the other's greeting as crossed, the other
-//! takes the greeting and withdraws its own.
+//! 1. Both ends prove that they know the secret of the address that was connected to ([`Connection`]). No packet of an
+//!    end that has not proved itself is looked at.
+//! 2. The caller sends a hello. The listener answers with its own hello. The caller says that it is ready. So no message
+//!    arrives before its receiver knows the sender.
+//! 3. If both sides connect at once, the connection of the smaller address counts: its worker refuses the peer's hello
+//!    as crossed; the peer accepts the hello that it got and drops its own attempt.
 
 use std::time::Instant;
 
@@ -16,14 +17,14 @@ use tagmatch_device::matching::MatchingEvent;
 use tagmatch_device::{DownReason, PeerId};
 
 impl Ucx {
-    /// Something has come over a connection, or it has room.
+    /// Handles an event of a connection: bytes have come, or there is room to send.
     pub(super) fn hear(&mut self, id: u32, now: Instant) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
         let was_pending = connection.owner.is_none();
         if connection.flush() {
             let _ = self.listeners.epoll.watch_room(connection.socket(), id.into(), false);
         }
-        // This loop ends: a connection gives at most a greeting, a ready and a goodbye.
+        // The loop ends: a connection gives at most a hello, a ready and a leave packet.
         let keeps = loop {
             match connection.hear() {
                 Heard::Nothing => break true,
@@ -43,7 +44,7 @@ impl Ucx {
                         Some(peer) if connection.is_proven() => {
                             self.break_with(peer, DownReason::Misbehaved { what });
                         }
-                        // Not the peer, but somebody else at one of its hosts.
+                        // The process at this host is not the peer.
                         Some(peer) => self.lost(peer, libc::EACCES, now),
                         None => {}
                     }
@@ -63,7 +64,7 @@ impl Ucx {
         }
     }
 
-    /// The connection of a peer has ended.
+    /// Handles the end of a peer's connection.
     fn lost(&mut self, peer: PeerId, errno: i32, now: Instant) {
         let Some(entry) = self.peers.find(peer) else { return };
         if entry.state == PeerState::Connecting {
@@ -72,7 +73,7 @@ impl Ucx {
         self.break_with(peer, DownReason::Gone);
     }
 
-    /// Does what a packet asks for; `false` ends the connection.
+    /// Handles a packet; `false` ends the connection.
     fn take_packet(&mut self, id: u32, connection: &mut Connection, packet: Packet) -> bool {
         let Some(peer) = connection.owner else {
             let Packet::Hello(hello) = packet else { return false };
@@ -92,15 +93,15 @@ impl Ucx {
                 self.break_with(peer, reason_of(refusal));
                 false
             }
-            (PeerState::Greeted | PeerState::Up, Packet::Ready) if connection.awaits_ready => {
+            (PeerState::Unconfirmed | PeerState::Up, Packet::Ready) if connection.awaits_ready => {
                 connection.awaits_ready = false;
-                // Unless its first message came before.
-                if state == PeerState::Greeted {
+                // A peer whose first message came earlier is up already.
+                if state == PeerState::Unconfirmed {
                     self.come_up(peer);
                 }
                 true
             }
-            (PeerState::Greeted | PeerState::Up, Packet::Bye) if !says_bye => {
+            (PeerState::Unconfirmed | PeerState::Up, Packet::Bye) if !says_bye => {
                 if let Some(entry) = self.peers.find_mut(peer) {
                     entry.says_bye = true;
                 }
@@ -115,7 +116,7 @@ impl Ucx {
         }
     }
 
-    /// A stranger that knows our address has greeted.
+    /// Handles the hello of a pending connection whose other end has proved itself.
     fn take_pending(&mut self, id: u32, connection: &mut Connection, hello: &Hello) -> bool {
         if self.is_closed {
             return false;
@@ -138,7 +139,7 @@ impl Ucx {
         }
     }
 
-    /// Takes a stranger's greeting, or refuses it.
+    /// Accepts the hello of a pending connection, or refuses it.
     fn welcome(&mut self, hello: &Hello) -> Result<PeerId, Refusal> {
         let known = self.peers.by_address.get(&hello.address).copied();
         if let Some(entry) = known.and_then(|peer| self.peers.find(peer)) {
@@ -161,14 +162,14 @@ impl Ucx {
             self.break_with(peer, reason_of(refusal));
             return Err(refusal);
         }
-        self.peers.set_state(peer, PeerState::Greeted);
+        self.peers.set_state(peer, PeerState::Unconfirmed);
         Ok(peer)
     }
 
-    /// The peer that we have greeted has answered.
+    /// Handles the answer to this worker's hello.
     fn take_answer(&mut self, peer: PeerId, connection: &mut Connection, hello: &Hello) -> bool {
         if self.peers.find(peer).is_none_or(|entry| entry.address != hello.address) {
-            let what = "an answer of another than the one that was greeted";
+            let what = "an answer of another worker than the one that the hello went to";
             self.break_with(peer, DownReason::Misbehaved { what });
             return false;
         }
@@ -182,7 +183,7 @@ impl Ucx {
         true
     }
 
-    /// Whether we can have to do with who greets so.
+    /// Whether this worker can work with a peer that sends this hello.
     fn check(&self, hello: &Hello, known: Option<PeerId>) -> Result<(), Refusal> {
         if !hello.agrees_with(&self.carrier) {
             return Err(Refusal::Layout);
@@ -198,7 +199,7 @@ impl Ucx {
         }
     }
 
-    /// Makes the way to a peer that has greeted.
+    /// Makes the endpoint to a peer that has sent its hello.
     fn adopt(&mut self, peer: PeerId, hello: &Hello) -> Result<(), Refusal> {
         if hello.own_source.is_some_and(|own| !self.peers.claim(peer, own)) {
             return Err(Refusal::SameNumber);
@@ -214,7 +215,7 @@ impl Ucx {
         Ok(())
     }
 
-    /// A peer can be sent to from now on.
+    /// Marks a peer as up: it can be sent to from now on.
     pub(super) fn come_up(&mut self, peer: PeerId) {
         self.peers.set_state(peer, PeerState::Up);
         self.events.push_back(MatchingEvent::PeerUp { peer });
@@ -222,7 +223,7 @@ impl Ucx {
     }
 }
 
-/// What a refusal means to who is refused.
+/// The error number of a refusal, for the peer that is refused.
 fn reason_of(refusal: Refusal) -> DownReason {
     let unreachable = |errno| DownReason::Unreachable { errno };
     match refusal {

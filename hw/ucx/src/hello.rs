@@ -4,43 +4,43 @@ use super::address::UcxAddress;
 use super::carrier::Carrier;
 use tagmatch_device::Address;
 
-/// The longest worker address that is taken: UCX's have a few dozen bytes for each network device.
+/// The longest worker address that is accepted. UCX's addresses have a few dozen bytes for each network device.
 pub(super) const WORKER_MAX: usize = 1 << 16;
 /// The longest packet.
 pub(super) const PACKET_MAX: usize = WORKER_MAX + 256;
 
-/// What one side tells the other.
+/// The hello packet: what a worker tells its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// Who it is.
+    /// The address of the sender's device.
     pub(super) address: Address,
-    /// How it carries tags.
+    /// How the sender encodes tags: the masks of its layout.
     pub(super) used: u64,
     pub(super) source: u64,
-    /// What its runtime puts into its tags' source field, if it does.
+    /// The number that the sender's runtime puts into the source field of its tags, if it does.
     pub(super) own_source: Option<u64>,
-    /// What the receiver is to put into the source field, if its runtime doesn't.
+    /// The number that the receiver has to put into the source field, unless its runtime uses the field.
     pub(super) number: u64,
-    /// The address of its UCX worker.
+    /// The address of the sender's UCX worker.
     pub(super) worker: Vec<u8>,
 }
 
-/// Why a connection was not taken.
+/// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Both sides connected at once, and the other connection is the one that counts.
     Crossed,
     /// This address is connected already, or was and went down.
     Known,
-    /// No room for another peer.
+    /// There is no room for another peer.
     Full,
-    /// The two carry tags in different ways.
+    /// The two workers encode tags differently.
     Layout,
     /// Another peer's runtime has the same number.
     SameNumber,
     /// No transport of UCX reaches the other.
     NoTransport,
-    /// The greeting broke a rule.
+    /// The hello broke a rule.
     Invalid,
 }
 
@@ -59,13 +59,13 @@ impl Refusal {
 /// A packet of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
-    /// Let us connect; or: yes.
+    /// A request to connect, or the answer that accepts it.
     Hello(Box<Hello>),
-    /// The answer has come: messages may.
+    /// The answer has come: the listener may send messages.
     Ready,
-    /// No.
+    /// The connection is refused.
     Refusal(Refusal),
-    /// The sender leaves in order: its end, which follows, is no fault.
+    /// The sender leaves in order: the end of the connection, which follows, is no fault.
     Bye,
 }
 
@@ -75,7 +75,7 @@ const REFUSAL: u8 = 3;
 const BYE: u8 = 4;
 
 impl Hello {
-    /// Whether both sides carry tags in the same way.
+    /// Whether both sides encode tags alike.
     pub(super) fn agrees_with(&self, carrier: &Carrier) -> bool {
         self.used == carrier.used()
             && self.source == carrier.source()
@@ -122,13 +122,9 @@ impl Packet {
                 Packet::Refusal(*refusal.ok_or("a refusal for no known reason")?)
             }
             [HELLO] => return Self::parse_hello(reader),
-            _ => return Err("a greeting of no known kind"),
+            _ => return Err("a handshake packet of unknown kind"),
         };
-        if reader.0.is_empty() {
-            Ok(packet)
-        } else {
-            Err("a greeting with more than it should have")
-        }
+        if reader.0.is_empty() { Ok(packet) } else { Err("a handshake packet that is too long") }
     }
 
     fn parse_hello(mut reader: Reader<'_>) -> Result<Packet, &'static str> {
@@ -136,29 +132,29 @@ impl Packet {
         let own_source = match (reader.array::<1>()?, reader.word()?) {
             ([0], _) => None,
             ([1], own) => Some(own),
-            _ => return Err("a greeting with a flag that is none"),
+            _ => return Err("a hello with an unknown flag"),
         };
         let [length] = reader.array::<1>()?;
         let address = reader.slice(length.into())?;
-        let address = Address::from_bytes(address).map_err(|_| "a greeting without an address")?;
-        UcxAddress::parse(&address).map_err(|_| "a greeting with an unusable address")?;
+        let address = Address::from_bytes(address).map_err(|_| "a hello without an address")?;
+        UcxAddress::parse(&address).map_err(|_| "a hello with an unusable address")?;
         let worker = reader.0.to_vec();
         // UCX's addresses begin with 8 bytes that name the worker.
         if worker.len() < 9 || worker.len() > WORKER_MAX {
-            return Err("a greeting with an impossible worker address");
+            return Err("a hello with an impossible worker address");
         }
         let hello = Hello { address, used, source, own_source, number, worker };
         Ok(Packet::Hello(Box::new(hello)))
     }
 }
 
-/// What is still to be read.
+/// The bytes that are still to be parsed.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn slice(&mut self, length: usize) -> Result<&'a [u8], &'static str> {
         let (slice, rest) =
-            self.0.split_at_checked(length).ok_or("a greeting that is too short")?;
+            self.0.split_at_checked(length).ok_or("a handshake packet that is too short")?;
         self.0 = rest;
         Ok(slice)
     }

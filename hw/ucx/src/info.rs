@@ -1,4 +1,4 @@
-//! What UCX finds on this machine.
+//! What UCX can use on this machine.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use super::library::{has_matching_nic, load, open};
 use tagmatch_device::Finding;
 use tagmatch_device::TagMatching;
 
-/// What UCX finds on this machine, as seen from this process. See [`Ucx::probe`](super::Ucx::probe).
+/// What UCX can use on this machine, as seen from this process. See [`Ucx::probe`](super::Ucx::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UcxInfo {
-    /// UCX's version, if it can be used.
+    /// UCX's version, if it can be loaded.
     pub version: Option<String>,
     /// The transports that the settings allow and the machine has, as `transport/device`.
     pub transports: Vec<String>,
@@ -67,7 +67,7 @@ impl UcxInfo {
         info
     }
 
-    /// All that was looked for.
+    /// All findings.
     pub fn findings(&self) -> [&Finding; 4] {
         [&self.library, &self.device, &self.wakeup, &self.tag_offload]
     }
@@ -110,7 +110,7 @@ fn judge_offload(wanted: TagMatching, has_nic: bool) -> Finding {
     }
 }
 
-/// Names of transports and devices, out of `ucp_context_print_info`'s lines
+/// Names of transports and devices, from the lines of `ucp_context_print_info`:
 /// `resource 4  :  md 3  dev 3  flags -- posix/memory`.
 fn resources(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(" resource "));
@@ -118,7 +118,7 @@ fn resources(text: &str) -> Vec<String> {
     names.filter(|name| name.contains('/')).map(Into::into).collect()
 }
 
-/// Names of transports and devices, out of `ucp_ep_print_info`'s lines
+/// Names of transports and devices, from the lines of `ucp_ep_print_info`:
 /// `lane[0]:  1:posix/memory.0 md[1] -> ...`.
 pub(super) fn transports(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.contains(" lane["));

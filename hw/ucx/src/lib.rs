@@ -1,55 +1,56 @@
-//! UCX: its own tag matching, on whatever network it reaches.
+//! The UCX device: UCX matches tags by itself, over any network that it supports.
 //!
 //! # How it works
-//! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker; matching,
-//!    unexpected messages and large ones are UCX's.
+//! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker. UCX
+//!    does the matching, keeps unexpected messages and transfers large ones.
 //! 2. An address names a socket for the handshake, on this machine by random bytes and for others by TCP:
 //!    a worker address of UCX doesn't fit into an [`Address`]. It also holds a random secret. Over the socket both
-//!    prove to each other that they know the secret, and then tell each other their worker addresses, how they
-//!    carry tags, and by which number the one knows the other.
-//! 3. That connection stays open. It ends when the peer's process does, however that ends, so that a
-//!    death is noticed at once; keep-alives notice that of a machine. UCX's own notice counts too.
+//!    ends prove that they know the secret. Then they exchange their worker addresses, the way in which they encode tags,
+//!    and the number by which each knows the other.
+//! 3. This connection stays open. It ends when the peer's process ends, in whatever way, so the end of a process is
+//!    noticed at once. Keep-alives notice the end of a machine. An error of UCX's endpoint counts as well.
 //! 4. A message's tag on the wire carries the application's tag, the sender's number in the layout's source
 //!    field, and immediate data above the layout; see [`UcxConfig`].
-//! 5. A peer's end: what it sent is taken in while it still comes, or if we end it, what we sent is let out
-//!    (for a bounded time); receives that name it are cancelled, its endpoint is closed by force, which
-//!    ends the sends; then its end is reported.
-//!    A worker that leaves says so over the connection first, and its end is no fault then.
-//! 6. A device that goes ends all its peers in that way and lets UCX progress until nothing is under way. If
-//!    something stays under way, it is leaked with the worker, for UCX may still write there.
+//! 5. When a peer ends, its last messages are still received, for a bounded time; when this worker disconnects a peer,
+//!    the messages that it has sent still go out, for a bounded time. Then receives that name the peer are cancelled, the
+//!    endpoint is closed by force, which ends the sends, and the peer is reported as down. A worker that leaves in order
+//!    says so over the connection first; then its end is no fault.
+//! 6. A device that is dropped ends all its peers in this way, and makes progress until no operation is under way.
+//!    Operations that stay under way are leaked together with the worker, since UCX may still write to their buffers.
 //!
 //! # What UCX doesn't give
 //! - [`CompleteWhen::Delivered`](tagmatch_device::matching::CompleteWhen): UCX acknowledges a synchronous send when
-//!   it matches, before it copies, and further fragments of an eager one may be under way still; where a
-//!   rendezvous copies, its sender is done when it has sent. So it is refused.
-//! - Bytes of a message that doesn't fit: of a truncated receive only the length is told, the buffer's
-//!   contents are unspecified.
-//! - A rendezvous whose sender died is still found by a probe; its receive ends with the peer's end.
-//! - The offload of matching to a ConnectX together with peers' errors: [`UcxConfig::hw_tags`].
+//!   it matches, before it copies, while further fragments of an eager message may be under way. The sender of a
+//!   rendezvous that copies is done when it has sent. So sends that ask for delivery are refused.
+//! - The first bytes of a message that doesn't fit: a truncated receive has the length only; the buffer's contents are
+//!   unspecified.
+//! - Forgetting a rendezvous whose sender died: a probe still finds it; its receive ends when the peer's end is reported.
+//! - Matching in a ConnectX together with error handling of peers: see [`UcxConfig::hw_tags`].
 //!
 //! # Trust
-//! UCX trusts its peers, and so does this device once they are connected: UCX parses what they send, and ends the
-//! process if a worker address is none. So a peer is looked at before anything of it is given to UCX:
-//! - On this machine, the kernel must say that the other process is of the same user, before a byte is sent or
+//! UCX trusts its peers, so this device has to trust them, too, once they are connected: UCX parses their messages, and
+//! ends the process if a worker address is malformed. So each peer is checked before UCX gets anything from it:
+//! - On this machine, the kernel confirms that the other process belongs to the same user, before a byte is sent or
 //!   received.
 //! - Everywhere, a peer must prove that it knows the secret of the address that was connected to. The secret has 128
-//!   bits, is not in the name of the socket, and is never sent in clear. Whoever reads or changes the handshake on its
-//!   way over TCP learns no secret and can only end the connection. **An address is therefore to be
+//!   bits, is not in the name of the socket, and is never sent in clear. An attacker that reads or changes the
+//!   handshake on its way over TCP learns no secret and can only end the connection. **An address is therefore to be
 //!   handed to peers alone.**
 //!
-//! What remains is UCX's:
+//! Risks that remain, because they are UCX's:
 //! - A peer that has proved itself can end this process by a worker address, or a message, that UCX can't read.
-//! - Messages over TCP are neither encrypted nor signed: whoever is on their way can read and change them.
+//! - Messages over TCP are neither encrypted nor signed: a machine on their way can read and change them.
 //! - The transport `tcp` of UCX 1.13 ends the process now and then when a peer goes while both connect
 //!   (an assertion in `tcp_ep.c`).
-//! - The transport `tcp` listens on ports of its own, on each interface, and takes whoever reaches one, loopback and
-//!   so every user of this machine included; a few wrong bytes end the process (seen with UCX 1.13). Where there are
-//!   strangers, leave `tcp` out of [`UcxConfig::transports`], or keep them from it by `UCX_NET_DEVICES` and a
-//!   firewall.
+//! - The transport `tcp` listens on ports of its own, on each interface including loopback, and accepts every
+//!   connection, also of other users of this machine; a few wrong bytes end the process (seen with UCX 1.13). Where
+//!   others can reach these ports, leave `tcp` out of [`UcxConfig::transports`], or restrict it by `UCX_NET_DEVICES` and
+//!   a firewall.
 //!
 //! # Signals, log, memory
-//! UCX's signal handlers are put back at once ([`tagmatch_ucx_sys::signals`]); its log goes to the `log`
-//! crate under the target `ucx`, except for what it has to say while it is being loaded.
+//! UCX installs signal handlers when it is loaded; the program's handlers are restored at once
+//! ([`tagmatch_ucx_sys::signals`]). UCX's log goes to the `log` crate under the target `ucx`, except for lines that UCX
+//! writes while it is being loaded.
 //!
 //! # After fork
 //! A device belongs to the process that made it. A forked child may drop it, which does nothing, or exec.
@@ -124,28 +125,28 @@ pub struct Ucx {
     tokens: Tokens,
     held: HeldMessages,
     events: VecDeque<MatchingEvent>,
-    /// Requests of UCX that no operation has: endpoints that are being closed.
+    /// Requests of UCX without an operation: endpoints that are being closed.
     closing: Vec<*mut std::ffi::c_void>,
     is_closed: bool,
     polls: u32,
     alarm: Alarm,
 
-    // Dropped in this order, by hand, once nothing is under way.
+    // Dropped by hand, in this order, once no operation is under way.
     worker: ManuallyDrop<Worker>,
     operations: ManuallyDrop<Operations>,
 }
 
-// SAFETY: what isn't `Send` by itself are pointers into UCX's worker, made for one caller at a time from
-// whatever thread, and into the tables of this device.
+// SAFETY: the fields that are not `Send` are pointers into UCX's worker, which allows one caller at a time from any
+// thread, and pointers into the tables of this device.
 unsafe impl Send for Ucx {}
 
 impl Ucx {
-    /// A new worker's device, which can be reached at once by those who get its address.
+    /// A new device. Peers that get its address can reach it at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if there is no
-    /// UCX (its words name the package to install), or if it can't do with the settings;
-    /// [`DeviceError::Unsupported`] if matching in the NIC is required and isn't to be had.
+    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if UCX is
+    /// not installed (the text names the package), or refuses the settings; [`DeviceError::Unsupported`] if matching in
+    /// the NIC is required and not possible.
     pub fn new(config: UcxConfig) -> Result<Self, DeviceError> {
         let carrier = config.check()?;
         let ucp = load()?;
@@ -189,7 +190,7 @@ impl Ucx {
         Ok(ucx)
     }
 
-    /// Looks at UCX on this machine.
+    /// Finds out what UCX can use on this machine.
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_ucx as ucx; }
@@ -200,7 +201,7 @@ impl Ucx {
         UcxInfo::probe(config)
     }
 
-    /// The transports that messages to a peer take, as UCX names them; empty while it isn't up.
+    /// The transports used to reach this peer, as UCX names them; empty while the peer isn't up.
     pub fn transports(&self, peer: PeerId) -> Vec<String> {
         let endpoint = self.peers.find(peer).and_then(|peer| peer.endpoint);
         let text = endpoint.map(|endpoint| self.worker.endpoint_text(endpoint));

@@ -40,7 +40,7 @@ pub(super) fn open(
             why: "no mlx5 device is here; UCX offloads to no other",
         });
     }
-    // `self` alone can't wake, and UCX refuses it to a worker that is to; then a timer has to do.
+    // The transport `self` alone can't wake a thread, and UCX refuses it for a worker that has to. A timer wakes then.
     for wakes in [true, false] {
         let worker = Worker::new(ucp, config, carrier, wakes, !offloads)?;
         match worker.connect(worker.address(), None) {

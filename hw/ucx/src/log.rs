@@ -1,12 +1,12 @@
-//! UCX's log lines go to the [`log`] crate, whose consumer the program chooses; without one, nowhere.
-//! By themselves they would go to standard output.
+//! Passes UCX's log lines to the [`log`] crate. Without a logger in the program they are dropped. UCX itself would write
+//! them to standard output.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Once;
 
 use tagmatch_ucx_sys as sys;
 
-/// Longer lines are cut off.
+/// The longest line in bytes; longer ones are cut off.
 const LINE_MAX: usize = 1024;
 
 unsafe extern "C" {
@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn vsnprintf(to: *mut c_char, room: usize, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
-/// Takes UCX's log over, once a process; not if someone else has loaded UCX, for then it is theirs.
+/// Takes UCX's log over, once a process. Leaves it alone if other code of the process has loaded UCX before.
 pub(super) fn take_over(ucp: &sys::Ucp) {
     static ONCE: Once = Once::new();
     if let Some(push) = ucp.ucs_log_push_handler.filter(|_| !ucp.was_loaded_before()) {
@@ -24,7 +24,7 @@ pub(super) fn take_over(ucp: &sys::Ucp) {
     }
 }
 
-/// One line, already chosen by UCX's own level (`UCX_LOG_LEVEL`).
+/// Passes one line on. UCX has chosen it by its own level (`UCX_LOG_LEVEL`).
 unsafe extern "C" fn line(
     file: *const c_char,
     number: c_uint,

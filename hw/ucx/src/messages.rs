@@ -11,7 +11,7 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::{Buffer, DownReason, PeerId};
 
-/// Messages of no peer that are thrown away in one probe.
+/// Messages of unknown senders that one probe discards at most.
 const STRAY_MAX: usize = 64;
 
 impl Ucx {
@@ -47,7 +47,7 @@ impl Ucx {
         }
     }
 
-    /// Begins a send, or lets it wait for its peer to come up. Gives its buffer if it is complete.
+    /// Begins a send, or lets it wait until its peer is up. Returns the buffer if the send is complete.
     fn launch(&mut self, peer: PeerId, index: Index) -> Result<Option<Buffer>, (Buffer, Unfit)> {
         let Some(entry) = self.peers.find_mut(peer) else { return Ok(None) };
         entry.live += 1;
@@ -70,7 +70,7 @@ impl Ucx {
         }
     }
 
-    /// Hands a send to UCX.
+    /// Passes a send to UCX.
     #[inline]
     fn start(&self, peer: PeerId, index: Index) -> sys::Started {
         let operation = self.operations.at(index);
@@ -84,7 +84,7 @@ impl Ucx {
         self.worker.send(endpoint, operation)
     }
 
-    /// Takes back the buffer and the slot of an operation that UCX knows nothing of any more.
+    /// Takes back the buffer and the slot of an operation that UCX does not have any more.
     #[inline]
     fn retire(&mut self, index: Index) -> Buffer {
         let operation = self.operations.at(index);
@@ -97,7 +97,7 @@ impl Ucx {
         buffer
     }
 
-    /// Begins the sends that have waited for a peer which is up now.
+    /// Begins the sends that have waited for a peer to be up.
     pub(super) fn launch_waiting(&mut self, peer: PeerId) {
         while let Some(index) = self.peers.find_mut(peer).and_then(|peer| peer.waiting.pop_front())
         {
@@ -139,7 +139,7 @@ impl Ucx {
         self.launch(peer, index).map(drop).map_err(|(_, unfit)| unfit)
     }
 
-    /// Tag and mask of the wire for a pattern.
+    /// Tag and mask on the wire for a pattern.
     #[inline]
     fn wire_pattern(&self, pattern: TagPattern) -> Result<(u64, u64), Unfit> {
         let number = match pattern.source {
@@ -169,7 +169,7 @@ impl Ucx {
         };
         let source = pattern.source;
         let is_down = source.and_then(|s| self.peers.find(s)).is_some_and(|p| p.is_leaving());
-        // What came from it whole can still be received.
+        // Messages of the peer that are complete can still be received.
         if self.is_closed || is_down && self.worker.probe(wire, false).is_none() {
             return Err((buffer, Unfit::Down));
         }
@@ -182,7 +182,7 @@ impl Ucx {
         self.posted(index, started)
     }
 
-    /// Notes a receive that UCX has, or takes it back.
+    /// Records a receive that UCX has accepted, or takes it back if UCX refused.
     #[inline]
     fn posted(&mut self, index: Index, started: sys::Started) -> Result<(), (Buffer, Unfit)> {
         let operation = self.operations.at(index);
@@ -206,7 +206,7 @@ impl Ucx {
             && operation.status.get() == sys::UCS_ERR_CANCELED
     }
 
-    /// The oldest waiting message that matches, of a peer that is known to the caller.
+    /// The oldest unexpected message that matches, of a peer that was reported as up.
     pub(super) fn look_for(
         &mut self,
         pattern: TagPattern,
@@ -214,11 +214,11 @@ impl Ucx {
     ) -> Result<Option<(Found, Envelope)>, Unfit> {
         let wire = self.wire_pattern(pattern)?;
         for _ in 0..STRAY_MAX {
-            // Whose coming up is not reported yet is not found yet.
-            let takes = takes && self.peers.greeted == 0;
+            // A message of a peer that was not reported as up yet is not found yet.
+            let takes = takes && self.peers.unconfirmed == 0;
             let Some(found) = self.worker.probe(wire, takes) else { return Ok(None) };
             let Some(envelope) = self.envelope(found.tag, found.length) else {
-                // No peer of ours sent it: nobody can be told of it.
+                // The sender is not known, so the message can't be reported: it is discarded.
                 if let Some(found) = if takes { Some(found) } else { self.worker.probe(wire, true) }
                 {
                     self.discard(found);
@@ -234,7 +234,7 @@ impl Ucx {
         Ok(None)
     }
 
-    /// The facts of a message by its tag on the wire; `None` if no peer has the number in it.
+    /// The envelope of a message from its tag on the wire; `None` if no peer has the source number.
     #[inline]
     pub(super) fn envelope(&self, wire: u64, length: usize) -> Option<Envelope> {
         let carried = self.carrier.read(wire);
@@ -267,7 +267,7 @@ impl Ucx {
         Ok(())
     }
 
-    /// Receives a message that was taken into nothing, so that its sender is released.
+    /// Receives a message without keeping its bytes, so that the message is freed and its send ends.
     pub(super) fn discard(&mut self, found: Found) {
         let Some(operation) = self.operations.take(Kind::Discard, None, 0) else { return };
         operation.hold(Buffer::default());
@@ -278,7 +278,7 @@ impl Ucx {
         }
     }
 
-    /// What the end of an operation tells, if anything; a peer's coming up may go before it.
+    /// The event for the end of an operation, if there is one. The event that its peer is up may come first.
     #[inline]
     pub(super) fn event_of(&mut self, index: Index) -> Option<MatchingEvent> {
         let operation = self.operations.at(index);
@@ -334,8 +334,8 @@ impl Ucx {
             (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
                 Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
             }
-            // Its peer's end has cancelled it, or it had matched a message whose sender went before all of it
-            // was here.
+            // The peer's end has cancelled the receive, or the receive had matched a message whose sender ended before
+            // all bytes had come.
             (
                 sys::UCS_ERR_CANCELED
                 | sys::UCS_ERR_CONNECTION_RESET

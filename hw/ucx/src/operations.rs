@@ -1,8 +1,8 @@
-//! Operations under way, and how UCX tells of their ends.
+//! Operations under way, and the callbacks by which UCX reports their ends.
 //!
-//! UCX calls back from inside of its own functions. A callback writes into the memory of its operation,
-//! which stays where it is, and puts it at the end of a list; nothing else. It calls nothing that could
-//! panic, and nothing of UCX or of the device. [`Ucx::poll`](super::Ucx) takes ends off that list.
+//! UCX calls back from inside its own functions. A callback writes to its operation, whose memory never moves, and
+//! appends the operation to a list. It does nothing else: it calls no function that could panic, and none of UCX or of
+//! the device. [`Ucx::poll`](super::Ucx) takes operations off the list.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -12,47 +12,47 @@ use tagmatch_ucx_sys as sys;
 
 use tagmatch_device::{Buffer, PeerId};
 
-/// Operations are allocated by so many.
+/// Operations that are allocated at a time.
 const CHUNK: usize = 256;
 /// Most operations under way.
 const OPERATIONS_MAX: usize = 1 << 24;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A send that the caller is told of.
+    /// A send whose end is reported to the caller.
     Send,
-    /// A send that it isn't told of.
+    /// A send whose end is not reported.
     Inject,
     /// A receive.
     Receive,
-    /// A receive of a message that nobody wants.
+    /// A receive that discards a message.
     Discard,
 }
 
-/// Who has asked to cancel a receive.
+/// Why a receive is being cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Canceller {
     Nobody,
-    /// The caller, or the end of the device.
+    /// The caller asked for it, or the device is closing.
     Caller,
-    /// The end of the peer that it names.
+    /// The peer that the receive names has ended.
     PeersEnd,
 }
 
-/// One operation. Its buffer is UCX's until it has ended.
+/// One operation. UCX owns its buffer until it has ended.
 pub(super) struct Operation {
     pub(super) kind: Cell<Kind>,
     pub(super) token: Cell<u64>,
-    /// The peer that it depends on: a send's receiver, a receive's named sender.
+    /// The peer that the operation depends on: the receiver of a send, the sender that a receive names.
     pub(super) peer: Cell<Option<PeerId>>,
-    /// Of a send: the tag on the wire, once it is known; and whether its match is to be told.
+    /// Of a send: the tag on the wire, once it is known; and whether the send ends when it is matched.
     pub(super) tag: Cell<u64>,
     pub(super) is_synchronous: Cell<bool>,
     pub(super) immediate: Cell<Option<u32>>,
     pub(super) buffer: Cell<Buffer>,
     memory: Cell<(*mut c_void, usize)>,
-    /// UCX's handle of it, to be freed when it has ended.
+    /// UCX's request, to be freed when the operation has ended.
     pub(super) request: Cell<*mut c_void>,
     pub(super) cancelled_by: Cell<Canceller>,
 
@@ -65,7 +65,7 @@ pub(super) struct Operation {
     ends: NonNull<Ends>,
 }
 
-/// Names a slot of the table.
+/// The index of a slot of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index(u32);
 
@@ -73,11 +73,11 @@ pub(super) struct Index(u32);
 pub(super) struct Ends {
     first: Cell<*const Operation>,
     last: Cell<*const Operation>,
-    /// Endpoints that have failed since this was last looked at.
+    /// An endpoint has failed since the last look at this flag.
     pub(super) faults: Cell<u32>,
 }
 
-/// What UCX is given to tell of an endpoint's failure. Lives as long as the worker.
+/// The argument of the callback for an endpoint's failure. Lives as long as the worker.
 pub(super) struct Fault {
     pub(super) has_failed: Cell<bool>,
     pub(super) status: Cell<sys::ucs_status_t>,
@@ -110,13 +110,13 @@ impl Operation {
         Index(self.index)
     }
 
-    /// What UCX is to hand to the callback.
+    /// The argument that UCX passes to the callback.
     #[inline]
     pub(super) fn user_data(&self) -> *mut c_void {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Takes a buffer in.
+    /// Stores the buffer of the operation.
     #[inline]
     pub(super) fn hold(&self, mut buffer: Buffer) {
         let (start, room) = match buffer.as_mut_slice() {
@@ -127,13 +127,13 @@ impl Operation {
         self.buffer.set(buffer);
     }
 
-    /// The buffer's first byte and length, for UCX to read, or to write if it is a receive's.
+    /// The buffer's first byte and length. UCX reads the buffer of a send and writes the buffer of a receive.
     #[inline]
     pub(super) fn memory(&self) -> (*mut c_void, usize) {
         self.memory.get()
     }
 
-    /// Puts it at the end of the list of ended operations.
+    /// Appends the operation to the list of ended operations.
     #[inline]
     pub(super) fn end(&self, status: sys::ucs_status_t) {
         self.status.set(status);
@@ -150,7 +150,7 @@ impl Operation {
     }
 }
 
-/// The table of operations. Slots are used again; their memory is freed with the table.
+/// The table of operations. Slots are reused; their memory is freed with the table.
 pub(super) struct Operations {
     chunks: Vec<NonNull<[Operation]>>,
     free: Vec<u32>,
@@ -175,7 +175,7 @@ impl Operations {
         }
     }
 
-    /// How many are under way, or have ended and not been taken off the list.
+    /// Number of operations that are under way, or have ended and are still on the list.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -186,7 +186,7 @@ impl Operations {
         unsafe { self.ends.as_ref() }
     }
 
-    /// A slot, or `None` when there are too many.
+    /// A free slot, or `None` when there are too many operations.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -232,14 +232,14 @@ impl Operations {
         &chunk[index % CHUNK]
     }
 
-    /// The slot may be used again.
+    /// Frees a slot.
     #[inline]
     pub(super) fn release(&mut self, index: Index) {
         self.live -= 1;
         self.free.push(index.0);
     }
 
-    /// Takes the first end off the list.
+    /// Takes the first operation off the list.
     #[inline]
     pub(super) fn next_end(&self) -> Option<&Operation> {
         let ends = self.ends();
@@ -258,7 +258,7 @@ impl Operations {
         !self.ends().first.get().is_null()
     }
 
-    /// All slots that are in use by an operation which hasn't ended.
+    /// The slots of all operations that have not ended.
     pub(super) fn under_way(&self) -> impl Iterator<Item = &Operation> {
         let mut is_free = vec![false; self.chunks.len() * CHUNK];
         for index in &self.free {
@@ -270,7 +270,7 @@ impl Operations {
         indices.map(|index| self.at(Index(index))).filter(|operation| !operation.has_ended.get())
     }
 
-    /// What to give UCX so that it tells of an endpoint's failure.
+    /// The argument for the callback of an endpoint's failure.
     pub(super) fn fault(&mut self) -> NonNull<Fault> {
         let fault =
             Fault { has_failed: Cell::new(false), status: Cell::new(sys::UCS_OK), ends: self.ends };
@@ -281,7 +281,7 @@ impl Operations {
 }
 
 impl Drop for Operations {
-    /// To be called when UCX knows nothing of the operations any more: when its worker is gone.
+    /// Frees all slots. To be called when UCX's worker is gone, and with it all references to operations.
     fn drop(&mut self) {
         // SAFETY: all were leaked from boxes by this table, and nobody else has them any more.
         unsafe {
@@ -296,7 +296,7 @@ impl Drop for Operations {
     }
 }
 
-/// UCX calls it when a send has ended.
+/// The callback for the end of a send.
 pub(super) unsafe extern "C" fn sent(
     _request: *mut c_void,
     status: sys::ucs_status_t,
@@ -306,7 +306,7 @@ pub(super) unsafe extern "C" fn sent(
     unsafe { (*user_data.cast::<Operation>()).end(status) };
 }
 
-/// UCX calls it when a receive has ended, its cancelling included.
+/// The callback for the end of a receive, cancelled ones included.
 pub(super) unsafe extern "C" fn received(
     _request: *mut c_void,
     status: sys::ucs_status_t,
@@ -324,7 +324,7 @@ pub(super) unsafe extern "C" fn received(
     }
 }
 
-/// UCX calls it when an endpoint has failed.
+/// The callback for the failure of an endpoint.
 pub(super) unsafe extern "C" fn failed(
     fault: *mut c_void,
     _endpoint: sys::ucp_ep_h,

@@ -1,4 +1,4 @@
-//! Peers, and what is known of each.
+//! The table of peers.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -12,15 +12,16 @@ use tagmatch_device::{Address, DownReason, PeerId};
 /// Most peers over the whole life of a device, those that went down included.
 const PEERS_EVER_MAX: u64 = 1 << 20;
 
-/// Where a peer stands.
+/// The state of a peer.
 ///
-/// Connecting -> Greeted or Up -> Leaving -> Ending -> Down. Greeted: we have answered its greeting, and
-/// it hasn't said yet that it knows us. Leaving: it is gone, and what it sent is still taken in; or we part
-/// from it, and what we sent is let out. Ending: what depends on it is being ended.
+/// Connecting -> Unconfirmed or Up -> Leaving -> Ending -> Down. Greeted: its hello was
+/// answered, and it has not said yet that it is ready. Leaving: the peer is gone and its last messages are still
+/// received, or this worker disconnects it and its own last messages still go out. Ending: operations that depend on
+/// the peer are being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerState {
     Connecting,
-    Greeted,
+    Unconfirmed,
     Up,
     Leaving { reason: DownReason, until: Instant, quiet: u32 },
     Ending { reason: DownReason },
@@ -31,13 +32,13 @@ pub(super) enum PeerState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) deadline: Instant,
-    /// When to begin the next one, or to give up on this one.
+    /// When to begin the next connection, or to give up on this one.
     pub(super) next_at: Instant,
-    /// Which of the ways to the peer is tried: the name first, then its hosts.
+    /// Which of the peer's addresses is tried: the local name is the first, then its hosts.
     pub(super) way: usize,
-    /// Of the last one that failed.
+    /// The error number of the last connection that failed.
     pub(super) errno: i32,
-    /// The peer's own attempt counts, so none of ours is due.
+    /// Both sides connected at once and the peer's attempt counts, so this side makes no other.
     pub(super) is_crossed: bool,
 }
 
@@ -45,23 +46,23 @@ pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) state: PeerState,
     pub(super) attempt: Option<Attempt>,
-    /// Its connection for the handshake, whose end is the peer's.
+    /// The connection of the handshake. Its end is the end of the peer.
     pub(super) connection: Option<u32>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) fault: Option<NonNull<Fault>>,
-    /// Messages went to it.
+    /// Messages were sent to the peer.
     pub(super) has_sent: bool,
-    /// It has said that it leaves.
+    /// The peer has said that it leaves.
     pub(super) says_bye: bool,
-    /// UCX's request to let out what was sent to it.
+    /// UCX's request that flushes the messages sent to the peer.
     pub(super) draining: Option<*mut c_void>,
-    /// What it wants in the source field of our messages.
+    /// The number that the peer wants in the source field of messages sent to it.
     pub(super) our_number: u64,
-    /// What is in the source field of its messages.
+    /// The number in the source field of the peer's messages.
     pub(super) its_number: Option<u64>,
-    /// Sends that wait for it to come up.
+    /// Sends that wait until the peer is up.
     pub(super) waiting: VecDeque<Index>,
-    /// Operations that depend on it and haven't ended.
+    /// Operations under way that depend on the peer.
     pub(super) live: u32,
 }
 
@@ -75,16 +76,16 @@ impl Peer {
 pub(super) struct Peers {
     all: Vec<Peer>,
     pub(super) by_address: HashMap<Address, PeerId>,
-    /// By what is in the source field of their messages, where that is their runtimes' affair.
+    /// Peers by the number in the source field of their messages, where runtimes choose the numbers.
     by_number: Option<HashMap<u64, PeerId>>,
     limit: u64,
-    pub(super) greeted: usize,
+    pub(super) unconfirmed: usize,
     pub(super) connecting: Vec<PeerId>,
     pub(super) leaving: Vec<PeerId>,
 }
 
 impl Peers {
-    /// `number_max` is the largest that fits into the source field.
+    /// `number_max` is the largest number that fits into the source field.
     pub(super) fn new(number_max: u64, has_own_numbers: bool) -> Self {
         let numbers = number_max.saturating_add(1);
         Peers {
@@ -92,7 +93,7 @@ impl Peers {
             by_address: HashMap::new(),
             by_number: has_own_numbers.then(HashMap::new),
             limit: if has_own_numbers { PEERS_EVER_MAX } else { numbers.min(PEERS_EVER_MAX) },
-            greeted: 0,
+            unconfirmed: 0,
             connecting: Vec::new(),
             leaving: Vec::new(),
         }
@@ -142,7 +143,7 @@ impl Peers {
         (0..self.all.len()).filter_map(|index| u32::try_from(index).ok()).map(PeerId)
     }
 
-    /// Enters what the runtime of a peer puts into its tags; `false` if another has the same.
+    /// Records the number that the runtime of a peer puts into its tags; `false` if another peer has the same number.
     pub(super) fn claim(&mut self, peer: PeerId, number: u64) -> bool {
         let Some(by_number) = &mut self.by_number else { return true };
         if *by_number.entry(number).or_insert(peer) != peer {
@@ -154,7 +155,7 @@ impl Peers {
         true
     }
 
-    /// Whose messages have this number.
+    /// The peer whose messages have this source number.
     #[inline]
     pub(super) fn of_number(&self, number: u64) -> Option<PeerId> {
         match &self.by_number {
@@ -166,12 +167,12 @@ impl Peers {
         }
     }
 
-    /// Sets a state; gives the one before.
+    /// Sets the state of a peer, and returns the previous one.
     pub(super) fn set_state(&mut self, peer: PeerId, state: PeerState) -> Option<PeerState> {
         let entry = self.all.get_mut(peer.index())?;
         let before = std::mem::replace(&mut entry.state, state);
-        self.greeted += usize::from(state == PeerState::Greeted);
-        self.greeted -= usize::from(before == PeerState::Greeted);
+        self.unconfirmed += usize::from(state == PeerState::Unconfirmed);
+        self.unconfirmed -= usize::from(before == PeerState::Unconfirmed);
         if before == PeerState::Connecting && state != PeerState::Connecting {
             entry.attempt = None;
             self.connecting.retain(|other| *other != peer);
@@ -213,9 +214,9 @@ mod tests {
         let mut peers = Peers::new(3, false);
         let peer = peers.add(address(0)).unwrap();
         peers.connecting.push(peer);
-        assert_eq!(peers.set_state(peer, PeerState::Greeted), Some(PeerState::Connecting));
-        assert!(peers.greeted == 1 && peers.connecting.is_empty());
+        assert_eq!(peers.set_state(peer, PeerState::Unconfirmed), Some(PeerState::Connecting));
+        assert!(peers.unconfirmed == 1 && peers.connecting.is_empty());
         peers.set_state(peer, PeerState::Up);
-        assert_eq!(peers.greeted, 0);
+        assert_eq!(peers.unconfirmed, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Polling: ends of operations, UCX's progress, now and then the handshake.
+//! Polling: ends of operations, UCX's progress, and every few polls the handshake.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::Ucx;
 use tagmatch_device::DownReason;
 use tagmatch_device::matching::MatchingEvent;
 
-/// How many polls go by between two looks at the sockets of the handshake; while one is under way, and
+/// Polls between two looks at the sockets of the handshake, while a handshake is under way; the second constant holds
 /// otherwise.
 const LOOK_PERIOD_GREETING: u32 = 8;
 const LOOK_PERIOD: u32 = 2048;
@@ -22,7 +22,7 @@ impl Ucx {
         }
         let was_busy = self.worker.progress();
         self.polls = self.polls.wrapping_add(1);
-        // Who waits polls over and over: nothing was done, and nothing else is due.
+        // A thread that waits polls again and again, so this way is kept short: nothing was done, nothing is due.
         let is_due = self.polls.is_multiple_of(LOOK_PERIOD_GREETING);
         if !was_busy && !is_due && self.peers.leaving.is_empty() && self.closing.is_empty() {
             return None;
@@ -30,10 +30,10 @@ impl Ucx {
         self.follow_progress(was_busy, is_due)
     }
 
-    /// What follows from progress, or is due.
+    /// Handles the results of progress, and deadlines that have passed.
     #[inline(never)]
     fn follow_progress(&mut self, was_busy: bool, is_due: bool) -> Option<MatchingEvent> {
-        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.is_greeting()) {
+        if is_due && (self.polls.is_multiple_of(LOOK_PERIOD) || self.has_handshakes()) {
             self.look(Instant::now());
         }
         if self.operations.ends().faults.get() > 0 {
@@ -49,7 +49,7 @@ impl Ucx {
         self.ready_event()
     }
 
-    /// What can be told without progress.
+    /// The next event that needs no progress.
     #[inline]
     fn ready_event(&mut self) -> Option<MatchingEvent> {
         if let Some(event) = self.events.pop_front() {
@@ -64,7 +64,7 @@ impl Ucx {
         None
     }
 
-    /// UCX has given endpoints up.
+    /// Handles endpoints that have failed.
     #[cold]
     fn take_faults(&mut self) {
         self.operations.ends().faults.set(0);
@@ -72,8 +72,7 @@ impl Ucx {
             let fault = self.peers.find(peer).and_then(|entry| entry.fault);
             // SAFETY: faults live as long as the table of operations.
             if fault.is_some_and(|fault| unsafe { fault.as_ref() }.has_failed.replace(false)) {
-                // UCX notices a peer's end sooner than the socket is looked at, over which the peer has said
-                // that it leaves.
+                // UCX may notice the peer's end before the device has read from the socket that the peer leaves.
                 if let Some(id) = self.peers.find(peer).and_then(|entry| entry.connection) {
                     self.hear(id, Instant::now());
                 }

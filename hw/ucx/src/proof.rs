@@ -3,8 +3,8 @@
 //! The caller has the secret from the address; the listener made it. Neither end sends it. Each end sends a random
 //! *challenge*. From the secret and both challenges each end computes the key of the *session*, and with that key:
 //! 1. a proof, which tells the other end that this end has the secret;
-//! 2. a tag on each packet of the handshake, so that nobody on the way can change, repeat or add a packet;
-//! 3. a stream of bytes that hides each packet, since a greeting contains the secret of its sender's own address.
+//! 2. a tag on each packet of the handshake, so that an attacker can't change, repeat or add a packet;
+//! 3. a stream of bytes that encrypts each packet, since a hello contains the secret of its sender's own address.
 //!
 //! All three are one keyed hash: SipHash-2-4, computed twice for 128 bits. It is made for short inputs under a
 //! secret key of 128 bits, and the standard library has it.
@@ -18,7 +18,7 @@ use std::hash::Hasher;
 use std::hash::SipHasher;
 use std::hint::black_box;
 
-/// The 128 random bits of an address that prove who has it.
+/// The 128 random bits of an address. Knowing them proves that an end has the address.
 pub(super) type Secret = [u8; 16];
 /// 128 random bits, new for each connection.
 pub(super) type Challenge = [u8; 16];
@@ -41,7 +41,7 @@ impl Role {
     }
 }
 
-/// What a hash is for. Hashes for different uses never have the same input.
+/// The purpose of a hash. Hashes for different purposes never have the same input.
 #[derive(Clone, Copy)]
 enum Use {
     Key = 1,
@@ -71,7 +71,7 @@ impl Session {
         Session { key, role, sealed: 0, opened: 0 }
     }
 
-    /// What this end sends to prove that it has the secret.
+    /// The proof that this end has the secret.
     pub(super) fn proof(&self) -> Tag {
         hash_128(&self.key, Use::Proof, self.role, 0, &[])
     }
@@ -81,7 +81,7 @@ impl Session {
         is_same(proof, &hash_128(&self.key, Use::Proof, self.role.other(), 0, &[]))
     }
 
-    /// Hides a packet, and gives its tag.
+    /// Encrypts a packet in place, and returns its tag.
     pub(super) fn seal(&mut self, packet: &mut [u8]) -> Tag {
         let number = self.sealed;
         self.sealed += 1;
@@ -89,7 +89,7 @@ impl Session {
         hash_128(&self.key, Use::Tag, self.role, number, packet)
     }
 
-    /// Shows the other end's next packet, if the tag is right: then it is what the other end has sealed.
+    /// Decrypts the other end's next packet in place if the tag is right; only the other end can have made it then.
     pub(super) fn open(&mut self, packet: &mut [u8], tag: &[u8]) -> bool {
         let (number, other) = (self.opened, self.role.other());
         if !is_same(tag, &hash_128(&self.key, Use::Tag, other, number, packet)) {
@@ -100,7 +100,7 @@ impl Session {
         true
     }
 
-    /// Hides a packet of this end, or shows one that was hidden.
+    /// Encrypts a packet, or decrypts an encrypted one.
     fn cover(&self, role: Role, number: u64, packet: &mut [u8]) {
         for (at, bytes) in (0u64..).zip(packet.chunks_mut(16)) {
             let stream = hash_128(&self.key, Use::Cover, role, number, &at.to_le_bytes());
@@ -130,7 +130,7 @@ fn hash_64(key: &[u8; 16], parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Whether both are the same, in a time that doesn't depend on where they differ.
+/// Whether both are equal, in a time that doesn't depend on where they differ.
 fn is_same(one: &[u8], other: &Tag) -> bool {
     let difference = one.iter().zip(other).fold(0, |found, (a, b)| black_box(found | (a ^ b)));
     one.len() == other.len() && difference == 0

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Ucx;
 
-/// How often to look where UCX can't wake, or while a peer's end is under way.
+/// Time between two polls of a sleeping thread where UCX can't wake it, or while a peer is ending.
 const PERIOD: Duration = Duration::from_millis(1);
 
 impl Ucx {
@@ -32,8 +32,8 @@ impl Ucx {
         true
     }
 
-    /// See [`MatchingDevice::has_work`](tagmatch_device::matching::MatchingDevice::has_work). Who doesn't sleep learns
-    /// also whether ends are under way, of which the timer tells a sleeper.
+    /// See [`MatchingDevice::has_work`](tagmatch_device::matching::MatchingDevice::has_work). A thread that does not sleep
+    /// also learns whether peers are ending; a sleeping thread is woken by the timer for that.
     pub(super) fn is_busy(&self) -> bool {
         let is_ending = !self.peers.leaving.is_empty() || !self.closing.is_empty();
         let has_begun = if self.alarm.is_armed { self.alarm.has_begun_work } else { is_ending };

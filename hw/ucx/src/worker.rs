@@ -1,4 +1,4 @@
-//! UCX's context and worker, and the calls that are made of it.
+//! UCX's context and worker behind safe calls.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
@@ -13,7 +13,7 @@ use super::operations::{Canceller, Fault, Operation, failed, received, sent};
 use tagmatch_device::DeviceError;
 use tagmatch_os::process::Pid;
 
-/// A message that waits in UCX, or was taken from it.
+/// An unexpected message in UCX, found or taken by a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) message: sys::ucp_tag_message_h,
@@ -25,8 +25,7 @@ pub(super) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint(sys::ucp_ep_h);
 
-/// UCX's worker with its context. Dropping it ends whatever is under way without a word; so its user does
-/// that first.
+/// UCX's worker with its context. Dropping it ends operations without calling back, so its user has to end them first.
 pub(super) struct Worker {
     pub(super) ucp: &'static sys::Ucp,
     context: sys::ucp_context_h,
@@ -82,7 +81,7 @@ impl Drop for Settings<'_> {
     }
 }
 
-/// A status that says of an error, as an error.
+/// An error status as an error of the device.
 fn check(
     ucp: &sys::Ucp,
     call: &'static str,
@@ -96,7 +95,7 @@ fn check(
 }
 
 impl Worker {
-    /// A worker whose descriptor can be slept on if `wakes`.
+    /// A worker. If `wakes`, a thread can sleep on its descriptor.
     pub(super) fn new(
         ucp: &'static sys::Ucp,
         config: &UcxConfig,
@@ -162,7 +161,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The worker's address as UCX wants it.
+    /// The worker's address in UCX's form.
     pub(super) fn address(&self) -> &[u8] {
         &self.address
     }
@@ -173,7 +172,7 @@ impl Worker {
         self.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Asks that the descriptor tell of the next event; `false` if there is something to do already.
+    /// Asks that the descriptor become readable at the next event; `false` if there is an event already.
     pub(super) fn arm(&self) -> bool {
         // SAFETY: a worker.
         unsafe { (self.ucp.ucp_worker_arm)(self.worker) == sys::UCS_OK }
@@ -186,7 +185,8 @@ impl Worker {
         unsafe { (self.ucp.ucp_worker_progress)(self.worker) != 0 }
     }
 
-    /// The way to the worker at `address`. With a fault to be told of, errors are handled.
+    /// An endpoint to the worker at `address`. With a `fault`, the endpoint has error handling, and failures are reported
+    /// there.
     pub(super) fn connect(
         &self,
         address: &[u8],
@@ -212,10 +212,10 @@ impl Worker {
         if status == sys::UCS_OK { Ok(Endpoint(endpoint)) } else { Err(status) }
     }
 
-    /// Ends an endpoint by force: what is under way on it ends. A request that this takes is given back.
+    /// Closes an endpoint by force, which ends the operations on it. Returns the request of the closing, if there is one.
     pub(super) fn disconnect(&self, endpoint: Endpoint) -> Option<*mut c_void> {
         if !self.handles_errors {
-            // UCX refuses force; with the worker it will end.
+            // UCX refuses to close it by force; it ends with the worker.
             return None;
         }
         let mut param = sys::ucp_request_param_t::zeroed();
@@ -226,14 +226,14 @@ impl Worker {
         request_of(started)
     }
 
-    /// Asks that what was sent on an endpoint leave this process; `None` if it has.
+    /// Flushes an endpoint: all messages leave this process. `None` if they have left.
     pub(super) fn flush(&self, endpoint: Endpoint) -> Option<*mut c_void> {
         let param = sys::ucp_request_param_t::zeroed();
         // SAFETY: an endpoint that isn't closed, and fields as the mask says.
         request_of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
     }
 
-    /// Frees a request without callback if it has ended.
+    /// Frees a request that has no callback, if it has ended.
     pub(super) fn has_ended(&self, request: *mut c_void) -> bool {
         // SAFETY: a request that `disconnect` or `flush` gave and that wasn't freed.
         unsafe {
@@ -270,8 +270,8 @@ impl Worker {
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its end.
         let started = unsafe {
             if operation.is_synchronous.get() {
-                // Copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if the peer of a
-                // synchronous send dies between two fragments that weren't copied.
+                // A synchronous send is copied, or a rendezvous: UCX 1.13 ends the process (`ucs_fatal`) if the peer
+                // of a zero-copy synchronous send dies between two fragments.
                 param.op_attr_mask |= sys::UCP_OP_ATTR_FLAG_FAST_CMPL;
                 let send = self.ucp.ucp_tag_send_sync_nbx;
                 send(endpoint.0, start, length, tag, &raw const param)
@@ -283,7 +283,7 @@ impl Worker {
         self.started(started, operation)
     }
 
-    /// Sends bytes that needn't live on, or says that it can't now.
+    /// Sends a copy of the bytes at once, or refuses.
     pub(super) fn inject(&self, endpoint: Endpoint, tag: u64, bytes: &[u8]) -> bool {
         let mut param = sys::ucp_request_param_t::zeroed();
         param.op_attr_mask =
@@ -300,7 +300,7 @@ impl Worker {
 
     fn receive_param(operation: &Operation) -> sys::ucp_request_param_t {
         let mut param = sys::ucp_request_param_t::zeroed();
-        // Always by callback: UCX 1.13 leaves the facts of a receive unset that is complete at once.
+        // A receive always ends by callback: UCX 1.13 doesn't set the envelope of a receive that is complete at once.
         param.op_attr_mask = sys::UCP_OP_ATTR_FIELD_CALLBACK
             | sys::UCP_OP_ATTR_FIELD_USER_DATA
             | sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE
@@ -324,7 +324,7 @@ impl Worker {
         self.started(started, operation)
     }
 
-    /// Receives a message that was taken, which is gone then.
+    /// Receives a message that a probe took. UCX frees the message.
     pub(super) fn receive_taken(
         &self,
         operation: &Operation,
@@ -350,7 +350,7 @@ impl Worker {
         started
     }
 
-    /// The oldest message that waits and matches. Taken, nobody else finds it.
+    /// The oldest unexpected message that matches. If it is taken, no other probe or receive finds it.
     #[inline]
     pub(super) fn probe(&self, (tag, mask): (u64, u64), takes: bool) -> Option<Found> {
         let mut info = sys::ucp_tag_recv_info_t::zeroed();
@@ -363,7 +363,7 @@ impl Worker {
         (!message.is_null()).then_some(found)
     }
 
-    /// Asks to cancel a receive; its end tells the outcome. One that has matched goes on.
+    /// Asks to cancel a receive. Its end tells the outcome; a receive that has matched goes on.
     pub(super) fn cancel(&self, operation: &Operation, by: Canceller) {
         let request = operation.request.get();
         if operation.has_ended.get() || request.is_null() {
@@ -372,26 +372,26 @@ impl Worker {
         operation.cancelled_by.set(by);
         // SAFETY: the request of a receive that wasn't freed.
         unsafe { (self.ucp.ucp_request_cancel)(self.worker, request) };
-        // It has matched, so that a later end isn't this cancel's; only a NIC that holds it may still give
-        // it up.
+        // The receive has matched, so its end will not be due to this cancel, unless a NIC holds it and still gives it
+        // up.
         if !operation.has_ended.get() && self.handles_errors {
             operation.cancelled_by.set(Canceller::Nobody);
         }
     }
 
-    /// What UCX says of its transports: one a line.
+    /// UCX's description of its transports, one a line.
     pub(super) fn context_text(&self) -> String {
         // SAFETY: a context, and a stream that lives through the call.
         text(|stream| unsafe { (self.ucp.ucp_context_print_info)(self.context, stream) })
     }
 
-    /// What UCX says of an endpoint: its lanes and protocols.
+    /// UCX's description of an endpoint: its transports (`lane`) and protocols.
     pub(super) fn endpoint_text(&self, endpoint: Endpoint) -> String {
         // SAFETY: an endpoint, and a stream that lives through the call.
         text(|stream| unsafe { (self.ucp.ucp_ep_print_info)(endpoint.0, stream) })
     }
 
-    /// Whether this process made it, rather than a parent that has forked since.
+    /// Whether this process made the worker, rather than a parent that has forked.
     pub(super) fn is_own_process(&self) -> bool {
         self.made_by == Pid::own()
     }
@@ -419,7 +419,7 @@ fn request_of(started: *mut c_void) -> Option<*mut c_void> {
     }
 }
 
-/// What a function writes into a stream.
+/// The text that a function writes into a stream.
 fn text(write: impl Fn(*mut libc::FILE)) -> String {
     let (mut start, mut length) = (ptr::null_mut(), 0);
     // SAFETY: the stream's places live until it is closed; then they name memory of `length` bytes,
