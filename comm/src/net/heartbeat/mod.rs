@@ -283,6 +283,10 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
         self.net.progress() + self.beat()
     }
 
+    fn spins(&self) -> u32 {
+        self.net.spins()
+    }
+
     fn pause(turn: u32) -> bool {
         N::pause(turn)
     }
