@@ -340,8 +340,8 @@ impl Core {
         self.end_posted(Some(id), down);
         let rx = &mut self.receiver;
         rx.peer_mut(id).awaited = None;
-        // Requests that wait for the NIC are ended first, for what is not on the list later counts as taken
-        // by a probe.
+        // Before `lose_rendezvous`, which takes each request that is not on the list for one that a matched
+        // probe holds.
         if let Some(offload) = &mut self.offload {
             offload.peer_down(rx, id);
         }

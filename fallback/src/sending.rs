@@ -22,7 +22,7 @@ use crate::slab::Key;
 use crate::todo::{Operation, SendMemory, Todo};
 use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
 
-/// Why the head of a backlog did not go out, and what it waits for.
+/// Why the head of a backlog was not sent, and what it waits for.
 enum Blocked {
     /// The way to the peer is full. The send waits until the device has room.
     Room,
@@ -205,7 +205,7 @@ impl Sending {
         }
     }
 
-    /// Sends one message by the way that its size, its mode and the credits allow.
+    /// Sends one message, eager or as a rendezvous request, as its size, its mode and the credit allow.
     fn send_head<D: Device>(
         &mut self,
         core: &mut Core,

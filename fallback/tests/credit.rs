@@ -1,4 +1,4 @@
-//! Credit comes back, whatever becomes of the message that has cost it.
+//! The credit of a message comes back, whatever becomes of the message.
 
 mod wire;
 
@@ -15,7 +15,7 @@ fn send(node: &mut Node, to: PeerId, tag: u64, length: usize) {
     let _ = node.send(to, Tag(tag), None, Buffer::zeroed(length), SendMode::Standard);
 }
 
-/// What messages hold; all else of the pool is free or granted to peers that are up.
+/// The credit that messages hold. The rest of the pool is free, or granted to peers that are up.
 fn held(node: &Node) -> Amount {
     let CreditNow { free, granted, held } = node.credit();
     if held == Amount::default() {
@@ -102,7 +102,7 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
     assert!(held.bytes <= total - total / 8, "{held:?}");
     // To oneself.
     assert_eq!(granted, small().credit.first);
-    // Of each that died, all messages are there, or none; and those of the last ones are.
+    // Of each sender that died, all messages are there, or none; those of the last ones are.
     let mut waiting = 0;
     for at in 2..40 {
         let from = PeerId(at);
@@ -118,13 +118,13 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
     let counters = n[0].counters();
     assert_eq!((counters.unexpected_now, counters.lost_messages), (waiting, 39 * 8 - 1 - waiting));
     assert_eq!((held.messages, free.bytes), (waiting + 1, total - held.bytes - granted.bytes));
-    // A receive that names one whose messages were dropped ends at once.
+    // A receive that names a sender whose messages were dropped ends at once.
     let named = n[0].receive(&exact(200).from_source(SourceId(2)), Buffer::zeroed(64));
     assert!(matches!(named.unwrap_err().fault, Fault::PeerDown { .. }));
-    // What a probe has taken is its owner's.
+    // A message that a probe has taken stays with its owner.
     let receive = n[0].receive_message(probed, Buffer::zeroed(64)).unwrap();
     assert!(n[0].requests_mut().take(receive).unwrap().result.is_ok());
-    // Others find credit: what they send is eager.
+    // Other peers find credit: their messages are eager.
     let to = meet(&mut n, 40, 0);
     settle(&mut n);
     for number in 0..8 {
@@ -137,7 +137,7 @@ fn messages_of_the_dead_that_nobody_receives_never_use_up_the_pool() {
 #[test]
 fn while_the_pool_is_not_short_all_messages_of_the_dead_are_received() {
     let (net, mut n) = nodes(6, &small());
-    // They keep more than half of the pool.
+    // The dead peers' messages keep more than half of the pool.
     for at in 1..6 {
         send_and_die(&mut n, &net, at);
     }

@@ -1,4 +1,4 @@
-//! The engine over a device that matches by itself: what it adds to such a device, on one in memory.
+//! The engine over a device that matches by itself, on such a device in memory.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -128,7 +128,7 @@ fn a_cancel_wins_or_comes_too_late() {
 }
 
 #[test]
-fn who_lets_go_leaves_nothing_behind() {
+fn a_request_that_is_let_go_leaves_nothing_behind() {
     let (mut a, mut b) = engines();
     let posted = pending(b.receive(&tag(1), Buffer::zeroed(4)));
     let matched = pending(b.receive(&tag(2), Buffer::zeroed(4)));
@@ -178,7 +178,7 @@ fn what_a_peers_end_ends_says_why() {
     a.inject(TO_B, Tag(8), None, b"last").unwrap();
     a.device().die();
     let down = Fault::PeerDown { peer: to_a, fault: PeerFault::Gone };
-    // Not before the device has said so, which it does last.
+    // The device reports the peer's end last, and the engine not before it.
     assert_eq!(b.peer_fault(to_a), None);
     assert_eq!(end(&mut b, named), (Err(down), vec![0; 5]));
     assert_eq!(end(&mut b, sync), (Err(down), vec![0; 7]));
@@ -193,7 +193,7 @@ fn what_a_peers_end_ends_says_why() {
 }
 
 #[test]
-fn whom_this_side_disconnects_is_down_at_once() {
+fn a_peer_that_this_side_disconnects_is_down_at_once() {
     let (mut a, b) = engines();
     let down = Fault::PeerDown { peer: TO_B, fault: PeerFault::Disconnected };
     let named = pending(a.receive(&tag(1).from_source(SourceId(1)), Buffer::zeroed(5)));
@@ -202,7 +202,7 @@ fn whom_this_side_disconnects_is_down_at_once() {
     assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
     assert_eq!(a.inject(TO_B, Tag(1), None, &[]), Err(down));
     assert_eq!(end(&mut a, named).0, Err(down));
-    // Another reason, later, changes nothing.
+    // A later reason changes nothing.
     b.device().die();
     while a.progress() > 0 {}
     assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
@@ -241,14 +241,14 @@ fn closing_ends_everything() {
 }
 
 #[test]
-fn whoever_watches_is_woken_once() {
+fn an_owner_that_watches_is_woken_once() {
     let (mut a, mut b) = engines();
     let receives = [1, 2].map(|t| pending(b.receive(&tag(t), Buffer::zeroed(1))));
     assert!(b.requests_mut().watch(receives[1]) && b.arm());
     a.inject(TO_B, Tag(1), None, b"1").unwrap();
     a.inject(TO_B, Tag(2), None, b"2").unwrap();
     assert!(b.has_work() && !b.arm());
-    // No further than to the end of the first.
+    // Progress stops at the end of the first receive.
     assert_eq!(b.progress_until(receives[0]), (1, true));
     assert!(!b.requests().has_woken());
     assert_eq!(b.progress(), 1);
@@ -290,7 +290,7 @@ proptest! {
     #[test]
     fn every_operation_ends_once(steps in steps()) {
         let (mut a, mut b) = engines();
-        // Whose, which, and the length of its buffer, which no other has.
+        // Whether it is a's, the request, and the length of its buffer, which no other has.
         let mut requests: Vec<(bool, RequestId, usize)> = Vec::new();
         let mut is_dead = false;
         for (step, size) in steps.into_iter().zip(1..) {

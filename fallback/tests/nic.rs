@@ -41,7 +41,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect()
 }
 
-/// What one receive of `room` bytes comes to when `length` bytes are sent to it.
+/// How a receive of `room` bytes ends when `length` bytes are sent to it.
 fn receive(length: usize, room: usize, mode: SendMode) -> Completion {
     let (mut n, to) = pair(&ModelConfig::default());
     let request = post(&mut n[1], exact(5), room);
@@ -112,7 +112,8 @@ fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
     let (_, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    // Too small; in its way; two that fit; two for which there is no room.
+    // In this order: one too small for the NIC, one that it is in the way of, two that fit, two for which
+    // the list has no room.
     let small = post(&mut n[1], exact(1), 49);
     let behind = post(&mut n[1], exact(1), 50);
     let rest: Vec<_> = (2..6).map(|tag| post(&mut n[1], exact(tag), 50)).collect();
@@ -135,7 +136,7 @@ fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
 #[test]
 fn a_rendezvous_beyond_4_gib_ends_with_all_facts_whoever_matches_it() {
     const LENGTH: u64 = 5 << 30;
-    // What a NIC says of the data comes behind the companions.
+    // The NIC reports the data after the companions have come.
     let data = Delay { chance: Chance::ALWAYS, ticks_max: 100 };
     let late = Knobs { data, incomplete_in_two: Chance::ALWAYS, ..Knobs::default() };
     for (knobs, room) in [(Knobs::default(), 200), (late.clone(), 200), (late, 49)] {

@@ -1,4 +1,4 @@
-//! The protocol between engines on a network of queues: what each mode, size and fault comes to.
+//! The protocol between engines on a network of queues: each mode, size and fault.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
@@ -386,7 +386,7 @@ fn a_failed_read_is_an_error_on_both_sides() {
     let Completion { result, buffer } = finished(&mut n[0], send);
     assert_eq!(result, Err(Fault::NotRead { peer: to, errno: 14 }));
     assert_eq!(buffer.into_vec(), payload(5000).into_vec());
-    // Nothing else is hurt.
+    // No other peer is affected.
     n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
     let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
     settle(&mut n);
@@ -399,7 +399,7 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let (dead, alive) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
     let zero_at_1 = meet(&mut n, 1, 0);
     settle(&mut n);
-    // From the dying: a complete eager message, two rendezvous requests, one held by a probe.
+    // From the peer that will die: a complete eager message, two rendezvous requests, one held by a probe.
     n[1].send(zero_at_1, Tag(10), None, payload(9), SendMode::Standard);
     n[1].send(zero_at_1, Tag(11), None, payload(9000), SendMode::Standard);
     n[1].send(zero_at_1, Tag(12), None, payload(9000), SendMode::Standard);
@@ -408,12 +408,12 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let (held, _) = n[0].matched_probe(&exact(12)).unwrap();
     net.borrow_mut().reads_hang = true;
     let reading = n[0].receive(&exact(13), Buffer::zeroed(9000));
-    // Depends on the dying: sends, a receive that names it.
+    // These depend on the peer that will die: sends, a receive that names it.
     let rendezvous = n[0].send(dead, Tag(1), None, payload(9000), SendMode::Standard);
     let sync = n[0].send(dead, Tag(1), None, payload(9), SendMode::Synchronous);
     let delivered = n[0].send(dead, Tag(1), None, payload(9), SendMode::Delivered);
     let named = n[0].receive(&pattern_of(1, dead), Buffer::zeroed(9));
-    // Does not.
+    // These don't depend on it.
     let any = n[0].receive(&exact(2), Buffer::zeroed(9));
     let other = n[0].receive(&pattern_of(1, alive), Buffer::zeroed(9));
     let send = n[0].send(alive, Tag(3), None, payload(9000), SendMode::Standard);
@@ -556,7 +556,7 @@ fn shared_bytes_are_sent_and_never_received_into() {
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);
 }
 
-/// It sends messages that we match and asks to know of each, and never makes room for the answers.
+/// A peer whose messages we match asks for an acknowledgement of each, and never makes room for these.
 #[test]
 fn who_takes_no_answers_is_granted_no_more() {
     let config = config();

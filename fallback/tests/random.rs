@@ -26,7 +26,7 @@ enum Step {
         length: usize,
         mode: u8,
     },
-    /// `is_sole`: nobody else sends such messages, or so it says.
+    /// `is_sole`: the receive promises, rightly or not, that nobody else sends messages with its tag.
     Receive {
         at: usize,
         tag: Option<u64>,
@@ -84,7 +84,7 @@ struct World {
     sends: Vec<Vec<RequestId>>,
     /// (from, to) -> messages that a NIC gave to a receive which names another sender.
     lost: HashMap<(usize, usize), usize>,
-    /// (from, to) -> sends that were told so.
+    /// (from, to) -> sends that failed because of that.
     told: HashMap<(usize, usize), usize>,
     /// node, its number of a peer -> node
     met: Vec<HashMap<PeerId, usize>>,

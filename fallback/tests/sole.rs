@@ -1,5 +1,5 @@
-//! Receives whose tag has one sender only, as their owners promise: a NIC may match them, and what another
-//! sender's message comes to.
+//! Receives whose owners promise that their tag has one sender only: a NIC may match them. The tests are about
+//! messages of other senders with such a tag.
 
 mod wire;
 
@@ -120,7 +120,7 @@ fn a_receive_that_the_nic_gave_another_senders_message_fails() {
             w.settle();
             assert_eq!(w.end(first), Err(w.wrong_sender()), "{mode:?} {length} into {room}");
             assert!(!w.n[AT].requests().is_over(second));
-            // A liar that waits is told; not so if the NIC has read the message by itself and sent the FIN.
+            // A liar that waits gets an abort, unless the NIC has read the message by itself and sent the FIN.
             let is_rendezvous = length > 1024 || mode == SendMode::Synchronous && length > 0;
             let is_read = is_rendezvous && length <= room.max(BOUNCE);
             if let Some(end) =
@@ -130,7 +130,7 @@ fn a_receive_that_the_nic_gave_another_senders_message_fails() {
                 let expected = if is_read { Ok(()) } else { refused };
                 assert_eq!(end.map(drop), expected, "{mode:?} {length} into {room}");
             }
-            // Nobody is broken with, and the honest one's message is the next receive's.
+            // No peer is broken with, and the next receive gets the honest sender's message.
             assert!(w.n[AT].peer_fault(w.from[LIAR]).is_none());
             w.send(HONEST, 7, length, SendMode::Standard);
             w.settle();

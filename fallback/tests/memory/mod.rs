@@ -39,7 +39,7 @@ struct Node {
     /// Names of receives and messages.
     names: u32,
     events: VecDeque<MatchingEvent>,
-    /// So many polls give nothing.
+    /// The next polls, as many as this, give nothing.
     slow_polls: u32,
 }
 
@@ -152,7 +152,7 @@ impl Memory {
         }
     }
 
-    /// Ends this worker in the eyes of all others, without its doing: as if it were killed.
+    /// Ends this worker without a word, as if its process were killed.
     pub(crate) fn die(&self) {
         let lost: Vec<_> =
             self.node().messages.values_mut().filter_map(|message| message.sender.take()).collect();

@@ -24,11 +24,11 @@ pub struct Net {
     queues: HashMap<(usize, usize), VecDeque<Frame>>,
     exposed: HashMap<(usize, u32), Vec<u8>>,
     dead: Vec<bool>,
-    /// Messages that a way holds.
+    /// Messages that the way from one node to another holds.
     pub capacity: usize,
     /// The next reads fail with this error number.
     pub reads_fail: Option<i32>,
-    /// The next sends of anybody, as far as this goes: whether each finds the way full although it isn't.
+    /// Whether each of the next sends, of any node, finds the way full although it isn't. Later ones don't.
     pub refuse: VecDeque<bool>,
     /// Exposed memory is said to be this long.
     pub exposed_length: Option<u64>,
