@@ -1,26 +1,28 @@
-//! Every order in which a few processes can go through a few allocations.
+//! Explores every order of steps of a few processes in a few allocations.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
 use super::*;
 
-/// Ranks, and the allocations that all of them take part in, each from a thread of its own.
+/// The ranks and the allocations to explore. Each rank takes part in each allocation with a thread
+/// of its own.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) ranks: Vec<SharedMask>,
     /// Priority and roles of each allocation; `None` where the rank isn't a member of the parent.
     pub(crate) calls: Vec<(Priority, Vec<Option<Role>>)>,
-    /// Allocations of which one reduction may fail: their members abandon them.
+    /// Whether the reduction of an allocation may fail, so that its members abandon it.
     pub(crate) may_fail: bool,
-    /// Call and rank that begins it only when the other call has ended at all its ranks: the rank
-    /// waits for a message.
+    /// A call, a rank, and another call: the rank begins the first call only when the other one has
+    /// ended at all its ranks, as if it waited for a message.
     pub(crate) after: Vec<(usize, usize, usize)>,
-    /// What ranks use before they begin anything.
+    /// The ids that ranks use before they begin an allocation.
     pub(crate) used: Vec<Use>,
 }
 
-/// A rank, the prefix of an id that it uses, and whether it frees that before it begins anything.
+/// A rank, the prefix of an id that it uses, and whether it frees the id before it begins an
+/// allocation.
 pub(crate) type Use = (usize, u32, bool);
 
 /// An id that a rank has freed.
@@ -28,12 +30,12 @@ pub(crate) type Use = (usize, u32, bool);
 struct Rests {
     prefix: u32,
     freed_in: u64,
-    /// Of each rank: the latest sweep in which it has answered that it uses the id; none once it
-    /// does not.
+    /// For each rank: the latest sweep in which it has answered that it uses the id; `None` once it
+    /// does not use it.
     used_in: Vec<Option<u64>>,
 }
 
-/// What a rank uses, and what rests there.
+/// The ids that a rank uses, and its resting ids.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Freeing {
     uses: Vec<u32>,
@@ -53,7 +55,7 @@ impl Freeing {
         Freeing { uses, to_free, sweep: 0, asked, rests: Vec::new() }
     }
 
-    /// As the sweeps of `ft/rest.rs` do it.
+    /// Does the same as the sweeps of `ft/rest.rs`.
     fn settle(&mut self, shared: &mut SharedMask) {
         let layout = shared.free.layout();
         self.rests.retain(|rests| {
@@ -72,7 +74,7 @@ impl Freeing {
     }
 }
 
-/// Where one rank is in one allocation.
+/// The stage of one rank in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum CallStage {
     Idle,
@@ -85,7 +87,7 @@ enum CallStage {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Call {
     stages: Vec<Option<CallStage>>,
-    /// The result of the round that some ranks have not taken in yet.
+    /// The result of the round, until all ranks have taken it in.
     reduced: Option<Vec<u32>>,
     failed: bool,
 }
@@ -119,7 +121,7 @@ impl State {
         State { ranks, calls, freeing }
     }
 
-    /// The states after a rank has freed an id, begun a sweep, or heard from another rank.
+    /// The states after a rank has freed an id, begun a sweep, or got the answer of another rank.
     fn free(&self, rank: usize) -> Vec<State> {
         let mut all = Vec::new();
         let mut push = |change: &dyn Fn(&mut Freeing, &mut SharedMask)| {
@@ -157,7 +159,7 @@ impl State {
         all
     }
 
-    /// The state after rank `rank` has done what comes next in call `call`, if it can do anything.
+    /// The state after the next step of a rank in a call; `None` if the rank has to wait.
     fn step(&self, scope: &Scope, call: usize, rank: usize) -> Option<State> {
         let mut next = self.clone();
         let State { ranks, calls, freeing } = &mut next;
@@ -175,7 +177,7 @@ impl State {
                 shared.abandon(state);
                 *stage = CallStage::Abandoned;
             }
-            // Others have yet to take in the round before.
+            // Other ranks have not taken in the round before.
             CallStage::Ready(_) if of_call.reduced.is_some() => return None,
             CallStage::Ready(state) => {
                 let offer = shared.offer(state);
@@ -210,7 +212,7 @@ impl State {
         Some(next)
     }
 
-    /// Everyone has come to its end, everyone to the same, and nothing is held.
+    /// Checks that all ranks have ended, all with the same result, and that no id is held.
     fn check_end(&self) -> Result<(), String> {
         let mut taken = vec![Vec::new(); self.ranks.len()];
         for call in &self.calls {
@@ -246,7 +248,7 @@ impl State {
         Ok(())
     }
 
-    /// Ids that the ranks have used up.
+    /// The number of ids that each rank has used up.
     fn burnt(&self, scope: &Scope) -> Vec<u32> {
         let free = |shared: &SharedMask| shared.free.free_count() + shared.resting.count();
         let ranks = scope.ranks.iter().zip(&self.ranks).zip(0..);
@@ -261,7 +263,8 @@ impl State {
 }
 
 impl Call {
-    /// Once all have offered, the round has a result; once all have taken it in, it is gone.
+    /// Sets the result of the round once all ranks have offered, and clears it once all have taken
+    /// it in.
     fn reduce(&mut self) {
         let members = || self.stages.iter().flatten();
         if self.reduced.is_some() {
@@ -281,8 +284,8 @@ impl Call {
     }
 }
 
-/// Tries every order. From every state that is reached, an end can be reached; and every end is
-/// right. How many states there are.
+/// Tries every order. Checks that an end can be reached from every state, and that every end is
+/// right. Returns the number of states.
 pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<usize, String> {
     let mut numbers = HashMap::new();
     let mut states = VecDeque::from([State::new(scope)]);
@@ -329,15 +332,15 @@ pub(crate) fn explore(scope: &Scope, check: impl Fn(&[u32]) -> bool) -> Result<u
     Ok(at)
 }
 
-/// The most rounds that any allocation takes when, in every turn, each rank moves each of its
-/// threads once, in whatever order. More than `max` is an error.
+/// The most rounds that an allocation takes if, in every turn, each thread of each rank makes one
+/// step, in any order. More than `max` is an error.
 pub(crate) fn rounds_when_fair(scope: &Scope, max: u32) -> Result<u32, String> {
     let movers: Vec<(usize, usize)> = (0..scope.calls.len())
         .flat_map(|call| (0..scope.ranks.len()).map(move |rank| (call, rank)))
         .collect();
     let orders = orders(&movers);
     let mut states: HashSet<State> = HashSet::from([State::new(scope)]);
-    // A round is an offer and its conclusion: two moves.
+    // A round has two steps: the offer and its conclusion.
     for turn in 0..=2 * max + 1 {
         let mut next = HashSet::new();
         for order in &orders {

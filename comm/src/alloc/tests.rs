@@ -6,7 +6,7 @@ use super::explore::{Scope, Use, explore, rounds_when_fair};
 use super::shared_mask::SharedMask;
 use super::*;
 
-/// Two words, of which one is eager: prefixes 2 to 31, and 32 to 63.
+/// Prefixes in the eager word, which has 2 to 31.
 const EAGER: [u32; 3] = [5, 4, 3];
 const BASE: [u32; 3] = [40, 39, 38];
 
@@ -14,7 +14,7 @@ fn tiny() -> IdLayout {
     IdLayout::new(1, true, 2).unwrap()
 }
 
-/// A rank that has only these ids left.
+/// A rank whose free ids are these.
 fn rank(left: &[u32]) -> SharedMask {
     let mut shared = SharedMask::new(tiny(), 1).unwrap();
     for prefix in (2..64).filter(|prefix| !left.contains(prefix)) {
@@ -29,7 +29,7 @@ fn priority(parent: u32) -> Priority {
 
 const MEMBER: Option<Role> = Some(Role::Member);
 
-/// All ranks, with the same ids left, in each of two allocations.
+/// Two allocations of all ranks, which have the same free ids.
 fn two_calls(ranks: usize, left: &[u32]) -> Scope {
     let calls = vec![(priority(0), vec![MEMBER; ranks]), (priority(9), vec![MEMBER; ranks])];
     Scope {
@@ -41,7 +41,7 @@ fn two_calls(ranks: usize, left: &[u32]) -> Scope {
     }
 }
 
-/// First rounds hold an id as long as there is another one.
+/// Lets first rounds hold one id if another one is free.
 fn with_plenty(mut scope: Scope) -> Scope {
     for shared in &mut scope.ranks {
         (shared.held_max, shared.plenty) = (1, 2);
@@ -49,8 +49,8 @@ fn with_plenty(mut scope: Scope) -> Scope {
     scope
 }
 
-/// Both ranks allocate in the first call, and rank 0 alone in the others, which rank 1 waits for
-/// before it begins.
+/// Both ranks allocate in the first call, and rank 0 alone in the other calls. Rank 1 waits for
+/// those before it begins.
 fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
     let mut calls = vec![(priority(0), vec![MEMBER; 2])];
     calls.extend(
@@ -60,7 +60,7 @@ fn alone_while_the_other_waits(left: &[u32], alone: usize) -> Scope {
     Scope { ranks: vec![rank(left); 2], calls, may_fail: false, after, used: Vec::new() }
 }
 
-/// Each two of three ranks in an allocation of their own.
+/// Three allocations, one for each two of three ranks.
 fn ring(left: &[u32]) -> Scope {
     let calls = (0..3).map(|out| {
         let roles = (0..3).map(|rank| (rank != out).then_some(Role::Member)).collect();
@@ -76,11 +76,10 @@ fn ring(left: &[u32]) -> Scope {
     }
 }
 
-/// Whether the ids that each rank has used up are as many as should be.
+/// Whether each rank has used up the right number of ids.
 type Check = &'static dyn Fn(&[u32]) -> bool;
 
-/// What `explore` says of the scopes that have to come out right in every order, the first fault of
-/// them.
+/// Explores the scopes that have to end right in every order. Returns the first fault.
 fn explore_all() -> Result<(), String> {
     let both: Check = &|burnt| burnt.iter().all(|ids| *ids == 2);
     let mut scopes: Vec<(&str, Scope, Check)> = vec![
@@ -116,7 +115,7 @@ fn explore_all() -> Result<(), String> {
     for (name, left, alone, check) in alone {
         scopes.push((name, alone_while_the_other_waits(left, alone), check));
     }
-    // Both free what they use, or one of them does not.
+    // Both ranks free the id that they use, or one of them does not.
     let both_use = [(0, 40, true), (1, 40, true)];
     let freed: [(&str, Vec<Use>, Check); 3] = [
         ("freed by both", both_use.to_vec(), &|burnt| burnt == [1, 1]),
@@ -132,7 +131,7 @@ fn explore_all() -> Result<(), String> {
         scope.used = used;
         scopes.push((name, scope, check));
     }
-    // A first round has one of the ids, which the others can't have: an error, but they end.
+    // A first round holds one of the ids, so the other calls can't get it. They end with an error.
     let held = with_plenty(alone_while_the_other_waits(&EAGER, 3));
     scopes.push(("one waits for more than are left", held, &|burnt| burnt[0] == 3));
     for (name, scope, check) in scopes {
@@ -153,7 +152,7 @@ fn every_order_of_a_ring_ends_right() {
     assert!(explored.is_ok(), "{explored:?}");
 }
 
-/// Allocations whose threads all run end after a few rounds, whoever comes first in each of them.
+/// If all threads run, allocations end after a few rounds, in whatever order the threads run.
 fn rounds_are_bounded() -> Result<(), String> {
     for (name, scope, max) in [
         ("eager words", two_calls(2, &EAGER), 5),
@@ -172,7 +171,7 @@ fn rounds_are_bounded_when_all_threads_run() {
     assert_eq!(rounds_are_bounded(), Ok(()));
 }
 
-/// Goes through an allocation on all of these, one round after the other.
+/// Carries out an allocation on all of these allocators, round by round.
 fn allocate(allocators: &[Allocator], roles: &[Role]) -> Vec<Result<Option<OwnedId>, Error>> {
     let begin =
         |(allocator, role): (&Allocator, &Role)| allocator.begin(tiny().world(), u32::MAX, *role);
@@ -213,13 +212,13 @@ fn all_ids_then_the_same_error_then_recovery() {
 }
 
 #[test]
-fn ids_that_no_two_have_in_common_are_fragmentation() {
+fn free_ids_that_are_not_common_are_fragmentation() {
     let ranks = [[5, 40], [4, 41]];
     let allocators = ranks.map(|left| Allocator(Arc::new(Mutex::new(rank(&left)))));
     for end in allocate(&allocators, &[Role::Member; 2]) {
         assert_eq!(end.map(|_| ()), Err(Error::Fragmented { ids: 64 }));
     }
-    // One that has none at all: that is exhaustion, for all of them.
+    // If one process has no id at all, all get exhaustion.
     let mut three = allocators.to_vec();
     three.push(Allocator(Arc::new(Mutex::new(rank(&[])))));
     for end in allocate(&three, &[Role::Member; 3]) {
@@ -231,7 +230,7 @@ fn ids_that_no_two_have_in_common_are_fragmentation() {
 }
 
 #[test]
-fn what_cannot_be_right_is_refused_and_leaves_nothing_held() {
+fn an_impossible_result_is_refused_and_nothing_stays_held() {
     let allocator = Allocator::new(tiny(), 1).unwrap();
     let before = allocator.free_count();
     let wrong: [&[u32]; 4] = [&[], &[1], &[u32::MAX, 1, 1], &[1, 7]];
@@ -280,8 +279,8 @@ fn threads_that_allocate_at_once_get_ids_of_their_own() {
 }
 
 proptest! {
-    /// With any ids left to each of a few ranks: the lowest word's highest bit that all have, or
-    /// the error that says why there is none.
+    /// For any free ids of a few ranks: the id is the highest common bit of the lowest word that
+    /// has one, or the error says why there is none.
     #[test]
     fn the_first_common_id(masks in prop::collection::vec(any::<u64>(), 1..5), ignored in 0usize..5) {
         let left = |bits: u64| (2..64).filter(|prefix| bits >> prefix & 1 == 1).collect::<Vec<_>>();

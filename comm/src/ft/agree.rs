@@ -38,6 +38,8 @@
 //! learn of it in the end. A process that decides, and dies before any other process has heard of
 //! the decision, may have decided otherwise than the rest.
 
+use std::ops::Range;
+
 use super::ranks::Ranks;
 
 /// The merged contributions of some members, or the decision.
@@ -77,6 +79,12 @@ impl Value {
         let is_news =
             |rank: &u32| !self.contributors.contains(*rank) && !self.acknowledged.contains(*rank);
         (0..self.contributors.size()).filter(is_news).collect()
+    }
+
+    /// The ranks in a range that have contributed, and that no contributor knew to be dead.
+    pub(crate) fn living(&self, ranks: Range<u32>) -> impl Iterator<Item = u32> {
+        let is_dead = |rank: u32| self.dead.contains(rank) || !self.contributors.contains(rank);
+        ranks.filter(move |rank| !is_dead(*rank))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One agreement, for a state machine that needs it.
+//! The part of one process in an agreement, as a step of another state machine.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use crate::net::Net;
 use super::agree::Value;
 use super::life::Life;
 
-/// Drives one agreement, for another machine.
 pub(crate) struct Agree {
     life: Arc<Life>,
     number: u32,
@@ -18,7 +17,7 @@ pub(crate) struct Agree {
 }
 
 impl Agree {
-    /// The number is taken now: all members begin their agreements in the same order.
+    /// Takes the number of the agreement. All members must do this in the same order.
     pub(crate) fn new(life: &Arc<Life>, flags: u64) -> Self {
         let (number, low) = life.begin();
         Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
@@ -29,7 +28,7 @@ impl Agree {
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);
         } else if net.progress() > 0 {
-            // So that each of several steps in a row looks for what decides.
+            // A machine that steps several times in a row must find the messages that decide.
             ft.look(net);
         }
         ft.expect();

@@ -1,4 +1,4 @@
-//! The calls of a communicator about failures, but for shrinking.
+//! The calls of a communicator about failures, except shrinking.
 
 use crate::comm::{Comm, Running};
 use crate::driver::{DriverState, Machine, Port, Request};
@@ -8,14 +8,14 @@ use crate::net::Net;
 
 use super::agreeing::Agree;
 
-/// What an agreement gave, the same at all members that live.
+/// The result of an agreement. It is the same at all living members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The bitwise AND of what the contributors gave.
+    /// The bitwise AND of the flags of all contributors.
     pub flags: u64,
-    /// Ranks of members that failed before they contributed, and whose failure not every
-    /// contributor had acknowledged before. Where there are any, MPI's call returns an error of
-    /// class process-failed.
+    /// Ranks of the members that failed before they contributed, and whose failure some contributor
+    /// had not acknowledged before. If there are any, MPI's call returns an error of class
+    /// process-failed.
     pub unacknowledged: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ pub type AgreeRequest<N> = Request<N, Running<N, Agreed>>;
 
 impl<N: Net> Comm<N> {
     /// The members that this process knows to have failed, in the order in which that became known.
-    /// Does not block, and is not the same at all members.
+    /// Does not block. The result is not the same at all members.
     pub fn failed(&self) -> Group {
         self.driver().progress();
         {
@@ -34,9 +34,9 @@ impl<N: Net> Comm<N> {
         self.members(&self.inner.life.failed())
     }
 
-    /// Acknowledges the first `count` of [`failed`](Self::failed): receives from any source no
-    /// longer end because of them, and agreements no longer report them. How many are acknowledged
-    /// then; never fewer than before.
+    /// Acknowledges the first `count` failures in [`failed`](Self::failed): receives from any
+    /// source no longer report them, and neither do agreements. Returns how many failures are
+    /// acknowledged now, which is never fewer than before.
     pub fn acknowledge(&self, count: u32) -> u32 {
         self.inner.life.acknowledge(count)
     }
@@ -51,14 +51,14 @@ impl<N: Net> Comm<N> {
         Group::new(ranks.iter().filter_map(|rank| group.process(*rank)))
     }
 
-    /// Ends all that is under way on it with [`Error::Revoked`], here and, in the end, at all
-    /// members that live, and all that will be begun; but not agreements and shrinks. One member
-    /// calls it; the others need do nothing. Messages that nobody has received are discarded: also
-    /// those whose sends were complete, and a synchronous send is complete when its message is
-    /// discarded before its sender learns of the revocation.
+    /// Revokes the communicator. All its operations, those under way and later ones, end with
+    /// [`Error::Revoked`], here and, in the end, at all living members. Only agreements and shrinks
+    /// go on. One member calls this; the others need not do anything. Messages that were not
+    /// received are discarded, even if their sends were complete. A synchronous send is complete if
+    /// its message is discarded before the sender learns of the revocation.
     ///
-    /// It is a reliable broadcast: whoever hears of it first passes it on, and again when a
-    /// neighbour dies.
+    /// The revocation is a reliable broadcast: a process that hears of it for the first time passes
+    /// it on, and does so again when a neighbour dies.
     pub fn revoke(&self) {
         let mut state = self.driver().lock();
         let DriverState { net, ft, .. } = &mut *state;
@@ -67,25 +67,26 @@ impl<N: Net> Comm<N> {
         self.driver().wake_all(state);
     }
 
-    /// Whether this process knows that it is revoked.
+    /// Whether this process knows that the communicator is revoked.
     pub fn is_revoked(&self) -> bool {
         self.inner.life.is_revoked()
     }
 
-    /// Agrees on the bitwise AND of flags, and on who has failed: the same result at all members
-    /// that live, whoever dies meanwhile. Revocation does not touch it. Collective; blocks. In the
-    /// failure-free case it takes time in proportion to the logarithm of the size.
+    /// Agrees on the bitwise AND of flags, and on which members have failed. The result is the same
+    /// at all living members, even if members die during the call. Also works on a revoked
+    /// communicator. Collective; blocks. Without failures, the time grows with the logarithm of the
+    /// size.
     ///
-    /// A member that dies as soon as it has the result may have had another one than those who
-    /// live.
+    /// A member that dies as soon as it has the result may have had another result than the living
+    /// members.
     ///
     /// # Errors
-    /// None of failures: see [`Agreed::unacknowledged`].
+    /// A failure is no error: see [`Agreed::unacknowledged`].
     pub fn agree(&self, flags: u64) -> Result<Agreed, Error> {
         self.run(Agreeing(Agree::new(&self.inner.life, flags)))
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of [`agree`](Self::agree).
     pub fn iagree(&self, flags: u64) -> AgreeRequest<N> {
         self.start(Agreeing(Agree::new(&self.inner.life, flags)))
     }

@@ -1,6 +1,6 @@
 //! Sets of ranks.
 
-/// A set of ranks of a communicator of some size. Up to 64 take no memory of their own.
+/// A set of ranks below a size. A set of a size up to 64 allocates no memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ranks {
     size: u32,
@@ -34,7 +34,8 @@ impl Ranks {
         set
     }
 
-    /// Out of words from elsewhere; `None` if there are too few.
+    /// Builds a set from the words of a message; `None` if there are too few. Bits above the size
+    /// are dropped.
     pub(crate) fn read(size: u32, mut next: impl FnMut() -> Option<u64>) -> Option<Self> {
         let last = match size % u64::BITS {
             0 => u64::MAX,
@@ -67,7 +68,7 @@ impl Ranks {
         self.size
     }
 
-    /// Whether it was not in the set. A rank that there isn't is not put in.
+    /// Adds a rank. Returns whether it is new. A rank that is not below the size is not added.
     pub(crate) fn insert(&mut self, rank: u32) -> bool {
         let is_new = rank < self.size && !self.contains(rank);
         if is_new {

@@ -1,7 +1,6 @@
-//! Shrinking: a communicator of those who live.
+//! Shrinking: a communicator of the living members.
 
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 
 use tagmatch::TagLayout;
@@ -16,26 +15,28 @@ use crate::ids::Sub;
 use crate::net::{Net, ProcessId};
 
 use super::agree::Value;
-use super::{Agree, Life, epoch};
+use super::agreeing::Agree;
+use super::key::epoch;
+use super::life::Life;
 
-/// A communicator of those who live that is being made.
+/// A communicator of the living members that is being created.
 pub type ShrinkRequest<N> = Request<N, Shrinking<N>>;
 
 impl<N: Net> Comm<N> {
-    /// A communicator of the members that live, in their order: none is in it whose failure any
-    /// member had seen before. The same at all who live; revocation does not touch it, nor do more
-    /// failures. Collective; blocks.
+    /// Creates a communicator of the living members, in their order. It has no process whose
+    /// failure any member had seen before. The result is the same at all living members. The call
+    /// also works on a revoked communicator, and after more failures. Collective; blocks.
     ///
     /// # Errors
-    /// [`Error::Exhausted`] or [`Error::Fragmented`], the same at all who live.
+    /// [`Error::Exhausted`] or [`Error::Fragmented`], the same at all living members.
     pub fn shrink(&self) -> Result<Comm<N>, Error> {
         self.ishrink().wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of [`shrink`](Self::shrink).
     pub fn ishrink(&self) -> ShrinkRequest<N> {
         let Settings { ids, tags, .. } = self.driver().settings;
-        // Agreements of its own, whatever others the members have under way.
+        // The shrink has agreements of its own, beside those that the members have under way.
         let life = &self.inner.life;
         let origin = [life.key.epoch, life.made(self.group(), u32::MAX), u64::MAX];
         let epoch = epoch(&origin, self.group(), self.group());
@@ -45,7 +46,7 @@ impl<N: Net> Comm<N> {
         let channel = Channel {
             group: Arc::clone(&self.inner.info.group),
             own: self.rank(),
-            // Of no communicator that lives beside this one: its messages meet no others.
+            // No other operation uses this context while the communicator lives.
             context: ids.collective(ids.sub(self.id(), Sub::Merging)),
             tag: 0,
             tags,
@@ -53,9 +54,9 @@ impl<N: Net> Comm<N> {
             remote: None,
             turn: None,
         };
-        let stage = Stage::Counting(Agree::new(&life, u64::MAX));
+        let stage = ShrinkStage::Counting(Agree::new(&life, u64::MAX));
         let allocator = self.driver().allocator.clone();
-        let shrink = Shrink { life, allocator, channel, attempts: 0, stage };
+        let shrink = ShrinkMachine { life, allocator, channel, attempts: 0, stage };
         let own = self.group().process(self.rank());
         let slot = self.driver().start(shrink);
         Request::new(Shrinking { slot, own, origin, parent: self.clone() })
@@ -89,35 +90,35 @@ impl<N: Net> Pending<N> for Shrinking<N> {
     }
 }
 
-/// 1. Agree on who is dead.
-/// 2. One round of an allocation among the others. This may fail at some of them.
-/// 3. Agree on whether it has failed at any: then another one has died, and all begin again. Else
-///    all have the same: an id, none, or another round.
-struct Shrink {
+/// 1. Agree on which members are dead.
+/// 2. Carry out one round of an allocation among the others. It may fail at some of them.
+/// 3. Agree on whether the round has failed at any member. If it has, another member has died, and
+///    all start again. If not, all have the same outcome: an id, no id, or another round.
+struct ShrinkMachine {
     life: Arc<Life>,
     allocator: Allocator,
     channel: Channel,
     attempts: u32,
-    stage: Stage,
+    stage: ShrinkStage,
 }
 
-enum Stage {
+enum ShrinkStage {
     Counting(Agree),
     Reducing { allocation: Allocation, round: Box<Exchange> },
     Concluding { allocation: Allocation, reduced: Result<Vec<u8>, Error>, agree: Agree },
     Over,
 }
 
-impl Shrink {
-    fn count(&self) -> Stage {
-        Stage::Counting(Agree::new(&self.life, u64::MAX))
+impl ShrinkMachine {
+    fn count(&self) -> ShrinkStage {
+        ShrinkStage::Counting(Agree::new(&self.life, u64::MAX))
     }
 
-    fn allocate(&mut self, decision: &Value) -> Stage {
+    fn allocate(&mut self, decision: &Value) -> ShrinkStage {
         let all = &self.life.group;
         let members = decision.living(0..all.size());
         let members = Group::new(members.filter_map(|rank| all.process(rank)));
-        // One that is wrongly said to be dead is with those of whom it knows nothing: alone.
+        // A living process that is agreed to be dead is not among the members. It goes on alone.
         let own = all.process(self.life.own);
         self.channel.own = own.and_then(|own| members.rank(own)).unwrap_or(0);
         self.channel.group = Arc::new(members);
@@ -128,61 +129,53 @@ impl Shrink {
         self.reduce(allocation.for_members(self.life.key.epoch, &self.channel.group))
     }
 
-    fn reduce(&self, mut allocation: Allocation) -> Stage {
+    fn reduce(&self, mut allocation: Allocation) -> ShrinkStage {
         let round = Box::new(round(&self.channel, &mut allocation));
-        Stage::Reducing { allocation, round }
+        ShrinkStage::Reducing { allocation, round }
     }
 }
 
-/// The number of a shrink's messages: those of an attempt that failed, or of another shrink, have
-/// others.
+/// The tag of the messages of one attempt of a shrink. Other attempts and other shrinks have other
+/// tags.
 pub(crate) fn number(life: &Life, attempts: u32, tags: TagLayout) -> u32 {
     let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
     first.wrapping_add(attempts) & ((1 << (tags.tag_bits() - 2)) - 1)
 }
 
-impl Value {
-    /// Those of these ranks that have contributed, and that nobody knew to be dead.
-    pub(crate) fn living(&self, ranks: Range<u32>) -> impl Iterator<Item = u32> {
-        let is_dead = |rank: u32| self.dead.contains(rank) || !self.contributors.contains(rank);
-        ranks.filter(move |rank| !is_dead(*rank))
-    }
-}
-
-impl<N: Net> Machine<N> for Shrink {
+impl<N: Net> Machine<N> for ShrinkMachine {
     type Output = Created;
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
         loop {
-            // Each waits where it is, or goes on.
-            match mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Counting(mut agree) => match agree.step(port) {
+            // A stage that has to wait puts itself back.
+            match mem::replace(&mut self.stage, ShrinkStage::Over) {
+                ShrinkStage::Counting(mut agree) => match agree.step(port) {
                     Some(decision) => self.stage = self.allocate(&decision),
                     None => {
-                        self.stage = Stage::Counting(agree);
+                        self.stage = ShrinkStage::Counting(agree);
                         return None;
                     }
                 },
-                Stage::Reducing { allocation, mut round } => match round.step(port) {
+                ShrinkStage::Reducing { allocation, mut round } => match round.step(port) {
                     Some(reduced) => {
                         let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
-                        self.stage = Stage::Concluding { allocation, reduced, agree };
+                        self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
                     }
                     None => {
-                        self.stage = Stage::Reducing { allocation, round };
+                        self.stage = ShrinkStage::Reducing { allocation, round };
                         return None;
                     }
                 },
-                Stage::Concluding { mut allocation, reduced, mut agree } => {
+                ShrinkStage::Concluding { mut allocation, reduced, mut agree } => {
                     let Some(decision) = agree.step(port) else {
-                        self.stage = Stage::Concluding { allocation, reduced, agree };
+                        self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
                         return None;
                     };
                     match reduced {
                         Ok(all) if decision.flags == 1 => {
                             match conclude(&mut allocation, &all) {
-                                // What this one waits for may be another machine, which must have
-                                // its turn.
+                                // The next round may have to wait for another machine, which
+                                // must be stepped first.
                                 Ok(Progress::Again) => {
                                     self.stage = self.reduce(allocation);
                                     port.ft.expect();
@@ -199,7 +192,7 @@ impl<N: Net> Machine<N> for Shrink {
                         _ => self.stage = self.count(),
                     }
                 }
-                Stage::Over => return Some(Err(Error::AlreadyTaken)),
+                ShrinkStage::Over => return Some(Err(Error::AlreadyTaken)),
             }
         }
     }

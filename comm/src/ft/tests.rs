@@ -1,4 +1,4 @@
-//! Agreements alone, without a network: random orders of messages and deaths, many of them.
+//! Agreements without a network, in many random orders of messages and deaths.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ enum Event {
     Down,
 }
 
-/// Members, and what is under way between each two of them, in order.
+/// The members, and the messages under way between each two of them, in order.
 struct Job {
     members: Vec<Option<Agreement>>,
-    /// What each has decided first: its caller has gone on with that.
+    /// The first decision of each member, with which its caller has gone on.
     decided: Vec<Option<Value>>,
     channels: BTreeMap<(u32, u32), VecDeque<Event>>,
     random: u64,
@@ -49,7 +49,7 @@ impl Job {
         *decided = decided.take().or_else(|| member.decision().cloned());
     }
 
-    /// What it has sent last may be lost, to each member another part.
+    /// Kills a member. Its last messages may be lost, a different number for each receiver.
     fn kill(&mut self, rank: u32) {
         self.members[rank as usize] = None;
         for to in 0..u32::try_from(self.members.len()).unwrap() {
@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    /// Whether there was anything to do.
+    /// Delivers a message or the news of a death; whether there was one.
     fn step(&mut self) -> bool {
         let busy: Vec<(u32, u32)> = self
             .channels
@@ -84,8 +84,8 @@ impl Job {
         true
     }
 
-    /// One dies of whom all know: agreements begin without the part that is for the undisturbed.
-    fn bereave(mut self) -> Self {
+    /// Kills a member whose death all others know, so that the agreement begins at a later ballot.
+    fn with_known_death(mut self) -> Self {
         let dead = self.below(self.members.len());
         self.members[dead] = None;
         let dead = u32::try_from(dead).unwrap();
@@ -93,7 +93,8 @@ impl Job {
         self
     }
 
-    /// Lets all vote, in any order, and some die: what those who live have decided.
+    /// Lets all members vote, in any order, and some die. Returns the decisions of the living
+    /// members.
     fn run(mut self, deaths: usize) -> Vec<Option<Value>> {
         let size = self.members.len();
         let mut to_vote: Vec<u32> = (0..u32::try_from(size).unwrap()).collect();
@@ -122,12 +123,12 @@ impl Job {
     }
 }
 
-/// The first seed under which those who live don't all have one decision.
+/// The first seed under which the living members don't all have the same decision.
 fn first_bad(seeds: u64) -> Option<u64> {
     (0..seeds).find(|seed| {
         let size = 2 + u32::try_from(seed % 6).unwrap();
         let job = Job::new(size, *seed);
-        let job = if seed % 5 < 2 { job.bereave() } else { job };
+        let job = if seed % 5 < 2 { job.with_known_death() } else { job };
         let ends = job.run(usize::try_from(seed % 4).unwrap());
         ends.iter().any(Option::is_none) || ends.windows(2).any(|two| two[0] != two[1])
     })
@@ -139,7 +140,7 @@ fn all_who_live_decide_alike() {
     assert_eq!(first_bad(seeds.unwrap_or(60_000)), None);
 }
 
-/// What a member would send, if it were told of these deaths and had gathered this.
+/// The message of a member that knows these deaths and has gathered these contributors.
 fn message(kind: AgreeKind, ballot: u32, dead: &[u32], contributors: &[u32]) -> AgreeMessage {
     let set = |ranks: &[u32]| Ranks::of(3, ranks);
     let value = Value {
@@ -153,10 +154,10 @@ fn message(kind: AgreeKind, ballot: u32, dead: &[u32], contributors: &[u32]) -> 
 }
 
 #[test]
-fn one_that_is_said_to_be_dead_knows_better() {
+fn a_member_that_is_said_to_be_dead_does_not_believe_it() {
     let mut agreement = Agreement::new(3, 0);
     agreement.receive(1, &message(AgreeKind::Gathered, 1, &[0, 2], &[1]));
-    // Its own part is still to come.
+    // The process itself has not voted yet.
     assert_eq!(agreement.decision(), None);
     agreement.vote(1, 0, &[]);
     agreement.receive(1, &message(AgreeKind::Gathered, 1, &[0, 2], &[1]));
@@ -166,7 +167,7 @@ fn one_that_is_said_to_be_dead_knows_better() {
 }
 
 #[test]
-fn whom_a_leader_knows_to_be_dead_is_dead_for_all_though_it_has_contributed() {
+fn a_member_that_its_leader_knows_to_be_dead_is_dead_for_all_even_if_it_has_contributed() {
     let mut agreement = Agreement::new(3, 0);
     agreement.vote(1, 0, &[]);
     agreement.die(2);
@@ -185,7 +186,7 @@ fn a_member_reports_again_at_each_ballot() {
         agreement.die(dead);
         let sent = agreement.take_messages();
         let reports: Vec<_> = sent.iter().map(|(to, message)| (*to, message.ballot)).collect();
-        // To its parent in the tree, which has forgotten what it had gathered.
+        // The parent in the tree has dropped what it had gathered.
         assert_eq!(reports, [(2, ballot)]);
     }
 }

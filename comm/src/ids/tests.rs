@@ -4,7 +4,7 @@ use super::*;
 
 const PRESETS: [IdLayout; 3] = [IdLayout::BITS_16, IdLayout::HISTORICAL, IdLayout::BITS_20];
 
-/// What a fresh mask gives, in order.
+/// The ids that a new mask gives, in order.
 fn sequence(layout: IdLayout) -> Vec<u32> {
     let mut mask = IdMask::new(layout);
     std::iter::from_fn(|| mask.allocate().map(ContextId::bits)).collect()
@@ -88,7 +88,7 @@ fn widths_out_of_range_are_refused() {
 }
 
 proptest! {
-    /// Against a set: what is taken is what the set says comes next, whatever was taken and freed.
+    /// Compares a mask with a set: whatever was taken and freed, the next id is the same.
     #[test]
     fn a_mask_is_a_set(preset in 0usize..3, steps in prop::collection::vec((any::<bool>(), any::<u16>()), 1..400)) {
         let layout = PRESETS[preset];

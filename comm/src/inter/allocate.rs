@@ -1,4 +1,5 @@
-//! A context id for members of whom some may die: all who live get it, or none.
+//! The allocation of a context id by members of which some may die: all living members get the id,
+//! or none.
 
 use std::sync::Arc;
 
@@ -10,51 +11,58 @@ use crate::error::Error;
 use crate::ft::{Agree, Life};
 use crate::net::Net;
 
-/// Rounds of an allocation, on each of which all who live agree: so all go on to the next one, or none.
-pub(super) struct Allocate {
+/// The rounds of an allocation, with an agreement after each round: all living members go on to the
+/// next round, or none does.
+pub(super) struct AgreedAllocation {
     life: Arc<Life>,
     channel: Channel,
     allocation: Allocation,
-    says: u64,
-    round: Round,
+    contribution: u64,
+    stage: AllocateStage,
 }
 
-enum Round {
-    /// For the operation's turn: nothing is offered before it.
+enum AllocateStage {
+    /// Waits for the operation's turn. No id is offered before that.
     Waiting,
     Reducing(Box<Exchange>),
     Agreeing(Result<Vec<u8>, Error>, Agree),
 }
 
-impl Allocate {
-    /// `says`: 63 bits, of which the bitwise AND is part of the result.
+impl AgreedAllocation {
+    /// `contribution`: 63 bits. The bitwise AND of all contributions is part of the result.
     pub(super) fn new(
         life: &Arc<Life>,
         channel: Channel,
         allocation: Allocation,
-        says: u64,
+        contribution: u64,
     ) -> Self {
-        Allocate { life: Arc::clone(life), channel, allocation, says, round: Round::Waiting }
+        AgreedAllocation {
+            life: Arc::clone(life),
+            channel,
+            allocation,
+            contribution,
+            stage: AllocateStage::Waiting,
+        }
     }
 }
 
-impl<N: Net> Machine<N> for Allocate {
+impl<N: Net> Machine<N> for AgreedAllocation {
     type Output = (OwnedId, u64);
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>> {
         loop {
-            match &mut self.round {
-                Round::Waiting if !self.channel.has_turn() => return None,
-                Round::Waiting => {
+            match &mut self.stage {
+                AllocateStage::Waiting if !self.channel.has_turn() => return None,
+                AllocateStage::Waiting => {
                     let first = round(&self.channel, &mut self.allocation);
-                    self.round = Round::Reducing(Box::new(first));
+                    self.stage = AllocateStage::Reducing(Box::new(first));
                 }
-                Round::Reducing(exchange) => {
+                AllocateStage::Reducing(exchange) => {
                     let reduced = exchange.step(port)?;
-                    let flags = self.says << 1 | u64::from(reduced.is_ok());
-                    self.round = Round::Agreeing(reduced, Agree::new(&self.life, flags));
+                    let flags = self.contribution << 1 | u64::from(reduced.is_ok());
+                    self.stage = AllocateStage::Agreeing(reduced, Agree::new(&self.life, flags));
                 }
-                Round::Agreeing(reduced, agree) => {
+                AllocateStage::Agreeing(reduced, agree) => {
                     let agreed = agree.step(port)?.flags;
                     let all = match reduced {
                         Ok(all) if agreed & 1 == 1 => all,
@@ -64,9 +72,10 @@ impl<N: Net> Machine<N> for Allocate {
                     return match conclude(&mut self.allocation, all) {
                         Ok(Progress::Again) => {
                             let next = round(&self.channel, &mut self.allocation);
-                            self.round = Round::Reducing(Box::new(next));
+                            self.stage = AllocateStage::Reducing(Box::new(next));
                             port.ft.expect();
-                            // What this one waits for may be another machine, which must have its turn.
+                            // The next round may have to wait for another machine, which must be
+                            // stepped first.
                             None
                         }
                         Ok(Progress::Done(id)) => {

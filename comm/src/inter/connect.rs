@@ -1,26 +1,31 @@
-//! Groups that have no communicator in common, of one job or of two, meet by the name of a port.
+//! Groups without a common communicator meet at a port, by its name. They may belong to one job or
+//! to two.
 //!
-//! A port is a mailbox of one process, the leader of the group that accepts. The leader of the other group calls
-//! there. Once the call is accepted, both swap cards as leaders do who have a communicator (`mailbox.rs`).
+//! A port is a mailbox (`mailbox.rs`) of the leader of the accepting group. The leader of the other
+//! group calls it. Once the call is accepted, the leaders exchange descriptions of their groups,
+//! like leaders that share a communicator.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::comm::Comm;
-use crate::driver::{Driver, Port};
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessName};
 use crate::runtime::Runtime;
 
-use super::InterComm;
-use super::bridge::{Bridge, Line};
-use super::create::{Begun, InterRequest, Uniformity};
+use super::accepting::Accepting;
+use super::create::{AttemptStart, InterRequest};
+use super::intercomm::InterComm;
+use super::leader_link::{LeaderLink, PortLine};
+use super::uniformity::Uniformity;
 
-/// A port's name, as one process can tell another by whatever means: its text is `name:number`, the
-/// process's name in hexadecimal. No two ports ever have the same name: that of a closed port is never another one's.
+/// The name of a port. A program passes it to other processes by any means. As text it is
+/// `name:number`, with the name of the process in hexadecimal. No two ports ever have the same
+/// name, even after a port is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortName {
     process: ProcessName,
@@ -39,7 +44,7 @@ impl FromStr for PortName {
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (process, number) = text.split_once(':')?;
-            // No sign, as an integer's own form has one.
+            // Parsing an integer would accept a sign.
             let number = number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)?;
             Some(PortName { process: process.parse().ok()?, number: number.parse().ok()? })
         };
@@ -47,8 +52,8 @@ impl FromStr for PortName {
     }
 }
 
-/// A port at which this process accepts. It is closed when it is dropped and no [`Comm::accept`] uses it any more: who
-/// has called and was not accepted has an error then, as has who calls later.
+/// An open port of this process. The port is closed when this is dropped and no [`Comm::accept`]
+/// uses it any more. Calls that were not accepted then end with an error, and so do later calls.
 #[derive(Debug)]
 pub struct OpenPort {
     name: PortName,
@@ -56,7 +61,7 @@ pub struct OpenPort {
 }
 
 impl OpenPort {
-    /// Its name.
+    /// The name of the port.
     pub fn name(&self) -> PortName {
         self.name
     }
@@ -71,7 +76,7 @@ impl OpenPort {
 }
 
 impl<N: Net> Runtime<N> {
-    /// Opens a port. There may be any number of them.
+    /// Opens a port. A process may have any number of ports.
     ///
     /// # Errors
     /// [`Error::Port`]: the transport has no name for this process.
@@ -81,13 +86,16 @@ impl<N: Net> Runtime<N> {
 }
 
 impl<N: Net> Comm<N> {
-    /// An intercommunicator of this communicator's group and one that [connects](Self::connect) to the port,
-    /// which `leader`, the same rank at all members, has opened and gives. Collective; blocks until there is a
-    /// group that connects. Of several, the one that called first is the next; if it has died since, that
-    /// is the result. One that has given up since is passed over. The group may be of another job, whose layouts of ids and tags are the same.
+    /// Creates an intercommunicator of this communicator's group and a group that
+    /// [connects](Self::connect) to a port. Collective; blocks until a group connects.
     ///
-    /// Whoever revokes this communicator ends the wait at all members. So one that may have to be given up is
-    /// called on a duplicate.
+    /// `leader` is the same rank at all members. The leader has opened the port, and gives it.
+    /// Calls are accepted in the order in which they arrived. A call whose process has given up is
+    /// skipped; if the process has died, this call fails. The other group may belong to another job
+    /// with the same layouts of ids and tags.
+    ///
+    /// Revoking this communicator ends the wait at all members. So a program that may have to give
+    /// up should accept on a duplicate.
     ///
     /// # Errors
     /// As for [`create_inter_as`](Self::create_inter_as).
@@ -100,7 +108,7 @@ impl<N: Net> Comm<N> {
         self.iaccept(uniformity, leader, port).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     pub fn iaccept(
         &self,
         uniformity: Uniformity,
@@ -111,23 +119,26 @@ impl<N: Net> Comm<N> {
             port: Arc::clone(&port.mailbox),
             life: Arc::clone(self.life()),
         });
-        self.begin_inter(leader, None, |channel| Begun {
+        self.begin_inter(leader, None, |channel| AttemptStart {
             uniformity,
             leader,
-            bridge: Err(Error::NoPeer),
+            link: Err(Error::NoPeer),
             accepts,
             channel,
         })
     }
 
-    /// An intercommunicator of this communicator's group and that which [accepts](Self::accept) at the port,
-    /// whose name `leader`, the same rank at all members, gives. Collective; blocks until it is accepted. The
-    /// group may be of another job, as for that call.
+    /// Creates an intercommunicator of this communicator's group and the group that
+    /// [accepts](Self::accept) at a port. Collective; blocks until the call is accepted.
+    ///
+    /// `leader` is the same rank at all members. The leader gives the name of the port. The other
+    /// group may belong to another job, as for [`accept`](Self::accept).
     ///
     /// # Errors
-    /// As for [`create_inter_as`](Self::create_inter_as); the process that is named is down or isn't.
-    /// [`Error::Port`]: it has no such port, or has closed it. That process has to make progress to say so.
-    /// [`Error::Members`]: both groups together are too large for a tag's source.
+    /// As for [`create_inter_as`](Self::create_inter_as). The process in the port's name is down,
+    /// or does not exist. [`Error::Port`]: that process has no such port, or has closed it; it has
+    /// to make progress to answer so. [`Error::Members`]: both groups together have more processes
+    /// than the source field of a tag can name.
     pub fn connect(
         &self,
         uniformity: Uniformity,
@@ -137,30 +148,30 @@ impl<N: Net> Comm<N> {
         self.iconnect(uniformity, leader, port).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     pub fn iconnect(
         &self,
         uniformity: Uniformity,
         leader: u32,
         port: Option<PortName>,
     ) -> InterRequest<N> {
-        let bridge = port.ok_or(Error::NoPeer).and_then(|name| self.bridge_to(name));
+        let link = port.ok_or(Error::NoPeer).and_then(|name| self.link_to(name));
         let accepts = None;
-        self.begin_inter(leader, None, |channel| Begun {
+        self.begin_inter(leader, None, |channel| AttemptStart {
             uniformity,
             leader,
-            bridge,
+            link,
             accepts,
             channel,
         })
     }
 
-    fn bridge_to(&self, name: PortName) -> Result<(Bridge, bool), Error> {
+    fn link_to(&self, name: PortName) -> Result<(LeaderLink, bool), Error> {
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
         let process = self.driver().lock().net.admit(&name.process);
         let with = process.ok().filter(|process| *process != own).ok_or(Error::Port)?;
         let mailbox = self.driver().mailboxes.call(with, name.number);
-        Ok((Bridge::Line(Line { mailbox, with, life: Arc::clone(self.life()) }), false))
+        Ok((LeaderLink::Line(PortLine { mailbox, with, life: Arc::clone(self.life()) }), false))
     }
 
     fn life(&self) -> &Arc<Life> {
@@ -168,30 +179,10 @@ impl<N: Net> Comm<N> {
     }
 }
 
-/// A leader that waits for a call.
-pub(super) struct Accepting {
-    port: Arc<Opened>,
-    life: Arc<Life>,
-}
-
-impl Accepting {
-    /// The way to one that has called.
-    pub(super) fn step<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<Bridge, Error>> {
-        let life = Arc::clone(&self.life);
-        if life.is_revoked() {
-            return Some(Err(Error::Revoked));
-        }
-        let Some((with, mailbox)) = self.port.answer() else {
-            port.ft.expect();
-            return None;
-        };
-        Some(Ok(Bridge::Line(Line { mailbox, with, life })))
-    }
-}
-
 impl<N: Net> InterComm<N> {
-    /// Frees it at all of both groups, once all have called this: then nothing of it is under way
-    /// anywhere. Collective over both; blocks. It is let go of also when there is an error.
+    /// Waits until all members of both groups have called this, so that no operation of the
+    /// intercommunicator is under way anywhere, and then frees it. Collective over both groups;
+    /// blocks. The handle is dropped even if there is an error.
     ///
     /// # Errors
     /// [`Error::InUse`]: a clone, a request or a held message is left. A process is down.
@@ -199,7 +190,7 @@ impl<N: Net> InterComm<N> {
         self.idisconnect()?.wait().map(drop)
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     ///
     /// # Errors
     /// [`Error::InUse`].

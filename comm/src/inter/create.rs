@@ -1,4 +1,5 @@
-//! Making intercommunicators.
+//! The calls that create an intercommunicator by two leaders that share a communicator, and how
+//! every creation starts.
 
 use std::sync::Arc;
 
@@ -10,42 +11,34 @@ use crate::ft::{Life, epoch};
 use crate::ids::Sub;
 use crate::net::Net;
 
-use super::InterComm;
-use super::allocate::Allocate;
-use super::bridge::Bridge;
-use super::connect::Accepting;
-use super::kept::Bequest;
-use super::making::{Made, Making, Plan};
+use super::accepting::Accepting;
+use super::allocate::AgreedAllocation;
+use super::attributes::Inherited;
+use super::creating::{CreatePlan, Creating};
+use super::intercomm::{InterComm, InterParts};
+use super::leader_link::LeaderLink;
+use super::uniformity::Uniformity;
 
-/// An intercommunicator that is being made.
+/// An intercommunicator that is being created.
 pub type InterRequest<N> = Request<N, InterCreation<N>>;
 
-/// What the processes of both groups know of each other's result when an intercommunicator was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Uniformity {
-    /// Nothing: after a failure, some may have it and others not.
-    None,
-    /// All of a group that live have the same result. If those of one have it and those of the other have
-    /// not, then that was revoked: those who have it learn of that, in the end. Whoever needs to know at
-    /// once needs [`Strict`](Self::Strict).
-    Eventual,
-    /// All of both groups that live have the same result.
-    Strict,
-}
-
-/// The groups of attempts and of merges of one communicator are apart from what else is counted there.
+/// A value in the epochs of attempts: it tells them from the epochs of everything else that is made
+/// of the same communicator.
 pub(super) const ATTEMPT: u64 = u64::MAX - 1;
 
 impl<N: Net> Comm<N> {
-    /// An intercommunicator of this communicator's group and another one. Collective over both; blocks.
+    /// Creates an intercommunicator of this communicator's group and another group. Collective over
+    /// both groups; blocks.
     ///
-    /// `leader` is the rank of this group's leader, the same at all members. The leader gives what follows:
-    /// `peer` is a communicator of both leaders, `remote_leader` the other one's rank there, and `tag` tells
-    /// attempts apart that are under way at once between the same leaders.
+    /// `leader` is the rank of this group's leader, the same at all members. Only the leader's
+    /// other arguments count: `peer` is a communicator of both leaders, `remote_leader` is the rank
+    /// of the other leader in it, and `tag` tells attempts apart that are under way at the same
+    /// time between the same leaders.
     ///
     /// # Errors
-    /// A group has no context id left, or a process is down; other processes may have another result. What
-    /// the leader gives can't be; the groups have a process in common. The layout of context ids has no bit L.
+    /// A group has no context id left, or a process is down; other processes may have another
+    /// result. An argument of the leader is invalid, the groups have a process in common, or the
+    /// layout of context ids has no bit L.
     pub fn create_inter(
         &self,
         leader: u32,
@@ -56,7 +49,7 @@ impl<N: Net> Comm<N> {
         self.icreate_inter(leader, peer, remote_leader, tag).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     pub fn icreate_inter(
         &self,
         leader: u32,
@@ -67,11 +60,13 @@ impl<N: Net> Comm<N> {
         self.icreate_inter_as(Uniformity::None, leader, peer, remote_leader, tag)
     }
 
-    /// The same, with a promise about others' results. All of both groups ask for the same one. Blocks.
+    /// As [`create_inter`](Self::create_inter), with a promise about the results of the other
+    /// processes. All members of both groups must ask for the same promise. Blocks.
     ///
     /// # Errors
-    /// [`Error::NotCreated`], whatever the cause. It is the result of all of both groups that live, or, if the
-    /// uniformity is but eventual, what others have is revoked.
+    /// [`Error::NotCreated`], with the cause in it. If the uniformity is strict, all living members
+    /// of both groups have this result. If it is eventual, the intercommunicator that others may
+    /// have is revoked.
     pub fn create_inter_as(
         &self,
         uniformity: Uniformity,
@@ -83,7 +78,7 @@ impl<N: Net> Comm<N> {
         self.icreate_inter_as(uniformity, leader, peer, remote_leader, tag).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     pub fn icreate_inter_as(
         &self,
         uniformity: Uniformity,
@@ -92,18 +87,18 @@ impl<N: Net> Comm<N> {
         remote_leader: u32,
         tag: u32,
     ) -> InterRequest<N> {
-        let bridge = peer.ok_or(Error::NoPeer).and_then(|peer| peer.bridge(remote_leader, tag));
+        let link = peer.ok_or(Error::NoPeer).and_then(|peer| peer.link(remote_leader, tag));
         let accepts = None;
-        let begun = |channel| Begun { uniformity, leader, bridge, accepts, channel };
+        let begun = |channel| AttemptStart { uniformity, leader, link, accepts, channel };
         self.begin_inter(leader, peer, begun)
     }
 
-    /// Begins an attempt, if what all members give can be.
+    /// Begins an attempt, if the arguments of all members are valid.
     pub(super) fn begin_inter(
         &self,
         leader: u32,
         peer: Option<&Comm<N>>,
-        begun: impl FnOnce(Channel) -> Begun,
+        begun: impl FnOnce(Channel) -> AttemptStart,
     ) -> InterRequest<N> {
         let size = self.size();
         let possible = if leader >= size {
@@ -117,12 +112,13 @@ impl<N: Net> Comm<N> {
         }
     }
 
-    /// The way to another leader, whose messages are no others' of this communicator.
-    fn bridge(&self, to: u32, tag: u32) -> Result<(Bridge, bool), Error> {
+    /// The link to another leader in this communicator. Its messages are separate from all others
+    /// of the communicator.
+    fn link(&self, to: u32, tag: u32) -> Result<(LeaderLink, bool), Error> {
         let Settings { ids, tags, .. } = self.driver().settings;
         let (rank, size) = (to, self.size());
         let own = self.rank();
-        // A field of its own, apart from the numbers of shrinks.
+        // A bit of its own keeps these tags apart from the numbers of shrinks.
         let apart = 1 << (tags.tag_bits() - 2);
         if to >= size {
             return Err(Error::Rank { rank, size });
@@ -132,24 +128,25 @@ impl<N: Net> Comm<N> {
         }
         let context = ids.collective(ids.sub(self.id(), Sub::Merging));
         let channel = Channel { context, ..self.outside(tag | apart) };
-        Ok((Bridge::Peer { channel, to }, own < to))
+        Ok((LeaderLink::Peer { channel, to }, own < to))
     }
 }
 
-/// What an attempt starts from.
-pub(super) struct Begun {
+/// The values with which an attempt starts.
+pub(super) struct AttemptStart {
     pub(super) uniformity: Uniformity,
     pub(super) leader: u32,
-    pub(super) bridge: Result<(Bridge, bool), Error>,
+    pub(super) link: Result<(LeaderLink, bool), Error>,
     pub(super) accepts: Option<Accepting>,
-    /// Of the local group.
+    /// The channel of the local group.
     pub(super) channel: Channel,
 }
 
-impl Begun {
-    /// `parent`: of whose group, context and history the attempt is; `peer`: what the leaders need besides.
+impl AttemptStart {
+    /// Starts the attempt. `parent` gives the group, the context and the number of the attempt.
+    /// `peer` is the communicator of the leaders, which must not be freed meanwhile.
     pub(super) fn start<N: Net>(self, parent: &Comm<N>, peer: Option<&Comm<N>>) -> InterRequest<N> {
-        let Begun { uniformity, leader, bridge, accepts, channel } = self;
+        let AttemptStart { uniformity, leader, link, accepts, channel } = self;
         let (driver, inner) = (parent.driver(), &parent.inner);
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
@@ -158,19 +155,19 @@ impl Begun {
         driver.register(&life);
         let allocation = driver.allocator.begin(parent.id(), channel.tag, Role::Member);
         let allocation = allocation.for_members(attempt, group);
-        let allocate = Allocate::new(&life, channel.clone(), allocation, 0);
-        let plan = Plan { uniformity, ids: driver.settings.ids, channel, leader, life, bridge };
-        let slot = driver.start(Making::new(plan, allocate, accepts));
+        let allocate = AgreedAllocation::new(&life, channel.clone(), allocation, 0);
+        let plan = CreatePlan { uniformity, ids: driver.settings.ids, channel, leader, life, link };
+        let slot = driver.start(Creating::new(plan, allocate, accepts));
         let (parent, peer) = (parent.clone(), peer.cloned());
-        Request::new(InterCreation { slot, bequest: None, parent, _peer: peer })
+        Request::new(InterCreation { slot, inherited: None, parent, _peer: peer })
     }
 }
 
 /// What an [`InterRequest`] waits for.
 pub struct InterCreation<N: Net> {
-    slot: Arc<ResultSlot<Made>>,
-    /// Of a duplicate.
-    bequest: Option<Bequest<N>>,
+    slot: Arc<ResultSlot<InterParts>>,
+    /// Set if the intercommunicator is a duplicate.
+    inherited: Option<Inherited<N>>,
     parent: Comm<N>,
     _peer: Option<Comm<N>>,
 }
@@ -178,7 +175,7 @@ pub struct InterCreation<N: Net> {
 impl<N: Net> InterCreation<N> {
     fn over(comm: &Comm<N>, error: Error) -> InterRequest<N> {
         let slot = ResultSlot::new(Some(Err(error)));
-        Request::new(InterCreation { slot, bequest: None, parent: comm.clone(), _peer: None })
+        Request::new(InterCreation { slot, inherited: None, parent: comm.clone(), _peer: None })
     }
 }
 
@@ -191,16 +188,16 @@ impl<N: Net> Pending<N> for InterCreation<N> {
 
     fn test(&mut self) -> Option<Self::Output> {
         let made = self.slot.take()?.map(|made| InterComm::new(&self.parent, made));
-        Some(match self.bequest.take() {
-            Some(bequest) => bequest.give(made),
+        Some(match self.inherited.take() {
+            Some(inherited) => inherited.give(made),
             None => made,
         })
     }
 }
 
 impl<N: Net> InterComm<N> {
-    /// An intercommunicator of the same groups, whose messages are apart, with the attributes and the error
-    /// handler of this one. Collective over both; blocks.
+    /// Duplicates the intercommunicator: the same groups, with separate messages, and with the
+    /// attributes and the error handler of this one. Collective over both groups; blocks.
     ///
     /// # Errors
     /// As for [`Comm::create_inter`].
@@ -208,7 +205,7 @@ impl<N: Net> InterComm<N> {
         self.idup().wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of the call.
     pub fn idup(&self) -> InterRequest<N> {
         let both = self.channel();
         let ids = self.comm.driver().settings.ids;
@@ -219,11 +216,11 @@ impl<N: Net> InterComm<N> {
         let group = Arc::clone(&self.comm.inner.info.group);
         let channel = Channel { group, own: self.rank(), context, remote: None, ..both.clone() };
         let to = self.remote_ranks().start;
-        let bridge = Ok((Bridge::Peer { channel: both, to }, self.is_first()));
+        let link = Ok((LeaderLink::Peer { channel: both, to }, self.is_first()));
         let uniformity = Uniformity::None;
-        let begun = Begun { uniformity, leader: 0, bridge, accepts: None, channel };
+        let begun = AttemptStart { uniformity, leader: 0, link, accepts: None, channel };
         let mut request = begun.start(&self.comm, None);
-        request.pending.bequest = Some(Bequest::of(self));
+        request.pending.inherited = Some(Inherited::of(self));
         request
     }
 }

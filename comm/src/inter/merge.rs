@@ -11,28 +11,28 @@ use crate::group::Group;
 use crate::ids::Sub;
 use crate::net::{Net, ProcessId};
 
-use super::InterComm;
-use super::allocate::Allocate;
+use super::allocate::AgreedAllocation;
+use super::intercomm::InterComm;
 
-/// A communicator of both groups that is being made.
+/// A communicator of both groups that is being created.
 pub type MergeRequest<N> = Request<N, Merging<N>>;
 
-/// Merges of an intercommunicator are numbered apart from its duplicates.
+/// A value in the epochs of merges: it tells them from the epochs of duplicates.
 const MERGE: u64 = u64::MAX - 2;
 
 impl<N: Net> InterComm<N> {
-    /// A communicator of both groups: first that which gives `high` as `false`, then the other. If both give
-    /// the same, the order is the one that both know from the intercommunicator's making. All of a group
-    /// give the same. Collective over both; blocks.
+    /// Creates a communicator of both groups. The group that gives `high` as `false` comes first.
+    /// If both groups give the same, they stand in the order of the intercommunicator. All members
+    /// of a group must give the same. Collective over both groups; blocks.
     ///
     /// # Errors
-    /// There is no context id left that is free in all of both groups; or a process is down.
-    /// The same at all of both groups that live.
+    /// No context id is free in all members of both groups, or a process is down. The error is the
+    /// same at all living members of both groups.
     pub fn merge(&self, high: bool) -> Result<Comm<N>, Error> {
         self.imerge(high).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of [`merge`](Self::merge).
     pub fn imerge(&self, high: bool) -> MergeRequest<N> {
         let driver = self.comm.driver();
         let channel = self.channel();
@@ -43,41 +43,41 @@ impl<N: Net> InterComm<N> {
         let first = if self.is_first() { own } else { remote };
         let attempt = Arc::new(Life::new(first, key, both, channel.own));
         driver.register(&attempt);
-        // In all processes of both groups in the same place among other allocations.
+        // All processes of both groups must order this allocation alike among their others.
         let place = driver.settings.ids.sub(first, Sub::Merging);
         let allocation = driver.allocator.begin(place, (key >> 32) as u32, Role::Member);
         let allocation = allocation.for_members(key, both);
-        // A bit for each group, of which the other one says nothing.
-        let says =
+        // One bit for each group. The members of the other group leave it set.
+        let flags =
             if self.is_first() { 0b10 | u64::from(high) } else { 0b01 | u64::from(high) << 1 };
         let sizes = [self.size(), self.remote_size()];
         let split = if self.is_first() { sizes[0] } else { sizes[1] };
         let members = Arc::clone(both);
-        let allocate = Allocate::new(&attempt, channel, allocation, says);
-        let slot = driver.start(Merge { allocate, members, split });
+        let allocate = AgreedAllocation::new(&attempt, channel, allocation, flags);
+        let slot = driver.start(MergeMachine { allocate, members, split });
         let own = self.group().process(self.rank());
         let merging = Merging { slot, own, origin, parent: self.clone() };
         Request::new(merging)
     }
 }
 
-struct Merge {
-    allocate: Allocate,
-    /// In the order that both know.
+struct MergeMachine {
+    allocate: AgreedAllocation,
+    /// The members of both groups, in the order of the intercommunicator.
     members: Arc<Group>,
-    /// How many of them are of the first group.
+    /// The size of the first group.
     split: u32,
 }
 
-impl<N: Net> Machine<N> for Merge {
+impl<N: Net> Machine<N> for MergeMachine {
     type Output = Created;
 
     fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
-        let (id, says) = match self.allocate.step(port)? {
+        let (id, flags) = match self.allocate.step(port)? {
             Ok(allocated) => allocated,
             Err(error) => return Some(Err(error)),
         };
-        let first_is_high = says == 0b01;
+        let first_is_high = flags == 0b01;
         let mut members = self.members.processes().to_vec();
         if first_is_high {
             members.rotate_left(self.split as usize);

@@ -1,4 +1,5 @@
-//! Sends, receives and probes: those of a communicator, with the remote group for its own.
+//! Sends, receives and probes: those of a communicator, with the remote group in the place of its
+//! group.
 
 use tagmatch::Buffer;
 
@@ -6,9 +7,9 @@ use crate::comm::{Destination, Message, RecvRequest, SendRequest, Source, Status
 use crate::error::Error;
 use crate::net::Net;
 
-use super::InterComm;
+use super::intercomm::InterComm;
 
-/// Methods that are those of the communicator within.
+/// Methods that call the method of the same name of the communicator inside.
 macro_rules! of_comm {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $end:ty;)*) => {
         impl<N: Net> InterComm<N> {
@@ -32,11 +33,11 @@ of_comm! {
     /// As [`Comm::send_buffered`](crate::Comm::send_buffered), to a remote process.
     ///
     /// # Errors
-    /// [`Error::BufferFull`]; no such rank or tag.
+    /// [`Error::BufferFull`], or an invalid rank or tag.
     fn send_buffered(to: impl Into<Destination>, tag: u32, data: &[u8]) -> Result<(), Error>;
 
-    /// As [`Comm::recv`](crate::Comm::recv), from remote processes. Of any source, a failure in either group
-    /// is reported until it is [acknowledged](Self::acknowledge).
+    /// As [`Comm::recv`](crate::Comm::recv), from remote processes. A receive from any source
+    /// reports a failure in either group until the failure is [acknowledged](Self::acknowledge).
     fn recv(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
@@ -46,7 +47,7 @@ of_comm! {
     /// As [`Comm::probe`](crate::Comm::probe), from remote processes.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Comm::probe`](crate::Comm::probe).
     fn probe(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>
@@ -55,7 +56,7 @@ of_comm! {
     /// As [`Comm::mprobe`](crate::Comm::mprobe), from remote processes.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Comm::mprobe`](crate::Comm::mprobe).
     fn mprobe(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>
@@ -64,7 +65,7 @@ of_comm! {
     /// As [`Comm::probe_blocking`](crate::Comm::probe_blocking), from remote processes.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Comm::probe_blocking`](crate::Comm::probe_blocking).
     fn probe_blocking(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>
@@ -73,7 +74,7 @@ of_comm! {
     /// As [`Comm::mprobe_blocking`](crate::Comm::mprobe_blocking), from remote processes.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Comm::mprobe_blocking`](crate::Comm::mprobe_blocking).
     fn mprobe_blocking(
         from: impl Into<Source>,
         tag: impl Into<TagChoice>

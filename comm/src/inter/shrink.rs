@@ -1,9 +1,11 @@
-//! Shrinking: an intercommunicator of those of both groups who live.
+//! Shrinking: an intercommunicator of the living members of both groups.
 //!
-//! 1. All of both groups agree on who is dead.
-//! 2. Each group allocates an id among those of it who live. All of a group that live have it, or none.
-//! 3. All of both groups agree on what each of them has. If another death has kept one from an id, all begin
-//!    again. Else all have the same: two ids, or an error.
+//! 1. Both groups agree on which members are dead.
+//! 2. Each group allocates an id among its living members. All living members of a group have it,
+//!    or none has.
+//! 3. Both groups agree on the outcome in each group. If a group has no id because another member
+//!    has died, both groups start again. If not, all members have the same result: two ids, or an
+//!    error.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,33 +19,35 @@ use crate::ids::{ContextId, IdLayout, Sub};
 use crate::net::Net;
 use crate::remote::{RemoteGroup, RemoteRanks};
 
-use super::InterComm;
-use super::allocate::Allocate;
-use super::making::Made;
+use super::allocate::AgreedAllocation;
+use super::intercomm::{InterComm, InterParts};
 
-/// An intercommunicator of those who live that is being made.
+/// An intercommunicator of the living members that is being created.
 pub type InterShrinkRequest<N> = Request<N, InterShrinking<N>>;
 
-/// Shrinks are numbered apart from what else is made of an intercommunicator.
+/// A value in the epochs of shrinks: it tells them from everything else that is made of an
+/// intercommunicator.
 const SHRINK: u64 = u64::MAX - 3;
 
 impl<N: Net> InterComm<N> {
-    /// An intercommunicator of those of both groups that live, in their order: none is in it whose failure any of
-    /// them had seen before. The same at all who live; revocation does not touch it, nor do more failures.
-    /// Collective over both; blocks.
+    /// Creates an intercommunicator of the living members of both groups, in their order. It has no
+    /// process whose failure any of them had seen before. The result is the same at all living
+    /// members. The call also works on a revoked intercommunicator, and after more failures.
+    /// Collective over both groups; blocks.
     ///
     /// # Errors
-    /// [`Error::GroupFailed`]: nobody of the remote group lives. [`Error::Exhausted`] or [`Error::Fragmented`]
-    /// in one of the groups. Each is the same at all of both groups that live.
+    /// [`Error::GroupFailed`]: no member of the remote group lives. [`Error::Exhausted`] or
+    /// [`Error::Fragmented`] in one of the groups. The error is the same at all living members of
+    /// both groups.
     pub fn shrink(&self) -> Result<InterComm<N>, Error> {
         self.ishrink().wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of [`shrink`](Self::shrink).
     pub fn ishrink(&self) -> InterShrinkRequest<N> {
         let Settings { ids, tags, .. } = self.comm.driver().settings;
         let (union, group) = (self.life(), &self.comm.inner.info.group);
-        // Agreements of its own, whatever others the members have under way.
+        // The shrink has agreements of its own, beside those that the members have under way.
         let made = union.made(&union.group, u32::MAX - 1);
         let origin = epoch(&[union.key.epoch, made, SHRINK], &union.group, &union.group);
         let context = if self.is_first() { self.id() } else { self.remote.id };
@@ -55,7 +59,7 @@ impl<N: Net> InterComm<N> {
         let channel = Channel {
             group: Arc::clone(group),
             own: self.rank(),
-            // Of nothing that lives beside this intercommunicator: its messages meet no others.
+            // No other operation uses this context while the intercommunicator lives.
             context: ids.collective(ids.sub(self.id(), Sub::Merging)),
             tag: 0,
             tags,
@@ -63,8 +67,8 @@ impl<N: Net> InterComm<N> {
             remote: None,
             turn: None,
         };
-        let stage = Stage::Counting(Agree::new(&both, u64::MAX));
-        let shrink = Shrink {
+        let stage = InterShrinkStage::Counting(Agree::new(&both, u64::MAX));
+        let shrink = InterShrinkMachine {
             ids,
             allocator: self.comm.driver().allocator.clone(),
             both,
@@ -82,7 +86,7 @@ impl<N: Net> InterComm<N> {
 
 /// What an [`InterShrinkRequest`] waits for.
 pub struct InterShrinking<N: Net> {
-    slot: Arc<ResultSlot<Made>>,
+    slot: Arc<ResultSlot<InterParts>>,
     parent: InterComm<N>,
 }
 
@@ -102,85 +106,87 @@ impl<N: Net> Pending<N> for InterShrinking<N> {
     }
 }
 
-struct Shrink {
+struct InterShrinkMachine {
     ids: IdLayout,
     allocator: Allocator,
-    /// Of this shrink, in both groups and in the local one.
+    /// The agreements of this shrink: of both groups, and of the local group.
     both: Arc<Life>,
     local: Arc<Life>,
-    /// The remote group's ranks among both.
+    /// The ranks of the remote group among both groups.
     remote: Range<u32>,
-    /// Those of the local group who live, as far as that is agreed on.
+    /// The channel of the members of the local group that are agreed to be alive.
     channel: Channel,
-    /// And those of the remote one.
+    /// The members of the remote group that are agreed to be alive.
     others: Arc<Group>,
     attempts: u32,
-    stage: Stage,
+    stage: InterShrinkStage,
 }
 
-enum Stage {
+enum InterShrinkStage {
     Counting(Agree),
-    Allocating(Allocate),
+    Allocating(AgreedAllocation),
     Comparing(Result<OwnedId, Error>, Agree),
 }
 
-/// What a group has, as half of an agreement's flags. The bitwise AND with what a member does not have is that.
+/// The outcome of the allocation in a group, as one half of the flags of an agreement. The bitwise
+/// AND of two outcomes is the worse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Has {
-    /// A member has died.
+enum GroupOutcome {
+    /// No id: a member has died.
     Nothing,
     Exhausted,
     Fragmented,
     Id(ContextId),
 }
 
-impl Has {
-    /// Where ids end: they have 22 bits at most.
+impl GroupOutcome {
+    /// The position of the kind of the outcome, above the id, which has at most 22 bits.
     const KIND_AT: u32 = 30;
 
     fn of(outcome: &Result<OwnedId, Error>) -> Self {
         match outcome {
-            Ok(id) => Has::Id(id.id()),
-            Err(Error::Exhausted { .. }) => Has::Exhausted,
-            Err(Error::Fragmented { .. }) => Has::Fragmented,
-            Err(_) => Has::Nothing,
+            Ok(id) => GroupOutcome::Id(id.id()),
+            Err(Error::Exhausted { .. }) => GroupOutcome::Exhausted,
+            Err(Error::Fragmented { .. }) => GroupOutcome::Fragmented,
+            Err(_) => GroupOutcome::Nothing,
         }
     }
 
     fn to_bits(self) -> u32 {
         match self {
-            Has::Nothing => 0,
-            Has::Exhausted => 1 << Self::KIND_AT,
-            Has::Fragmented => 2 << Self::KIND_AT,
-            Has::Id(id) => 3 << Self::KIND_AT | id.bits(),
+            GroupOutcome::Nothing => 0,
+            GroupOutcome::Exhausted => 1 << Self::KIND_AT,
+            GroupOutcome::Fragmented => 2 << Self::KIND_AT,
+            GroupOutcome::Id(id) => 3 << Self::KIND_AT | id.bits(),
         }
     }
 
-    /// Of a group of which nobody has contributed it is all ones, which is no id.
+    /// Parses one half of the flags. If no member of a group has contributed, all bits are set,
+    /// which is not a valid id.
     fn parse(bits: u32, ids: IdLayout) -> Self {
         let id = ids.parse(bits & ((1 << Self::KIND_AT) - 1));
         match (bits >> Self::KIND_AT, id) {
-            (1, _) => Has::Exhausted,
-            (2, _) => Has::Fragmented,
-            (3, Ok(id)) if !ids.is_derived(id) => Has::Id(id),
-            _ => Has::Nothing,
+            (1, _) => GroupOutcome::Exhausted,
+            (2, _) => GroupOutcome::Fragmented,
+            (3, Ok(id)) if !ids.is_derived(id) => GroupOutcome::Id(id),
+            _ => GroupOutcome::Nothing,
         }
     }
 }
 
-impl Shrink {
+impl InterShrinkMachine {
     fn is_first(&self) -> bool {
         self.remote.start > 0
     }
 
-    /// Those of these ranks among both who live.
+    /// The living processes among these ranks.
     fn living(&self, decision: &Value, ranks: Range<u32>) -> Arc<Group> {
         let process = |rank| self.both.group.process(rank);
         Arc::new(Group::new(decision.living(ranks).filter_map(process)))
     }
 
-    /// Step 2.
-    fn allocate(&mut self, decision: &Value) -> Result<Stage, Error> {
+    /// Begins step 2.
+    fn allocate(&mut self, decision: &Value) -> Result<InterShrinkStage, Error> {
         let all = self.both.group.size();
         let local = if self.is_first() { 0..self.remote.start } else { self.remote.end..all };
         let members = self.living(decision, local);
@@ -189,47 +195,64 @@ impl Shrink {
             return Err(Error::GroupFailed);
         }
         let own = self.both.group.process(self.both.own);
-        // One that is wrongly said to be dead.
+        // A living process that is agreed to be dead is not among the members.
         let own = own.and_then(|own| members.rank(own));
         self.channel.own = own.ok_or(Error::ProcessFailed { rank: None })?;
         self.channel.group = members;
         self.channel.tag = number(&self.both, self.attempts, self.channel.tags);
-        // Each but the first one takes another death.
+        // Each attempt after the first one takes another death.
         if self.attempts > all {
             return Err(Error::NotOffered);
         }
         self.attempts += 1;
         let Channel { context, tag, .. } = self.channel;
-        // Each attempt has a name of its own: what one has allocated in vain is free for the next.
+        // Each attempt is a creation of its own, so that an id that one attempt has allocated in
+        // vain is free for the next.
         let attempt = [self.both.key.epoch, self.attempts.into()];
         let birth = epoch(&attempt, &self.both.group, &self.both.group);
         let both = self.channel.group.union(&self.others);
         let allocation = self.allocator.begin(context, tag, Role::Member);
         let allocation = allocation.for_members(birth, &Arc::new(both));
-        Ok(Stage::Allocating(Allocate::new(&self.local, self.channel.clone(), allocation, 0)))
+        Ok(InterShrinkStage::Allocating(AgreedAllocation::new(
+            &self.local,
+            self.channel.clone(),
+            allocation,
+            0,
+        )))
     }
 
-    /// Step 3.
-    fn compare(&self, outcome: Result<OwnedId, Error>) -> Stage {
+    /// Begins step 3.
+    fn compare(&self, outcome: Result<OwnedId, Error>) -> InterShrinkStage {
         let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
-        let has = u64::from(Has::of(&outcome).to_bits());
+        let has = u64::from(GroupOutcome::of(&outcome).to_bits());
         let flags = has << own | u64::from(u32::MAX) << others;
-        Stage::Comparing(outcome, Agree::new(&self.both, flags))
+        InterShrinkStage::Comparing(outcome, Agree::new(&self.both, flags))
     }
 
-    /// What both groups have: of the first and of the second one.
+    /// The ids of the first and the second group, if both have one.
     fn conclude(&self, flags: u64) -> Result<Option<[ContextId; 2]>, Error> {
         let ids = self.ids.ids();
-        let half = |at: u32| Has::parse((flags << (u32::BITS - at) >> u32::BITS) as u32, self.ids);
+        let half = |at: u32| {
+            GroupOutcome::parse((flags << (u32::BITS - at) >> u32::BITS) as u32, self.ids)
+        };
         match [half(0), half(u32::BITS)] {
-            [Has::Nothing, _] | [_, Has::Nothing] => Ok(None),
-            [Has::Exhausted, _] | [Has::Id(_), Has::Exhausted] => Err(Error::Exhausted { ids }),
-            [Has::Fragmented, _] | [Has::Id(_), Has::Fragmented] => Err(Error::Fragmented { ids }),
-            [Has::Id(first), Has::Id(second)] => Ok(Some([first, second])),
+            [GroupOutcome::Nothing, _] | [_, GroupOutcome::Nothing] => Ok(None),
+            [GroupOutcome::Exhausted, _] | [GroupOutcome::Id(_), GroupOutcome::Exhausted] => {
+                Err(Error::Exhausted { ids })
+            }
+            [GroupOutcome::Fragmented, _] | [GroupOutcome::Id(_), GroupOutcome::Fragmented] => {
+                Err(Error::Fragmented { ids })
+            }
+            [GroupOutcome::Id(first), GroupOutcome::Id(second)] => Ok(Some([first, second])),
         }
     }
 
-    fn make<N: Net>(&self, port: &mut Port<'_, N>, id: OwnedId, both: [ContextId; 2]) -> Made {
+    fn make<N: Net>(
+        &self,
+        port: &mut Port<'_, N>,
+        id: OwnedId,
+        both: [ContextId; 2],
+    ) -> InterParts {
         let (local, others) = (&self.channel.group, &self.others);
         let [first, second] = if self.is_first() { [local, others] } else { [others, local] };
         let union = Arc::new(first.union(second));
@@ -243,32 +266,32 @@ impl Shrink {
         let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
         port.ft.register(port.net, &life);
         let remote = RemoteGroup { id: remote, group: Arc::clone(others) };
-        Made { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
+        InterParts { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
     }
 }
 
-impl<N: Net> Machine<N> for Shrink {
-    type Output = Made;
+impl<N: Net> Machine<N> for InterShrinkMachine {
+    type Output = InterParts;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Made, Error>> {
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterParts, Error>> {
         loop {
             self.stage = match &mut self.stage {
-                Stage::Counting(agree) => {
+                InterShrinkStage::Counting(agree) => {
                     let decision = agree.step(port)?;
                     match self.allocate(&decision) {
                         Ok(stage) => stage,
                         Err(error) => return Some(Err(error)),
                     }
                 }
-                Stage::Allocating(allocate) => {
+                InterShrinkStage::Allocating(allocate) => {
                     let outcome = allocate.step(port)?;
                     self.compare(outcome.map(|(id, _)| id))
                 }
-                Stage::Comparing(outcome, agree) => {
+                InterShrinkStage::Comparing(outcome, agree) => {
                     let flags = agree.step(port)?.flags;
                     let outcome = std::mem::replace(outcome, Err(Error::AlreadyTaken));
                     match self.conclude(flags) {
-                        Ok(None) => Stage::Counting(Agree::new(&self.both, u64::MAX)),
+                        Ok(None) => InterShrinkStage::Counting(Agree::new(&self.both, u64::MAX)),
                         Ok(Some(both)) => {
                             return Some(outcome.map(|id| self.make(port, id, both)));
                         }
@@ -285,16 +308,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_group_has_is_what_all_of_it_have() {
+    fn the_outcome_of_a_group_is_the_worst_outcome_of_its_members() {
         let ids = IdLayout::BITS_16;
-        let id = Has::Id(ids.id(77).unwrap());
-        for has in [Has::Nothing, Has::Exhausted, Has::Fragmented, id] {
-            assert_eq!(Has::parse(has.to_bits(), ids), has);
-            assert_eq!(Has::parse(has.to_bits() & id.to_bits(), ids), has);
+        let id = GroupOutcome::Id(ids.id(77).unwrap());
+        for has in [GroupOutcome::Nothing, GroupOutcome::Exhausted, GroupOutcome::Fragmented, id] {
+            assert_eq!(GroupOutcome::parse(has.to_bits(), ids), has);
+            assert_eq!(GroupOutcome::parse(has.to_bits() & id.to_bits(), ids), has);
         }
-        // Nobody has said anything, or what can't be.
-        for bits in [u32::MAX, 3 << Has::KIND_AT | 1, 1 << 20] {
-            assert_eq!(Has::parse(bits, ids), Has::Nothing);
+        // No contribution, and impossible values.
+        for bits in [u32::MAX, 3 << GroupOutcome::KIND_AT | 1, 1 << 20] {
+            assert_eq!(GroupOutcome::parse(bits, ids), GroupOutcome::Nothing);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Spawning: new processes, in a job of their own, and a group of this one meet at a port.
+//! Spawning: a group of this job and the processes of a new job meet at a port.
 
 use std::fmt::Display;
 
@@ -6,18 +6,19 @@ use crate::comm::Comm;
 use crate::error::Error;
 use crate::net::Net;
 
-use super::InterComm;
 use super::connect::{OpenPort, PortName};
-use super::create::{Begun, InterRequest, Uniformity};
+use super::create::{AttemptStart, InterRequest};
+use super::intercomm::InterComm;
+use super::uniformity::Uniformity;
 
 impl<N: Net> Comm<N> {
-    /// An intercommunicator of this communicator's group and the processes that `start` starts: what MPI calls
-    /// `MPI_Comm_spawn`. Collective; blocks.
+    /// Creates an intercommunicator of this communicator's group and the processes that `start`
+    /// starts (`MPI_Comm_spawn`). Collective; blocks.
     ///
-    /// `root`, the same rank at all members, gives `start`, which is told the name of a port. It starts a job,
-    /// by whatever means, and hands the name to its processes, which [connect](Comm::connect) there, all
-    /// of them together, with the same uniformity. It blocks this process's progress until it returns, so it
-    /// must not wait for them to connect.
+    /// `root` is the same rank at all members. The root gives `start`, which gets the name of a
+    /// port. `start` starts a job by any means, and passes the name to its processes. All of them
+    /// together [connect](Comm::connect) to that port, with the same uniformity. This process makes
+    /// no progress until `start` returns, so `start` must not wait for them to connect.
     ///
     /// ```no_run
     /// # use tagmatch::Local;
@@ -39,14 +40,16 @@ impl<N: Net> Comm<N> {
     /// }
     /// ```
     ///
-    /// What becomes of processes that were started and have not connected, this one can't know: the call waits
-    /// for them. Whoever learns that they have ended [revokes](Comm::revoke) this communicator, at
-    /// any member: that ends it at all of them. So one that may have to be given up is called on a duplicate.
+    /// This process can't know whether the started processes will connect: the call waits for them.
+    /// A program that learns that they have ended [revokes](Comm::revoke) this communicator, at any
+    /// member. That ends the call at all members. So a program that may have to give up should
+    /// spawn on a duplicate.
     ///
     /// # Errors
-    /// [`Error::NotStarted`], at all members that live: `start` has failed; its words are in the root's.
-    /// [`Error::NoPeer`]: the root gave none. With a uniformity, either is the cause in [`Error::NotCreated`].
-    /// Else what [`accept`](Comm::accept) ends with.
+    /// [`Error::NotStarted`], at all living members: `start` has failed. The root's error has its
+    /// message. [`Error::NoPeer`]: the root gave no `start`. With a uniformity other than `None`,
+    /// these are the cause in [`Error::NotCreated`]. Otherwise the errors of
+    /// [`accept`](Comm::accept).
     pub fn spawn<E: Display>(
         &self,
         uniformity: Uniformity,
@@ -56,7 +59,7 @@ impl<N: Net> Comm<N> {
         self.ispawn(uniformity, root, start).wait()
     }
 
-    /// The same, without blocking, but for `start`, which is called at once.
+    /// The non-blocking form of [`spawn`](Self::spawn). Only `start` blocks: it is called at once.
     pub fn ispawn<E: Display>(
         &self,
         uniformity: Uniformity,
@@ -65,7 +68,7 @@ impl<N: Net> Comm<N> {
     ) -> InterRequest<N> {
         let start = start.filter(|_| self.rank() == root).ok_or(Error::NoPeer);
         let started = start.and_then(|start| {
-            // Nobody is started for what can't be.
+            // No job is started if the intercommunicator is impossible.
             self.driver().settings.ids.localcomm(self.id())?;
             let port = OpenPort::open(self.driver())?;
             let not_started = |why: E| Error::NotStarted { why: Some(why.to_string()) };
@@ -73,11 +76,11 @@ impl<N: Net> Comm<N> {
         });
         match started {
             Ok(port) => self.iaccept(uniformity, root, Some(&port)),
-            // The others wait to be told.
-            Err(error) => self.begin_inter(root, None, |channel| Begun {
+            // The other members wait to be told.
+            Err(error) => self.begin_inter(root, None, |channel| AttemptStart {
                 uniformity,
                 leader: root,
-                bridge: Err(error),
+                link: Err(error),
                 accepts: None,
                 channel,
             }),

@@ -1,17 +1,18 @@
-//! What a program keeps with an intercommunicator: attributes, and an error handler.
+//! The attributes and the error handler of an intercommunicator.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::comm::{Attributes, Comm, ErrorHandler, Keyval};
 use crate::error::Error;
 use crate::net::Net;
 
-use super::InterComm;
+use super::intercomm::InterComm;
 
 impl<N: Net> InterComm<N> {
-    /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). What is duplicated or shrunk of it begins
-    /// with its handler; what is made of communicators, or a communicator made of it, with none, as a handler is
-    /// for one kind.
+    /// As [`Comm::set_error_handler`](crate::Comm::set_error_handler). A duplicate and a shrunk
+    /// intercommunicator inherit the handler. A handler is for one kind of communicator. So an
+    /// intercommunicator made of communicators, and a communicator made of an intercommunicator,
+    /// have none at first.
     pub fn set_error_handler(&self, handler: ErrorHandler<InterComm<N>>) {
         let place = Arc::clone(&self.handler);
         self.comm.set_error_handler(ErrorHandler::calls(move |comm: &Comm<N>, error| {
@@ -27,40 +28,38 @@ impl<N: Net> InterComm<N> {
         drop(old);
     }
 
-    /// What happens to its errors.
+    /// The error handler.
     pub fn error_handler(&self) -> ErrorHandler<InterComm<N>> {
         self.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// As [`Comm::set_attribute`](crate::Comm::set_attribute). The key's functions are given the local group and
-    /// the id in which it receives.
+    /// As [`Comm::set_attribute`](crate::Comm::set_attribute). The functions of the key get the
+    /// local group, and the id in which it receives.
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>, value: T) {
         self.comm.set_attribute(key, value);
     }
 
-    /// An attribute's value.
+    /// The value of an attribute.
     pub fn attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> Option<Arc<T>> {
         self.comm.attribute(key)
     }
 
-    /// Deletes an attribute; whether there was one.
+    /// Deletes an attribute. Returns whether there was one.
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> bool {
         self.comm.delete_attribute(key)
     }
 }
 
-/// What happens to the errors of an intercommunicator, the same for all of its handles.
-pub(super) type Handler<N> = Arc<Mutex<ErrorHandler<InterComm<N>>>>;
-
-/// What a duplicate has from its parent: the handler, and the attributes that were copied when it was begun.
-pub(super) struct Bequest<N: Net> {
+/// What a duplicate inherits from its parent: the error handler, and the attributes, which were
+/// copied when the duplication began.
+pub(super) struct Inherited<N: Net> {
     parent: InterComm<N>,
     attributes: Result<Attributes, Error>,
 }
 
-impl<N: Net> Bequest<N> {
+impl<N: Net> Inherited<N> {
     pub(super) fn of(parent: &InterComm<N>) -> Self {
-        Bequest { parent: parent.clone(), attributes: parent.comm.copy_attributes() }
+        Inherited { parent: parent.clone(), attributes: parent.comm.copy_attributes() }
     }
 
     pub(super) fn give(self, made: Result<InterComm<N>, Error>) -> Result<InterComm<N>, Error> {

@@ -1,4 +1,4 @@
-//! Going on after failures of either group.
+//! The calls of an intercommunicator about failures of either group, except shrinking.
 
 use crate::driver::{Machine, Port};
 use crate::error::Error;
@@ -6,21 +6,22 @@ use crate::ft::Agree;
 use crate::group::Group;
 use crate::net::Net;
 
-use super::InterComm;
+use super::intercomm::InterComm;
 
-/// What both groups have agreed on: the result is the same at all of one group that live, and
-/// `unacknowledged` at all of both.
+/// The result of an agreement of both groups. `flags` is the same at all living members of a group,
+/// `unacknowledged` at all living members of both groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterAgreed {
-    /// The bitwise AND of what remote processes have contributed.
+    /// The bitwise AND of the flags that the remote processes have contributed.
     pub flags: u32,
-    /// Processes of both groups that failed before they contributed, and whose failure not every contributor
-    /// had acknowledged before.
+    /// The processes of both groups that failed before they contributed, and whose failure some
+    /// contributor had not acknowledged before.
     pub unacknowledged: Group,
 }
 
 impl<N: Net> InterComm<N> {
-    /// The processes of both groups that this one knows to have failed, in the order in which that became known.
+    /// The processes of both groups that this process knows to have failed, in the order in which
+    /// that became known.
     pub fn failed(&self) -> Group {
         self.comm.failed()
     }
@@ -35,26 +36,26 @@ impl<N: Net> InterComm<N> {
         self.comm.acknowledged()
     }
 
-    /// As [`Comm::revoke`](crate::Comm::revoke), at all of both groups.
+    /// As [`Comm::revoke`](crate::Comm::revoke), at all members of both groups.
     pub fn revoke(&self) {
         self.comm.revoke();
     }
 
-    /// Whether this process knows that it is revoked.
+    /// Whether this process knows that the intercommunicator is revoked.
     pub fn is_revoked(&self) -> bool {
         self.comm.is_revoked()
     }
 
-    /// As [`Comm::agree`](crate::Comm::agree), of both groups: each gets the flags of the other one (ULFM).
-    /// Blocks.
+    /// As [`Comm::agree`](crate::Comm::agree), for both groups: each group gets the flags of the
+    /// other one (ULFM). Blocks.
     ///
     /// # Errors
-    /// None of failures.
+    /// A failure is no error: see [`InterAgreed::unacknowledged`].
     pub fn agree(&self, flags: u32) -> Result<InterAgreed, Error> {
         self.iagree(flags).wait()
     }
 
-    /// The same, without blocking.
+    /// The non-blocking form of [`agree`](Self::agree).
     pub fn iagree(&self, flags: u32) -> crate::Request<N, crate::comm::Running<N, InterAgreed>> {
         let (own, others) = if self.is_first() { (0, u32::BITS) } else { (u32::BITS, 0) };
         let flags = u64::from(flags) << own | u64::from(u32::MAX) << others;
@@ -65,7 +66,7 @@ impl<N: Net> InterComm<N> {
 
 struct Agreeing {
     agree: Agree,
-    /// Where the local group's flags are: the remote one's are in the other half.
+    /// The position of the local group's flags. The other half has the remote group's flags.
     own: u32,
     group: Group,
 }

@@ -1,4 +1,5 @@
-//! What the leader of one group tells that of the other, and then its own group: as bytes.
+//! The description of a group that its leader sends to the other leader, which sends it to its own
+//! group.
 
 use crate::error::Error;
 use crate::ft::Key;
@@ -7,25 +8,26 @@ use crate::ids::{ContextId, IdLayout};
 use crate::names::{self, NAME_BYTES};
 use crate::net::{FOREIGN_MAX, Net};
 
-/// Bytes before the members' names.
+/// The length of the head in bytes. The names of the members follow.
 pub(super) const HEAD: usize = 28;
 
-/// Most members that a group tells the other one of.
+/// The most members of a group that can be described.
 pub(super) const MEMBERS_MAX: u32 = FOREIGN_MAX;
 
-/// A group that is to have an intercommunicator.
+/// A group that is to get an intercommunicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
-    /// Names the attempt, among all of this group.
+pub(super) struct GroupDescription {
+    /// The attempt of the group.
     pub(super) attempt: Key,
-    /// What its members will receive in.
+    /// The context id in which its members will receive.
     pub(super) id: ContextId,
-    /// Whether it comes first where both groups are in one order.
+    /// Whether the group comes first in the order of both groups.
     pub(super) is_first: bool,
     pub(super) members: Group,
 }
 
-/// What can be said instead, by number.
+/// The reasons why there is no description. On the wire a reason is its position in this list, from
+/// 1.
 fn refusals(layout: IdLayout) -> [Error; 10] {
     let ids = layout.ids();
     [
@@ -42,12 +44,16 @@ fn refusals(layout: IdLayout) -> [Error; 10] {
     ]
 }
 
-/// A card, or why there is none.
-pub(super) fn to_bytes<N: Net>(card: Result<&Card, &Error>, layout: IdLayout, net: &N) -> Vec<u8> {
+/// A description, or the reason why there is none, as bytes.
+pub(super) fn to_bytes<N: Net>(
+    description: Result<&GroupDescription, &Error>,
+    layout: IdLayout,
+    net: &N,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |word: u32| bytes.extend(word.to_le_bytes());
-    match card {
-        Ok(Card { attempt, id, is_first, members }) => {
+    match description {
+        Ok(GroupDescription { attempt, id, is_first, members }) => {
             let mut named = Vec::new();
             names::put(&mut named, members, net);
             put(0);
@@ -73,31 +79,36 @@ pub(super) fn to_bytes<N: Net>(card: Result<&Card, &Error>, layout: IdLayout, ne
     bytes
 }
 
-/// Whether a leader says that there is no card.
+/// Whether a message has a reason instead of a description.
 pub(super) fn is_refusal(head: &[u8]) -> bool {
     head.get(..4).is_some_and(|status| word(status) != 0)
 }
 
-/// To its own group: the other one has not heard of the id, or will not use it. `head`: a refusal.
+/// Marks a reason that a leader sends to its own group: the other group was not told of the id, or
+/// will not use it.
 pub(super) fn put_untold(head: &mut [u8]) {
     if let Some(byte) = head.get_mut(4) {
         *byte = 1;
     }
 }
 
-/// Whether a head says so.
+/// Whether a message has that mark.
 pub(super) fn is_untold(head: &[u8]) -> bool {
     is_refusal(head) && head.get(4) == Some(&1)
 }
 
-/// Bytes of names that follow a head; none where there are more than any group's.
+/// The length in bytes of the names that follow a head; 0 if it is longer than that of any group.
 pub(super) fn names_length(head: &[u8]) -> usize {
     let length = head.get(HEAD - 4..HEAD).map_or(0, |length| word(length) as usize);
     if length <= NAME_BYTES * MEMBERS_MAX as usize { length } else { 0 }
 }
 
-/// What another process has said.
-pub(super) fn parse<N: Net>(bytes: &[u8], layout: IdLayout, net: &mut N) -> Result<Card, Error> {
+/// Parses the message of another process.
+pub(super) fn parse<N: Net>(
+    bytes: &[u8],
+    layout: IdLayout,
+    net: &mut N,
+) -> Result<GroupDescription, Error> {
     let (head, mut tail) = bytes.split_at_checked(HEAD).ok_or(Error::Leader)?;
     let words: Vec<u32> = head.chunks_exact(4).map(word).collect();
     let [status, id, context, low, high, is_first, length] = words[..] else {
@@ -119,10 +130,10 @@ pub(super) fn parse<N: Net>(bytes: &[u8], layout: IdLayout, net: &mut N) -> Resu
     }
     let members = names::admit(&members, net).ok_or(Error::Leader)?;
     let attempt = Key { context, epoch: u64::from(high) << 32 | u64::from(low) };
-    Ok(Card { attempt, id, is_first: is_first == 1, members })
+    Ok(GroupDescription { attempt, id, is_first: is_first == 1, members })
 }
 
-/// Of at most four bytes.
+/// A number of up to four bytes.
 fn word(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
@@ -135,14 +146,14 @@ mod tests {
 
     const LAYOUT: IdLayout = IdLayout::BITS_16;
 
-    /// A process of a job of five, and one of another job.
+    /// A process of a job of five processes, and a process of another job.
     fn nets() -> [SimNet; 2] {
         let sim = Sim::of_jobs(SimConfig::default(), &[5, 1]);
         [0, 5].map(|number| sim.net(number))
     }
 
-    fn card(members: [u32; 3]) -> Card {
-        Card {
+    fn description(members: [u32; 3]) -> GroupDescription {
+        GroupDescription {
             attempt: Key { context: 7, epoch: u64::MAX / 3 },
             id: LAYOUT.id(31).unwrap(),
             is_first: true,
@@ -151,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_what_is_heard() {
+    fn a_description_parses_as_it_was_built() {
         let [mut ours, mut theirs] = nets();
-        let said = card([4, 0, 2]);
+        let said = description([4, 0, 2]);
         let bytes = to_bytes(Ok(&said), LAYOUT, &ours);
         assert_eq!(names_length(&bytes), bytes.len() - HEAD);
         assert_eq!(parse(&bytes, LAYOUT, &mut ours), Ok(said));
-        // Who knows none of them numbers them as they come.
-        assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Ok(card([1, 2, 3])));
+        // A process that knows none of the members numbers them in the order of the list.
+        assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Ok(description([1, 2, 3])));
         for refusal in refusals(LAYOUT) {
             let bytes = to_bytes(Err(&refusal), LAYOUT, &ours);
             assert_eq!((bytes.len(), names_length(&bytes)), (HEAD, 0));
@@ -173,9 +184,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_t_be_is_refused() {
+    fn an_invalid_description_is_refused() {
         let [mut ours, _] = nets();
-        let bytes = to_bytes(Ok(&card([4, 0, 2])), LAYOUT, &ours);
+        let bytes = to_bytes(Ok(&description([4, 0, 2])), LAYOUT, &ours);
         let mut refused = |bytes: &[u8]| {
             assert_eq!(parse(bytes, LAYOUT, &mut ours), Err(Error::Leader), "{bytes:?}");
         };
@@ -186,10 +197,10 @@ mod tests {
             bytes
         };
         let world = LAYOUT.world();
-        let id = card([0, 1, 2]).id;
+        let id = description([0, 1, 2]).id;
         let ids = [world, LAYOUT.collective(id), LAYOUT.dynamic(9).unwrap()];
         ids.iter().for_each(|id| refused(&changed(1, id.bits())));
-        // The names have a byte of length, four of the job and four of the rank each.
+        // A name has one byte of length, four bytes of the job and four bytes of the rank.
         for (word, to) in [(0, 99), (1, u32::MAX), (5, 2), (6, 2), (6, 0), (7, 0), (7, 9)] {
             refused(&changed(word, to));
         }

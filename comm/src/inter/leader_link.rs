@@ -1,4 +1,4 @@
-//! How the leaders of two groups speak to each other.
+//! How the leaders of two groups communicate.
 
 use std::sync::Arc;
 
@@ -8,51 +8,51 @@ use crate::ft::Life;
 use crate::mailbox::Opened;
 use crate::net::{Net, ProcessId};
 
-/// The way to the leader of the other group.
+/// The link to the leader of the other group.
 #[derive(Debug)]
-pub(super) enum Bridge {
-    /// It has this rank in a communicator of both leaders.
+pub(super) enum LeaderLink {
+    /// Both leaders are members of a communicator, in which the other one has this rank.
     Peer { channel: Channel, to: u32 },
-    /// They have met at a port, or are about to.
-    Line(Line),
+    /// The leaders have met at a port, or are about to.
+    Line(PortLine),
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct PortLine {
     pub(super) mailbox: Opened,
     pub(super) with: ProcessId,
-    /// Of the communicator whose revocation ends the wait.
+    /// The communicator whose revocation ends the wait.
     pub(super) life: Arc<Life>,
 }
 
-impl Bridge {
-    /// The other leader.
+impl LeaderLink {
+    /// The process of the other leader.
     pub(super) fn process(&self) -> Option<ProcessId> {
         match self {
-            Bridge::Peer { channel, to } => channel.group.process(*to),
-            Bridge::Line(line) => Some(line.with),
+            LeaderLink::Peer { channel, to } => channel.group.process(*to),
+            LeaderLink::Line(line) => Some(line.with),
         }
     }
 
-    /// Whether the other leader may have heard what was said.
+    /// Whether the other leader may have received what this one has sent.
     pub(super) fn is_answered(&self) -> bool {
         match self {
-            Bridge::Peer { .. } => true,
-            Bridge::Line(line) => line.mailbox.is_answered(),
+            LeaderLink::Peer { .. } => true,
+            LeaderLink::Line(line) => line.mailbox.is_answered(),
         }
     }
 }
 
-impl Line {
-    /// The next message of the other leader. [`Error::Port`]: there will be none, since it has no such port, or has
-    /// given up.
+impl PortLine {
+    /// The next message of the other leader. [`Error::Port`]: there will be none, because the other
+    /// leader has no such port, or has given up.
     fn listen<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
         if self.life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
         let mut next = self.mailbox.listen();
         if next.is_none() && port.net.is_down(self.with) {
-            // Its last words may have come.
+            // Its last messages may have arrived.
             port.ft.look(port.net);
             next = self.mailbox.listen();
             if next.is_none() {
@@ -66,56 +66,58 @@ impl Line {
     }
 }
 
-/// A message in each direction. Both sides go through it to the end, whatever they have to say: so the next one's
-/// messages are its own.
-pub(super) enum Swap {
+/// One message in each direction. Both sides carry it out to the end, even after a failure. So no
+/// message of it is left for the next exchange.
+pub(super) enum LeaderSwap {
     Peer(PeerSwap),
     Line,
 }
 
-impl Swap {
-    /// Between peers the message is a head of so many bytes, and what belongs to it; `rest` says how many bytes
-    /// those are.
+impl LeaderSwap {
+    /// Starts the exchange. In a communicator, a message is a head of `head` bytes and a rest.
+    /// `rest` computes the length of the rest from the head.
     pub(super) fn begin<N: Net>(
         port: &mut Port<'_, N>,
-        bridge: &Bridge,
+        link: &LeaderLink,
         data: &[u8],
         head: usize,
         rest: fn(&[u8]) -> usize,
     ) -> Self {
-        match bridge {
-            Bridge::Peer { channel, to } => {
-                Swap::Peer(PeerSwap::begin(port, (channel, *to), data, head, rest))
+        match link {
+            LeaderLink::Peer { channel, to } => {
+                LeaderSwap::Peer(PeerSwap::begin(port, (channel, *to), data, head, rest))
             }
-            Bridge::Line(line) => {
+            LeaderLink::Line(line) => {
                 line.mailbox.say(data);
-                Swap::Line
+                LeaderSwap::Line
             }
         }
     }
 
-    /// What the other one has said.
+    /// The message of the other leader.
     pub(super) fn step<N: Net>(
         &mut self,
         port: &mut Port<'_, N>,
-        bridge: &Bridge,
+        link: &LeaderLink,
     ) -> Option<Result<Vec<u8>, Error>> {
-        match (self, bridge) {
-            (Swap::Peer(swap), Bridge::Peer { channel, to }) => swap.step(port, (channel, *to)),
-            (Swap::Line, Bridge::Line(line)) => line.listen(port),
+        match (self, link) {
+            (LeaderSwap::Peer(swap), LeaderLink::Peer { channel, to }) => {
+                swap.step(port, (channel, *to))
+            }
+            (LeaderSwap::Line, LeaderLink::Line(line)) => line.listen(port),
             _ => Some(Err(Error::Leader)),
         }
     }
 }
 
-/// The other leader's rank in a channel of both.
+/// A channel of both leaders, and the rank of the other leader in it.
 type Peer<'a> = (&'a Channel, u32);
 
 pub(super) struct PeerSwap {
     sending: Vec<Handle>,
     receiving: Option<Handle>,
     received: Result<Vec<u8>, Error>,
-    /// How many bytes belong to a head; `None`: it was asked.
+    /// Computes the length of the rest from the head; `None` once the head was received.
     rest: Option<fn(&[u8]) -> usize>,
 }
 

@@ -1,0 +1,32 @@
+//! A leader that waits for a call at its port.
+
+use std::sync::Arc;
+
+use crate::driver::Port;
+use crate::error::Error;
+use crate::ft::Life;
+use crate::mailbox::Opened;
+use crate::net::Net;
+
+use super::leader_link::{LeaderLink, PortLine};
+
+pub(super) struct Accepting {
+    pub(super) port: Arc<Opened>,
+    /// The communicator whose revocation ends the wait.
+    pub(super) life: Arc<Life>,
+}
+
+impl Accepting {
+    /// Takes the next call, and returns the link to the leader that has called.
+    pub(super) fn step<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<LeaderLink, Error>> {
+        let life = Arc::clone(&self.life);
+        if life.is_revoked() {
+            return Some(Err(Error::Revoked));
+        }
+        let Some((with, mailbox)) = self.port.answer() else {
+            port.ft.expect();
+            return None;
+        };
+        Some(Ok(LeaderLink::Line(PortLine { mailbox, with, life })))
+    }
+}

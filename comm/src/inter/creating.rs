@@ -1,0 +1,383 @@
+//! The state machine that creates an intercommunicator in one process.
+//!
+//! All members of a group go through the same steps to the end, even after a failure. So no process
+//! waits for one that has given up.
+//!
+//! 1. The group allocates the context id in which it will receive. All living members have it, or
+//!    none has.
+//! 2. The leaders exchange the descriptions of their groups, or the reasons why there is none.
+//! 3. Each leader broadcasts the other description, or the reason, in its group: first a head of
+//!    fixed length, then the names of the members.
+//!
+//! With `Uniformity::None`, this is all. With `Uniformity::Eventual` (the algorithm published for
+//! ULFM):
+//!
+//! 4. Each group agrees on whether all of its living members know the other group.
+//! 5. The leaders exchange the results of these agreements.
+//! 6. Each group agrees on whether its leader has received a yes, and no member has died. If not,
+//!    the group revokes the intercommunicator.
+//!
+//! With `Uniformity::Strict`:
+//!
+//! 4. A process that knows the other group *joins* the agreement of both groups. A process that
+//!    does not *refuses*: its attempt ends, and it contributes a 0 when it is invited
+//!    (`ft/attempts.rs`).
+//! 5. Both groups agree as one on whether all members have joined.
+
+use std::sync::Arc;
+
+use crate::alloc::OwnedId;
+use crate::coll::{Exchange, algorithms};
+use crate::driver::{Channel, Machine, Port};
+use crate::error::Error;
+use crate::ft::{Agree, Invitation, Life, epoch};
+use crate::group::Group;
+use crate::ids::IdLayout;
+use crate::net::Net;
+use crate::remote::{RemoteGroup, RemoteRanks};
+
+use super::accepting::Accepting;
+use super::allocate::AgreedAllocation;
+use super::description::{self, GroupDescription, HEAD};
+use super::intercomm::InterParts;
+use super::leader_link::{LeaderLink, LeaderSwap};
+use super::uniformity::Uniformity;
+
+/// The values that do not change during a creation.
+pub(super) struct CreatePlan {
+    pub(super) uniformity: Uniformity,
+    pub(super) ids: IdLayout,
+    /// The channel of the local group.
+    pub(super) channel: Channel,
+    pub(super) leader: u32,
+    /// The attempt of the local group.
+    pub(super) life: Arc<Life>,
+    /// At the leader: the link to the other leader, and whether the local group comes first.
+    pub(super) link: Result<(LeaderLink, bool), Error>,
+}
+
+pub(super) struct Creating {
+    plan: CreatePlan,
+    stage: CreateStage,
+    id: Option<OwnedId>,
+    /// Set at a leader that waits for a call.
+    accepts: Option<Accepting>,
+    /// At the leader: the message to its group.
+    told: Vec<u8>,
+    /// The head of the leader's message.
+    head: Result<Vec<u8>, Error>,
+    made: Result<InterParts, Error>,
+    invitation: Option<Invitation>,
+}
+
+enum CreateStage {
+    /// Step 1.
+    Allocating(AgreedAllocation),
+    /// Step 2, at a leader that waits for a call.
+    Accepting,
+    /// Step 2.
+    Describing(LeaderSwap),
+    /// Step 3: the head.
+    Telling(Exchange),
+    /// Step 3: the names.
+    Naming(Exchange),
+    /// `Uniformity::Eventual`, step 4.
+    Knowing(Agree),
+    /// `Uniformity::Eventual`, step 5, and the result of step 4.
+    Comparing(LeaderSwap, bool),
+    /// `Uniformity::Eventual`, step 6.
+    Concluding(Agree),
+    /// `Uniformity::Strict`, step 5.
+    AgreeingAsOne(Agree),
+}
+
+impl Creating {
+    pub(super) fn new(
+        plan: CreatePlan,
+        allocate: AgreedAllocation,
+        accepts: Option<Accepting>,
+    ) -> Self {
+        Creating {
+            plan,
+            stage: CreateStage::Allocating(allocate),
+            id: None,
+            accepts,
+            told: Vec::new(),
+            head: Ok(Vec::new()),
+            made: Err(Error::Leader),
+            invitation: None,
+        }
+    }
+
+    fn is_leader(&self) -> bool {
+        self.plan.channel.own == self.plan.leader
+    }
+
+    /// The description of the local group, or the reason why there is none.
+    fn own_description(&self, is_first: bool) -> Result<GroupDescription, Error> {
+        let id = self.id.as_ref().ok_or_else(|| self.failure())?.id();
+        let members = Group::clone(&self.plan.channel.group);
+        if members.size() > description::MEMBERS_MAX {
+            return Err(Error::Members);
+        }
+        Ok(GroupDescription { attempt: self.plan.life.key, id, is_first, members })
+    }
+
+    fn failure(&self) -> Error {
+        self.made.as_ref().err().cloned().unwrap_or(Error::Leader)
+    }
+
+    /// Begins step 2 at the leader, and step 3 at the other members.
+    fn meet<N: Net>(&mut self, port: &mut Port<'_, N>) -> CreateStage {
+        if !self.is_leader() {
+            // The leader may tell the other group the id, and die before it tells its own group
+            // which group that is.
+            self.id.iter_mut().for_each(OwnedId::lose_track);
+            return self.tell();
+        }
+        if self.accepts.is_some() {
+            return CreateStage::Accepting;
+        }
+        self.describe(port)
+    }
+
+    fn describe<N: Net>(&mut self, port: &mut Port<'_, N>) -> CreateStage {
+        let (link, is_first) = match &self.plan.link {
+            Ok((link, is_first)) => (link, *is_first),
+            Err(error) => {
+                self.told = description::to_bytes(Err(error), self.plan.ids, port.net);
+                description::put_untold(&mut self.told);
+                return self.tell();
+            }
+        };
+        let own = self.own_description(is_first);
+        let own = description::to_bytes(own.as_ref(), self.plan.ids, port.net);
+        self.id.iter_mut().for_each(OwnedId::lose_track);
+        CreateStage::Describing(LeaderSwap::begin(
+            port,
+            link,
+            &own,
+            HEAD,
+            description::names_length,
+        ))
+    }
+
+    /// Checks the description that the leader has received from the other one.
+    fn check<N: Net>(
+        &self,
+        swapped: Result<Vec<u8>, Error>,
+        net: &mut N,
+    ) -> Result<GroupDescription, Error> {
+        let (link, is_first) = self.plan.link.as_ref().map_err(Error::clone)?;
+        let own = self.own_description(*is_first)?;
+        let described = description::parse(&swapped?, self.plan.ids, net)?;
+        if described.members.intersection(&own.members).size() > 0 {
+            return Err(Error::Overlap);
+        }
+        let members = u64::from(described.members.size()) + u64::from(own.members.size());
+        if members > 1 << self.plan.channel.tags.source_bits().min(32) {
+            return Err(Error::Members);
+        }
+        let is_its = link.process().is_some_and(|sender| described.members.rank(sender).is_some());
+        if is_its && described.is_first != own.is_first {
+            Ok(described)
+        } else {
+            Err(Error::Leader)
+        }
+    }
+
+    fn tell(&mut self) -> CreateStage {
+        let CreatePlan { channel, leader, .. } = &self.plan;
+        let mut head = self.told.clone();
+        head.resize(HEAD, 0);
+        let plan = algorithms::broadcast(channel, *leader, head);
+        CreateStage::Telling(Exchange::new(channel.clone(), plan, None))
+    }
+
+    /// Broadcasts the names of the other group's members. A process that has not received the head
+    /// takes part, too, and passes the failure on.
+    fn name(&mut self) -> CreateStage {
+        let CreatePlan { channel, leader, .. } = &self.plan;
+        let failure = self.head.as_ref().err().cloned();
+        let length = self.head.as_ref().map_or(0, |head| description::names_length(head));
+        let mut members = self.told.get(HEAD..).unwrap_or_default().to_vec();
+        members.resize(length, 0);
+        let plan = algorithms::broadcast(channel, *leader, members);
+        CreateStage::Naming(Exchange::new(channel.clone(), plan, None).after(failure))
+    }
+
+    /// The parts of the intercommunicator, if this process knows the other group.
+    fn make<N: Net>(
+        &mut self,
+        port: &mut Port<'_, N>,
+        members: Result<Vec<u8>, Error>,
+    ) -> Result<InterParts, Error> {
+        let mut id = self.id.take().ok_or_else(|| self.failure())?;
+        let mut bytes = self.head.clone()?;
+        if description::is_untold(&bytes) {
+            id.keep_track();
+        }
+        bytes.extend(members?);
+        let described = description::parse(&bytes, self.plan.ids, port.net);
+        let GroupDescription { attempt, id: remote, is_first, members } = match &self.plan.link {
+            // The leader knows its own error, which has more details than the message.
+            Err(own) if self.is_leader() => described.map_err(|_| own.clone())?,
+            _ => described?,
+        };
+        let own = &self.plan.life;
+        let (local, other) = (Arc::clone(&self.plan.channel.group), Arc::new(members));
+        id.trace(attempt.epoch, &other);
+        let both = [(own.key, id.id(), &local), (attempt, remote, &other)];
+        let [first, second] = if is_first { [both[1], both[0]] } else { both };
+        let union = Arc::new(first.2.union(second.2));
+        let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
+        let rank = if is_first { other.size() } else { 0 } + self.plan.channel.own;
+        let attempts = [first.0, second.0];
+        let split = first.2.size();
+        let ranks = if is_first { 0..split } else { split..union.size() };
+        let life = Life::new(first.1, epoch(&parts, &union, &union), &union, rank);
+        let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
+        port.ft.register(port.net, &life);
+        self.invitation = Some(Invitation { attempts, members: union, split });
+        let remote = RemoteGroup { id: remote, group: other };
+        Ok(InterParts { id, local, rank: self.plan.channel.own, remote, life })
+    }
+
+    /// Begins step 4; `None` if there is none.
+    fn agree<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<CreateStage> {
+        match self.plan.uniformity {
+            Uniformity::None => None,
+            Uniformity::Eventual => {
+                let flags = u64::from(self.made.is_ok());
+                Some(CreateStage::Knowing(Agree::new(&self.plan.life, flags)))
+            }
+            Uniformity::Strict => self.agree_as_one(port),
+        }
+    }
+
+    /// Begins step 5 of `Uniformity::Eventual`.
+    fn compare<N: Net>(&self, port: &mut Port<'_, N>, known: bool) -> CreateStage {
+        match &self.plan.link {
+            Ok((link, _)) if self.is_leader() => CreateStage::Comparing(
+                LeaderSwap::begin(port, link, &[u8::from(known)], 1, |_| 0),
+                known,
+            ),
+            Err(_) if self.is_leader() => self.conclude(false),
+            _ => self.conclude(true),
+        }
+    }
+
+    fn conclude(&self, flag: bool) -> CreateStage {
+        CreateStage::Concluding(Agree::new(&self.plan.life, flag.into()))
+    }
+
+    /// Begins steps 4 and 5 of `Uniformity::Strict`.
+    fn agree_as_one<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<CreateStage> {
+        let (Ok(made), Some(invitation)) = (&self.made, self.invitation.take()) else {
+            port.ft.refuse(port.net, self.plan.life.key);
+            return None;
+        };
+        port.ft.join(port.net, &made.life, invitation);
+        Some(CreateStage::AgreeingAsOne(Agree::new(&made.life, 1)))
+    }
+
+    /// The result. `agreed`: all members that it concerns have the intercommunicator.
+    fn end(&mut self, agreed: bool) -> Result<InterParts, Error> {
+        let made = std::mem::replace(&mut self.made, Err(Error::AlreadyTaken));
+        let made = if agreed { made } else { made.and(Err(Error::ProcessFailed { rank: None })) };
+        match self.plan.uniformity {
+            Uniformity::None => made,
+            _ => made.map_err(|cause| Error::NotCreated { cause: Box::new(cause) }),
+        }
+    }
+}
+
+impl<N: Net> Machine<N> for Creating {
+    type Output = InterParts;
+
+    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterParts, Error>> {
+        loop {
+            self.stage = match &mut self.stage {
+                CreateStage::Allocating(allocate) => {
+                    match allocate.step(port)? {
+                        Ok((id, _)) => self.id = Some(id),
+                        Err(error) => self.made = Err(error),
+                    }
+                    self.meet(port)
+                }
+                CreateStage::Accepting => {
+                    let called = self.accepts.as_ref().map(|accepting| accepting.step(port));
+                    let called = called.unwrap_or(Some(Err(Error::NoPeer)))?;
+                    self.plan.link = called.map(|link| (link, true));
+                    self.describe(port)
+                }
+                CreateStage::Describing(swap) => {
+                    let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
+                    let swapped = swap.step(port, link)?;
+                    if self.accepts.is_some() && swapped == Err(Error::Port) {
+                        // The caller has given up before it was told the id. There may be other
+                        // calls.
+                        self.id.iter_mut().for_each(OwnedId::keep_track);
+                        self.stage = CreateStage::Accepting;
+                        continue;
+                    }
+                    if let Err(error) = &swapped
+                        && !link.is_answered()
+                    {
+                        // Giving up the link withdraws the call: the other group was not told the
+                        // id, and never will be.
+                        self.plan.link = Err(error.clone());
+                        self.stage = self.describe(port);
+                        continue;
+                    }
+                    // If the other leader has sent a reason, its group does not use the id that it
+                    // was told.
+                    let is_refused =
+                        swapped.as_ref().is_ok_and(|head| description::is_refusal(head));
+                    let described = self.check(swapped, port.net);
+                    self.told = description::to_bytes(described.as_ref(), self.plan.ids, port.net);
+                    if is_refused {
+                        description::put_untold(&mut self.told);
+                    }
+                    self.tell()
+                }
+                CreateStage::Telling(exchange) => {
+                    self.head = exchange.step(port)?;
+                    self.name()
+                }
+                CreateStage::Naming(exchange) => {
+                    let members = exchange.step(port)?;
+                    self.made = self.make(port, members);
+                    match self.agree(port) {
+                        Some(stage) => stage,
+                        None => return Some(self.end(true)),
+                    }
+                }
+                CreateStage::Knowing(agree) => {
+                    let known = agree.step(port)?.flags == 1;
+                    self.compare(port, known)
+                }
+                CreateStage::Comparing(swap, known) => {
+                    let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
+                    let swapped = swap.step(port, link)?;
+                    let agreed = *known && swapped.as_ref().map_or(*known, |said| said[..] == [1]);
+                    self.conclude(agreed && swapped.is_ok())
+                }
+                CreateStage::Concluding(agree) => {
+                    let agreed = agree.step(port)?;
+                    let is_whole = agreed.unacknowledged().is_empty();
+                    let is_made = agreed.flags == 1 && is_whole;
+                    if !is_made && let Ok(InterParts { life, .. }) = &self.made {
+                        port.ft.revoke(port.net, life.key, Group::clone(&life.group));
+                    }
+                    return Some(self.end(is_made));
+                }
+                CreateStage::AgreeingAsOne(agree) => {
+                    let agreed = agree.step(port)?;
+                    let is_made = agreed.flags == 1 && agreed.unacknowledged().is_empty();
+                    return Some(self.end(is_made));
+                }
+            };
+        }
+    }
+}
