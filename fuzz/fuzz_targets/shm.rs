@@ -1,15 +1,16 @@
-//! What a peer can write into a ring, a bell or a socket of the shared-memory device.
+//! The parsers of everything that a peer can write into the memory and the sockets of the
+//! shared-memory device.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Address;
 use tagmatch_shm::fuzzing::{
-    DoorbellBit, Bounds, Geometry, HandshakePacket, ReadMessage, Meta, Progress, ShmName, check_progress,
-    parse_read_message, parse_slot,
+    Bounds, DoorbellBit, Geometry, HandshakePacket, Meta, Progress, ReadMessage, ShmName,
+    check_progress, parse_read_message, parse_slot,
 };
 
 fuzz_target!(|data: &[u8]| {
-    // Greetings: what is understood is written as it was read, up to the padding.
+    // A handshake packet that was parsed is written as it was read, up to the padding.
     if let Ok(greeting) = HandshakePacket::parse(data) {
         let again = match greeting.clone() {
             HandshakePacket::Hello(hello) => hello.emit(),
@@ -32,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         let bytes = data.get(at * 4..at * 4 + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
-    // A slot that is believed is within bounds, whatever it said.
+    // A slot that was accepted is within bounds.
     if let (Some(meta), Some(message), Some(internal)) = (word(0), word(1), word(2)) {
         let bounds = Bounds {
             message_bytes_max: message % (1 << 27),
@@ -44,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(shape.length <= most && shape.spilled() <= shape.length);
         }
     }
-    // Counters that are believed lie between what was known and what was done.
+    // Progress that was accepted lies between the progress before and what was produced.
     if let (Some(a), Some(b), Some(c), Some(d)) = (word(0), word(1), word(2), word(3)) {
         let before = Progress { messages: a, spill_bytes: b };
         let produced = Progress {

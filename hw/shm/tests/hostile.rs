@@ -1,4 +1,5 @@
-//! Peers that break every rule. The victim must neither panic nor hang, and nobody else may suffer.
+//! Peers that break every rule. The worker must neither panic nor hang, and its other peers must
+//! not be disturbed.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
@@ -24,7 +25,7 @@ use tagmatch_testkit::random::Random;
 const INTERNAL: u32 = 1 << 30;
 
 #[test]
-fn greetings_that_break_rules() {
+fn hellos_that_break_rules() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let victim = bystanders.victim.address();
     let good = hello(invented(&victim, 1));
@@ -75,7 +76,7 @@ fn greetings_that_break_rules() {
             assert!(matches!(HandshakePacket::parse(&answer), Ok(HandshakePacket::Refusal(_))));
         }
     }
-    // Many who say nothing, more than are remembered; a newcomer gets in nevertheless.
+    // More silent pending connections than are kept. A new worker can connect nevertheless.
     let silent: Vec<RawSocket> = (0..300).map(|_| RawSocket::connect(&victim).unwrap()).collect();
     bystanders.exchange();
     let mut newcomer = shm(ShmConfig::default());
@@ -85,7 +86,7 @@ fn greetings_that_break_rules() {
 }
 
 #[test]
-fn strangers_who_say_nothing_are_sent_away_in_time() {
+fn silent_pending_connections_are_closed_in_time() {
     let connect_timeout = Duration::from_millis(100);
     let mut victim = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
     let raw = RawSocket::connect(&victim.address()).unwrap();
@@ -132,7 +133,7 @@ fn internal_messages_that_break_rules() {
         (INTERNAL | 40, fragment(7, 8), 1),
         (INTERNAL | 32, ReadMessage::End { id: 0, is_good: true }.emit().to_vec(), 1),
         (INTERNAL | 40, ReadMessage::Request { id: 0, span }.emit().to_vec(), 1),
-        // More requests than are answered at a time.
+        // More requests than a peer answers at a time.
         (INTERNAL | 32, ReadMessage::Request { id: 0, span }.emit().to_vec(), 250),
         (INTERNAL | 1 << 27, vec![], 1),
         (1 << 29, vec![], 1),
@@ -158,7 +159,8 @@ fn internal_messages_that_break_rules() {
 
 #[test]
 fn fragments_that_break_rules() {
-    // While a read is under way: too far, too much, too little, twice.
+    // While a read is under way: fragments at a wrong offset, too many bytes, too few, the same
+    // twice.
     let end = ReadMessage::End { id: 0, is_good: true }.emit().to_vec();
     let with_bytes = |offset| {
         let mut all = ReadMessage::Fragment { id: 0, offset }.emit().to_vec();
@@ -223,7 +225,7 @@ fn a_consumed_counter_that_frees_what_was_not_written() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let hostile = HostilePeer::connect(&mut bystanders, 12);
     let peer = PeerId(2);
-    // Fewer messages than are written, and more of the bytes beside the slots than a ring of them takes.
+    // Fewer messages than were written, and more bytes of spill than these messages take.
     HostilePeer::word(&hostile.incoming, 0).store(1 | 200_000 << 32, Ordering::SeqCst);
     while bystanders.victim.send(peer, message(&[1; 500])).is_ok() {}
     assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
@@ -231,7 +233,7 @@ fn a_consumed_counter_that_frees_what_was_not_written() {
 }
 
 #[test]
-fn a_writer_that_hangs_up_and_goes_on_writing_is_not_heard_for_ever() {
+fn a_writer_that_closes_its_socket_and_goes_on_writing_is_dropped() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let mut hostile = HostilePeer::connect(&mut bystanders, 13);
     // SAFETY: no pointers.
@@ -256,7 +258,7 @@ fn a_writer_that_hangs_up_and_goes_on_writing_is_not_heard_for_ever() {
 }
 
 #[test]
-fn a_message_whose_bell_was_cleared_is_found_by_polling() {
+fn a_message_whose_doorbell_bit_was_cleared_is_found_by_polling() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let mut hostile = HostilePeer::connect(&mut bystanders, 14);
     for _ in 0..100 {
@@ -273,7 +275,7 @@ fn nonsense_on_the_socket() {
     let hostile = HostilePeer::connect(&mut bystanders, 10);
     hostile.socket.send(b"whatever", &[]);
     assert!(matches!(bystanders.wait_down(), DownReason::Misbehaved { .. }));
-    // Wakes without end are borne.
+    // Wakes without end do no harm.
     let hostile = HostilePeer::connect(&mut bystanders, 11);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -299,9 +301,10 @@ fn nonsense_on_the_socket() {
     });
 }
 
-/// Random words all over what the peer can write, while the victim does everything that it can.
+/// A peer writes random words into all memory that it can write, while the worker sends, reads and
+/// sleeps.
 #[test]
-fn scribbling_everywhere() {
+fn random_words_in_all_shared_memory() {
     let read = [ReadPolicy::Auto, ReadPolicy::Copied];
     let mut ends = 0;
     for seed in 0..24u8 {
@@ -328,7 +331,7 @@ fn scribbling_everywhere() {
                         _ => (&hostile.outgoing, 4096 + 256 * 64),
                     };
                     let at = usize::try_from(place >> 8).unwrap() % (limit / 8) * 8;
-                    // Every other time a slot that will be believed, of a length that may be.
+                    // Every second slot gets a valid sequence number and an allowed length.
                     let is_slot = place % 8 > 3 && at >= 4096 && (at - 4096).is_multiple_of(64);
                     let value = if is_slot && value & 1 == 0 {
                         position = (position + 1) % 300;
@@ -358,5 +361,5 @@ fn scribbling_everywhere() {
         });
         while poll(&mut bystanders.victim).is_some() {}
     }
-    assert!(ends > 0, "no scribbler was ever caught");
+    assert!(ends > 0, "no peer was ever caught");
 }

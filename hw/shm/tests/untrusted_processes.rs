@@ -1,4 +1,4 @@
-//! Processes of other users, and descriptors that block whoever closes them.
+//! Processes of other users, and descriptors whose closing blocks.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
@@ -19,7 +19,8 @@ use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_shm::ShmConfig;
 use tagmatch_shm::fuzzing::Refusal;
 
-/// Whoever closes the first descriptor waits for the second to be closed or read, or for an hour.
+/// A thread that closes the first descriptor waits until the second is closed or read, or for an
+/// hour.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -41,11 +42,11 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Sends a packet with a descriptor that this process does not have any more then.
+/// Sends a packet with a descriptor, which this process then closes.
 fn send_lingering(raw: &RawSocket, bytes: &[u8]) -> TcpStream {
     let (socket, other_end) = lingering();
     raw.send(bytes, &[socket.as_raw_fd()]);
-    // What the kernel has refused must not block us.
+    // If the kernel has refused the descriptor, closing it here blocks; another thread does that.
     std::thread::spawn(move || drop(socket));
     other_end
 }
@@ -73,8 +74,8 @@ fn can_become_another_user() -> bool {
 }
 
 #[test]
-fn another_user_is_hung_up_on_unheard() {
-    let test = "another_user_is_hung_up_on_unheard";
+fn a_connection_of_another_user_is_closed_before_anything_is_received() {
+    let test = "a_connection_of_another_user_is_closed_before_anything_is_received";
     if role().is_some() {
         become_another_user();
         let victim: Address = common::hear_line().parse().unwrap();
@@ -97,7 +98,7 @@ fn another_user_is_hung_up_on_unheard() {
     }
     ends("by what another user has sent", move || {
         let mut bystanders = Bystanders::new(ShmConfig::default());
-        let mut other = Other::spawn(test, "stranger");
+        let mut other = Other::spawn(test, "other user");
         other.say(&bystanders.victim.address().to_string());
         let heard = std::thread::spawn(move || {
             assert_eq!(other.hear(), "refused");
@@ -127,7 +128,7 @@ fn a_worker_that_never_looked_is_dropped_with_what_another_user_has_sent() {
     }
     ends("by what nobody has received", move || {
         let victim = shm(ShmConfig::default());
-        let mut other = Other::spawn(test, "stranger");
+        let mut other = Other::spawn(test, "other user");
         other.say(&victim.address().to_string());
         assert_eq!(other.hear(), "sent");
         drop(victim);
@@ -141,7 +142,7 @@ fn what_a_peer_has_sent_is_closed_without_waiting() {
         let mut bystanders = Bystanders::new(ShmConfig::default());
         let victim = bystanders.victim.address();
         let mut other_ends = Vec::new();
-        // For a greeting, for a packet that is none, and behind either.
+        // With a hello, with a packet that is no hello, and behind either.
         for (number, bytes) in
             [hello(invented(&victim, 1)).emit(), b"hello".to_vec(), vec![]].into_iter().enumerate()
         {
@@ -154,7 +155,7 @@ fn what_a_peer_has_sent_is_closed_without_waiting() {
                 assert!(bystanders.exchange().is_empty());
             }
         }
-        // On a connection that stands.
+        // On an established connection.
         let hostile = HostilePeer::connect(&mut bystanders, 7);
         other_ends.push(send_lingering(&hostile.socket, b"w"));
         hostile.socket.send(b"no wake", &[]);
@@ -175,17 +176,17 @@ fn closers() -> usize {
 }
 
 #[test]
-fn nobody_is_accepted_while_too_many_closings_are_blocked() {
-    let test = "nobody_is_accepted_while_too_many_closings_are_blocked";
+fn no_connection_is_accepted_while_too_many_closings_are_blocked() {
+    let test = "no_connection_is_accepted_while_too_many_closings_are_blocked";
     if role().is_none() {
-        // In a process of its own, since that is what the threads belong to.
+        // In a process of its own, because the threads belong to the process.
         return Other::spawn(test, "alone").wait();
     }
     ends("by blocked closings", || {
         let mut bystanders = Bystanders::new(ShmConfig::default());
         let victim = bystanders.victim.address();
         let before = descriptors();
-        // Accepted before, and heard when no more threads close.
+        // These are accepted before, and send when all threads are blocked.
         let late: Vec<RawSocket> = (0..4).map(|_| RawSocket::connect(&victim).unwrap()).collect();
         while descriptors() < before + 2 * late.len() {
             assert!(bystanders.exchange().is_empty());
@@ -223,7 +224,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn descriptors_are_refused_by_the_kernel_on_a_connection_that_stands() {
+fn the_kernel_refuses_descriptors_on_an_established_connection() {
     let mut bystanders = Bystanders::new(ShmConfig::default());
     let hostile = HostilePeer::connect(&mut bystanders, 9);
     let has_passed = hostile.socket.send(b"w", &[0]);
@@ -297,7 +298,7 @@ fn one_process_cannot_take_the_places_of_all() {
         return;
     }
     let mut victim = shm(ShmConfig { process_peers_max: 2, ..ShmConfig::default() });
-    let mut others = [0; 2].map(|_| Other::spawn(test, "guest"));
+    let mut others = [0; 2].map(|_| Other::spawn(test, "connects"));
     for other in &mut others {
         other.say(&victim.address().to_string());
         let heard = std::thread::scope(|scope| {
@@ -319,7 +320,7 @@ fn one_process_cannot_take_the_places_of_all() {
         });
         assert_eq!(heard, "2");
     }
-    // What this process makes itself is its own business.
+    // Connections of this process to itself are not counted.
     let mut own = [0; 3].map(|_| shm(ShmConfig::default()));
     for own in &mut own {
         let peer = own.connect(&victim.address()).unwrap();
@@ -339,7 +340,7 @@ fn a_listener_of_another_user_is_sent_nothing() {
         let listener = RawSocket::listen(&common::hear_line().parse().unwrap());
         common::say("listens");
         let socket = listener.accept();
-        assert!(socket.receive().is_none(), "was told of the bell and the ring");
+        assert!(socket.receive().is_none(), "was sent the doorbell and the ring");
         common::say("got nothing");
         return;
     }

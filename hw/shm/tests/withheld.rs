@@ -34,7 +34,7 @@ struct Withheld {
     stop: AtomicBool,
 }
 
-/// Also when the test fails.
+/// Stops the serving thread, also if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -69,13 +69,14 @@ impl Withheld {
         self.memory.as_mut_ptr().expose_provenance() as u64
     }
 
-    /// Counts who waits for a page, and gives the page out.
+    /// Counts the accesses that wait for a page, and gives the pages out.
     fn serve(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let mut poll =
                 libc::pollfd { fd: self.fault.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             let mut event = [0u64; 4];
-            // SAFETY: one entry; and `event` is as long as a `uffd_msg`, whose third word is the address.
+            // SAFETY: one entry; and `event` is as long as a `uffd_msg`, whose third word is the
+            // address.
             let got = unsafe {
                 libc::poll(&raw mut poll, 1, 10);
                 libc::read(self.fault.as_raw_fd(), event.as_mut_ptr().cast(), 32)
@@ -89,12 +90,12 @@ impl Withheld {
     }
 }
 
-/// What a peer makes a worker wait for, by its greeting and by a read.
+/// How often a peer makes a worker wait, by its hello and by a read.
 fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
     let mut bystanders = Bystanders::new(ShmConfig { read, ..ShmConfig::default() });
-    let greeting = hello(invented(&bystanders.victim.address(), 1));
-    let greeting = Hello { nonce_address: memory.address(), ..greeting };
-    let hostile = HostilePeer::greet(&mut bystanders.victim, &greeting);
+    let own_hello = hello(invented(&bystanders.victim.address(), 1));
+    let own_hello = Hello { nonce_address: memory.address(), ..own_hello };
+    let hostile = HostilePeer::greet(&mut bystanders.victim, &own_hello);
     let peer = PeerId(2);
     let address = memory.address() + PAGE;
     let remote = RemoteSpan { address, key: 1, length: 5 * PAGE };
@@ -103,7 +104,7 @@ fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
     let expected = match bystanders.victim.read_mode(peer) {
         ReadMode::Direct => Ok(()),
         _ => {
-            // The peer doesn't answer, and others don't notice.
+            // The peer doesn't answer, which must not disturb others.
             for _ in 0..100 {
                 assert!(bystanders.exchange().is_empty());
             }
@@ -123,7 +124,7 @@ fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
     memory.waits.load(Ordering::Relaxed)
 }
 
-/// What the pages say of direct reads is true: this shows that they wait. Copied reads don't.
+/// Direct reads wait for withheld pages, as their documentation says. Copied reads don't.
 #[test]
 fn copied_reads_wait_for_no_page_that_a_peer_withholds() {
     let memory = match Withheld::new() {

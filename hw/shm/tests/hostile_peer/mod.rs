@@ -1,4 +1,4 @@
-//! A peer made by hand, which can write whatever it likes; and bystanders who must not suffer.
+//! A hostile peer, which can write anything, and workers that it must not harm.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -21,7 +21,7 @@ use crate::common::{Owned, connect, pattern, shm, wait_for};
 
 pub const DOORBELL_BYTES: usize = 4096;
 
-/// A socket that says what it wants.
+/// A socket on which any packet can be sent.
 pub struct RawSocket(pub OwnedFd);
 
 pub fn name_of(address: &Address) -> String {
@@ -189,7 +189,8 @@ pub fn hello(address: Address) -> Hello {
     }
 }
 
-/// A pair of workers that must not suffer, with a way to find out.
+/// A worker that a hostile peer connects to, and a friend of it. The hostile peer must not disturb
+/// their exchanges.
 pub struct Bystanders {
     pub victim: Shm,
     pub friend: Shm,
@@ -205,7 +206,7 @@ impl Bystanders {
         Bystanders { victim, friend, to_friend, to_victim, round: 0 }
     }
 
-    /// An exchange; events of others are collected.
+    /// The two workers exchange messages. Returns the victim's events of other peers.
     pub fn exchange(&mut self) -> Vec<Owned> {
         self.round += 1;
         let round = self.round;
@@ -230,7 +231,7 @@ impl Bystanders {
         others
     }
 
-    /// Waits until the victim reports that a peer went down.
+    /// Waits until the victim reports that a peer is down.
     pub fn wait_down(&mut self) -> DownReason {
         wait_for(&mut [&mut self.victim], "the end of a peer", |_, event| match event {
             Owned::Down(_, reason) => Some(reason),
@@ -239,14 +240,14 @@ impl Bystanders {
     }
 }
 
-/// A connection made by hand: everything in it can be written.
+/// A connection to a worker, all of whose memory the test can write.
 pub struct HostilePeer {
     pub socket: RawSocket,
     /// The ring that the victim reads from.
     pub outgoing: MmapRaw,
     /// The ring that the victim writes to.
     pub incoming: MmapRaw,
-    /// The victim's bell.
+    /// The victim's doorbell.
     pub doorbell: MmapRaw,
     pub bit: usize,
     pub sent: u32,
@@ -266,7 +267,7 @@ impl HostilePeer {
         let (ring, bell) = (memfd(ring_bytes(hello.geometry), SEALS), memfd(DOORBELL_BYTES, SEALS));
         let socket = RawSocket::connect(&victim).unwrap();
         socket.send(&hello.emit(), &[ring.as_raw_fd(), bell.as_raw_fd()]);
-        wait_for(&mut [device], "the stranger", |_, event| {
+        wait_for(&mut [device], "the hostile peer's connection", |_, event| {
             matches!(event, Owned::Up(..)).then_some(())
         });
         let (answer, fds) = socket.receive().unwrap();
@@ -290,7 +291,7 @@ impl HostilePeer {
         unsafe { &*map.as_mut_ptr().add(at_bytes).cast::<AtomicU64>() }
     }
 
-    /// Writes a slot whose sequence number is right, and rings.
+    /// Writes a slot with the right sequence number, and rings the doorbell.
     pub fn write_slot(&mut self, meta: u32, body: &[u8]) {
         self.write_quietly(meta, body);
         Self::word(&self.doorbell, 256 + self.bit / 64 * 8)
@@ -298,7 +299,7 @@ impl HostilePeer {
         Self::word(&self.doorbell, 0).fetch_or(1 << (self.bit / 64), Ordering::SeqCst);
     }
 
-    /// The same without ringing: as if another had cleared the bit at once.
+    /// Writes a slot without ringing, as if another peer had cleared the doorbell bit at once.
     pub fn write_quietly(&mut self, meta: u32, body: &[u8]) {
         let slot = 4096 + 64 * (self.sent as usize % 256);
         self.sent += 1;
