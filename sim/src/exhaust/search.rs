@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::fold::Fold;
+use super::scope::{Explored, Failure, Scope};
 use super::world::{Choice, World};
-use super::{Explored, Failure, Scope};
 use crate::violation::{Rule, Violation};
 
 /// Steps of one path; a program that ends has fewer.

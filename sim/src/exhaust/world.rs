@@ -10,8 +10,8 @@ use tagmatch_fallback::{Amount, Completion, CreditConfig, Engine, EngineConfig, 
 use tagmatch_model::{Handle, Knobs, Model, ModelConfig, NicStep};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
-use super::Scope;
 use super::fold::Fold;
+use super::scope::Scope;
 use super::spec::{End, Kind, Message, SENDERS, Spec};
 use super::wire::{Frame, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
