@@ -1,9 +1,9 @@
 //! What is in the address of a verbs worker.
 
+use tagmatch_device::{Address, DeviceError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::gid::Gid;
-use tagmatch_device::{Address, DeviceError};
 
 /// The contents of an [`Address`] of this device.
 ///

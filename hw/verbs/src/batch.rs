@@ -1,10 +1,12 @@
-//! Completions that were taken from the completion queue together.
+//! A batch of completions taken from the completion queue.
 
 use super::object::Completion;
 
-/// Completions that are taken at a time.
+/// Most completions in a batch.
 const BATCH: usize = 16;
-/// Completions that were taken and not yet looked at, and the buffer that the last event borrows.
+
+/// The completions, of which `next..count` aren't handled yet, and the buffer that the last event
+/// borrows.
 pub(super) struct Batch {
     pub(super) completions: [Completion; BATCH],
     pub(super) next: usize,
@@ -12,7 +14,7 @@ pub(super) struct Batch {
     pub(super) lent: Option<Place>,
 }
 
-/// Where a message is.
+/// The buffer that holds a message.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     /// A buffer of the receive queue.

@@ -1,17 +1,17 @@
-//! The answers of libibverbs' calls.
+//! Results of libibverbs' calls as `io::Result`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
-/// The object that a call made, or the error in `errno`.
+/// The object that a call created, or the error in `errno`.
 pub(super) fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }
 
-/// The answer of a call that returns 0 or an error number.
-pub(super) fn check(answer: i32) -> io::Result<()> {
-    if answer == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(answer.abs())) }
+/// The result of a call that returns 0 or an error number, of either sign.
+pub(super) fn check(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result.abs())) }
 }
 
 /// Makes reads of this descriptor return at once.

@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_rdma_core_sys as sys;
 
 use super::credits::WINDOW_MAX;
-use tagmatch_device::{DeviceError, TagMatching};
 
 /// Where libibverbs' functions come from.
 pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
@@ -120,7 +120,7 @@ impl Default for VerbsConfig {
 
 impl VerbsConfig {
     /// The longest that a request may take which the peer's device doesn't acknowledge.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn silence_max(&self) -> Duration {
         let wait = Duration::from_nanos(4096 << self.ack_timeout);
         // A device may wait up to four times as long as it is told to.
         wait * 4 * (u32::from(self.retry_count) + 1) + 2 * self.keepalive

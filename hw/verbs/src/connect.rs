@@ -1,18 +1,23 @@
-//! The handshake: from an address, or a stranger's greeting, to a connection.
+//! The handshake: from a worker's address, or from an unknown sender's request, to a connection.
 //!
-//! Whoever wants a connection makes its queue pair and says *hello*, again and again, until there is an
-//! answer or the time is over: datagrams get lost. Whoever hears a hello makes its own queue pair, lets
-//! it receive, and says *accept*. Both name their ends, and each has one queue pair for the other; so if
-//! both begin at once there is nothing to choose, and what is said twice is heard once.
+//! 1. The side that connects creates its queue pair and sends a *request*. It repeats the request
+//!    until it gets an answer or the connect timeout is over, since datagrams get lost.
+//! 2. The side that gets a request creates its own queue pair, lets it receive, and sends an
+//!    *accept*, or a *refuse*.
+//! 3. A side is up when it knows that the peer's queue pair receives: from the accept, or from the
+//!    *ready* signal, which each side sends first on the new connection. A packet sent earlier
+//!    would be dropped and resent only after the acknowledgement timeout.
 //!
-//! A peer is up when it is known that *its* queue pair receives, since packets before that would wait
-//! for the time of a loss: by an accept, or by the first word on the connection itself, which everyone
-//! sends who has come so far.
+//! Request and accept both describe the sender's end, and each side has one queue pair for the
+//! other. So if both sides connect at once, both requests lead to the same connection, and repeated
+//! datagrams change nothing.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Address, DeviceError, DownReason, Limits, PeerId};
+use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -21,13 +26,11 @@ use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, Peer, PeerState};
 use super::queued::Queued;
-use super::wire::{Datagram, End, Greeting, Refusal, Signal};
-use tagmatch_device::{Address, DeviceError, DownReason, Limits, PeerId};
-use tagmatch_os::random;
+use super::wire::{Datagram, End, Handshake, Refusal, Signal};
 
-/// Time until a greeting is sent again: at first, and at most.
-const PATIENCE_FIRST: Duration = Duration::from_millis(20);
-const PATIENCE_MAX: Duration = Duration::from_millis(500);
+/// Time until a request is sent again: at first, and at most.
+const REQUEST_INTERVAL_FIRST: Duration = Duration::from_millis(20);
+const REQUEST_INTERVAL_MAX: Duration = Duration::from_millis(500);
 
 impl Verbs {
     /// See [`Device::connect`](tagmatch_device::Device::connect).
@@ -51,15 +54,15 @@ impl Verbs {
             return Err(DeviceError::Exhausted { what: "peer", limit });
         }
         let ah = self.address_handle(&to).map_err(DeviceError::system("ibv_create_ah", ""))?;
-        let connecting = self.begin(&to, ah, true, now)?;
+        let connecting = self.prepare_connection(&to, ah, true, now)?;
         let peer = self.add_peer(*address, PeerState::Connecting(Box::new(connecting)))?;
-        self.enlist(peer);
-        self.greet(peer, now);
+        self.track_connecting(peer);
+        self.send_request(peer, now);
         Ok(peer)
     }
 
-    /// Makes what a connection needs on our side.
-    fn begin(
+    /// Creates what this side of a connection needs: queue pairs and receive buffers.
+    fn prepare_connection(
         &mut self,
         to: &VerbsAddress,
         ah: Arc<Ah>,
@@ -69,9 +72,9 @@ impl Verbs {
         let link = self.make_link(to).map_err(DeviceError::system("make queue pairs", ""))?;
         let psn =
             u32::from_le_bytes(random().map_err(DeviceError::system("getrandom", ""))?) & BITS_24;
-        let mine = End {
+        let local_end = End {
             qp_num: link.qp.number(),
-            catch_num: link.catch.as_ref().map_or(0, Qp::number),
+            receive_qp_num: link.receive_qp.as_ref().map_or(0, Qp::number),
             psn,
             message_max: self.config.message_max,
             reads_max: self.port.reads_served,
@@ -83,18 +86,18 @@ impl Verbs {
         ))?;
         Ok(Connecting {
             link,
-            mine,
-            theirs: None,
+            local_end,
+            remote_end: None,
             ah,
             is_wanted,
             deadline: now + self.config.connect_timeout,
-            greet_at: now,
-            patience: PATIENCE_FIRST,
+            request_at: now,
+            request_interval: REQUEST_INTERVAL_FIRST,
         })
     }
 
-    /// One queue pair; or two where a NIC matches tags, one for each direction, since such a NIC has the
-    /// send queue of the one that it receives on.
+    /// Creates one queue pair; or two, one for each direction, if either side's NIC matches tags:
+    /// such a NIC owns the send queue of the queue pair on which it receives.
     fn make_link(&self, to: &VerbsAddress) -> io::Result<Link> {
         let receives = self.receives.srq().clone();
         let depth = self.config.queue_depth;
@@ -117,11 +120,11 @@ impl Verbs {
         Ok(Link::new(qp, Some(make(receives, &none)?), depth))
     }
 
-    fn enlist(&mut self, peer: PeerId) {
+    fn track_connecting(&mut self, peer: PeerId) {
         if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
             self.by_qp.extend(connecting.link.numbers().map(|number| (number, peer)));
             self.connecting.push(peer);
-            self.needs_look = true;
+            self.needs_periodic_work = true;
         }
     }
 
@@ -129,165 +132,175 @@ impl Verbs {
         Ok(Arc::new(Ah::new(self.pd.clone(), self.port.path(to))?))
     }
 
-    /// A handle for one who has greeted; `None` if there is none now.
-    fn strangers_handle(&mut self, to: &VerbsAddress) -> Option<Arc<Ah>> {
+    /// An address handle for the sender of a request. `None` if it can't be created, or not now;
+    /// see [`HandleLimiter`](super::handle_limiter::HandleLimiter).
+    fn handle_for_unknown_sender(&mut self, to: &VerbsAddress) -> Option<Arc<Ah>> {
         let began = Instant::now();
-        if !self.pause.is_over(began) {
+        if !self.handle_limiter.is_allowed(began) {
             return None;
         }
         let ah = self.address_handle(to);
-        self.pause.took(began, Instant::now());
+        self.handle_limiter.record(began, Instant::now());
         ah.ok()
     }
 
-    fn tell(&mut self, to: &VerbsAddress, ah: Arc<Ah>, greeting: Greeting) {
-        let datagram = Datagram { to: to.instance, from: self.own, greeting };
+    fn send_datagram(&mut self, to: &VerbsAddress, ah: Arc<Ah>, handshake: Handshake) {
+        let datagram = Datagram { to: to.instance, from: self.own, handshake };
         self.datagrams.send(to, ah, &datagram);
     }
 
-    /// Says hello.
-    fn greet(&mut self, peer: PeerId, now: Instant) {
+    /// Sends a request, and schedules the next one.
+    fn send_request(&mut self, peer: PeerId, now: Instant) {
         let Peer { address, state: PeerState::Connecting(connecting) } =
             &mut self.peers[peer.index()]
         else {
             return;
         };
-        connecting.greet_at = now + connecting.patience;
-        connecting.patience = (connecting.patience * 2).min(PATIENCE_MAX);
-        let (ah, mine) = (connecting.ah.clone(), connecting.mine);
+        connecting.request_at = now + connecting.request_interval;
+        connecting.request_interval = (connecting.request_interval * 2).min(REQUEST_INTERVAL_MAX);
+        let (ah, local_end) = (connecting.ah.clone(), connecting.local_end);
         if let Ok(to) = VerbsAddress::parse(address.as_bytes()) {
-            self.tell(&to, ah, Greeting::Hello(mine));
+            self.send_datagram(&to, ah, Handshake::Request(local_end));
         }
     }
 
-    /// A datagram has come.
-    pub(super) fn hear(&mut self, datagram: &Datagram) {
-        let Datagram { to, from, greeting } = datagram;
+    /// Handles a datagram of the handshake.
+    pub(super) fn on_datagram(&mut self, datagram: &Datagram) {
+        let Datagram { to, from, handshake } = datagram;
         if *to != self.own.instance || from.link_layer != self.own.link_layer {
             return;
         }
         let Ok(address) = from.address() else { return };
         let known = self.by_address.get(&address).copied();
-        match (*greeting, known) {
-            (Greeting::Hello(theirs), _) => self.hear_hello(from, &address, known, theirs),
-            (Greeting::Accept { mine: theirs, yours }, Some(peer)) => {
-                if self.is_answer(peer, yours) && self.receive_from(peer, theirs) {
+        match (*handshake, known) {
+            (Handshake::Request(remote_end), _) => {
+                self.on_request(from, &address, known, remote_end)
+            }
+            (Handshake::Accept { end: remote_end, to_qp }, Some(peer)) => {
+                if self.is_answer(peer, to_qp) && self.receive_from(peer, remote_end) {
                     self.bring_up(peer);
                 }
             }
-            (Greeting::Refuse { why, yours }, Some(peer)) if self.is_answer(peer, yours) => {
+            (Handshake::Refuse { why, to_qp }, Some(peer)) if self.is_answer(peer, to_qp) => {
                 let errno = match why {
                     Refusal::Closed => libc::ECONNREFUSED,
                     Refusal::Full => libc::EUSERS,
                     Refusal::Known => libc::ECONNRESET,
                 };
-                self.give_up(peer, DownReason::Unreachable { errno });
+                self.fail_connecting(peer, DownReason::Unreachable { errno });
             }
-            (Greeting::Accept { .. } | Greeting::Refuse { .. }, _) => {}
+            (Handshake::Accept { .. } | Handshake::Refuse { .. }, _) => {}
         }
     }
 
-    /// Whether this names our end of a connection that is being made.
-    fn is_answer(&self, peer: PeerId, yours: u32) -> bool {
+    /// Whether `to_qp` names this side's end of a connection that is being set up.
+    fn is_answer(&self, peer: PeerId, to_qp: u32) -> bool {
         match &self.peers[peer.index()].state {
-            PeerState::Connecting(connecting) => connecting.mine.qp_num == yours,
+            PeerState::Connecting(connecting) => connecting.local_end.qp_num == to_qp,
             _ => false,
         }
     }
 
-    fn hear_hello(
+    fn on_request(
         &mut self,
         from: &VerbsAddress,
         address: &Address,
         known: Option<PeerId>,
-        theirs: End,
+        remote_end: End,
     ) {
-        let refuse = |why| Greeting::Refuse { why, yours: theirs.qp_num };
+        let refuse = |why| Handshake::Refuse { why, to_qp: remote_end.qp_num };
         let answer = match known {
             None if self.is_closed => refuse(Refusal::Closed),
             None if self.peers() >= self.peers_max => refuse(Refusal::Full),
-            None => match self.welcome(from, *address) {
-                Some(peer) => return self.accept(peer, from, theirs),
-                // For want of something: it will ask again.
+            None => match self.add_pending_peer(from, *address) {
+                Some(peer) => return self.accept(peer, from, remote_end),
+                // A resource is missing now. The sender will repeat its request.
                 None => return,
             },
             Some(PeerId::ONESELF) => return,
             Some(peer) => match &self.peers[peer.index()].state {
-                PeerState::Connecting(_) => return self.accept(peer, from, theirs),
-                // It has not heard our accept, but will hear our first word.
-                PeerState::Up(link) if link.theirs == theirs.qp_num => return,
+                PeerState::Connecting(_) => return self.accept(peer, from, remote_end),
+                // Our accept was lost, but our ready signal will reach it.
+                PeerState::Up(link) if link.remote_qp_num == remote_end.qp_num => return,
                 _ => refuse(Refusal::Known),
             },
         };
-        if let Some(ah) = self.strangers_handle(from) {
-            self.tell(from, ah, answer);
+        if let Some(ah) = self.handle_for_unknown_sender(from) {
+            self.send_datagram(from, ah, answer);
         }
     }
 
-    /// Makes a entry for a stranger.
-    fn welcome(&mut self, from: &VerbsAddress, address: Address) -> Option<PeerId> {
-        let ah = self.strangers_handle(from)?;
-        let connecting = self.begin(from, ah, false, Instant::now()).ok()?;
+    /// Creates a pending peer for an unknown sender.
+    fn add_pending_peer(&mut self, from: &VerbsAddress, address: Address) -> Option<PeerId> {
+        let ah = self.handle_for_unknown_sender(from)?;
+        let connecting = self.prepare_connection(from, ah, false, Instant::now()).ok()?;
         let needed = connecting.link.receives_needed();
         let Ok(peer) = self.add_peer(address, PeerState::Connecting(Box::new(connecting))) else {
             self.receives.spare(needed);
             return None;
         };
-        self.enlist(peer);
+        self.track_connecting(peer);
         Some(peer)
     }
 
-    fn accept(&mut self, peer: PeerId, from: &VerbsAddress, theirs: End) {
-        if !self.receive_from(peer, theirs) {
+    fn accept(&mut self, peer: PeerId, from: &VerbsAddress, remote_end: End) {
+        if !self.receive_from(peer, remote_end) {
             return;
         }
         if let PeerState::Connecting(connecting) = &self.peers[peer.index()].state {
-            let (ah, mine) = (connecting.ah.clone(), connecting.mine);
-            self.tell(from, ah, Greeting::Accept { mine, yours: theirs.qp_num });
+            let (ah, local_end) = (connecting.ah.clone(), connecting.local_end);
+            self.send_datagram(
+                from,
+                ah,
+                Handshake::Accept { end: local_end, to_qp: remote_end.qp_num },
+            );
         }
     }
 
-    /// Lets our queue pair receive from theirs. `false` if it can't, or receives from another.
-    fn receive_from(&mut self, peer: PeerId, theirs: End) -> bool {
+    /// Connects this side's queue pairs to the peer's, so that they receive. Returns `false` if
+    /// that fails, or if they are connected to another queue pair already.
+    fn receive_from(&mut self, peer: PeerId, remote_end: End) -> bool {
         let Peer { address, state: PeerState::Connecting(connecting) } =
             &mut self.peers[peer.index()]
         else {
             return false;
         };
-        if let Some(known) = connecting.theirs {
-            return known == theirs;
+        if let Some(known) = connecting.remote_end {
+            return known == remote_end;
         }
         let Ok(to) = VerbsAddress::parse(address.as_bytes()) else { return false };
-        if (theirs.catch_num != 0) != connecting.link.catch.is_some() {
-            let what = "another number of queue pairs than its address says";
-            self.give_up(peer, DownReason::Misbehaved { what });
+        if (remote_end.receive_qp_num != 0) != connecting.link.receive_qp.is_some() {
+            let what = "a number of queue pairs that contradicts its address";
+            self.fail_connecting(peer, DownReason::Misbehaved { what });
             return false;
         }
-        let (link, psn) = (&mut connecting.link, connecting.mine.psn);
-        let connected = match &link.catch {
-            None => self.port.connect(&link.qp, &to, psn, theirs.qp_num, &theirs),
-            Some(catch) => self
+        let (link, psn) = (&mut connecting.link, connecting.local_end.psn);
+        let connected = match &link.receive_qp {
+            None => self.port.connect(&link.qp, &to, psn, remote_end.qp_num, &remote_end),
+            Some(receive_qp) => self
                 .port
-                .connect(&link.qp, &to, psn, theirs.catch_num, &theirs)
-                .and_then(|()| self.port.connect(catch, &to, psn, theirs.qp_num, &theirs)),
+                .connect(&link.qp, &to, psn, remote_end.receive_qp_num, &remote_end)
+                .and_then(|()| {
+                    self.port.connect(receive_qp, &to, psn, remote_end.qp_num, &remote_end)
+                }),
         };
         if let Err(error) = connected {
             let errno = error.raw_os_error().unwrap_or(0);
-            self.give_up(peer, DownReason::Unreachable { errno });
+            self.fail_connecting(peer, DownReason::Unreachable { errno });
             return false;
         }
-        link.message_max = theirs.message_max as usize;
-        link.reads_max = u32::from(theirs.reads_max.min(self.port.reads_asked));
-        link.theirs = theirs.qp_num;
-        connecting.theirs = Some(theirs);
+        link.message_max = remote_end.message_max as usize;
+        link.reads_max = u32::from(remote_end.reads_max.min(self.port.reads_asked));
+        link.remote_qp_num = remote_end.qp_num;
+        connecting.remote_end = Some(remote_end);
         true
     }
 
-    /// Their queue pair receives, and so does ours: the connection stands.
+    /// Moves a peer to up: its queue pair receives, and so does ours.
     pub(super) fn bring_up(&mut self, peer: PeerId) {
-        let entry = &mut self.peers[peer.index()];
+        let peer_record = &mut self.peers[peer.index()];
         let PeerState::Connecting(connecting) =
-            std::mem::replace(&mut entry.state, PeerState::Down)
+            std::mem::replace(&mut peer_record.state, PeerState::Down)
         else {
             return;
         };
@@ -295,7 +308,7 @@ impl Verbs {
         let mut link = connecting.link;
         let said = link.signal(peer, Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;
-        entry.state = PeerState::Up(Box::new(link));
+        peer_record.state = PeerState::Up(Box::new(link));
         self.up.push(peer);
         self.events.push_back(Queued::Up(peer, Limits { message_max }));
         if let Err(error) = said {
@@ -303,14 +316,15 @@ impl Verbs {
         }
     }
 
-    /// Ends an attempt. Nobody hears of it who has not asked for it.
-    pub(super) fn give_up(&mut self, peer: PeerId, reason: DownReason) {
-        let entry = &mut self.peers[peer.index()];
-        if !matches!(entry.state, PeerState::Connecting(_)) {
+    /// Ends an attempt to connect. The failure is reported only if the user asked for the
+    /// connection.
+    pub(super) fn fail_connecting(&mut self, peer: PeerId, reason: DownReason) {
+        let peer_record = &mut self.peers[peer.index()];
+        if !matches!(peer_record.state, PeerState::Connecting(_)) {
             return;
         }
         if let PeerState::Connecting(connecting) =
-            std::mem::replace(&mut entry.state, PeerState::Down)
+            std::mem::replace(&mut peer_record.state, PeerState::Down)
         {
             self.connecting.retain(|other| *other != peer);
             self.receives.spare(connecting.link.receives_needed());
@@ -324,26 +338,26 @@ impl Verbs {
         }
     }
 
-    /// Greets again those who have not answered, and gives up on those whose time is over.
-    pub(super) fn keep_greeting(&mut self, now: Instant) {
+    /// Repeats the requests that have no answer, and ends attempts whose time is over.
+    pub(super) fn drive_handshakes(&mut self, now: Instant) {
         for at in (0..self.connecting.len()).rev() {
             let peer = self.connecting[at];
             let PeerState::Connecting(connecting) = &self.peers[peer.index()].state else {
                 continue;
             };
             if now >= connecting.deadline {
-                self.give_up(peer, DownReason::Unreachable { errno: libc::ETIMEDOUT });
-            } else if connecting.is_wanted && now >= connecting.greet_at {
-                self.greet(peer, now);
+                self.fail_connecting(peer, DownReason::Unreachable { errno: libc::ETIMEDOUT });
+            } else if connecting.is_wanted && now >= connecting.request_at {
+                self.send_request(peer, now);
             }
         }
     }
 
-    /// When [`Verbs::keep_greeting`] has something to do next.
-    pub(super) fn next_greeting(&self) -> Option<Instant> {
+    /// When [`Verbs::drive_handshakes`] has something to do next.
+    pub(super) fn next_handshake_deadline(&self) -> Option<Instant> {
         let times =
             self.connecting.iter().filter_map(|peer| match &self.peers[peer.index()].state {
-                PeerState::Connecting(c) if c.is_wanted => Some(c.greet_at.min(c.deadline)),
+                PeerState::Connecting(c) if c.is_wanted => Some(c.request_at.min(c.deadline)),
                 PeerState::Connecting(c) => Some(c.deadline),
                 _ => None,
             });

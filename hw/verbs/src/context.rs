@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+use tagmatch_device::DeviceError;
 use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
 
 use super::calls::{check, made, set_nonblocking};
 use super::config::VerbsConfig;
-use tagmatch_device::DeviceError;
 
 /// An open device.
 pub(super) struct Context {
@@ -25,9 +25,9 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// An asynchronous event, as far as it matters here.
-pub(super) enum Happening {
+pub(super) enum AsyncEvent {
     /// A queue pair has failed, or its peer broke the rules of RDMA.
-    QueuePair { number: u32, was_intruded: bool },
+    QueuePair { number: u32, is_access_error: bool },
     /// The device is lost.
     DeviceLost,
     /// Anything else.
@@ -173,7 +173,7 @@ impl Context {
 
     /// The next asynchronous event, acknowledged. To be called by whoever destroys queue pairs, so that
     /// the one that an event names exists.
-    pub(super) fn next_happening(&self) -> Option<Happening> {
+    pub(super) fn next_async_event(&self) -> Option<AsyncEvent> {
         let mut event = sys::ibv_async_event::zeroed();
         // SAFETY: the context is open and its descriptor doesn't block. An event of a queue pair names
         // one that exists until the event has been acknowledged.
@@ -184,12 +184,12 @@ impl Context {
             let happening = match event.event_type {
                 sys::IBV_EVENT_QP_FATAL
                 | sys::IBV_EVENT_QP_REQ_ERR
-                | sys::IBV_EVENT_QP_ACCESS_ERR => Happening::QueuePair {
+                | sys::IBV_EVENT_QP_ACCESS_ERR => AsyncEvent::QueuePair {
                     number: (*event.element.qp).qp_num,
-                    was_intruded: event.event_type != sys::IBV_EVENT_QP_FATAL,
+                    is_access_error: event.event_type != sys::IBV_EVENT_QP_FATAL,
                 },
-                sys::IBV_EVENT_DEVICE_FATAL => Happening::DeviceLost,
-                _ => Happening::Other,
+                sys::IBV_EVENT_DEVICE_FATAL => AsyncEvent::DeviceLost,
+                _ => AsyncEvent::Other,
             };
             (self.verbs.ibv_ack_async_event)(&raw mut event);
             Some(happening)

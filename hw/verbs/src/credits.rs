@@ -1,33 +1,35 @@
-//! Flow control: a message is sent only when a buffer of the receiver's shared queue stands for it.
+//! Flow control by credits: a message is sent only if the receiver has a buffer in its shared queue
+//! for it.
 //!
-//! The receiver announces up to which message (counted from the connection's start) the peer may send.
-//! An idle peer stands at one message. With use its window doubles; what it holds beyond one message
-//! it gives back when it falls idle.
+//! The receiver announces a limit: the number of the last message, counted from the connection's
+//! start, that the peer may send. An idle peer may send one message. While it is busy, its window
+//! doubles with each announcement. When it falls idle again, it gives back all credits but one.
 //!
-//! An announcement takes a buffer of the *sender's* queue. So that one stands ready for it, both know
-//! when it may come: once the message number `threshold` has arrived, half-way through what the last
-//! announcement gave. Whoever sends that message has put a buffer aside, and since the threshold lies
-//! beyond what the announcement before had given, there is never more than one under way.
+//! An announcement itself takes a receive buffer of the *message sender*. Both sides know when an
+//! announcement may come, so that the buffer is there: after message number `threshold`, half-way
+//! through the credits of the previous announcement. The side that sends this message reserves a
+//! buffer first. The threshold lies beyond the limit of the announcement before, so at most one
+//! announcement is under way.
 
-/// The most that a window, or one announcement, can be.
+/// The most messages that a window, or one announcement, can allow.
 pub(super) const WINDOW_MAX: u32 = 1 << 16;
 
-/// The message with which the next announcement becomes due.
+/// The number of the message after which the next announcement is due.
 fn threshold(limit: u64, previous: u64) -> u64 {
     limit - (limit - previous) / 2
 }
 
-/// What a peer may send to us.
+/// The receiver's side: the messages that a peer may send to us.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     received: u64,
     announced: u64,
-    /// What was announced before.
+    /// The limit that was announced before.
     previous: u64,
     window: u32,
 }
 
-/// The peer sent more than it may.
+/// The peer broke the rules: it sent more messages than it may, or announced something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
@@ -36,12 +38,12 @@ impl Grant {
         Grant { received: 0, announced: 1, previous: 0, window: 1 }
     }
 
-    /// Buffers that stand for messages to come.
+    /// Messages that the peer may still send; each needs a posted receive buffer.
     pub(super) fn outstanding(&self) -> usize {
         usize::try_from(self.announced - self.received).unwrap_or(usize::MAX)
     }
 
-    /// A message came.
+    /// Counts a message that arrived.
     pub(super) fn take(&mut self) -> Result<(), Overrun> {
         if self.received == self.announced {
             return Err(Overrun);
@@ -50,8 +52,8 @@ impl Grant {
         Ok(())
     }
 
-    /// Announces more if it is time: how many messages, at most `available` unless the peer could send
-    /// none at all. The caller has as many buffers ready.
+    /// Announces more messages if that is due, and returns how many. At most `available`, but at
+    /// least one if the peer could send none at all. The caller must have as many buffers ready.
     pub(super) fn extend(&mut self, available: usize, window_max: u32) -> Option<u32> {
         if self.received < threshold(self.announced, self.previous) {
             return None;
@@ -70,7 +72,8 @@ impl Grant {
         Some(more)
     }
 
-    /// The message that was just taken gave back all but one: how many that were.
+    /// The message that was just taken gave back all credits but one. Returns how many were given
+    /// back.
     pub(super) fn release(&mut self) -> usize {
         let back = self.outstanding().saturating_sub(1);
         self.announced -= back as u64;
@@ -80,14 +83,14 @@ impl Grant {
     }
 }
 
-/// What we may send to a peer.
+/// The sender's side: the messages that we may send to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     sent: u64,
     limit: u64,
-    /// What the limit was before.
+    /// The limit before the last announcement.
     previous: u64,
-    /// Whether a buffer was put aside for an announcement that is due.
+    /// Whether a buffer is reserved for an announcement that may come.
     pub(super) has_reserved: bool,
 }
 
@@ -102,19 +105,22 @@ impl Allowance {
         self.sent < self.limit
     }
 
-    /// Whether a buffer must be put aside before the next message is sent.
+    /// Whether a buffer must be reserved before the next message is sent.
     #[inline]
     pub(super) fn needs_reserve(&self) -> bool {
         !self.has_reserved && self.sent + 1 >= threshold(self.limit, self.previous)
     }
 
-    /// A message is sent.
+    /// Counts a message that is sent.
     #[inline]
     pub(super) fn spend(&mut self) {
         self.sent += 1;
     }
 
-    /// The peer has announced more. An error if it wasn't due, or can't be.
+    /// Takes an announcement of more messages.
+    ///
+    /// # Errors
+    /// [`Overrun`] if no announcement was due, or if the number is impossible.
     pub(super) fn extend(&mut self, more: u32) -> Result<(), Overrun> {
         if !self.has_reserved || more == 0 || more > WINDOW_MAX {
             return Err(Overrun);
@@ -125,13 +131,13 @@ impl Allowance {
         Ok(())
     }
 
-    /// Whether a message may give back all but one: there is more than that, and no announcement can
-    /// be under way, nor become due by this message.
+    /// Whether the next message may give back all credits but one: more than one is left, no
+    /// announcement can be under way, and this message doesn't make one due.
     pub(super) fn can_release(&self) -> bool {
         self.sent + 2 <= self.limit && self.sent + 1 < threshold(self.limit, self.previous)
     }
 
-    /// A message is sent that gives back all but one.
+    /// Counts a message that gives back all credits but one.
     pub(super) fn release(&mut self) {
         self.sent += 1;
         self.previous = self.sent;
@@ -143,7 +149,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// Both ends, and what is under way between them.
+    /// Both sides of one direction, and the messages and announcements under way.
     struct Ends {
         allowance: Allowance,
         grant: Grant,
@@ -190,10 +196,14 @@ mod tests {
             self.announcements.extend(self.grant.extend(available, 64));
         }
 
-        fn hear(&mut self) {
+        fn receive_announcement(&mut self) {
             assert!(self.announcements.len() <= 1, "two announcements under way");
             if let Some(more) = self.announcements.pop() {
-                assert_eq!(self.allowance.extend(more), Ok(()), "one that was not reserved for");
+                assert_eq!(
+                    self.allowance.extend(more),
+                    Ok(()),
+                    "an announcement without a reserved buffer"
+                );
             }
         }
     }
@@ -212,16 +222,16 @@ mod tests {
                 match next(10) {
                     0..4 => sent += u32::from(ends.send()),
                     4..7 => ends.receive(usize::try_from(next(80)).unwrap()),
-                    7..9 => ends.hear(),
+                    7..9 => ends.receive_announcement(),
                     _ => ends.release(),
                 }
             }
             assert!(sent > 300, "{sent}");
             for _ in 0..200 {
                 ends.receive(0);
-                ends.hear();
+                ends.receive_announcement();
             }
-            assert!(ends.send(), "stopped for good");
+            assert!(ends.send(), "no credit is left, and none will come");
         }
     }
 
@@ -231,13 +241,13 @@ mod tests {
         for _ in 0..100 {
             ends.send();
             ends.receive(1000);
-            ends.hear();
+            ends.receive_announcement();
         }
         assert!(ends.grant.outstanding() > 30, "{:?}", ends.grant);
         while !ends.allowance.can_release() {
             ends.send();
             ends.receive(1000);
-            ends.hear();
+            ends.receive_announcement();
         }
         ends.release();
         ends.receive(0);
@@ -246,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn who_breaks_the_rules_is_found_out() {
+    fn a_peer_that_breaks_the_rules_is_detected() {
         let mut grant = Grant::new();
         assert_eq!((grant.take(), grant.take()), (Ok(()), Err(Overrun)));
-        // An idle peer that gives back has nothing to give.
+        // A peer that holds one credit has none to give back.
         assert_eq!(grant.release(), 0);
         let mut allowance = Allowance::new();
         assert_eq!(allowance.extend(1), Err(Overrun));

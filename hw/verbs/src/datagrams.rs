@@ -1,4 +1,4 @@
-//! The queue pair for datagrams, by which devices greet each other.
+//! The queue pair for datagrams, by which devices send_request each other.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::gid;
 use super::memory::Slab;
 use super::object::{Ah, Cq, Pd, Qp, QpShape};
 use super::wire::{DATAGRAM, Datagram};
-use super::wr_id::{GREETED, GREETING};
+use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT};
 
 /// Datagrams that may come before they are looked at. More are lost, and sent again.
 const RECEIVES: u32 = 256;
@@ -79,7 +79,7 @@ impl Datagrams {
     fn post(&self, at: u32) -> io::Result<()> {
         let part = self.incoming.part(at, HEADER + DATAGRAM);
         // SAFETY: registered memory, not looked at until its completion, freed after the queue pair.
-        unsafe { self.qp.post_recv(GREETED | u64::from(at), part) }
+        unsafe { self.qp.post_recv(DATAGRAM_RECEIVED | u64::from(at), part) }
     }
 
     /// Sends a datagram, or doesn't: it may get lost anyway.
@@ -90,7 +90,7 @@ impl Datagrams {
         // SAFETY: the buffer is as long as any datagram, and nobody's else.
         unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let mut wr = sys::ibv_send_wr::zeroed();
-        wr.wr_id = GREETING | u64::from(at);
+        wr.wr_id = DATAGRAM_SENT | u64::from(at);
         wr.opcode = sys::IBV_WR_SEND;
         wr.send_flags = sys::IBV_SEND_SIGNALED;
         wr.wr.ud =
@@ -106,7 +106,7 @@ impl Datagrams {
 
     /// A datagram was sent.
     pub(super) fn sent(&mut self, wr_id: u64) {
-        if let Ok(at) = u32::try_from(wr_id & !GREETING)
+        if let Ok(at) = u32::try_from(wr_id & !DATAGRAM_SENT)
             && let Some(slot) = self.under_way.get_mut(at as usize)
             && slot.take().is_some()
         {
@@ -116,8 +116,10 @@ impl Datagrams {
 
     /// A datagram came. Gives it if it is one of ours, and comes from the queue pair and the port that it
     /// says: anyone may write anything into it.
-    pub(super) fn came(&mut self, completion: &sys::ibv_wc) -> Option<Datagram> {
-        let at = u32::try_from(completion.wr_id & !GREETED).ok().filter(|at| *at < RECEIVES)?;
+    pub(super) fn received(&mut self, completion: &sys::ibv_wc) -> Option<Datagram> {
+        let at = u32::try_from(completion.wr_id & !DATAGRAM_RECEIVED)
+            .ok()
+            .filter(|at| *at < RECEIVES)?;
         let datagram =
             (completion.status == sys::IBV_WC_SUCCESS).then(|| self.read(at, completion)).flatten();
         // If it can't be posted again there is one fewer.

@@ -2,54 +2,54 @@
 
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{DownReason, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
-use super::context::Happening;
+use super::context::AsyncEvent;
 use super::peer::{Ending, PeerState};
 use super::queued::Queued;
 use super::wire::Signal;
-use tagmatch_device::{DownReason, PeerId, ReadError};
 
 /// How long a failed queue pair may take to end its requests, and a peer to acknowledge last words.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Verbs {
     /// Ends a connection that failed, or that the peer has ended. What came from it before is still
     /// delivered.
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
-        let is_heard = !matches!(reason, DownReason::Misbehaved { .. });
-        self.start_ending(peer, reason, is_heard);
-        self.give_up_on(peer, first_read);
+        let delivers_messages = !matches!(reason, DownReason::Misbehaved { .. });
+        self.start_ending(peer, reason, delivers_messages);
+        self.stop_waiting_for(peer, first_read);
     }
 
     /// Moves a connection from up to ending.
-    fn start_ending(&mut self, peer: PeerId, reason: DownReason, is_heard: bool) {
-        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
-        match std::mem::replace(&mut entry.state, PeerState::Down) {
+    fn start_ending(&mut self, peer: PeerId, reason: DownReason, delivers_messages: bool) {
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        match std::mem::replace(&mut peer_record.state, PeerState::Down) {
             PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
                 self.ending.push(peer);
-                entry.state = PeerState::Ending(Box::new(Ending {
+                peer_record.state = PeerState::Ending(Box::new(Ending {
                     link: *link,
                     reason,
-                    is_heard,
-                    until: Instant::now() + PATIENCE,
+                    delivers_messages,
+                    until: Instant::now() + ENDING_TIME_MAX,
                     has_failed: false,
                     is_drained: false,
                     first_read: None,
                 }));
             }
-            other => entry.state = other,
+            other => peer_record.state = other,
         }
     }
 
     /// Waits for nothing more from a connection that is ending.
-    pub(super) fn give_up_on(&mut self, peer: PeerId, first_read: Option<ReadError>) {
+    pub(super) fn stop_waiting_for(&mut self, peer: PeerId, first_read: Option<ReadError>) {
         if let Some(PeerState::Ending(ending)) =
-            self.peers.get_mut(peer.index()).map(|entry| &mut entry.state)
+            self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
         {
-            ending.give_up(peer, &mut self.outbox);
+            ending.flush(peer, &mut self.outbox);
             ending.first_read = ending.first_read.or(first_read);
         }
     }
@@ -66,54 +66,56 @@ impl Verbs {
     }
 
     /// The peer broke a rule.
-    pub(super) fn accuse(&mut self, peer: PeerId, what: &'static str) {
+    pub(super) fn end_for_violation(&mut self, peer: PeerId, what: &'static str) {
         self.end(peer, DownReason::Misbehaved { what }, None);
     }
 
     /// A message of the peer found no place in its buffer, or its queue pair failed meanwhile.
     pub(super) fn receive_failed(&mut self, peer: PeerId, status: sys::ibv_wc_status) {
         match status {
-            sys::IBV_WC_LOC_LEN_ERR => self.accuse(peer, "a message longer than was announced"),
+            sys::IBV_WC_LOC_LEN_ERR => {
+                self.end_for_violation(peer, "a message longer than was announced")
+            }
             sys::IBV_WC_WR_FLUSH_ERR => {}
             _ => self.lose(peer, libc::EIO),
         }
     }
 
     /// Asynchronous events: what happened to queue pairs that no completion tells of.
-    pub(super) fn hear_kernel(&mut self) {
-        while let Some(happening) = self.context.next_happening() {
-            match happening {
-                Happening::QueuePair { number, was_intruded } => {
+    pub(super) fn take_async_events(&mut self) {
+        while let Some(event) = self.context.next_async_event() {
+            match event {
+                AsyncEvent::QueuePair { number, is_access_error } => {
                     let Some(peer) = self.by_qp.get(&number).copied() else { continue };
-                    if was_intruded {
-                        self.accuse(peer, "a read of memory that isn't exposed");
+                    if is_access_error {
+                        self.end_for_violation(peer, "a read of memory that isn't exposed");
                     } else {
                         self.lose(peer, libc::EIO);
                     }
                 }
-                Happening::DeviceLost => self.lose_all(libc::ENODEV),
-                Happening::Other => {}
+                AsyncEvent::DeviceLost => self.lose_all(libc::ENODEV),
+                AsyncEvent::Other => {}
             }
         }
     }
 
     /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
-    pub(super) fn part_from(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
-        match &mut entry.state {
+    pub(super) fn leave_peer(&mut self, peer: PeerId) {
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        match &mut peer_record.state {
             PeerState::Oneself => {
-                entry.state = PeerState::Down;
+                peer_record.state = PeerState::Down;
                 self.events.push_back(Queued::Down(peer, DownReason::Disconnected));
             }
             PeerState::Connecting(connecting) => {
                 connecting.is_wanted = true;
-                self.give_up(peer, DownReason::Disconnected);
+                self.fail_connecting(peer, DownReason::Disconnected);
             }
             PeerState::Up(link) => {
-                let said = link.signal(peer, Signal::Bye, &mut self.outbox);
+                let said = link.signal(peer, Signal::Leave, &mut self.outbox);
                 self.start_ending(peer, DownReason::Disconnected, false);
                 if said.is_err() {
-                    self.give_up_on(peer, None);
+                    self.stop_waiting_for(peer, None);
                 }
             }
             PeerState::Ending(_) | PeerState::Down => {}
@@ -141,8 +143,9 @@ impl Verbs {
     }
 
     fn finish(&mut self, peer: PeerId) {
-        let entry = &mut self.peers[peer.index()];
-        let PeerState::Ending(ending) = std::mem::replace(&mut entry.state, PeerState::Down) else {
+        let peer_record = &mut self.peers[peer.index()];
+        let PeerState::Ending(ending) = std::mem::replace(&mut peer_record.state, PeerState::Down)
+        else {
             return;
         };
         let Ending { link, reason, first_read, .. } = *ending;
@@ -152,14 +155,14 @@ impl Verbs {
         }
         self.fins.spare(link.fins);
         // Events of the queue pair must be acknowledged before it can be destroyed.
-        self.hear_kernel();
+        self.take_async_events();
         let mut error = first_read.unwrap_or(ReadError::PeerDown);
         for read in link.end(&mut self.outbox) {
             let result = Err(std::mem::replace(&mut error, ReadError::PeerDown));
             self.events.push_back(read.end(result));
         }
         if let Some(list) = &mut self.list {
-            list.fail(peer);
+            list.fail_peer(peer);
             self.events.extend(list.take_events().map(Queued::Tag));
         }
         self.events.push_back(Queued::Down(peer, reason));
@@ -167,12 +170,12 @@ impl Verbs {
 
     /// Last words to all, and time for what was sent to arrive: what a peer's NIC has not acknowledged is
     /// lost with the queue pair.
-    pub(super) fn say_goodbye(&mut self) {
+    pub(super) fn leave_all(&mut self) {
         self.is_closed = true;
         for peer in self.up.clone() {
-            self.part_from(peer);
+            self.leave_peer(peer);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ENDING_TIME_MAX;
         while !self.ending.is_empty() && Instant::now() < until {
             while self.next_event().is_some() {}
         }

@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::Pd;
 use super::region::Region;
-use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, RemoteSpan};
 
 /// Most buffers exposed at a time.
 const EXPOSURES_MAX: usize = 1 << 20;
@@ -82,7 +82,7 @@ impl Exposures {
         Ok(Exposure { id: ExposureId(id), span })
     }
 
-    /// Gives a buffer back, registered no more; or, with `lingers`, until [`Exposures::let_go`].
+    /// Gives a buffer back, registered no more; or, with `lingers`, until [`Exposures::unregister_expired`].
     pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
         let Exposed { region, buffer } = self.entries.remove(&id.0)?;
         if let Some(region) = region {
@@ -96,7 +96,7 @@ impl Exposures {
     }
 
     /// Unregisters what was withdrawn so long ago.
-    pub(super) fn let_go(&mut self, now: Instant, linger: Duration) {
+    pub(super) fn unregister_expired(&mut self, now: Instant, linger: Duration) {
         while let Some((since, _)) = self.withdrawn.front()
             && now.duration_since(*since) >= linger
         {
@@ -104,8 +104,8 @@ impl Exposures {
         }
     }
 
-    /// When [`Exposures::let_go`] has something to do next.
-    pub(super) fn next_due(&self, linger: Duration) -> Option<Instant> {
+    /// When [`Exposures::unregister_expired`] has something to do next.
+    pub(super) fn next_expiry(&self, linger: Duration) -> Option<Instant> {
         self.withdrawn.front().map(|(since, _)| *since + linger)
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let mut exposures = Exposures::default();
         let withdraw = |exposures: &mut Exposures, id, lingers| {
             // What needs no device: the region of memory that is registered anyway.
-            let region = Some(Region::Kept { lkey: id, rkey: id });
+            let region = Some(Region::Pooled { lkey: id, rkey: id });
             exposures.entries.insert(id, Exposed { region, buffer: Buffer::zeroed(1) });
             assert!(exposures.withdraw(ExposureId(id), lingers).is_some());
         };
@@ -141,14 +141,14 @@ mod tests {
         withdraw(&mut exposures, 2, true);
         withdraw(&mut exposures, 3, true);
         let (first, last) = (exposures.withdrawn[0].0, exposures.withdrawn[1].0);
-        exposures.let_go(first, linger);
+        exposures.unregister_expired(first, linger);
         assert_eq!(exposures.withdrawn.len(), 2);
-        exposures.let_go(last + linger, linger);
+        exposures.unregister_expired(last + linger, linger);
         assert_eq!(exposures.withdrawn.len(), 0);
         withdraw(&mut exposures, 4, true);
         let since = exposures.withdrawn[0].0;
-        exposures.withdrawn.push_back((since + linger, Region::Kept { lkey: 5, rkey: 5 }));
-        exposures.let_go(since + linger, linger);
+        exposures.withdrawn.push_back((since + linger, Region::Pooled { lkey: 5, rkey: 5 }));
+        exposures.unregister_expired(since + linger, linger);
         assert_eq!(exposures.withdrawn.len(), 1, "each has a time of its own");
     }
 }

@@ -1,22 +1,23 @@
-//! The parsers of all that a peer's device can say, for fuzzing. No part of the interface.
+//! The parsers of everything that a peer's device can send, for fuzzing. Not part of the public
+//! interface.
 
 use super::wire::{Datagram, Signal};
 
-/// Reads `bytes` in every way that a device does, and writes what was understood again.
+/// Parses `bytes` in every way that a device does, and emits the result again.
 ///
 /// # Panics
-/// It is understood otherwise then.
+/// If parsing what was emitted gives another result.
 pub fn read(bytes: &[u8]) {
     if let Some(datagram) = Datagram::parse(bytes) {
         assert_eq!(Datagram::parse(&datagram.emit()), Some(datagram));
-        let address = datagram.from.address().expect("an address that was read can be written");
+        let address = datagram.from.address().expect("a parsed address can be emitted");
         assert_eq!(address.as_bytes(), datagram.from.emit());
     }
-    let word = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    for word in [word, Signal::word_of(bytes)].into_iter().flatten() {
-        if let Some(signal) = Signal::parse(word) {
-            assert_eq!(signal.emit(), word);
-            assert_eq!(Signal::word_of(&signal.message()), Some(word));
+    let immediate = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    for code in [immediate, Signal::code_of(bytes)].into_iter().flatten() {
+        if let Some(signal) = Signal::parse(code) {
+            assert_eq!(signal.emit(), code);
+            assert_eq!(Signal::code_of(&signal.message()), Some(code));
         }
     }
 }

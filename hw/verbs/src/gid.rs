@@ -7,10 +7,10 @@ use std::fmt;
 use std::io;
 use std::net::Ipv6Addr;
 
+use tagmatch_device::DeviceError;
 use tagmatch_rdma_core_sys as sys;
 
 use super::context::Context;
-use tagmatch_device::DeviceError;
 
 /// An identifier of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

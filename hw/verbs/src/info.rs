@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use tagmatch_device::{DeviceError, Finding};
+use tagmatch_os::process;
 use tagmatch_rdma_core_sys as sys;
 
 use super::config::VerbsConfig;
 use super::context::{Context, library};
 use super::gid::Chosen;
 use super::port::Port;
-use tagmatch_device::{DeviceError, Finding};
-use tagmatch_os::process;
 
 /// What there is of RDMA, as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,48 +1,57 @@
-//! RDMA through verbs: reliable queue pairs on InfiniBand, RoCE, and soft-RoCE.
+//! The device for RDMA by libibverbs: reliable connected queue pairs (RC) on InfiniBand, RoCE and
+//! soft-RoCE.
 //!
 //! # How it works
-//! 1. An address names the port, a queue pair for datagrams with its key, and this worker. Whoever
-//!    connects greets that queue pair by datagrams, repeated until answered; both sides make one reliable
-//!    queue pair for the other.
-//! 2. Messages are RDMA sends into one shared receive queue. Each is covered by a credit, so that a
-//!    buffer stands ready; an idle peer holds one. Devices talk to each other beside the
-//!    messages by RDMA writes of no bytes with immediate data.
-//! 3. Reads are RDMA READs, split at the port's longest message. A buffer is registered when it is
-//!    exposed or read into, and unregistered when it is given back: nobody reaches memory that isn't the
-//!    device's any more ([`VerbsConfig::linger`] aside), and there is no cache to invalidate.
-//! 4. A short message is carried in its work request, a longer one is copied into a registered buffer;
-//!    so its bytes are copied on return of [`Device::send`]. Few requests are signalled.
-//! 5. One completion queue serves all; its channel, a timer and the device's asynchronous events are
-//!    behind one descriptor to sleep on.
-//! 6. A connection that was silent for [`VerbsConfig::keepalive`] is tried by a write of no bytes, which the
-//!    peer's NIC answers. A queue pair's error is the peer's end, and nobody else's.
+//! 1. **Addresses.** A worker's address names the port, the number and key of a datagram queue pair,
+//!    and the worker's random instance number.
+//! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them until
+//!    it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
+//! 3. **Messages** are RDMA sends into one shared receive queue. A credit covers each message, so a
+//!    receive buffer is always posted for it. An idle peer holds one credit (`credits`). A message that
+//!    fits is carried inside its work request; a longer one is copied into a registered buffer. Either
+//!    way its bytes are copied when [`Device::send`] returns. Few work requests are signalled.
+//! 4. **Signals** are what the devices tell each other beside messages, credits for example. A signal
+//!    is an RDMA write of zero bytes with immediate data.
+//! 5. **Reads** are RDMA READs, split at the port's longest message. A buffer of the user's own memory
+//!    is registered when it is exposed or read into, and unregistered when it is given back. So no peer
+//!    reaches memory that the device has returned (except by [`VerbsConfig::linger`]), and no
+//!    registration cache has to be invalidated. Memory from [`Device::allocate`] stays registered and
+//!    is reused by the device (`region`).
+//! 6. **Waiting.** One completion queue serves all queue pairs. The event descriptor covers its
+//!    channel, a timer, the device's asynchronous events and messages to oneself.
+//! 7. **Lost peers.** After [`VerbsConfig::keepalive`] without traffic, an RDMA write of zero bytes
+//!    tests a connection. The peer's NIC acknowledges it without its CPU. When a queue pair fails, its
+//!    peer goes down; other peers are not affected.
 //!
 //! # A NIC that matches tags
-//! With [`TagMatching`] and a NIC that can, the receive queue has the NIC's list before it
-//! ([`TagList`]), and messages must begin with a [header](tagmatch_device::tm) that the NIC knows. Then
-//! each side has two queue pairs for the other, whoever's NIC it is: on the one that receives, the send
-//! queue belongs to the NIC, for its READs and FINs. All that software sends goes out on the other, where
-//! nothing but FINs comes in, each into a small buffer that was posted before the request that it answers.
+//! With [`TagMatching`] and a NIC that supports it, the NIC matches incoming messages against its list
+//! ([`TagList`]) before they reach the receive queue. Messages must then begin with a
+//! [header](tagmatch_device::tm) that the NIC understands. If either side's NIC matches tags, each side
+//! has two queue pairs for the other. On the receiving queue pair, the NIC owns the send queue and uses
+//! it for its own READs and FINs. Software sends everything on the other queue pair, which receives
+//! only FINs. Each FIN lands in a small buffer that was posted before the rendezvous request that it
+//! answers.
 //!
 //! # Trust
-//! RDMA trusts the network: whoever can send to a queue pair's number with the right sequence number can
-//! write into it. What comes from a peer is checked all the same: no peer can make this one panic,
-//! block, or touch memory that isn't exposed to it; one that breaks a rule goes down alone. Datagrams from
-//! anyone are checked against their sender's port.
+//! RDMA trusts the network: anyone who can send packets with the right queue pair number and sequence
+//! number can inject data into a connection. Everything that a peer sends is checked all the same. No
+//! peer can make this worker panic, block, or access memory that isn't exposed to it. A peer that breaks
+//! a rule goes down; other peers are not affected. Datagrams, which anyone can send, are checked against
+//! the port and queue pair that they came from.
 //!
 //! # Messages to oneself
-//! They don't pass the device: a queue in memory.
+//! They go through a queue in memory, not through the NIC.
 //!
 //! # After fork
-//! A worker belongs to the process that made it. A forked child may drop it, which frees nothing of the
-//! device, or call exec. Kernels before 5.12 need `RDMAV_FORK_SAFE=1` for that.
+//! A worker belongs to the process that created it. A forked child may drop the worker, which frees no
+//! object of the RDMA device, or call exec. On kernels before 5.12 this needs `RDMAV_FORK_SAFE=1`.
 //!
 //! # Not tested
-//! For want of such a machine: InfiniBand (LID routing, subnet managers), RoCE version 1, NICs other
-//! than soft-RoCE. What differs there is the kernel's and rdma-core's; nothing here asks which NIC it is.
+//! No machine was available for these: InfiniBand (LID routing, subnet managers), RoCE version 1, and
+//! NICs other than soft-RoCE. The differences are handled by the kernel and rdma-core; no code here
+//! depends on the NIC's model.
 
 mod address;
-mod alarm;
 mod batch;
 mod calls;
 mod config;
@@ -51,17 +60,18 @@ mod context;
 mod credits;
 mod datagrams;
 mod ending;
+mod event_fds;
 mod exposure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gid;
+mod handle_limiter;
 mod info;
 mod link;
 mod list;
 mod memory;
 mod object;
 mod oneself;
-mod pause;
 mod peer;
 mod poll;
 mod port;
@@ -80,6 +90,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tagmatch_device::{
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
+    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
+};
+use tagmatch_os::random;
 use tagmatch_rdma_core_sys as sys;
 
 pub use config::{Library, VerbsConfig};
@@ -87,17 +102,17 @@ pub use info::VerbsInfo;
 pub use tagmatch_device::TagMatching;
 
 use address::VerbsAddress;
-use alarm::Alarm;
 use batch::Batch;
 use context::Context;
 use datagrams::Datagrams;
+use event_fds::EventFds;
 use exposure::{Exposures, registration_hint};
+use handle_limiter::HandleLimiter;
 use link::Outbox;
 use list::List;
 use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
-use pause::Pause;
 use peer::{Peer, PeerState};
 use port::Port;
 use queued::Queued;
@@ -105,19 +120,13 @@ use region::Pool;
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
 use wr_id::{FIN, RECEIVE};
 
-use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Limits,
-    Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused, TagList,
-};
-use tagmatch_os::random;
-
-/// Most peers over the whole life of a device, those that went down included.
+/// Most peers over the device's whole life, including peers that went down.
 const PEERS_EVER_MAX: usize = 1 << 20;
 
 /// The verbs device. See the [module](self) for how it works.
 ///
-/// Has no threads: everything happens in the calls of [`Device`]. While it isn't polled, peers can
-/// read what is exposed, and nothing else happens.
+/// It has no threads: all its work is done inside calls of [`Device`]. While the device isn't
+/// polled, peers can still read exposed memory; nothing else happens.
 pub struct Verbs {
     config: VerbsConfig,
     own: VerbsAddress,
@@ -125,7 +134,7 @@ pub struct Verbs {
     port: Port,
     device_name: String,
 
-    // Queue pairs before the memory that they reach.
+    // Drop order: the queue pairs must be destroyed before the memory that they access.
     peers: Vec<Peer>,
     datagrams: Datagrams,
     receives: Receives,
@@ -143,27 +152,27 @@ pub struct Verbs {
     ending: Vec<PeerId>,
     peers_max: usize,
     is_closed: bool,
-    pause: Pause,
+    handle_limiter: HandleLimiter,
 
-    /// Events to report before anything else.
+    /// Events to report before new completions are handled.
     events: VecDeque<Queued>,
     batch: Batch,
-    /// Peers whose reads or signals wait for places of their send queue.
+    /// Peers whose reads wait for room in the completion queue.
     waiting: Vec<PeerId>,
 
     polls: u32,
-    /// The next poll has more to do than to look at completions.
-    needs_look: bool,
-    last_look: Instant,
+    /// The next poll runs [`Verbs::do_periodic_work`].
+    needs_periodic_work: bool,
+    last_periodic_work: Instant,
     last_sweep: Instant,
-    alarm: Alarm,
+    event_fds: EventFds,
 
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     context: Arc<Context>,
 }
 
-/// What the NIC's list is to have, if there is to be one.
+/// The list to create on the NIC: its size, or `None` for no list.
 fn wanted_list(
     context: &Context,
     wanted: TagMatching,
@@ -182,7 +191,7 @@ fn wanted_list(
     }
 }
 
-/// The completion queue, and the receive queue on it: with a list before it, or without.
+/// Creates the completion queue and the shared receive queue, with the NIC's list if there is one.
 fn make_queues(
     pd: &Arc<Pd>,
     channel: &Arc<Channel>,
@@ -210,12 +219,12 @@ fn make_queues(
 }
 
 impl Verbs {
-    /// A new worker's device, which can be reached at once by those who get its address.
+    /// Creates the device of a new worker. Peers that have its address can connect at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range; [`DeviceError::System`] if there is no
-    /// libibverbs, no such device or no active port on it, or if it, or the limit on locked memory, doesn't
-    /// allow the queues.
+    /// [`DeviceError::BadSetting`] if a setting is out of its range. [`DeviceError::System`] if
+    /// there is no libibverbs, no device of that name or no active port on it, or if the device or
+    /// the limit on locked memory doesn't allow the queues.
     pub fn new(config: VerbsConfig) -> Result<Self, DeviceError> {
         config.check()?;
         let context = Arc::new(Context::open(&config)?);
@@ -277,15 +286,15 @@ impl Verbs {
             ending: Vec::new(),
             peers_max: sizes.peers_max as usize,
             is_closed: false,
-            pause: Pause::default(),
+            handle_limiter: HandleLimiter::default(),
             events: VecDeque::new(),
             batch: Batch::default(),
             waiting: Vec::new(),
             polls: 0,
-            needs_look: true,
-            last_look: now,
+            needs_periodic_work: true,
+            last_periodic_work: now,
             last_sweep: now,
-            alarm: Alarm::new(&context, &channel)?,
+            event_fds: EventFds::new(&context, &channel)?,
             cq,
             pd,
             context,
@@ -297,7 +306,7 @@ impl Verbs {
         Ok(verbs)
     }
 
-    /// Looks at the RDMA devices of this machine.
+    /// Examines the RDMA devices of this machine.
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_verbs as verbs; }
@@ -320,7 +329,7 @@ impl Verbs {
         Ok(peer)
     }
 
-    /// Peers that have a queue pair.
+    /// The number of peers that have a queue pair now.
     fn peers(&self) -> usize {
         self.connecting.len() + self.up.len() + self.ending.len()
     }
@@ -339,7 +348,7 @@ impl fmt::Debug for Verbs {
 impl Drop for Verbs {
     fn drop(&mut self) {
         if self.context.is_own_process() {
-            self.say_goodbye();
+            self.leave_all();
         }
     }
 }
@@ -362,7 +371,7 @@ impl Device for Verbs {
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
-        match self.peers.get(peer.index()).map(|entry| &entry.state) {
+        match self.peers.get(peer.index()).map(|peer_record| &peer_record.state) {
             Some(PeerState::Up(_) | PeerState::Ending(_) | PeerState::Oneself) => ReadMode::Direct,
             _ => ReadMode::Unknown,
         }
@@ -374,7 +383,8 @@ impl Device for Verbs {
     }
 
     fn allocate(&mut self, length: usize) -> Buffer {
-        // What fits into one message is copied through buffers of the device.
+        // A buffer that fits into one message needs no registration: its bytes are copied through
+        // the device's own buffers.
         let is_carried = length + Outgoing::HEADER_MAX <= self.config.message_max as usize;
         let registered = if is_carried { None } else { self.pool.allocate(length).ok() };
         registered.unwrap_or_else(|| Buffer::zeroed(length))
@@ -402,7 +412,7 @@ impl Device for Verbs {
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.part_from(peer);
+        self.leave_peer(peer);
     }
 
     fn close(&mut self) {
@@ -414,16 +424,16 @@ impl Device for Verbs {
     }
 
     fn has_work(&self) -> bool {
-        self.has_news()
+        self.has_pending_work()
     }
 
     fn disarm(&mut self) {
-        self.wake_up();
+        self.disarm_events();
     }
 }
 
 impl EventDescriptor for Verbs {
     fn event_descriptor(&self) -> BorrowedFd<'_> {
-        self.alarm.as_fd()
+        self.event_fds.as_fd()
     }
 }

@@ -1,9 +1,10 @@
-//! A connection that stands, or is being made: a queue pair, and what is under way on it.
+//! A connection that is up or is being set up: its queue pairs and the work requests on them.
 
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use tagmatch_device::{Outgoing, PeerId, Refused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::credits::{Allowance, Grant};
@@ -12,25 +13,26 @@ use super::object::Qp;
 use super::queued::Queued;
 use super::read::Read;
 use super::wire::Signal;
-use tagmatch_device::{Outgoing, PeerId, Refused};
 
-/// Places of the send queue that messages leave free: for signals, of which few are ever under way.
+/// Entries of the send queue that messages and READs leave free for signals. Only a few signals are
+/// ever under way at a time.
 const RESERVED: u32 = 6;
 
-/// What a work request under way holds.
+/// The resource that a work request uses until it completes.
 enum Load {
     /// A send buffer.
     Buffer(u32),
-    /// A part of the first read that isn't done.
+    /// A part of the oldest read that isn't done.
     Read { is_last: bool },
 }
 
-/// What all peers share for sending.
+/// The resources for sending that all peers share.
 pub(super) struct Outbox {
     pub(super) buffers: SendBuffers,
-    /// Work requests under way, over all peers. Each may bring a completion, if only to say that it failed.
+    /// Work requests under way, over all peers. Each may produce a completion, if only to report a
+    /// failure.
     pub(super) under_way: u32,
-    /// So many completions there is room for.
+    /// The number of completions that the completion queue reserves for work requests.
     pub(super) under_way_max: u32,
 }
 
@@ -41,56 +43,58 @@ impl Outbox {
     }
 }
 
-/// A queue pair, and what is under way on it.
+/// A connection's queue pairs, with the work requests and reads under way on them.
 pub(super) struct Link {
-    // Before what the device may still reach: the pairs go first.
-    /// What we send goes out here; and all that comes, comes in.
+    // Drop order: the queue pairs must be destroyed before the memory that the device may still
+    // access.
+    /// The queue pair that sends. It also receives, unless there is a `receive_qp`.
     pub(super) qp: Qp,
-    /// What comes comes in here instead, if either's NIC matches tags: its send queue belongs to the NIC.
-    pub(super) catch: Option<Qp>,
-    /// Rendezvous requests whose FIN may come from the peer's NIC, without a credit: each has a small buffer
-    /// standing for it.
+    /// A second queue pair that receives, present if either side's NIC matches tags: such a NIC
+    /// owns the send queue of the queue pair on which it receives.
+    pub(super) receive_qp: Option<Qp>,
+    /// Rendezvous requests whose FIN the peer's NIC may send. A NIC sends FINs without a credit, so
+    /// a small buffer is posted for each.
     pub(super) fins: usize,
     pub(super) grant: Grant,
     pub(super) allowance: Allowance,
-    /// The peer's longest message; 0 until it is known.
+    /// The longest message that the peer receives, in bytes; 0 until it is known.
     pub(super) message_max: usize,
-    /// READs that may be under way.
+    /// READ requests that may be under way at a time.
     pub(super) reads_max: u32,
-    /// The longest message that a work request carries in itself.
+    /// The longest message that a work request can carry inline, in bytes.
     inline_max: usize,
-    /// Work requests that the send queue holds.
+    /// Work requests that the send queue can hold.
     depth: u32,
-    /// Work requests posted, and how many of these have ended. Both wrap.
+    /// Work requests posted and completed so far. Both counters wrap.
     posted: u32,
     completed: u32,
     last_signalled: u32,
     loads: VecDeque<(u32, Load)>,
-    /// Reads, in the order in which they were asked for; so they end, too.
+    /// Reads, in the order of their requests. They also end in this order.
     pub(super) reads: VecDeque<Read>,
-    /// How many of them have been posted whole.
+    /// How many of `reads` have had all their READ requests posted.
     pub(super) reads_posted: usize,
     /// READ requests under way.
     pub(super) reads_under_way: u32,
-    /// A signal that the send queue had no place for.
-    pub(super) owed: VecDeque<Signal>,
-    /// The number of the peer's queue pair; 0 until it is known.
-    pub(super) theirs: u32,
-    /// Whether the peer's first word has come.
+    /// Signals that wait for room in the send queue.
+    pub(super) pending_signals: VecDeque<Signal>,
+    /// The number of the peer's sending queue pair; 0 until it is known.
+    pub(super) remote_qp_num: u32,
+    /// Whether the peer's ready signal has arrived.
     pub(super) is_ready: bool,
-    /// Since the last sweep: whether anything was sent, or heard.
+    /// Whether anything was sent, or received, since the last sweep.
     pub(super) has_sent: bool,
-    pub(super) has_heard: bool,
-    /// Since which sweep nothing was heard though something is under way.
+    pub(super) has_received: bool,
+    /// The sweep since which nothing was received although something is under way.
     silent_since: Option<Instant>,
 }
 
 impl Link {
-    pub(super) fn new(qp: Qp, catch: Option<Qp>, depth: u32) -> Self {
+    pub(super) fn new(qp: Qp, receive_qp: Option<Qp>, depth: u32) -> Self {
         Link {
             inline_max: qp.inline_max(),
             qp,
-            catch,
+            receive_qp,
             fins: 0,
             grant: Grant::new(),
             allowance: Allowance::new(),
@@ -104,42 +108,45 @@ impl Link {
             reads: VecDeque::new(),
             reads_posted: 0,
             reads_under_way: 0,
-            owed: VecDeque::new(),
-            theirs: 0,
+            pending_signals: VecDeque::new(),
+            remote_qp_num: 0,
             is_ready: false,
             has_sent: false,
-            has_heard: true,
+            has_received: true,
             silent_since: None,
         }
     }
 
-    /// Work requests that have not ended, as far as is known.
+    /// Work requests that have not completed as far as is known. Unsignalled ones count until a
+    /// later request completes.
     pub(super) fn under_way(&self) -> u32 {
         self.posted.wrapping_sub(self.completed)
     }
 
-    /// Whether a completion is to come without anything new being posted.
+    /// Whether a signalled work request is under way, so that a completion will come without
+    /// posting anything new.
     fn has_signalled(&self) -> bool {
         let signalled = self.last_signalled.wrapping_sub(self.completed);
         signalled != 0 && signalled <= self.under_way()
     }
 
-    /// Places of the send queue that are free for messages and READs.
+    /// Free entries of the send queue that messages and READs may use.
     pub(super) fn room(&self) -> u32 {
         (self.depth - self.under_way()).saturating_sub(RESERVED)
     }
 
-    /// Buffers of the receive queue that stand for this peer.
+    /// Receive buffers that must be posted for this peer.
     pub(super) fn receives_needed(&self) -> usize {
         self.grant.outstanding()
             + usize::from(self.allowance.has_reserved)
             + usize::from(!self.is_ready)
     }
 
-    /// Posts a work request.
+    /// Posts a work request. `load` names the resource that it uses.
     ///
     /// # Safety
-    /// As for [`Qp::post_send`]; what `load` names is what the request may reach.
+    /// As for [`Qp::post_send`]. Memory that the request accesses must stay valid until `load` is
+    /// released.
     unsafe fn post(
         &mut self,
         peer: PeerId,
@@ -157,7 +164,7 @@ impl Link {
         if is_signalled {
             wr.send_flags |= sys::IBV_SEND_SIGNALED;
         }
-        // SAFETY: handed on.
+        // SAFETY: the caller's promise.
         unsafe { self.qp.post_send(&mut wr, parts) }?;
         self.posted = number;
         outbox.under_way += 1;
@@ -170,7 +177,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message that there is a credit for, or refuses it.
+    /// Sends a message, for which the caller has checked that there is a credit. Refuses it if a
+    /// queue is full.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -197,7 +205,8 @@ impl Link {
         Ok(posted)
     }
 
-    /// Posts a request that sends bytes: carried in it, or out of a buffer. `None` if none is free.
+    /// Posts a request that sends bytes, inline if they fit, else from a send buffer. Returns
+    /// `None` if no send buffer is free.
     #[inline]
     fn post_bytes(
         &mut self,
@@ -212,13 +221,13 @@ impl Link {
             let mut parts = [inline_part(header), inline_part(payload)];
             let first = usize::from(header.is_empty());
             let end = 2 - usize::from(payload.is_empty());
-            // SAFETY: what is carried inline is copied by the call.
+            // SAFETY: ibv_post_send copies inline data before it returns.
             return Some(unsafe {
                 self.post(peer, wr, &mut parts[first.min(end)..end], None, outbox)
             });
         }
         let (at, part) = outbox.buffers.fill(header, payload)?;
-        // SAFETY: the buffer is registered, and not used again until the request has ended.
+        // SAFETY: the buffer is registered and isn't reused until the request has completed.
         let posted = unsafe { self.post(peer, wr, &mut [part], Some(Load::Buffer(at)), outbox) };
         if posted.is_err() {
             outbox.buffers.give_back(at);
@@ -226,27 +235,31 @@ impl Link {
         Some(posted)
     }
 
-    /// Tells the peer's device something, at once or as soon as there is a place.
+    /// Sends a signal to the peer's device, now or as soon as the send queue has room.
     pub(super) fn signal(
         &mut self,
         peer: PeerId,
         signal: Signal,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
-        self.owed.push_back(signal);
-        self.send_owed(peer, outbox)
+        self.pending_signals.push_back(signal);
+        self.send_pending_signals(peer, outbox)
     }
 
-    /// Sends the signals for which there was no place.
-    pub(super) fn send_owed(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
+    /// Sends the waiting signals, as far as the send queue has room.
+    pub(super) fn send_pending_signals(
+        &mut self,
+        peer: PeerId,
+        outbox: &mut Outbox,
+    ) -> io::Result<()> {
         while self.under_way() < self.depth
-            && let Some(signal) = self.owed.front().copied()
+            && let Some(signal) = self.pending_signals.front().copied()
         {
             let mut wr = sys::ibv_send_wr::zeroed();
-            if signal == Signal::Bye {
+            if signal == Signal::Leave {
                 wr.send_flags = sys::IBV_SEND_SIGNALED;
             }
-            if self.catch.is_some() {
+            if self.receive_qp.is_some() {
                 wr.opcode = sys::IBV_WR_SEND;
                 let Some(posted) = self.post_bytes(peer, wr, &signal.message(), &[], outbox) else {
                     return Ok(());
@@ -258,25 +271,26 @@ impl Link {
                 // SAFETY: no memory is named.
                 unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
             }
-            self.owed.pop_front();
+            self.pending_signals.pop_front();
         }
         Ok(())
     }
 
-    /// The numbers of its queue pairs.
+    /// The numbers of this side's queue pairs.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
-        [Some(self.qp.number()), self.catch.as_ref().map(Qp::number)].into_iter().flatten()
+        [Some(self.qp.number()), self.receive_qp.as_ref().map(Qp::number)].into_iter().flatten()
     }
 
-    /// Ends all transfers, either way.
+    /// Moves the queue pairs to the error state, which ends all transfers in both directions.
     pub(super) fn fail(&self) {
         self.qp.fail();
-        if let Some(catch) = &self.catch {
-            catch.fail();
+        if let Some(receive_qp) = &self.receive_qp {
+            receive_qp.fail();
         }
     }
 
-    /// Asks the peer's device, not its processor, whether it is there: a write of no bytes.
+    /// Tests the connection by an RDMA write of zero bytes. The peer's NIC acknowledges it without
+    /// its CPU.
     pub(super) fn probe(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
         if self.under_way() >= self.depth {
             return Ok(());
@@ -288,7 +302,7 @@ impl Link {
         unsafe { self.post(peer, wr, &mut [], None, outbox) }
     }
 
-    /// Whether there are reads that were not asked for in whole.
+    /// Whether a read has parts for which no READ request was posted yet.
     pub(super) fn has_reads_to_push(&self) -> bool {
         self.reads_posted < self.reads.len()
     }
@@ -296,8 +310,8 @@ impl Link {
     /// Posts a READ request for a part of the next read.
     ///
     /// # Safety
-    /// `part` is of that read's registered buffer, which is kept until the request has ended or the pair
-    /// is gone.
+    /// `part` lies in that read's registered buffer, which is kept until the request has completed
+    /// or the queue pair is destroyed.
     pub(super) unsafe fn post_read(
         &mut self,
         peer: PeerId,
@@ -310,13 +324,13 @@ impl Link {
         wr.opcode = sys::IBV_WR_RDMA_READ;
         wr.wr.rdma = remote;
         let load = Load::Read { is_last };
-        // SAFETY: handed on.
+        // SAFETY: the caller's promise.
         unsafe { self.post(peer, wr, &mut [part], Some(load), outbox) }?;
         self.reads_under_way += 1;
         Ok(())
     }
 
-    /// The request of this number has succeeded, and all before it.
+    /// The request of this number has succeeded, and with it all earlier ones.
     pub(super) fn end_until(
         &mut self,
         number: u32,
@@ -345,31 +359,32 @@ impl Link {
         self.complete(number, outbox);
     }
 
-    /// Whether the first request that has not ended is this one, and a READ.
+    /// Whether the oldest request that uses a resource is this one, and is a READ.
     pub(super) fn is_read(&self, number: u32) -> bool {
         matches!(self.loads.front(), Some((at, Load::Read { .. })) if *at == number)
     }
 
-    /// Whether no request was posted after this one.
+    /// Whether this is the newest request.
     pub(super) fn is_last(&self, number: u32) -> bool {
         self.posted == number
     }
 
-    /// To be called at intervals: tries a connection that was silent, and gives credits back that were not
-    /// used.
+    /// Must be called at intervals of [`VerbsConfig::keepalive`](super::VerbsConfig::keepalive).
+    /// Tests a silent connection and gives back unused credits.
     ///
     /// # Errors
-    /// `ETIMEDOUT` if a request should have ended by now: for `patience` nothing came back, though the device
-    /// was to give up before. Soft-RoCE can forget to, when its link goes down or if it is to retry 7 times.
+    /// `ETIMEDOUT` if nothing was received for `silence_max` although requests are under way. The
+    /// device should have reported an error before that. Soft-RoCE may not do so when its network
+    /// interface goes down, or when `retry_count` is 7.
     pub(super) fn sweep(
         &mut self,
         peer: PeerId,
         now: Instant,
-        patience: Duration,
+        silence_max: Duration,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
-        let (had_sent, had_heard) = (self.has_sent, self.has_heard);
-        (self.has_sent, self.has_heard) = (false, false);
+        let (had_sent, had_heard) = (self.has_sent, self.has_received);
+        (self.has_sent, self.has_received) = (false, false);
         if !had_sent && self.allowance.can_release() && self.under_way() < self.depth {
             self.allowance.release();
             self.signal(peer, Signal::Release, outbox)?;
@@ -381,7 +396,7 @@ impl Link {
         if !self.has_signalled() {
             self.probe(peer, outbox)?;
         }
-        if now.duration_since(*self.silent_since.get_or_insert(now)) > patience {
+        if now.duration_since(*self.silent_since.get_or_insert(now)) > silence_max {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         Ok(())
@@ -392,12 +407,12 @@ impl Link {
         self.completed = number;
     }
 
-    /// Ends the queue pair, so that the device reaches nothing of ours any more, then gives back what
-    /// was under way: the reads.
+    /// Destroys the queue pairs, so that the device no longer accesses our memory. Returns the
+    /// reads that were under way.
     pub(super) fn end(self, outbox: &mut Outbox) -> VecDeque<Read> {
         outbox.under_way -= self.under_way();
-        let Link { qp, catch, loads, reads, .. } = self;
-        drop((qp, catch));
+        let Link { qp, receive_qp, loads, reads, .. } = self;
+        drop((qp, receive_qp));
         for (_, load) in loads {
             if let Load::Buffer(buffer) = load {
                 outbox.buffers.give_back(buffer);

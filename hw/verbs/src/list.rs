@@ -4,12 +4,12 @@
 use std::io;
 use std::sync::Arc;
 
+use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Pd, Srq};
 use super::region::Region;
 use super::wr_id::{ADDED, DELETED, ENTRY, SYNCED};
-use tagmatch_device::{Buffer, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused};
 
 /// Unexpected messages after which the NIC is told a count again. Half of what it can tell apart.
 const SYNC_EVERY: u16 = 1 << 13;
@@ -45,8 +45,8 @@ struct Entry {
     matched: Option<PeerId>,
     /// What it matched is longer than its buffer.
     is_incomplete: bool,
-    owes_added: bool,
-    owes_deleted: bool,
+    awaits_added: bool,
+    awaits_deleted: bool,
     /// Nothing more comes of it but answers.
     is_finished: bool,
 }
@@ -91,11 +91,10 @@ impl List {
     /// Forgets an entry of which nothing more comes.
     fn sweep(&mut self, slot: u64) {
         let Ok(at) = usize::try_from(slot) else { return };
-        let is_over = self
-            .entries
-            .get(at)
-            .and_then(Option::as_ref)
-            .is_some_and(|entry| entry.is_finished && !entry.owes_added && !entry.owes_deleted);
+        let is_over =
+            self.entries.get(at).and_then(Option::as_ref).is_some_and(|entry| {
+                entry.is_finished && !entry.awaits_added && !entry.awaits_deleted
+            });
         if is_over && let Ok(slot) = u32::try_from(slot) {
             self.entries[at] = None;
             self.free.push(slot);
@@ -103,17 +102,17 @@ impl List {
     }
 
     /// An operation has ended: which, and how.
-    pub(super) fn answered(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
+    pub(super) fn on_operation_completion(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
         let slot = wr_id & u64::from(u32::MAX);
         if wr_id & SYNCED != 0 {
             self.events.push(TagEvent::Synced);
         } else if let Some(entry) = self.entry(slot) {
             let name = entry.name;
             if wr_id & ADDED != 0 {
-                entry.owes_added = false;
+                entry.awaits_added = false;
                 self.events.push(TagEvent::Added { entry: name });
             } else if wr_id & DELETED != 0 {
-                entry.owes_deleted = false;
+                entry.awaits_deleted = false;
                 if status == sys::IBV_WC_SUCCESS {
                     entry.region = None;
                     entry.is_finished = true;
@@ -130,7 +129,12 @@ impl List {
     }
 
     /// A completion of a matched entry.
-    pub(super) fn received(&mut self, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info, peer: PeerId) {
+    pub(super) fn on_match_completion(
+        &mut self,
+        wc: &sys::ibv_wc,
+        tm: sys::ibv_wc_tm_info,
+        peer: PeerId,
+    ) {
         let slot = wc.wr_id & u64::from(u32::MAX);
         let Some(entry) = self.entry(slot) else { return };
         let name = entry.name;
@@ -164,7 +168,7 @@ impl List {
     }
 
     /// The queue pair of a peer is gone: what it was sending will never come.
-    pub(super) fn fail(&mut self, peer: PeerId) {
+    pub(super) fn fail_peer(&mut self, peer: PeerId) {
         for slot in 0..self.caps.slots {
             let Some(entry) = self.entry(slot.into()) else { continue };
             if entry.matched == Some(peer) && !entry.is_finished {
@@ -255,8 +259,8 @@ impl TagList for List {
             buffer: Some(buffer),
             matched: None,
             is_incomplete: false,
-            owes_added: true,
-            owes_deleted: false,
+            awaits_added: true,
+            awaits_deleted: false,
             is_finished: false,
         });
         Ok(TagHandle(slot))
@@ -265,7 +269,7 @@ impl TagList for List {
     fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused> {
         let is_broken = self.is_broken;
         let slot = u64::from(handle.0);
-        let entry = self.entry(slot).filter(|entry| !entry.owes_deleted);
+        let entry = self.entry(slot).filter(|entry| !entry.awaits_deleted);
         let entry = entry.ok_or(TagRefused::NoSuchEntry)?;
         if is_broken {
             return Err(TagRefused::Broken);
@@ -277,7 +281,7 @@ impl TagList for List {
         }
         self.post(&mut operation)?;
         if let Some(entry) = self.entry(slot) {
-            entry.owes_deleted = answer;
+            entry.awaits_deleted = answer;
             entry.is_finished |= !answer;
         }
         self.sweep(slot);
@@ -296,7 +300,7 @@ impl TagList for List {
         // A NIC that breaks its rules must not be able to write what is given back: it is unregistered, or,
         // where its memory stays registered, left to the NIC for good and another one given in its place.
         match (entry.region.take(), entry.buffer.take()) {
-            (Some(Region::Kept { .. }), Some(buffer)) => {
+            (Some(Region::Pooled { .. }), Some(buffer)) => {
                 let another = Buffer::zeroed(buffer.len());
                 std::mem::forget(buffer);
                 Some(another)

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use tagmatch_os::memory::Mapping;
 use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Mr, Pd, Srq};
-use tagmatch_os::memory::Mapping;
 
 /// Buffers that are allocated and registered in one go.
 pub(super) const CHUNK: u32 = 64;
@@ -151,7 +151,7 @@ impl Receives {
     /// A buffer came back filled: `None` if there is no such one. It is idle after
     /// [`Receives::give_back`].
     #[inline]
-    pub(super) fn came(&mut self, wr_id: u64) -> Option<u32> {
+    pub(super) fn received(&mut self, wr_id: u64) -> Option<u32> {
         let at = u32::try_from(wr_id & !self.kind).ok()?;
         self.slabs.get((at / CHUNK) as usize)?;
         self.queued = self.queued.saturating_sub(1);

@@ -1,17 +1,17 @@
-//! Messages to oneself.
+//! Messages that a worker sends to itself: a queue in memory.
 
 use std::collections::VecDeque;
 
 use tagmatch_device::{Outgoing, Refused};
 
-/// Most messages to oneself that wait.
+/// Most messages in the queue.
 const MESSAGES_MAX: usize = 256;
 
-/// Messages to oneself, as they wait to be taken.
+/// The queue of messages to oneself.
 #[derive(Default)]
 pub(super) struct Oneself {
     waiting: VecDeque<(Vec<u8>, Option<u32>)>,
-    /// What was taken last, as long as it is looked at.
+    /// The message that was taken last, which an event borrows.
     taken: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ impl Oneself {
         Ok(())
     }
 
-    /// The next message, which stays until the next call.
+    /// Takes the next message. Its bytes stay valid until the next call.
     pub(super) fn take(&mut self) -> Option<(&[u8], Option<u32>)> {
         let (bytes, immediate) = self.waiting.pop_front()?;
         self.taken = bytes;

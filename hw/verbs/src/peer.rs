@@ -1,76 +1,80 @@
-//! A peer, and where it is in its life.
+//! A peer and its state.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use tagmatch_device::{Address, DownReason, PeerId, ReadError};
+
 use super::link::{Link, Outbox};
 use super::object::Ah;
 use super::wire::End;
-use tagmatch_device::{Address, DownReason, PeerId, ReadError};
 
-/// One peer, as long as the device lives.
+/// A peer. The device keeps it, and its number, for its whole life.
 pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) state: PeerState,
 }
 
-/// Where a peer is in its life. It goes down this list and never back.
+/// The state of a peer. A peer only moves down this list.
 ///
 /// ```text
 /// Connecting ──> Up ──> Ending ──> Down
-///     └────────────────────────────┘
+/// └────────────────────────────┘
 /// ```
 pub(super) enum PeerState {
-    /// We try to reach it, or it us.
+    /// A connection is being set up, by us or by the peer.
     Connecting(Box<Connecting>),
-    /// Messages go both ways.
+    /// Connected.
     Up(Box<Link>),
-    /// It is lost, or left by us: what came before is still delivered, or what went before still sent.
+    /// The peer is lost, or has left, or this side disconnected. Messages that arrived before are
+    /// still delivered, and messages sent before still go out.
     Ending(Box<Ending>),
-    /// It is gone and was reported.
+    /// Its end was reported.
     Down,
-    /// This worker itself, which needs no connection; down if it was left.
+    /// This worker itself, which needs no connection. It moves to down if the user disconnects it.
     Oneself,
 }
 
-/// A connection that is being made. There is one queue pair for it, whoever began: if both did, they
-/// meet in it.
+/// A connection that is being set up. There is one queue pair for it, whichever side began: if both
+/// did, both requests lead to it.
 pub(super) struct Connecting {
     pub(super) link: Link,
-    /// Our end, as the peer is told.
-    pub(super) mine: End,
-    /// Its end, once it is known; then our queue pair receives from it.
-    pub(super) theirs: Option<End>,
-    /// Where datagrams to it go.
+    /// This side's end, as described to the peer.
+    pub(super) local_end: End,
+    /// The peer's end, once it is known. This side's queue pair is connected to it then, and
+    /// receives.
+    pub(super) remote_end: Option<End>,
+    /// The address handle for datagrams to the peer.
     pub(super) ah: Arc<Ah>,
-    /// Whether we were asked to connect, and must report it if that fails.
+    /// Whether the user asked for this connection. Only then is its failure reported.
     pub(super) is_wanted: bool,
-    /// When to give up, when to greet again, and how long to wait after that.
+    /// When the attempt fails, when to repeat the request, and the interval after that.
     pub(super) deadline: Instant,
-    pub(super) greet_at: Instant,
-    pub(super) patience: std::time::Duration,
+    pub(super) request_at: Instant,
+    pub(super) request_interval: std::time::Duration,
 }
 
-/// A connection that is coming to its end.
+/// A connection that is ending.
 pub(super) struct Ending {
     pub(super) link: Link,
     pub(super) reason: DownReason,
-    /// Whether what comes from it is still delivered.
-    pub(super) is_heard: bool,
-    /// When not to wait any longer.
+    /// Whether messages from the peer are still delivered.
+    pub(super) delivers_messages: bool,
+    /// When to stop waiting for outstanding requests.
     pub(super) until: Instant,
-    /// Whether its queue pair has failed: then each request comes back as flushed.
+    /// Whether its queue pair is in the error state, in which all requests complete as flushed.
     pub(super) has_failed: bool,
-    /// Whether the last of them came back.
+    /// Whether the last request has completed as flushed.
     pub(super) is_drained: bool,
-    /// How the first of its reads ended, if that is why it is lost.
+    /// The error of its oldest read, if that read is why the connection ended.
     pub(super) first_read: Option<ReadError>,
 }
 
 impl Ending {
-    /// Ends what is under way. What has failed comes back, and then a last request that is posted for this:
-    /// of those before that were not signalled, nobody else tells that they have ended.
-    pub(super) fn give_up(&mut self, peer: PeerId, outbox: &mut Outbox) {
+    /// Moves the queue pair to the error state, so that its requests complete as flushed. Then
+    /// posts a last request: earlier unsignalled requests produce no completion of their own, so
+    /// the completion of this one shows that all are done.
+    pub(super) fn flush(&mut self, peer: PeerId, outbox: &mut Outbox) {
         if !self.has_failed {
             self.has_failed = true;
             self.link.fail();
@@ -78,12 +82,12 @@ impl Ending {
         }
     }
 
-    /// A request of the failed queue pair came back.
+    /// A request of the failed queue pair has completed.
     pub(super) fn flushed(&mut self, number: u32) {
         self.is_drained |= self.link.is_last(number);
     }
 
-    /// Whether nothing is under way any more.
+    /// Whether no request is under way any more.
     pub(super) fn is_done(&self) -> bool {
         if self.has_failed { self.is_drained } else { self.link.under_way() == 0 }
     }

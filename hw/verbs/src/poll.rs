@@ -1,7 +1,10 @@
-//! What a poll does: completions, one after the other; now and then, everything else.
+//! Sending and polling. A poll handles completions one at a time and periodically does the device's
+//! other work.
 
 use std::time::{Duration, Instant};
 
+use tagmatch_device::tm::{Opcode, TMH_BYTES};
+use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, Refused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -11,24 +14,22 @@ use super::peer::PeerState;
 use super::queued::Queued;
 use super::sizes::PER_PEER;
 use super::wire::Signal;
-use super::wr_id::{ENTRY, FIN, GREETED, GREETING, OPERATION, RECEIVE};
-use tagmatch_device::tm::{Opcode, TMH_BYTES};
-use tagmatch_device::{Bytes, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, Refused};
+use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT, ENTRY, FIN, OPERATION, RECEIVE};
 
-/// Each so many polls, the clock is read.
+/// The clock is read once in this many polls.
 const POLLS_PER_TICK: u32 = 256;
-/// So often is the kernel asked for what is no completion.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// So many completions that bring no event are taken in one poll.
+/// The interval at which periodic work is done, such as asking the kernel for asynchronous events.
+const PERIODIC_INTERVAL: Duration = Duration::from_millis(1);
+/// Most completions that produce no event that one poll handles.
 const INTERNALS_PER_POLL: u32 = 64;
 
-/// What a completion came to.
+/// The result of handling a completion.
 enum Outcome {
-    /// Nothing to report, or something that was queued.
+    /// Nothing to report, or an event that was queued.
     Internal,
-    /// As `Internal`, and the completion is to be looked at again.
+    /// Nothing to report yet: the same completion must be handled again.
     Again,
-    /// A message.
+    /// A message to report.
     Message {
         peer: PeerId,
         place: Place,
@@ -46,10 +47,10 @@ impl Verbs {
         peer: PeerId,
         message: Outgoing<'_>,
     ) -> Result<(), Refused> {
-        let Some(entry) = self.peers.get_mut(peer.index()) else {
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else {
             return Err(Refused::Down);
         };
-        let link = match &mut entry.state {
+        let link = match &mut peer_record.state {
             PeerState::Up(link) => link,
             PeerState::Connecting(_) => return Err(Refused::NotUp),
             PeerState::Oneself => return self.send_oneself(message),
@@ -63,12 +64,12 @@ impl Verbs {
             return Err(Refused::Full);
         }
         if link.allowance.needs_reserve() {
-            // For want of memory: there may be some later.
+            // No memory for a buffer now. The caller can try again later.
             self.receives.need(1).map_err(|_| Refused::Full)?;
             link.allowance.has_reserved = true;
         }
-        let awaits_fin =
-            link.catch.is_some() && message.header.first() == Some(&(Opcode::Rendezvous as u8));
+        let awaits_fin = link.receive_qp.is_some()
+            && message.header.first() == Some(&(Opcode::Rendezvous as u8));
         if awaits_fin {
             self.fins.need(1).map_err(|_| Refused::Full)?;
         }
@@ -91,7 +92,7 @@ impl Verbs {
             return Err(Refused::TooLong);
         }
         self.oneself.send(message)?;
-        self.alarm.signal();
+        self.event_fds.signal();
         Ok(())
     }
 
@@ -106,10 +107,10 @@ impl Verbs {
         if self.receives.is_posting_due() || self.fins.is_posting_due() {
             self.post_receives();
         }
-        if self.needs_look | self.polls.is_multiple_of(POLLS_PER_TICK) {
-            self.attend();
+        if self.needs_periodic_work | self.polls.is_multiple_of(POLLS_PER_TICK) {
+            self.run_periodic_work_if_due();
         }
-        // By turns, so that neither those messages nor others can keep the rest waiting.
+        // Messages to oneself and other events take turns, so that neither can starve the other.
         if !self.oneself.is_empty() && self.events.is_empty() && self.polls.is_multiple_of(2) {
             return self.message_to_oneself();
         }
@@ -125,7 +126,7 @@ impl Verbs {
                 };
             }
             let completion = self.batch.completions[self.batch.next];
-            let outcome = self.handle(&completion);
+            let outcome = self.on_completion(&completion);
             if !matches!(outcome, Outcome::Again) {
                 self.batch.next += 1;
             }
@@ -138,11 +139,11 @@ impl Verbs {
         None
     }
 
-    /// The bytes of a message, until the next poll.
+    /// The bytes of a message. They stay valid until the next poll.
     #[inline]
     fn bytes(&self, place: Place, length: usize) -> &[u8] {
-        // SAFETY: the buffer came back, and is given back by the next poll, for which the borrow of `self`
-        // must have ended.
+        // SAFETY: the device has completed the buffer. Only the next poll gives it back to the
+        // queue, and by then the borrow of `self` has ended.
         unsafe {
             match place {
                 Place::Receive(at) => self.receives.bytes(at, length),
@@ -161,7 +162,7 @@ impl Verbs {
         }))
     }
 
-    /// Takes completions; `false` if there are none.
+    /// Takes a batch from the completion queue. Returns `false` if it is empty.
     #[inline]
     pub(super) fn refill(&mut self) -> bool {
         self.batch.next = 0;
@@ -175,7 +176,7 @@ impl Verbs {
         self.batch.count > 0
     }
 
-    fn handle(&mut self, completion: &Completion) -> Outcome {
+    fn on_completion(&mut self, completion: &Completion) -> Outcome {
         let Completion { wc, tm } = completion;
         let id = wc.wr_id;
         let is_incoming = id & (RECEIVE | FIN | ENTRY) != 0;
@@ -192,53 +193,53 @@ impl Verbs {
                 return Outcome::Internal;
             }
             if let PeerState::Connecting(_) = &self.peers[peer.index()].state {
-                // Who sends is one whose queue pair receives.
+                // The peer has sent on its queue pair, so its queue pair also receives.
                 self.bring_up(peer);
                 return Outcome::Again;
             }
             return if id & RECEIVE != 0 {
-                self.received(peer, wc)
+                self.on_receive(peer, wc)
             } else if id & FIN != 0 {
-                self.fin_came(peer, wc)
+                self.on_fin(peer, wc)
             } else {
-                self.matched(peer, wc, *tm)
+                self.on_match(peer, wc, *tm)
             };
         }
         if id & OPERATION != 0 {
             if let Some(list) = &mut self.list {
-                list.answered(id, wc.status);
+                list.on_operation_completion(id, wc.status);
                 self.events.extend(list.take_events().map(Queued::Tag));
             }
-        } else if id & GREETED != 0 {
-            if let Some(datagram) = self.datagrams.came(wc) {
-                self.hear(&datagram);
+        } else if id & DATAGRAM_RECEIVED != 0 {
+            if let Some(datagram) = self.datagrams.received(wc) {
+                self.on_datagram(&datagram);
             }
-        } else if id & GREETING != 0 {
+        } else if id & DATAGRAM_SENT != 0 {
             self.datagrams.sent(id);
         } else {
-            self.sent(wc);
+            self.on_send_completion(wc);
         }
         Outcome::Internal
     }
 
-    /// A buffer came back with nothing for anyone in it. After a failure, a tag-matching queue doesn't say
-    /// truly which one it was (so mlx5's): it is not used again.
+    /// Takes back a receive buffer that carries no message. After a failure, a tag-matching queue
+    /// doesn't report the right buffer (mlx5 doesn't), so that buffer is never used again.
     fn take_back(&mut self, wc: &sys::ibv_wc) {
         if wc.wr_id & FIN != 0 {
-            if let Some(at) = self.fins.came(wc.wr_id) {
+            if let Some(at) = self.fins.received(wc.wr_id) {
                 self.fins.give_back(at);
             }
         } else if self.list.is_some() && wc.status != sys::IBV_WC_SUCCESS {
             self.receives.lose_one();
-        } else if let Some(at) = self.receives.came(wc.wr_id) {
+        } else if let Some(at) = self.receives.received(wc.wr_id) {
             self.receives.give_back(at);
         }
     }
 
-    /// A buffer of the receive queue came back.
+    /// Handles a completed buffer of the shared receive queue.
     #[inline]
-    fn received(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
-        let Some(at) = self.receives.came(wc.wr_id) else {
+    fn on_receive(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.receives.received(wc.wr_id) else {
             return Outcome::Internal;
         };
         let immediate = u32::from_be(wc.imm_data);
@@ -247,13 +248,13 @@ impl Verbs {
         let head = self.bytes(place, length.min(TMH_BYTES));
         let signal = match wc.opcode {
             sys::IBV_WC_RECV_RDMA_WITH_IMM => Some(immediate),
-            _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::word_of(head),
+            _ if length == TMH_BYTES && self.has_two_pairs(peer) => Signal::code_of(head),
             _ => None,
         };
         let is_fin = head.first() == Some(&(Opcode::Fin as u8));
         if let Some(word) = signal {
             self.receives.give_back(at);
-            self.hear_signal(peer, word);
+            self.on_signal(peer, word);
             return Outcome::Internal;
         }
         if !self.count_message(peer) {
@@ -261,7 +262,7 @@ impl Verbs {
             return Outcome::Internal;
         }
         if is_fin {
-            // Sent by the peer's software: its NIC won't.
+            // The peer's software has sent this FIN, so its NIC won't send one.
             self.count_fin(peer);
         }
         let has_immediate = wc.wc_flags & sys::IBV_WC_WITH_IMM != 0;
@@ -270,23 +271,23 @@ impl Verbs {
         Outcome::Message { peer, place, length, immediate, through_list }
     }
 
-    /// Whether signals come as messages.
+    /// Whether the connection has two queue pairs. Its signals are messages then.
     fn has_two_pairs(&self, peer: PeerId) -> bool {
         match &self.peers[peer.index()].state {
-            PeerState::Up(link) => link.catch.is_some(),
-            PeerState::Ending(ending) => ending.link.catch.is_some(),
+            PeerState::Up(link) => link.receive_qp.is_some(),
+            PeerState::Ending(ending) => ending.link.receive_qp.is_some(),
             _ => false,
         }
     }
 
-    /// A FIN of the peer's NIC.
-    fn fin_came(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
-        let Some(at) = self.fins.came(wc.wr_id) else {
+    /// Handles a FIN that the peer's NIC has sent.
+    fn on_fin(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
+        let Some(at) = self.fins.received(wc.wr_id) else {
             return Outcome::Internal;
         };
         if !self.count_fin(peer) {
             self.fins.give_back(at);
-            self.accuse(peer, "a FIN that nothing was asked for");
+            self.end_for_violation(peer, "a FIN that nothing was asked for");
             return Outcome::Internal;
         }
         let length = wc.byte_len as usize;
@@ -294,8 +295,8 @@ impl Verbs {
         Outcome::Message { peer, place, length, immediate: None, through_list: false }
     }
 
-    /// A rendezvous of ours has ended: no buffer needs to stand for its FIN any more. `false` if there was
-    /// none.
+    /// One of our rendezvous has ended, so no buffer is needed for its FIN any more. Returns
+    /// `false` if no rendezvous was under way.
     fn count_fin(&mut self, peer: PeerId) -> bool {
         let link = match &mut self.peers[peer.index()].state {
             PeerState::Up(link) => link,
@@ -310,35 +311,36 @@ impl Verbs {
         was_due
     }
 
-    /// The list has matched a message, or has its data.
-    fn matched(&mut self, peer: PeerId, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info) -> Outcome {
+    /// The NIC's list has matched a message, or has received its data.
+    fn on_match(&mut self, peer: PeerId, wc: &sys::ibv_wc, tm: sys::ibv_wc_tm_info) -> Outcome {
         if wc.wc_flags & sys::IBV_WC_TM_MATCH != 0 {
-            // Its credit is given back, whatever becomes of it.
+            // The message has used a credit, whether or not it is delivered.
             self.count_message(peer);
         }
         if let Some(list) = &mut self.list {
-            list.received(wc, tm, peer);
+            list.on_match_completion(wc, tm, peer);
             self.events.extend(list.take_events().map(Queued::Tag));
         }
         Outcome::Internal
     }
 
-    /// A message came: takes its credit, and announces more if that is due. `false` if it is not to be
-    /// delivered.
+    /// Takes the credit of a message that arrived, and announces more credits if that is due.
+    /// Returns `false` if the message must not be delivered.
     #[inline]
     fn count_message(&mut self, peer: PeerId) -> bool {
         let link = match &mut self.peers[peer.index()].state {
             PeerState::Up(link) => link,
-            // What was sent before the end, except by who broke a rule or was left.
+            // Messages that were sent before the connection ended are still delivered, unless the
+            // peer broke a rule or this side disconnected.
             PeerState::Ending(ending) => {
                 self.receives.spare(usize::from(ending.link.grant.take().is_ok()));
-                return ending.is_heard;
+                return ending.delivers_messages;
             }
             _ => return false,
         };
-        link.has_heard = true;
+        link.has_received = true;
         if link.grant.take().is_err() {
-            self.accuse(peer, "more messages than it was allowed");
+            self.end_for_violation(peer, "more messages than it was allowed");
             return false;
         }
         self.receives.spare(1);
@@ -361,18 +363,18 @@ impl Verbs {
         }
     }
 
-    /// A peer's device said something.
-    fn hear_signal(&mut self, peer: PeerId, word: u32) {
+    /// Handles a signal from a peer's device.
+    fn on_signal(&mut self, peer: PeerId, word: u32) {
         let signal = Signal::parse(word);
         let link = match &mut self.peers[peer.index()].state {
             PeerState::Up(link) => link,
-            // Both leave: nobody is there any more to acknowledge our last words.
-            PeerState::Ending(_) if signal == Some(Signal::Bye) => {
-                return self.give_up_on(peer, None);
+            // Both sides leave: the peer won't acknowledge our leave signal any more.
+            PeerState::Ending(_) if signal == Some(Signal::Leave) => {
+                return self.stop_waiting_for(peer, None);
             }
             _ => return,
         };
-        link.has_heard = true;
+        link.has_received = true;
         match signal {
             Some(Signal::Ready) if !link.is_ready => {
                 link.is_ready = true;
@@ -385,21 +387,21 @@ impl Verbs {
                 let back = link.grant.release();
                 self.receives.spare(1 + back);
             }
-            Some(Signal::Bye) => self.end(peer, DownReason::Left, None),
-            _ => self.accuse(peer, "a signal that can't be"),
+            Some(Signal::Leave) => self.end(peer, DownReason::Left, None),
+            _ => self.end_for_violation(peer, "a signal that can't be"),
         }
     }
 
-    /// A work request of a peer's queue pair has ended, and all before it.
-    fn sent(&mut self, completion: &sys::ibv_wc) {
+    /// A work request on a peer's sending queue pair has completed, and with it all earlier ones.
+    fn on_send_completion(&mut self, completion: &sys::ibv_wc) {
         let peer = PeerId(u32::try_from(completion.wr_id >> 32).unwrap_or(u32::MAX));
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let Some(entry) = self.peers.get_mut(peer.index()) else { return };
-        let (link, is_up) = match &mut entry.state {
+        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return };
+        let (link, is_up) = match &mut peer_record.state {
             PeerState::Up(link) => (link.as_mut(), true),
             PeerState::Ending(ending) => {
                 if completion.status != sys::IBV_WC_SUCCESS {
-                    ending.give_up(peer, &mut self.outbox);
+                    ending.flush(peer, &mut self.outbox);
                     return ending.flushed(number);
                 }
                 (&mut ending.link, false)
@@ -407,15 +409,15 @@ impl Verbs {
             _ => return,
         };
         let is_success = completion.status == sys::IBV_WC_SUCCESS;
-        // Requests end in order: what comes before a failed one has succeeded.
+        // Requests complete in order: those before a failed one have succeeded.
         let succeeded = if is_success { number } else { number.wrapping_sub(1) };
         link.end_until(succeeded, &mut self.outbox, &mut self.events);
         if !is_success {
             let first_read = link.is_read(number).then(|| read_error(completion.status));
             self.end(peer, reason_of(completion.status), first_read);
         } else if is_up {
-            link.has_heard = true;
-            if let Err(error) = link.send_owed(peer, &mut self.outbox) {
+            link.has_received = true;
+            if let Err(error) = link.send_pending_signals(peer, &mut self.outbox) {
                 return self.lose(peer, error.raw_os_error().unwrap_or(0));
             }
             self.push_reads(peer);
@@ -428,23 +430,26 @@ impl Verbs {
         }
     }
 
-    /// Everything but completions.
+    /// Reads the clock and does the periodic work if it is due.
     #[cold]
     #[inline(never)]
-    fn attend(&mut self) {
+    fn run_periodic_work_if_due(&mut self) {
         let now = Instant::now();
-        if self.needs_look || now.duration_since(self.last_look) >= LOOK_INTERVAL {
-            self.look(now);
+        if self.needs_periodic_work
+            || now.duration_since(self.last_periodic_work) >= PERIODIC_INTERVAL
+        {
+            self.do_periodic_work(now);
         }
     }
 
-    /// Asks the kernel for news, and sees to what is due.
-    pub(super) fn look(&mut self, now: Instant) {
-        self.needs_look = false;
-        self.last_look = now;
-        self.hear_kernel();
-        self.keep_greeting(now);
-        self.exposures.let_go(now, self.config.linger);
+    /// Does everything but completions: asynchronous events, handshakes, lingering memory, silent
+    /// connections, and reads that wait for room.
+    pub(super) fn do_periodic_work(&mut self, now: Instant) {
+        self.needs_periodic_work = false;
+        self.last_periodic_work = now;
+        self.take_async_events();
+        self.drive_handshakes(now);
+        self.exposures.unregister_expired(now, self.config.linger);
         if now.duration_since(self.last_sweep) >= self.config.keepalive {
             self.last_sweep = now;
             self.sweep(now);
@@ -454,20 +459,20 @@ impl Verbs {
         }
     }
 
-    /// Tries the connections that were silent, and gives back what idle ones don't use.
+    /// Tests the connections that were silent, and gives back credits that idle ones don't use.
     fn sweep(&mut self, now: Instant) {
-        let patience = self.config.patience();
+        let silence_max = self.config.silence_max();
         for at in (0..self.up.len()).rev() {
             let peer = self.up[at];
             let PeerState::Up(link) = &mut self.peers[peer.index()].state else { continue };
-            if let Err(error) = link.sweep(peer, now, patience, &mut self.outbox) {
+            if let Err(error) = link.sweep(peer, now, silence_max, &mut self.outbox) {
                 self.lose(peer, error.raw_os_error().unwrap_or(0));
             }
         }
     }
 }
 
-/// Why a peer is lost, from the status of the first request that failed.
+/// Why a peer is lost, by the status of the first request that failed.
 fn reason_of(status: sys::ibv_wc_status) -> DownReason {
     let errno = match status {
         sys::IBV_WC_RETRY_EXC_ERR => libc::ETIMEDOUT,
@@ -479,7 +484,7 @@ fn reason_of(status: sys::ibv_wc_status) -> DownReason {
     DownReason::Unreachable { errno }
 }
 
-/// How a READ ended that failed with this status.
+/// The result of a READ that failed with this status.
 fn read_error(status: sys::ibv_wc_status) -> ReadError {
     match status {
         sys::IBV_WC_REM_ACCESS_ERR | sys::IBV_WC_REM_INV_REQ_ERR => ReadError::BadSpan,

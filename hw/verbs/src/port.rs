@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tagmatch_device::DeviceError;
 use tagmatch_rdma_core_sys as sys;
 
 use super::address::VerbsAddress;
@@ -10,7 +11,6 @@ use super::context::Context;
 use super::gid::{self, Chosen};
 use super::object::Qp;
 use super::wire::End;
-use tagmatch_device::DeviceError;
 
 /// What queue pairs are set to, from the settings.
 struct Retries {
@@ -128,15 +128,15 @@ impl Port {
         qp: &Qp,
         to: &VerbsAddress,
         psn: u32,
-        number: u32,
-        theirs: &End,
+        remote_qp_num: u32,
+        remote_end: &End,
     ) -> io::Result<()> {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_RTR;
         attr.ah_attr = self.path(to);
-        attr.path_mtu = self.mtu.min(theirs.mtu.into());
-        attr.dest_qp_num = number;
-        attr.rq_psn = theirs.psn;
+        attr.path_mtu = self.mtu.min(remote_end.mtu.into());
+        attr.dest_qp_num = remote_qp_num;
+        attr.rq_psn = remote_end.psn;
         attr.max_dest_rd_atomic = self.reads_served;
         attr.min_rnr_timer = self.retries.rnr_timer;
         let mask = sys::IBV_QP_STATE
@@ -152,7 +152,7 @@ impl Port {
         attr.timeout = self.retries.ack_timeout;
         attr.retry_cnt = self.retries.retry_count;
         attr.rnr_retry = self.retries.rnr_retry;
-        attr.max_rd_atomic = self.reads_asked.min(theirs.reads_max);
+        attr.max_rd_atomic = self.reads_asked.min(remote_end.reads_max);
         let mask = sys::IBV_QP_STATE
             | sys::IBV_QP_SQ_PSN
             | sys::IBV_QP_TIMEOUT

@@ -1,8 +1,7 @@
-//! Events that wait to be reported.
+//! Events that wait to be reported by a poll.
 
 use tagmatch_device::{Buffer, DownReason, Event, Limits, PeerId, ReadError, TagEvent};
 
-/// An event to report.
 pub(super) enum Queued {
     Up(PeerId, Limits),
     Down(PeerId, DownReason),

@@ -1,5 +1,8 @@
-//! Reading a peer's memory by RDMA.
+//! Reads of a peer's memory, by RDMA READ requests.
 
+use std::sync::Arc;
+
+use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -9,11 +12,8 @@ use super::peer::PeerState;
 use super::queued::Queued;
 use super::read::Read;
 use super::region::Region;
-use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
 
-use std::sync::Arc;
-
-/// Registers a buffer to be written by the device.
+/// Registers a buffer for the device to write.
 fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Region>, ReadError> {
     if !into.is_writable() {
         return Err(ReadError::Failed { errno: libc::EINVAL });
@@ -22,7 +22,7 @@ fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Reg
         return Ok(None);
     }
     let access = sys::IBV_ACCESS_LOCAL_WRITE;
-    // SAFETY: the buffer is kept, and nobody looks at it, until the region is gone.
+    // SAFETY: the buffer is kept, and not accessed, until the region is dropped.
     unsafe { Region::new(pd, into, length, access) }
         .map(Some)
         .map_err(|error| ReadError::Failed { errno: error.raw_os_error().unwrap_or(0) })
@@ -41,7 +41,7 @@ impl Verbs {
         if peer == PeerId::ONESELF {
             return self.read_oneself(remote, into, token);
         }
-        match self.peers.get(peer.index()).map(|entry| &entry.state) {
+        match self.peers.get(peer.index()).map(|peer_record| &peer_record.state) {
             Some(PeerState::Up(_)) => {}
             Some(PeerState::Connecting(_)) => {
                 return Err((into, ReadError::Failed { errno: libc::ENOTCONN }));
@@ -52,7 +52,7 @@ impl Verbs {
             Ok(region) => region,
             Err(error) => return Err((into, error)),
         };
-        let read = Read { region, into, remote, token, asked: 0 };
+        let read = Read { region, into, remote, token, requested: 0 };
         if length == 0 {
             self.events.push_back(read.end(Ok(())));
         } else if let PeerState::Up(link) = &mut self.peers[peer.index()].state {
@@ -82,10 +82,11 @@ impl Verbs {
         Ok(())
     }
 
-    /// Posts READ requests for what was asked for, as far as there is room.
+    /// Posts READ requests for a peer's reads, as far as there is room. If the completion queue has
+    /// none, the peer goes to the `waiting` list.
     pub(super) fn push_reads(&mut self, peer: PeerId) {
         let Some(PeerState::Up(link)) =
-            self.peers.get_mut(peer.index()).map(|entry| &mut entry.state)
+            self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
         else {
             return;
         };
@@ -109,21 +110,21 @@ fn post_reads(
         && let Some(read) = link.reads.get_mut(link.reads_posted)
         && let Some(region) = &read.region
     {
-        let length = (read.remote.length - read.asked).min(read_max);
+        let length = (read.remote.length - read.requested).min(read_max);
         let part = sys::ibv_sge {
-            addr: read.into.as_ptr().expose_provenance() as u64 + read.asked,
+            addr: read.into.as_ptr().expose_provenance() as u64 + read.requested,
             length: u32::try_from(length).unwrap_or(u32::MAX),
             lkey: region.lkey(),
         };
         let remote = sys::ibv_send_wr_rdma {
-            remote_addr: read.remote.address + read.asked,
+            remote_addr: read.remote.address + read.requested,
             rkey: read.remote.key,
         };
-        let is_last = read.asked + length == read.remote.length;
-        read.asked += length;
+        let is_last = read.requested + length == read.remote.length;
+        read.requested += length;
         link.reads_posted += usize::from(is_last);
-        // SAFETY: the read keeps its registered buffer, and stays in the queue until its last request
-        // has ended or the pair is gone.
+        // SAFETY: the read keeps its registered buffer, and stays in the queue until its last
+        // request has completed or the queue pair is destroyed.
         unsafe { link.post_read(peer, part, remote, is_last, outbox) }?;
     }
     Ok(())

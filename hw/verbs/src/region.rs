@@ -12,12 +12,12 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tagmatch_rdma_core_sys as sys;
-
-use super::object::{Mr, Pd};
 use tagmatch_device::Buffer;
 use tagmatch_device::buffer::LentMemory;
 use tagmatch_os::memory::Mapping;
+use tagmatch_rdma_core_sys as sys;
+
+use super::object::{Mr, Pd};
 
 /// The least that is registered: a page.
 const PIECE_MIN: usize = 4096;
@@ -135,7 +135,7 @@ pub(super) enum Region {
     /// Through a registration of its own, which ends with the operation.
     Own(Mr),
     /// Through that of its memory.
-    Kept { lkey: u32, rkey: u32 },
+    Pooled { lkey: u32, rkey: u32 },
 }
 
 impl Region {
@@ -153,7 +153,7 @@ impl Region {
         if let Some(Piece { mr, .. }) = lent.and_then(|lent| lent.piece.as_ref())
             && mr.is_of(pd)
         {
-            return Ok(Region::Kept { lkey: mr.lkey(), rkey: mr.rkey() });
+            return Ok(Region::Pooled { lkey: mr.lkey(), rkey: mr.rkey() });
         }
         let start = buffer.as_mut_slice().map(<[u8]>::as_mut_ptr);
         let start = match start {
@@ -168,14 +168,14 @@ impl Region {
     pub(super) fn lkey(&self) -> u32 {
         match self {
             Region::Own(mr) => mr.lkey(),
-            Region::Kept { lkey, .. } => *lkey,
+            Region::Pooled { lkey, .. } => *lkey,
         }
     }
 
     pub(super) fn rkey(&self) -> u32 {
         match self {
             Region::Own(mr) => mr.rkey(),
-            Region::Kept { rkey, .. } => *rkey,
+            Region::Pooled { rkey, .. } => *rkey,
         }
     }
 }

@@ -7,18 +7,20 @@ use super::config::VerbsConfig;
 use super::memory::CHUNK;
 use super::{datagrams, list};
 
-/// Buffers in the receive queue that stand for no credit: for last words. Fewer than 33 in all, and a
-/// tag-matching queue of a ConnectX doesn't receive (UCX, and rdma-core's own test, post as many).
+/// Receive buffers beyond those that credits need: for leave signals. At least 33, since a
+/// tag-matching queue of a ConnectX doesn't receive with fewer (UCX, and rdma-core's own test, post
+/// as many).
 pub(super) const SPARE: usize = 33;
-/// Rendezvous requests under way over all peers, where a NIC matches tags.
+/// Most rendezvous requests under way over all peers, where a NIC matches tags.
 pub(super) const FINS_MAX: u32 = 4096;
 /// Bytes in the longest FIN.
 pub(super) const FIN_BYTES: usize = 64;
-/// Buffers that a peer may need which is idle: for a message, an announcement and its first word.
+/// Receive buffers that an idle peer may need: for a message, an announcement and its ready signal.
 pub(super) const PER_PEER: u32 = 3;
-/// Sends under way over all peers: what the completion queue has room for.
+/// Most work requests under way over all peers. The completion queue has room for as many.
 const SENDS_MAX: u32 = 8192;
-/// How long the queues of a device can be made.
+
+/// The lengths of a device's queues.
 pub(super) struct Sizes {
     pub(super) peers_max: u32,
     pub(super) receives: u32,
@@ -27,7 +29,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// What the settings ask for, within what the device has.
+    /// The lengths that the settings ask for, within the device's limits.
     pub(super) fn fit(
         config: &VerbsConfig,
         attr: &sys::ibv_device_attr,
@@ -36,8 +38,9 @@ impl Sizes {
         let count = |limit: i32| u32::try_from(limit).unwrap_or(0);
         let spare = u32::try_from(SPARE).unwrap_or(u32::MAX);
         let queue = count(attr.max_srq_wr);
-        let others = datagrams::COMPLETIONS + FINS_MAX + list.map_or(0, list::completions);
-        let completions = count(attr.max_cqe).saturating_sub(others);
+        let other_completions =
+            datagrams::COMPLETIONS + FINS_MAX + list.map_or(0, list::completions);
+        let completions = count(attr.max_cqe).saturating_sub(other_completions);
         let sends = SENDS_MAX.min(completions / 2);
         let receives_max = queue.min(completions - sends) / CHUNK * CHUNK;
         let shared = config.receive_buffers.saturating_add(spare);
@@ -49,10 +52,10 @@ impl Sizes {
             return Err(DeviceError::BadSetting {
                 setting: "receive_buffers",
                 value: config.receive_buffers.into(),
-                range: "fewer than the device's queues hold (max_srq_wr and max_cqe)",
+                range: "fewer than the device's queues can hold (max_srq_wr and max_cqe)",
             });
         }
         let receives = (peers_max * PER_PEER + shared).next_multiple_of(CHUNK);
-        Ok(Sizes { peers_max, receives, sends, completions: receives + sends + others })
+        Ok(Sizes { peers_max, receives, sends, completions: receives + sends + other_completions })
     }
 }

@@ -1,8 +1,9 @@
 //! What devices say to each other: datagrams until they are connected, then 32 bits at a time.
 
+use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
+
 use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
 use super::config::MESSAGE_MAX;
-use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
 /// One end of a connection to be, as it tells the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +11,7 @@ pub(super) struct End {
     /// Its queue pair that sends.
     pub(super) qp_num: u32,
     /// Its queue pair that receives, if that is another one; else 0.
-    pub(super) catch_num: u32,
+    pub(super) receive_qp_num: u32,
     /// The number of its first packet.
     pub(super) psn: u32,
     /// Bytes in the longest message that it receives.
@@ -35,13 +36,13 @@ pub(super) enum Refusal {
 
 /// A datagram of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Greeting {
+pub(super) enum Handshake {
     /// This is my end; tell me yours.
-    Hello(End),
+    Request(End),
     /// This is my end, which receives from `yours` already.
-    Accept { mine: End, yours: u32 },
+    Accept { end: End, to_qp: u32 },
     /// No connection for `yours`.
-    Refuse { why: Refusal, yours: u32 },
+    Refuse { why: Refusal, to_qp: u32 },
 }
 
 /// A greeting with whom it is for and from.
@@ -50,7 +51,7 @@ pub(super) struct Datagram {
     /// The instance that it is for: a queue pair's number may have been another worker's before.
     pub(super) to: [u8; 16],
     pub(super) from: VerbsAddress,
-    pub(super) greeting: Greeting,
+    pub(super) handshake: Handshake,
 }
 
 const MAGIC: [u8; 4] = *b"TMvh";
@@ -75,10 +76,10 @@ impl Datagram {
         bytes[4] = VERSION;
         bytes[8..24].copy_from_slice(&self.to);
         bytes[24..END].copy_from_slice(&self.from.emit());
-        let (kind, why, end, yours) = match self.greeting {
-            Greeting::Hello(end) => (1, 0, Some(end), 0),
-            Greeting::Accept { mine, yours } => (2, 0, Some(mine), yours),
-            Greeting::Refuse { why, yours } => (3, why as u8, None, yours),
+        let (kind, why, end, to_qp) = match self.handshake {
+            Handshake::Request(end) => (1, 0, Some(end), 0),
+            Handshake::Accept { end, to_qp } => (2, 0, Some(end), to_qp),
+            Handshake::Refuse { why, to_qp } => (3, why as u8, None, to_qp),
         };
         (bytes[5], bytes[6]) = (kind, why);
         if let Some(end) = end {
@@ -86,9 +87,9 @@ impl Datagram {
             bytes[END + 4..END + 8].copy_from_slice(&end.psn.to_le_bytes());
             bytes[END + 8..END + 12].copy_from_slice(&end.message_max.to_le_bytes());
             (bytes[END + 12], bytes[END + 13]) = (end.reads_max, end.mtu);
-            bytes[END + 20..END + 24].copy_from_slice(&end.catch_num.to_le_bytes());
+            bytes[END + 20..END + 24].copy_from_slice(&end.receive_qp_num.to_le_bytes());
         }
-        bytes[END + 16..END + 20].copy_from_slice(&yours.to_le_bytes());
+        bytes[END + 16..END + 20].copy_from_slice(&to_qp.to_le_bytes());
         bytes
     }
 
@@ -104,21 +105,21 @@ impl Datagram {
         let end = || {
             let end = End {
                 qp_num: number(END),
-                catch_num: number(END + 20),
+                receive_qp_num: number(END + 20),
                 psn: number(END + 4),
                 message_max: number(END + 8),
                 reads_max: bytes[END + 12],
                 mtu: bytes[END + 13],
             };
-            let numbers = [end.qp_num, end.catch_num, end.psn];
+            let numbers = [end.qp_num, end.receive_qp_num, end.psn];
             let is_possible = numbers.iter().all(|number| *number <= BITS_24)
                 && MESSAGE_MAX.contains(&end.message_max);
             (is_possible && end.reads_max > 0 && (1..=5).contains(&end.mtu)).then_some(end)
         };
-        let yours = number(END + 16);
-        let greeting = match bytes[5] {
-            1 => Greeting::Hello(end()?),
-            2 => Greeting::Accept { mine: end()?, yours },
+        let to_qp = number(END + 16);
+        let handshake = match bytes[5] {
+            1 => Handshake::Request(end()?),
+            2 => Handshake::Accept { end: end()?, to_qp },
             3 => {
                 let why = match bytes[6] {
                     1 => Refusal::Closed,
@@ -126,12 +127,12 @@ impl Datagram {
                     3 => Refusal::Known,
                     _ => return None,
                 };
-                Greeting::Refuse { why, yours }
+                Handshake::Refuse { why, to_qp }
             }
             _ => return None,
         };
         let from = VerbsAddress::parse(&bytes[24..END]).ok()?;
-        Some(Datagram { to: bytes[8..24].try_into().ok()?, from, greeting })
+        Some(Datagram { to: bytes[8..24].try_into().ok()?, from, handshake })
     }
 }
 
@@ -147,7 +148,7 @@ pub(super) enum Signal {
     /// All but one of the messages that might be sent are given back.
     Release,
     /// The last word.
-    Bye,
+    Leave,
 }
 
 const VALUE: u32 = (1 << 28) - 1;
@@ -160,7 +161,7 @@ impl Signal {
             Signal::Ready => 1 << 28,
             Signal::Announce(more) => 2 << 28 | more & VALUE,
             Signal::Release => 3 << 28,
-            Signal::Bye => 4 << 28,
+            Signal::Leave => 4 << 28,
         }
     }
 
@@ -173,7 +174,7 @@ impl Signal {
     }
 
     /// The word in such a message; `None` if it is one of the engine's.
-    pub(super) fn word_of(bytes: &[u8]) -> Option<u32> {
+    pub(super) fn code_of(bytes: &[u8]) -> Option<u32> {
         let bytes = <&[u8; TMH_BYTES]>::try_from(bytes).ok()?;
         (bytes[0] == Opcode::NoTag as u8 && bytes[1] == OURS).then(|| be32(bytes, 4))
     }
@@ -183,7 +184,7 @@ impl Signal {
             (1, 0) => Some(Signal::Ready),
             (2, more) => Some(Signal::Announce(more)),
             (3, 0) => Some(Signal::Release),
-            (4, 0) => Some(Signal::Bye),
+            (4, 0) => Some(Signal::Leave),
             _ => None,
         }
     }
@@ -194,7 +195,7 @@ mod tests {
     use super::super::gid::Gid;
     use super::*;
 
-    fn example(greeting: Greeting) -> Datagram {
+    fn example(handshake: Handshake) -> Datagram {
         let from = VerbsAddress {
             link_layer: 2,
             lid: 3,
@@ -204,29 +205,29 @@ mod tests {
             instance: [5; 16],
             matches_tags: false,
         };
-        Datagram { to: [4; 16], from, greeting }
+        Datagram { to: [4; 16], from, handshake }
     }
 
-    const MINE: End =
-        End { qp_num: 1, catch_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
+    const EXAMPLE_END: End =
+        End { qp_num: 1, receive_qp_num: 6, psn: 2, message_max: 64, reads_max: 4, mtu: 5 };
 
     #[test]
-    fn greetings_round_trip() {
-        for greeting in [
-            Greeting::Hello(MINE),
-            Greeting::Accept { mine: MINE, yours: 99 },
-            Greeting::Refuse { why: Refusal::Closed, yours: 7 },
-            Greeting::Refuse { why: Refusal::Full, yours: 7 },
-            Greeting::Refuse { why: Refusal::Known, yours: 7 },
+    fn handshakes_round_trip() {
+        for handshake in [
+            Handshake::Request(EXAMPLE_END),
+            Handshake::Accept { end: EXAMPLE_END, to_qp: 99 },
+            Handshake::Refuse { why: Refusal::Closed, to_qp: 7 },
+            Handshake::Refuse { why: Refusal::Full, to_qp: 7 },
+            Handshake::Refuse { why: Refusal::Known, to_qp: 7 },
         ] {
-            let datagram = example(greeting);
+            let datagram = example(handshake);
             assert_eq!(Datagram::parse(&datagram.emit()), Some(datagram));
         }
     }
 
     #[test]
     fn nonsense_is_none() {
-        let good = example(Greeting::Hello(MINE)).emit();
+        let good = example(Handshake::Request(EXAMPLE_END)).emit();
         assert_eq!(Datagram::parse(&good[1..]), None);
         assert_eq!(Datagram::parse(&[]), None);
         for (at, value) in [
@@ -247,7 +248,7 @@ mod tests {
         let mut no_reads = good;
         no_reads[END + 12] = 0;
         assert_eq!(Datagram::parse(&no_reads), None);
-        let mut refusal = example(Greeting::Refuse { why: Refusal::Full, yours: 0 }).emit();
+        let mut refusal = example(Handshake::Refuse { why: Refusal::Full, to_qp: 0 }).emit();
         refusal[6] = 4;
         assert_eq!(Datagram::parse(&refusal), None);
     }
@@ -263,9 +264,9 @@ mod tests {
             ((1 << 20) + 1, false),
             (u32::MAX, false),
         ] {
-            let end = End { message_max, ..MINE };
-            for greeting in [Greeting::Hello(end), Greeting::Accept { mine: end, yours: 9 }] {
-                let parsed = Datagram::parse(&example(greeting).emit());
+            let end = End { message_max, ..EXAMPLE_END };
+            for handshake in [Handshake::Request(end), Handshake::Accept { end: end, to_qp: 9 }] {
+                let parsed = Datagram::parse(&example(handshake).emit());
                 assert_eq!(parsed.is_some(), is_taken, "{message_max}");
             }
         }
@@ -273,13 +274,13 @@ mod tests {
 
     #[test]
     fn signals_round_trip() {
-        for signal in [Signal::Ready, Signal::Announce(1), Signal::Release, Signal::Bye] {
+        for signal in [Signal::Ready, Signal::Announce(1), Signal::Release, Signal::Leave] {
             assert_eq!(Signal::parse(signal.emit()), Some(signal));
-            assert_eq!(Signal::word_of(&signal.message()), Some(signal.emit()));
+            assert_eq!(Signal::code_of(&signal.message()), Some(signal.emit()));
         }
-        let engines = Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Bye.emit(), tag: 0 }.emit();
-        assert_eq!(Signal::word_of(&engines), None);
-        assert_eq!(Signal::word_of(&Signal::Bye.message()[..15]), None);
+        let engines = Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Leave.emit(), tag: 0 }.emit();
+        assert_eq!(Signal::code_of(&engines), None);
+        assert_eq!(Signal::code_of(&Signal::Leave.message()[..15]), None);
         for word in [0, 1, u32::MAX, 5 << 28, (1 << 28) + 1] {
             assert_eq!(Signal::parse(word), None, "{word:#x}");
         }

@@ -1,13 +1,14 @@
-//! The upper bits of a `wr_id`: they tell what a completion is about. A `wr_id` with none of these bits is a request on
-//! a peer's queue pair; the number of the queue pair is in the upper half then.
+//! The upper bits of a `wr_id`, which tell what a completion is about. A `wr_id` with none of these
+//! bits belongs to a request on a peer's queue pair; it has the peer's number in its upper half and
+//! the request's number in its lower half.
 
-/// A message of a peer, in the receive queue's buffer of this number.
+/// A message from a peer, in the receive buffer of this number.
 pub(super) const RECEIVE: u64 = 1 << 63;
-/// A datagram of the connection set-up has arrived.
-pub(super) const GREETED: u64 = 1 << 62;
-/// A datagram of the connection set-up was sent.
-pub(super) const GREETING: u64 = 1 << 61;
-/// A FIN of a rendezvous that the peer's NIC has matched, in the FIN queue's buffer of this number.
+/// A datagram of the handshake was received.
+pub(super) const DATAGRAM_RECEIVED: u64 = 1 << 62;
+/// A datagram of the handshake was sent.
+pub(super) const DATAGRAM_SENT: u64 = 1 << 61;
+/// A FIN of a rendezvous that the peer's NIC has matched, in the FIN buffer of this number.
 pub(super) const FIN: u64 = 1 << 60;
 /// An entry of the NIC's list has received a message.
 pub(super) const ENTRY: u64 = 1 << 59;

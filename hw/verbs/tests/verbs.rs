@@ -10,15 +10,16 @@ mod verbs_parts {
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use tagmatch_testkit::device as common;
 
-use common::{Other, Owned, PATIENCE, connect, message, pattern, poll, role, say, send, wait_for};
 use tagmatch_device::{
     Buffer, Device, DownReason, EventDescriptor, Outgoing, PeerId, ReadError, ReadRequest, Refused,
     RemoteSpan,
 };
 use tagmatch_os::sleep::sleep_until_readable;
+use tagmatch_testkit::device as common;
 use tagmatch_verbs::{Verbs, VerbsConfig};
+
+use common::{Other, Owned, PATIENCE, connect, message, pattern, poll, role, say, send, wait_for};
 
 fn verbs(config: VerbsConfig) -> Verbs {
     let mut verbs = Verbs::new(config).unwrap();

@@ -105,7 +105,7 @@ fn first_up(victim: &mut Verbs, others: &mut [Verbs]) -> PeerId {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
-fn greetings_from_hosts_that_are_not_there_do_not_take_all_the_time() {
+fn requests_from_hosts_that_are_not_there_do_not_take_all_the_time() {
     let mut victim = verbs(VerbsConfig { library: counting, ..VerbsConfig::default() });
     let mut others: Vec<_> = (0..3).map(|_| verbs(VerbsConfig::default())).collect();
     for other in &mut others {

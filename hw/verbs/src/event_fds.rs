@@ -1,4 +1,4 @@
-//! The descriptor that a thread sleeps on.
+//! The event descriptor on which a thread sleeps.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,16 +9,17 @@ use tagmatch_os::sleep::EventFd;
 use super::context::Context;
 use super::object::Channel;
 
-/// One descriptor for all that can happen.
-pub(super) struct Alarm {
+/// An epoll descriptor for all events of the device: completions, asynchronous events, the timer,
+/// and messages to oneself.
+pub(super) struct EventFds {
     epoll: Epoll,
     pub(super) timer: Timer,
-    /// Wakes us when one thread sends to oneself while another sleeps.
+    /// Wakes the sleeping thread when another thread sends a message to oneself.
     pub(super) eventfd: EventFd,
     pub(super) is_armed: bool,
 }
 
-impl Alarm {
+impl EventFds {
     pub(super) fn new(context: &Context, channel: &Channel) -> Result<Self, DeviceError> {
         let epoll = Epoll::new().map_err(DeviceError::system("epoll_create1", ""))?;
         let timer = Timer::new().map_err(DeviceError::system("timerfd_create", ""))?;
@@ -27,14 +28,14 @@ impl Alarm {
         for fd in descriptors {
             epoll.watch(fd, 0).map_err(DeviceError::system("epoll_ctl", ""))?;
         }
-        Ok(Alarm { epoll, timer, eventfd, is_armed: false })
+        Ok(EventFds { epoll, timer, eventfd, is_armed: false })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Makes the descriptor readable if someone sleeps on it.
+    /// Makes the descriptor readable if a thread may be sleeping on it.
     pub(super) fn signal(&self) {
         if self.is_armed {
             self.eventfd.signal();
