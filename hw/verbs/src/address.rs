@@ -1,4 +1,4 @@
-//! What is in the address of a verbs worker.
+//! The address of a verbs worker.
 
 use tagmatch_device::{Address, DeviceError};
 use tagmatch_rdma_core_sys as sys;
@@ -7,16 +7,16 @@ use super::gid::Gid;
 
 /// The contents of an [`Address`] of this device.
 ///
-/// | bytes | what |
+/// | bytes | content |
 /// |---|---|
 /// | 0..4 | `TMvb` |
-/// | 4 | version of handshake and messages |
-/// | 5 | link layer: 1 InfiniBand, 2 Ethernet; and 0x80 if its NIC matches tags |
+/// | 4 | version of the handshake and of the messages |
+/// | 5 | link layer: 1 InfiniBand, 2 Ethernet; plus 0x80 if the worker's NIC matches tags |
 /// | 6..8 | LID, on InfiniBand |
 /// | 8..24 | GID |
-/// | 24..28 | number of the queue pair for datagrams |
-/// | 28..32 | its key |
-/// | 32..48 | random: this worker and no other |
+/// | 24..28 | number of the datagram queue pair |
+/// | 28..32 | key of the datagram queue pair (Q_Key) |
+/// | 32..48 | random instance number of the worker |
 ///
 /// Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,17 @@ pub(super) struct VerbsAddress {
     pub(super) qp_num: u32,
     pub(super) qkey: u32,
     pub(super) instance: [u8; 16],
-    /// Whether its NIC matches tags: then a connection has two queue pairs on either side.
+    /// Whether the worker's NIC matches tags. Both sides of a connection have two queue pairs then.
     pub(super) matches_tags: bool,
 }
 
 const MAGIC: [u8; 4] = *b"TMvb";
 const MATCHES_TAGS: u8 = 0x80;
-/// Version of handshake and messages; goes up with every change to either.
+/// Version of the handshake and of the messages. It goes up with every change to either.
 pub(super) const VERSION: u8 = 1;
-/// Bytes in an address.
+/// The length of an address, in bytes.
 pub(super) const LENGTH: usize = 48;
-/// Queue pair and packet sequence numbers have 24 bits.
+/// Queue pair numbers and packet sequence numbers have 24 bits.
 pub(super) const BITS_24: u32 = (1 << 24) - 1;
 
 impl VerbsAddress {
@@ -59,10 +59,10 @@ impl VerbsAddress {
             .map_err(|_| DeviceError::BadAddress { why: "it is longer than an address can be" })
     }
 
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// [`DeviceError::BadAddress`] if it isn't one of this device and version.
+    /// [`DeviceError::BadAddress`] if it isn't an address of this device and version.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, DeviceError> {
         let bad = |why| Err(DeviceError::BadAddress { why });
         let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_be() {
+    fn impossible_addresses_are_refused() {
         let refused = |change: fn(&mut [u8; LENGTH])| {
             let mut bytes = example().emit();
             change(&mut bytes);

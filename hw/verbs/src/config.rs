@@ -1,4 +1,4 @@
-//! Settings of the device, checked once.
+//! Settings of the device. They are checked once, when the device is created.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,83 +8,83 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::credits::WINDOW_MAX;
 
-/// Where libibverbs' functions come from.
+/// A function that returns libibverbs' table of functions, or the error of loading it.
 pub type Library = fn() -> Result<&'static sys::Verbs, &'static sys::LoadError>;
 
-/// Bytes in the longest message that a worker receives, header included. At least what a rendezvous request
-/// takes: whoever took less could be sent nothing.
+/// The range of [`VerbsConfig::message_max`]. The minimum is the length of a rendezvous request: a
+/// worker that received only shorter messages could be sent nothing.
 pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 
-/// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of peers, of
-/// which some are busy.
+/// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of
+/// peers of which some are busy.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
-    /// Name of the device, as `ibv_devices` lists it. Without, the first one with an active port.
-    /// Default: none.
+    /// Name of the device, as `ibv_devices` lists it. If `None`, the first device with an active
+    /// port. Default: `None`.
     pub device: Option<String>,
-    /// Port of the device, from 1. Without, the first active one. Default: none.
+    /// Port of the device, from 1. If `None`, the first active port. Default: `None`.
     pub port: Option<u8>,
-    /// Row of the port's GID table. Without, on RoCE the best one by type and address: version 2, IPv4.
-    /// Default: none.
+    /// Row of the port's GID table. If `None`, on RoCE the best row by type and address: version 2
+    /// and IPv4 are preferred. Default: `None`.
     pub gid_index: Option<u8>,
-    /// Longest message that we receive, header included: 64 bytes to 1 MiB. Each connected peer that is
-    /// idle has one buffer of that size standing for it; at the default, that is under 4 KiB.
-    /// Default: 4,032.
+    /// Longest message that this worker receives, header included: 64 bytes to 1 MiB. Each
+    /// connected peer, even if idle, has one receive buffer posted; with the default it takes less
+    /// than 4 KiB. Default: 4,032.
     pub message_max: u32,
-    /// Buffers to receive into, beyond one per peer, that busy peers share: 0 to 65,536. Default:
-    /// 1,024.
+    /// Receive buffers, beyond one per peer, that busy peers share: 0 to 65,536. Default: 1,024.
     pub receive_buffers: u32,
-    /// Messages that a busy peer may have under way to us: 1 to 4,096. Default: 64.
+    /// Messages that a busy peer may have under way to this worker: 1 to 4,096. Default: 64.
     pub window_max: u32,
-    /// Messages under way from us that were too long for a work request, over all peers: 1 to 65,536,
-    /// a buffer of `message_max` bytes each. Default: 256.
+    /// Messages under way from this worker, over all peers, that are too long to be carried inline
+    /// in a work request: 1 to 65,536. Each needs a buffer of `message_max` bytes. Default: 256.
     pub send_buffers: u32,
-    /// Messages under way from us to one peer: 16 to 4,096. Default: 128.
+    /// Messages under way from this worker to one peer: 16 to 4,096. Default: 128.
     pub queue_depth: u32,
-    /// Bytes of a message that a work request should carry in itself, up to 1,024. The device may allow
+    /// Bytes of a message that a work request should carry inline, 0 to 1,024. The device may allow
     /// fewer. Default: 188.
     pub inline_max: u32,
-    /// Most peers connected at a time, up to 65,536. Less where the device's queues are shorter. At
-    /// least 1. Default: 1,024.
+    /// Most peers connected at a time, 1 to 65,536. Fewer if the device's queues are shorter.
+    /// Default: 1,024.
     pub peers_max: u32,
-    /// RDMA READs under way from one peer at a time, 1 to 128. The device and the peer may allow fewer.
-    /// Default: 16.
+    /// RDMA READs under way from one peer at a time, 1 to 128. The device and the peer may allow
+    /// fewer. Default: 16.
     pub reads_max: u8,
-    /// How long to try to reach a peer. 1 ms to one hour. Default: 10 s.
+    /// How long to try to connect to a peer: 1 ms to one hour. Default: 10 s.
     pub connect_timeout: Duration,
-    /// A connection that was silent for so long is tried, so that the end of a peer is noticed. 1
-    /// ms to one hour. Default: 1 s.
+    /// A connection that was silent for this long is tested, so that the loss of a peer is noticed:
+    /// 1 ms to one hour. Default: 1 s.
     pub keepalive: Duration,
-    /// Exponent of the time until a packet that wasn't acknowledged is sent again: 4.096 µs × 2^n, 1 to
-    /// 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long. Default: 16,
-    /// which is 268 ms.
+    /// Exponent n of the time until an unacknowledged packet is sent again: 4.096 µs × 2^n, with n
+    /// from 1 to 31 (`timeout` in ibv_modify_qp(3)). A device may take up to four times as long.
+    /// Default: 16, which is 268 ms.
     pub ack_timeout: u8,
-    /// How many times it is sent again before the peer is taken for lost: 0 to 7. To soft-RoCE, 7 means for
-    /// ever. Default: 6.
+    /// How many times an unacknowledged packet is sent again before the peer counts as lost: 0 to
+    /// 7. On soft-RoCE, 7 means forever. Default: 6.
     pub retry_count: u8,
-    /// How many times a message is sent again that found no buffer: 0 to 7, where 7 means for ever.
-    /// Credits see to it that a peer who keeps the rules always finds one. Default: 7.
+    /// How many times a message that found no receive buffer is sent again: 0 to 7, where 7 means
+    /// forever. With credits, a peer that keeps the rules always finds a buffer. Default: 7.
     pub rnr_retry: u8,
-    /// Code of the time until then, 0 to 31 (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms.
-    /// Default: 12.
+    /// Code of the time until a message that found no receive buffer is sent again: 0 to 31
+    /// (`min_rnr_timer` in ibv_modify_qp(3)); 12 is 0.64 ms. Default: 12.
     pub rnr_timer: u8,
-    /// How long a peer may go on to read what was exposed to it, after that has ended; up to one hour. Where
-    /// the network delays repeated packets past later ones, a READ may be repeated when it is over: soft-RoCE
-    /// ends the connection then, unless the memory is still registered. Meanwhile it stays locked, and
-    /// readable whatever it is used for. Default: zero.
+    /// How long exposed memory stays registered after it was withdrawn: up to one hour. This
+    /// matters where the network can deliver repeated packets after later ones: a READ may then be
+    /// repeated after it has ended, and soft-RoCE fails the connection unless the memory is still
+    /// registered. While it lingers, the memory stays locked, and the peer can read it, whatever it
+    /// is used for by then. Default: zero.
     pub linger: Duration,
-    /// Bytes of registered memory that are kept when nobody has them, for the buffers that are asked for
-    /// next. Any number. Default: 256 MiB.
+    /// Bytes of unused registered memory that are kept for later buffers. Any number. Default: 256
+    /// MiB.
     pub idle_memory_max: u64,
-    /// Whether the NIC matches tags. Default: [`TagMatching::Off`]. A worker of `tagmatch` sets it
-    /// by its own `Config::hw_tags`.
+    /// Whether the NIC matches tags. A worker of `tagmatch` sets this from its own
+    /// `Config::hw_tags`. Default: [`TagMatching::Off`].
     pub tag_matching: TagMatching,
-    /// Where libibverbs' functions come from: the installed library, or one that stands before it.
-    /// Default: the installed library.
+    /// The source of libibverbs' functions: the installed library, or one that wraps it. Default:
+    /// the installed library.
     pub library: Library,
     /// Service level, 0 to 15. Default: 0.
     pub service_level: u8,
-    /// Traffic class: on RoCE the byte that holds the packets' DSCP and ECN. 0 to 255. Default: 0.
+    /// Traffic class, 0 to 255: on RoCE the byte with the packets' DSCP and ECN bits. Default: 0.
     pub traffic_class: u8,
 }
 
@@ -119,7 +119,8 @@ impl Default for VerbsConfig {
 }
 
 impl VerbsConfig {
-    /// The longest that a request may take which the peer's device doesn't acknowledge.
+    /// The longest time after which a connection must have received something or failed: the
+    /// device's own timeout, plus two keepalive intervals.
     pub(super) fn silence_max(&self) -> Duration {
         let wait = Duration::from_nanos(4096 << self.ack_timeout);
         // A device may wait up to four times as long as it is told to.
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_the_setting_that_is_wrong() {
+    fn a_wrong_setting_is_named() {
         let wrong = |config: VerbsConfig| match config.check() {
             Err(DeviceError::BadSetting { setting, .. }) => setting,
             other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! An open device, and what it says of itself.
+//! An open RDMA device: its attributes and its asynchronous events.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +11,6 @@ use tagmatch_rdma_core_sys::{self as sys, Verbs as Library};
 use super::calls::{check, made, set_nonblocking};
 use super::config::VerbsConfig;
 
-/// An open device.
 pub(super) struct Context {
     verbs: &'static Library,
     raw: NonNull<sys::ibv_context>,
@@ -19,14 +18,15 @@ pub(super) struct Context {
     process: u32,
 }
 
-// SAFETY: a context belongs to no thread, and libibverbs' calls may come from any.
+// SAFETY: a context isn't tied to a thread: libibverbs' calls may come from any thread.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
-/// An asynchronous event, as far as it matters here.
+/// An asynchronous event, reduced to what matters here.
 pub(super) enum AsyncEvent {
-    /// A queue pair has failed, or its peer broke the rules of RDMA.
+    /// A queue pair has failed. With `is_access_error`, because its peer's request was invalid or
+    /// accessed memory without permission.
     QueuePair { number: u32, is_access_error: bool },
     /// The device is lost.
     DeviceLost,
@@ -49,7 +49,7 @@ impl Context {
         let name = config.device.as_deref();
         let verbs = library(config)?;
         let mut count = 0;
-        // SAFETY: a list that is freed below, after the device that we use was opened.
+        // SAFETY: the list is freed below, after the device was opened.
         let list = made(unsafe { (verbs.ibv_get_device_list)(&raw mut count) });
         let list = list.map_err(|source| {
             let hint = match source.raw_os_error() {
@@ -59,7 +59,7 @@ impl Context {
             DeviceError::System { call: "ibv_get_device_list", source, hint }
         })?;
         let found = Self::open_one_of(verbs, list, name);
-        // SAFETY: the list was made above and is not used any more.
+        // SAFETY: the list was created above and isn't used any more.
         unsafe { (verbs.ibv_free_device_list)(list.as_ptr()) };
         found
     }
@@ -71,18 +71,18 @@ impl Context {
     ) -> Result<Self, DeviceError> {
         let mut last = None;
         for at in 0.. {
-            // SAFETY: the list ends in null, and we stop there.
+            // SAFETY: the list ends in null, where the loop stops.
             let device = unsafe { *list.as_ptr().add(at) };
             if device.is_null() {
                 break;
             }
-            // SAFETY: of a listed device; its name is a string.
+            // SAFETY: the device is listed, and its name is a C string.
             let name = unsafe { CStr::from_ptr((verbs.ibv_get_device_name)(device)) };
             let name = name.to_string_lossy().into_owned();
             if wanted.is_some_and(|wanted| wanted != name) {
                 continue;
             }
-            // SAFETY: of a listed device.
+            // SAFETY: the device is listed.
             let raw = made(unsafe { (verbs.ibv_open_device)(device) });
             let raw = raw.map_err(|source| {
                 let hint = match source.raw_os_error() {
@@ -132,7 +132,7 @@ impl Context {
         Ok(attr)
     }
 
-    /// What the NIC's tag matching can do; all zero where it has none.
+    /// The limits of the NIC's tag matching; all zero if it has none.
     pub(super) fn tag_matching(&self) -> io::Result<sys::ibv_tm_caps> {
         let mut attr = sys::ibv_device_attr_ex::zeroed();
         // SAFETY: the context is open.
@@ -149,7 +149,7 @@ impl Context {
         Ok(attr)
     }
 
-    /// The first port that is up.
+    /// The first active port.
     pub(super) fn first_active_port(&self) -> Option<u8> {
         let count = self.attributes().ok()?.phys_port_cnt;
         (1..=count)
@@ -171,12 +171,12 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.raw()).async_fd) }
     }
 
-    /// The next asynchronous event, acknowledged. To be called by whoever destroys queue pairs, so that
-    /// the one that an event names exists.
+    /// Returns the next asynchronous event, and acknowledges it. Must be called by the thread that
+    /// destroys queue pairs, so that the queue pair that an event names exists.
     pub(super) fn next_async_event(&self) -> Option<AsyncEvent> {
         let mut event = sys::ibv_async_event::zeroed();
-        // SAFETY: the context is open and its descriptor doesn't block. An event of a queue pair names
-        // one that exists until the event has been acknowledged.
+        // SAFETY: the context is open and its descriptor doesn't block. The queue pair that an
+        // event names exists until the event is acknowledged.
         unsafe {
             if (self.verbs.ibv_get_async_event)(self.raw(), &raw mut event) != 0 {
                 return None;
@@ -200,7 +200,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.is_own_process() {
-            // SAFETY: opened by us, and everything made from it is gone: it all keeps the context.
+            // SAFETY: this value has opened the context. Everything created from it is destroyed,
+            // since all of it keeps the context.
             unsafe { (self.verbs.ibv_close_device)(self.raw()) };
         }
     }

@@ -1,4 +1,4 @@
-//! The queue pair for datagrams, by which devices send_request each other.
+//! The datagram queue pair (UD), which carries the handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use super::object::{Ah, Cq, Pd, Qp, QpShape};
 use super::wire::{DATAGRAM, Datagram};
 use super::wr_id::{DATAGRAM_RECEIVED, DATAGRAM_SENT};
 
-/// Datagrams that may come before they are looked at. More are lost, and sent again.
+/// Datagrams that can wait to be handled. The NIC drops more of them; their senders repeat them.
 const RECEIVES: u32 = 256;
-/// Datagrams under way from us. More are not sent, and sent later.
+/// Most datagrams under way from us. Further ones are dropped and repeated later.
 const SENDS: u32 = 64;
-/// What stands before each datagram received.
+/// Bytes before each received datagram: the packet's global routing header or IP header.
 const HEADER: usize = 40;
 
-/// Completions that datagrams may bring at a time.
+/// Most completions that datagrams can have waiting at a time.
 pub(super) const COMPLETIONS: u32 = RECEIVES + SENDS;
 
-/// The queue pair for datagrams.
+/// The datagram queue pair and its buffers.
 pub(super) struct Datagrams {
-    // Before the memory.
+    // Drop order: the queue pair is destroyed before the memory that it accesses.
     qp: Qp,
     incoming: Slab,
     outgoing: Slab,
     free: Vec<u32>,
-    /// Where those under way go to: kept so long.
+    /// The address handle of each datagram under way, kept until the datagram was sent.
     under_way: Vec<Option<Arc<Ah>>>,
     qkey: u32,
 }
@@ -78,16 +78,17 @@ impl Datagrams {
 
     fn post(&self, at: u32) -> io::Result<()> {
         let part = self.incoming.part(at, HEADER + DATAGRAM);
-        // SAFETY: registered memory, not looked at until its completion, freed after the queue pair.
+        // SAFETY: the memory is registered, not accessed until the request completes, and freed
+        // after the queue pair.
         unsafe { self.qp.post_recv(DATAGRAM_RECEIVED | u64::from(at), part) }
     }
 
-    /// Sends a datagram, or doesn't: it may get lost anyway.
+    /// Sends a datagram. Drops it if there is no room, as the network may.
     pub(super) fn send(&mut self, to: &VerbsAddress, ah: Arc<Ah>, datagram: &Datagram) {
         let Some(at) = self.free.pop() else { return };
         let bytes = datagram.emit();
         let start = self.outgoing.start(at);
-        // SAFETY: the buffer is as long as any datagram, and nobody's else.
+        // SAFETY: the buffer has room for any datagram, and nothing else uses it.
         unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.wr_id = DATAGRAM_SENT | u64::from(at);
@@ -96,7 +97,8 @@ impl Datagrams {
         wr.wr.ud =
             sys::ibv_send_wr_ud { ah: ah.raw(), remote_qpn: to.qp_num, remote_qkey: to.qkey };
         let part = self.outgoing.part(at, bytes.len());
-        // SAFETY: registered memory, left alone until the request has ended; so is the handle.
+        // SAFETY: the memory is registered, and both it and the address handle are kept until the
+        // request completes.
         if unsafe { self.qp.post_send(&mut wr, &mut [part]) }.is_ok() {
             self.under_way[at as usize] = Some(ah);
         } else {
@@ -104,7 +106,7 @@ impl Datagrams {
         }
     }
 
-    /// A datagram was sent.
+    /// Frees the buffer of a datagram that was sent.
     pub(super) fn sent(&mut self, wr_id: u64) {
         if let Ok(at) = u32::try_from(wr_id & !DATAGRAM_SENT)
             && let Some(slot) = self.under_way.get_mut(at as usize)
@@ -114,22 +116,22 @@ impl Datagrams {
         }
     }
 
-    /// A datagram came. Gives it if it is one of ours, and comes from the queue pair and the port that it
-    /// says: anyone may write anything into it.
+    /// Returns a received datagram if it has our format and was sent from the port and queue pair
+    /// that it names. Anyone can write anything into a datagram.
     pub(super) fn received(&mut self, completion: &sys::ibv_wc) -> Option<Datagram> {
         let at = u32::try_from(completion.wr_id & !DATAGRAM_RECEIVED)
             .ok()
             .filter(|at| *at < RECEIVES)?;
         let datagram =
             (completion.status == sys::IBV_WC_SUCCESS).then(|| self.read(at, completion)).flatten();
-        // If it can't be posted again there is one fewer.
+        // If this fails, there is one receive buffer fewer.
         let _ = self.post(at);
         datagram
     }
 
     fn read(&self, at: u32, completion: &sys::ibv_wc) -> Option<Datagram> {
         let mut bytes = [0; HEADER + DATAGRAM];
-        // SAFETY: the buffer has so many bytes, and the device has done with it.
+        // SAFETY: the buffer has this many bytes, and the device has completed it.
         unsafe {
             bytes.as_mut_ptr().copy_from_nonoverlapping(self.incoming.start(at), bytes.len());
         }

@@ -1,4 +1,4 @@
-//! How connections end: their transfers first, then they.
+//! How connections end: first their transfers, then the queue pairs.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use super::peer::{Ending, PeerState};
 use super::queued::Queued;
 use super::wire::Signal;
 
-/// How long a failed queue pair may take to end its requests, and a peer to acknowledge last words.
+/// How long a failed queue pair may take to complete its requests, and a peer to acknowledge the
+/// leave signal.
 const ENDING_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Verbs {
-    /// Ends a connection that failed, or that the peer has ended. What came from it before is still
-    /// delivered.
+    /// Ends a connection that failed or that the peer has left. Messages that came before are still
+    /// delivered, unless the peer broke a rule.
     pub(super) fn end(&mut self, peer: PeerId, reason: DownReason, first_read: Option<ReadError>) {
         let delivers_messages = !matches!(reason, DownReason::Misbehaved { .. });
         self.start_ending(peer, reason, delivers_messages);
@@ -44,7 +45,7 @@ impl Verbs {
         }
     }
 
-    /// Waits for nothing more from a connection that is ending.
+    /// Stops waiting for the requests of a connection that is ending: they complete as flushed.
     pub(super) fn stop_waiting_for(&mut self, peer: PeerId, first_read: Option<ReadError>) {
         if let Some(PeerState::Ending(ending)) =
             self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
@@ -54,7 +55,7 @@ impl Verbs {
         }
     }
 
-    /// The peer can't be reached, or we can't work with it.
+    /// Ends a connection whose peer can't be reached, or that failed on our side.
     pub(super) fn lose(&mut self, peer: PeerId, errno: i32) {
         self.end(peer, DownReason::Unreachable { errno }, None);
     }
@@ -65,30 +66,32 @@ impl Verbs {
         }
     }
 
-    /// The peer broke a rule.
+    /// Ends a connection whose peer broke a rule.
     pub(super) fn end_for_violation(&mut self, peer: PeerId, what: &'static str) {
         self.end(peer, DownReason::Misbehaved { what }, None);
     }
 
-    /// A message of the peer found no place in its buffer, or its queue pair failed meanwhile.
+    /// Handles a failed receive: the message was longer than its buffer, or the queue pair has
+    /// failed.
     pub(super) fn receive_failed(&mut self, peer: PeerId, status: sys::ibv_wc_status) {
         match status {
-            sys::IBV_WC_LOC_LEN_ERR => {
-                self.end_for_violation(peer, "a message longer than was announced")
-            }
+            sys::IBV_WC_LOC_LEN_ERR => self.end_for_violation(
+                peer,
+                "a message longer than the length that this side announced",
+            ),
             sys::IBV_WC_WR_FLUSH_ERR => {}
             _ => self.lose(peer, libc::EIO),
         }
     }
 
-    /// Asynchronous events: what happened to queue pairs that no completion tells of.
+    /// Handles asynchronous events: failures of queue pairs that no completion reports.
     pub(super) fn take_async_events(&mut self) {
         while let Some(event) = self.context.next_async_event() {
             match event {
                 AsyncEvent::QueuePair { number, is_access_error } => {
                     let Some(peer) = self.by_qp.get(&number).copied() else { continue };
                     if is_access_error {
-                        self.end_for_violation(peer, "a read of memory that isn't exposed");
+                        self.end_for_violation(peer, "a READ of memory that isn't exposed");
                     } else {
                         self.lose(peer, libc::EIO);
                     }
@@ -122,8 +125,8 @@ impl Verbs {
         }
     }
 
-    /// Reports the peers whose connections have come to their end. To be called when no completion is
-    /// waiting.
+    /// Reports the peers whose connections have ended. Must be called when no completion is
+    /// waiting, so that their messages are delivered first.
     pub(super) fn finish_ended(&mut self) {
         if self.ending.is_empty() {
             return;
@@ -154,7 +157,8 @@ impl Verbs {
             self.by_qp.remove(&number);
         }
         self.fins.spare(link.fins);
-        // Events of the queue pair must be acknowledged before it can be destroyed.
+        // A queue pair can't be destroyed before its asynchronous events are acknowledged
+        // (ibv_destroy_qp waits for that).
         self.take_async_events();
         let mut error = first_read.unwrap_or(ReadError::PeerDown);
         for read in link.end(&mut self.outbox) {
@@ -168,8 +172,8 @@ impl Verbs {
         self.events.push_back(Queued::Down(peer, reason));
     }
 
-    /// Last words to all, and time for what was sent to arrive: what a peer's NIC has not acknowledged is
-    /// lost with the queue pair.
+    /// Sends a leave signal to all peers, and gives messages already sent time to arrive: a message
+    /// that the peer's NIC has not acknowledged is lost when the queue pair is destroyed.
     pub(super) fn leave_all(&mut self) {
         self.is_closed = true;
         for peer in self.up.clone() {

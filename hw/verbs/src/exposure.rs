@@ -1,4 +1,4 @@
-//! The buffers that peers may read.
+//! The exposed buffers, which peers may read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::region::Region;
 /// Most buffers exposed at a time.
 const EXPOSURES_MAX: usize = 1 << 20;
 
-/// What to do when memory can't be registered.
+/// The hint for an error of memory registration.
 pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOMEM) => "; raise the limit on locked memory (ulimit -l unlimited)",
@@ -22,24 +22,26 @@ pub(super) fn registration_hint(source: &std::io::Error) -> &'static str {
 }
 
 struct Exposed {
-    // Before the buffer: it is unregistered first. `None` for no bytes.
+    // Drop order: the region is unregistered before the buffer is freed. `None` for an empty
+    // buffer.
     region: Option<Region>,
     buffer: Buffer,
 }
 
-/// A table of exposed buffers. A buffer in memory of the user's own is registered for exactly as long as it is
-/// exposed, unless it is to linger: what a peer has learned of it is worth nothing afterwards.
+/// The table of exposed buffers. A buffer in the user's own memory is registered for exactly as
+/// long as it is exposed (plus the linger time, if one is set). After that, its key is of no use to
+/// a peer.
 #[derive(Default)]
 pub(super) struct Exposures {
     entries: HashMap<u32, Exposed>,
     by_key: HashMap<u32, u32>,
     next: u32,
-    /// Regions that are withdrawn, and since when: the longest first.
+    /// Regions of withdrawn buffers that linger, and since when; the oldest first.
     withdrawn: VecDeque<(Instant, Region)>,
 }
 
 impl Exposures {
-    /// Registers a buffer for others to read.
+    /// Registers a buffer for peers to read.
     pub(super) fn expose(
         &mut self,
         pd: &Arc<Pd>,
@@ -54,8 +56,8 @@ impl Exposures {
         } else {
             let length = buffer.len();
             let access = sys::IBV_ACCESS_REMOTE_READ;
-            // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that lingers
-            // has pages of its own, locked, which are read by peers alone.
+            // SAFETY: the buffer is kept, and nobody writes it, while it is exposed. A region that
+            // lingers keeps its own lock on the pages, and only peers read through it.
             match unsafe { Region::new(pd, &mut buffer, length, access) } {
                 Ok(region) => Some(region),
                 Err(source) => {
@@ -82,20 +84,22 @@ impl Exposures {
         Ok(Exposure { id: ExposureId(id), span })
     }
 
-    /// Gives a buffer back, registered no more; or, with `lingers`, until [`Exposures::unregister_expired`].
+    /// Returns an exposed buffer. It is unregistered; or, with `lingers`, stays registered until
+    /// [`Exposures::unregister_expired`].
     pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<Buffer> {
         let Exposed { region, buffer } = self.entries.remove(&id.0)?;
         if let Some(region) = region {
             self.by_key.remove(&region.rkey());
             if lingers {
-                // The pages stay locked, whoever has the buffer, and are only ever read through it.
+                // The pages stay locked, whoever owns the buffer, and are only read through the
+                // region.
                 self.withdrawn.push_back((Instant::now(), region));
             }
         }
         Some(buffer)
     }
 
-    /// Unregisters what was withdrawn so long ago.
+    /// Unregisters the regions that have lingered for the linger time.
     pub(super) fn unregister_expired(&mut self, now: Instant, linger: Duration) {
         while let Some((since, _)) = self.withdrawn.front()
             && now.duration_since(*since) >= linger
@@ -109,7 +113,7 @@ impl Exposures {
         self.withdrawn.front().map(|(since, _)| *since + linger)
     }
 
-    /// The bytes that a span names, if they are exposed, all of them.
+    /// The bytes that a span names, if all of them are exposed.
     pub(super) fn bytes(&self, span: RemoteSpan) -> Option<&[u8]> {
         if span.length == 0 {
             return Some(&[]);
@@ -127,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_is_let_go_once_it_has_lingered_and_not_before() {
+    fn a_region_is_unregistered_once_it_has_lingered_and_not_before() {
         let mut exposures = Exposures::default();
         let withdraw = |exposures: &mut Exposures, id, lingers| {
-            // What needs no device: the region of memory that is registered anyway.
+            // A region of the pool's memory needs no device.
             let region = Some(Region::Pooled { lkey: id, rkey: id });
             exposures.entries.insert(id, Exposed { region, buffer: Buffer::zeroed(1) });
             assert!(exposures.withdraw(ExposureId(id), lingers).is_some());
@@ -149,6 +153,6 @@ mod tests {
         let since = exposures.withdrawn[0].0;
         exposures.withdrawn.push_back((since + linger, Region::Pooled { lkey: 5, rkey: 5 }));
         exposures.unregister_expired(since + linger, linger);
-        assert_eq!(exposures.withdrawn.len(), 1, "each has a time of its own");
+        assert_eq!(exposures.withdrawn.len(), 1, "each region has its own time");
     }
 }

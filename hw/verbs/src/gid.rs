@@ -1,7 +1,7 @@
-//! Which of a port's identifiers to use.
+//! Choosing one of a port's GIDs.
 //!
-//! On RoCE a port has one for each of its network device's addresses, in each version of RoCE, in no
-//! settled order: the choice is made by type and address, never by position.
+//! On RoCE a port has a GID for each address of its network interface and each version of RoCE, in
+//! no defined order. So the choice is made by type and address, never by position.
 
 use std::fmt;
 use std::io;
@@ -12,11 +12,11 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::context::Context;
 
-/// An identifier of a port.
+/// A GID: the identifier of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Gid(pub(super) [u8; 16]);
 
-/// Which row of the table, and what it holds.
+/// A row of the GID table, and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) index: u8,
@@ -40,8 +40,8 @@ impl fmt::Display for Gid {
     }
 }
 
-/// How well an identifier suits a RoCE port; less is better. Version 2 can be routed, IPv4 addresses are
-/// what most networks have, and those of the link alone say nothing on another one.
+/// How well a GID suits a RoCE port; less is better. RoCE version 2 can be routed. Most networks
+/// have IPv4 addresses. Link-local addresses are valid on one link only.
 fn rank(kind: sys::ibv_gid_type, gid: Gid) -> u32 {
     let version = u32::from(kind != sys::IBV_GID_TYPE_ROCE_V2) * 10;
     let address = match gid.address().to_ipv4_mapped() {
@@ -53,7 +53,7 @@ fn rank(kind: sys::ibv_gid_type, gid: Gid) -> u32 {
     version + address
 }
 
-/// Chooses from the table of a port; `wanted` names a row.
+/// Chooses a GID from a port's table. `wanted` names a row.
 pub(super) fn choose(
     context: &Context,
     port: u8,
@@ -64,7 +64,7 @@ pub(super) fn choose(
     let rows = (0..count).filter(|index| wanted.is_none_or(|wanted| wanted == *index));
     let rows = rows.filter_map(|index| {
         let entry = context.gid_entry(port, u32::from(index))?;
-        // SAFETY: both forms are bytes.
+        // SAFETY: every form of the union is plain bytes.
         let gid = Gid(unsafe { entry.gid.raw });
         (gid.0 != [0; 16]).then_some(Chosen { index, gid, kind: entry.gid_type })
     });
@@ -80,10 +80,11 @@ pub(super) fn choose(
     })
 }
 
-/// Whether a datagram on RoCE came from there, by the 40 bytes before it: those of an IPv6 header, or an
-/// IPv4 header in the last 20 of them, the first being undefined. Its checksum is no help in telling which
-/// it is: soft-RoCE leaves it out within one machine. So the address decides; for a sender without it to be
-/// taken for this one, our own address would have to look like its header.
+/// Whether a datagram on RoCE was sent from `gid`, by the 40 bytes before it. They hold an IPv6
+/// header, or an IPv4 header in their last 20 bytes, in which case the first 20 are undefined. The
+/// IPv4 checksum can't tell which it is: soft-RoCE omits it within one machine. So the form of
+/// `gid` decides. Another sender could pass as this one only if our own address looked like its
+/// header.
 pub(super) fn is_from(header: &[u8; 40], gid: Gid) -> bool {
     let ipv4 = &header[20..];
     match gid.address().to_ipv4_mapped() {

@@ -1,4 +1,4 @@
-//! What this machine's RDMA devices are, and why one can't be used.
+//! The RDMA devices of this machine, and why one can't be used.
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ use super::context::{Context, library};
 use super::gid::Chosen;
 use super::port::Port;
 
-/// What there is of RDMA, as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
+/// The state of RDMA as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsInfo {
-    /// Whether libibverbs can be loaded, and from where.
+    /// Whether libibverbs can be loaded, and from which path.
     pub library: Finding,
     /// Whether there is a device with an active port, and which one would be used.
     pub device: Finding,
-    /// How it is reached: its port and address. None without a device.
+    /// The device's port and its address. None without a device.
     pub port: Option<Finding>,
     /// Whether the NIC can match tags. None without a device.
     pub tag_matching: Option<Finding>,
-    /// Memory that may be locked, in bytes, where that is limited.
+    /// The limit on locked memory, in bytes. None if it is unlimited.
     pub locked_memory: Option<u64>,
 }
 
-/// The hint that belongs to an error, as the next thing to type.
+/// The hint of an error: the next command to type.
 fn hint_of(error: &DeviceError) -> Option<&'static str> {
     match error {
         DeviceError::System { hint, .. } => {
@@ -36,8 +36,8 @@ fn hint_of(error: &DeviceError) -> Option<&'static str> {
     }
 }
 
-fn finding(what: &'static str, answer: Result<String, DeviceError>) -> Finding {
-    match answer {
+fn finding(what: &'static str, result: Result<String, DeviceError>) -> Finding {
+    match result {
         Ok(reason) => Finding { what, is_available: true, reason, next: None },
         Err(error) => Finding {
             what,
@@ -74,7 +74,7 @@ impl VerbsInfo {
         info
     }
 
-    /// All that was found, in the order of use.
+    /// All findings, in the order in which the parts are used.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         [&self.library, &self.device].into_iter().chain(&self.port).chain(&self.tag_matching)
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_missing() {
+    fn a_missing_device_is_reported() {
         let config = VerbsConfig { device: Some("nosuchdevice".to_owned()), ..Default::default() };
         let info = VerbsInfo::probe(&config);
         assert!(!info.device.is_available && !info.device.reason.is_empty(), "{info}");

@@ -2,54 +2,56 @@
 //! soft-RoCE.
 //!
 //! # How it works
-//! 1. **Addresses.** A worker's address names the port, the number and key of a datagram queue pair,
-//!    and the worker's random instance number.
-//! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them until
-//!    it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
+//! 1. **Addresses.** A worker's address names the port, the number and key of a datagram queue
+//!    pair, and the worker's random instance number.
+//! 2. **Handshake.** A worker that connects sends datagrams to that queue pair and repeats them
+//!    until it gets an answer. Each side creates one reliable queue pair for the other (`connect`).
 //! 3. **Messages** are RDMA sends into one shared receive queue. A credit covers each message, so a
-//!    receive buffer is always posted for it. An idle peer holds one credit (`credits`). A message that
-//!    fits is carried inside its work request; a longer one is copied into a registered buffer. Either
-//!    way its bytes are copied when [`Device::send`] returns. Few work requests are signalled.
-//! 4. **Signals** are what the devices tell each other beside messages, credits for example. A signal
-//!    is an RDMA write of zero bytes with immediate data.
-//! 5. **Reads** are RDMA READs, split at the port's longest message. A buffer of the user's own memory
-//!    is registered when it is exposed or read into, and unregistered when it is given back. So no peer
-//!    reaches memory that the device has returned (except by [`VerbsConfig::linger`]), and no
-//!    registration cache has to be invalidated. Memory from [`Device::allocate`] stays registered and
-//!    is reused by the device (`region`).
+//!    receive buffer is always posted for it. An idle peer holds one credit (`credits`). A message
+//!    that fits is carried inside its work request; a longer one is copied into a registered
+//!    buffer. Either way its bytes are copied when [`Device::send`] returns. Few work requests are
+//!    signalled.
+//! 4. **Signals** are what the devices tell each other beside messages, credits for example. A
+//!    signal is an RDMA write of zero bytes with immediate data.
+//! 5. **Reads** are RDMA READs, split at the port's longest message. A buffer of the user's own
+//!    memory is registered when it is exposed or read into, and unregistered when it is given back.
+//!    So no peer reaches memory that the device has returned (except by [`VerbsConfig::linger`]),
+//!    and no registration cache has to be invalidated. Memory from [`Device::allocate`] stays
+//!    registered and is reused by the device (`region`).
 //! 6. **Waiting.** One completion queue serves all queue pairs. The event descriptor covers its
 //!    channel, a timer, the device's asynchronous events and messages to oneself.
 //! 7. **Lost peers.** After [`VerbsConfig::keepalive`] without traffic, an RDMA write of zero bytes
-//!    tests a connection. The peer's NIC acknowledges it without its CPU. When a queue pair fails, its
-//!    peer goes down; other peers are not affected.
+//!    tests a connection. The peer's NIC acknowledges it without its CPU. When a queue pair fails,
+//!    its peer goes down; other peers are not affected.
 //!
 //! # A NIC that matches tags
-//! With [`TagMatching`] and a NIC that supports it, the NIC matches incoming messages against its list
-//! ([`TagList`]) before they reach the receive queue. Messages must then begin with a
-//! [header](tagmatch_device::tm) that the NIC understands. If either side's NIC matches tags, each side
-//! has two queue pairs for the other. On the receiving queue pair, the NIC owns the send queue and uses
-//! it for its own READs and FINs. Software sends everything on the other queue pair, which receives
-//! only FINs. Each FIN lands in a small buffer that was posted before the rendezvous request that it
-//! answers.
+//! With [`TagMatching`] and a NIC that supports it, the NIC matches incoming messages against its
+//! list ([`TagList`]) before they reach the receive queue. Messages must then begin with a
+//! [header](tagmatch_device::tm) that the NIC understands. If either side's NIC matches tags, each
+//! side has two queue pairs for the other. On the receiving queue pair, the NIC owns the send queue
+//! and uses it for its own READs and FINs. Software sends everything on the other queue pair, which
+//! receives only FINs. Each FIN lands in a small buffer that was posted before the rendezvous
+//! request that it answers.
 //!
 //! # Trust
-//! RDMA trusts the network: anyone who can send packets with the right queue pair number and sequence
-//! number can inject data into a connection. Everything that a peer sends is checked all the same. No
-//! peer can make this worker panic, block, or access memory that isn't exposed to it. A peer that breaks
-//! a rule goes down; other peers are not affected. Datagrams, which anyone can send, are checked against
-//! the port and queue pair that they came from.
+//! RDMA trusts the network: anyone who can send packets with the right queue pair number and
+//! sequence number can inject data into a connection. Everything that a peer sends is checked all
+//! the same. No peer can make this worker panic, block, or access memory that isn't exposed to it.
+//! A peer that breaks a rule goes down; other peers are not affected. Datagrams, which anyone can
+//! send, are checked against the port and queue pair that they came from.
 //!
 //! # Messages to oneself
 //! They go through a queue in memory, not through the NIC.
 //!
 //! # After fork
-//! A worker belongs to the process that created it. A forked child may drop the worker, which frees no
-//! object of the RDMA device, or call exec. On kernels before 5.12 this needs `RDMAV_FORK_SAFE=1`.
+//! A worker belongs to the process that created it. A forked child may drop the worker, which frees
+//! no object of the RDMA device, or call exec. On kernels before 5.12 this needs
+//! `RDMAV_FORK_SAFE=1`.
 //!
 //! # Not tested
-//! No machine was available for these: InfiniBand (LID routing, subnet managers), RoCE version 1, and
-//! NICs other than soft-RoCE. The differences are handled by the kernel and rdma-core; no code here
-//! depends on the NIC's model.
+//! No machine was available for these: InfiniBand (LID routing, subnet managers), RoCE version 1,
+//! and NICs other than soft-RoCE. The differences are handled by the kernel and rdma-core; no code
+//! here depends on the NIC's model.
 
 mod address;
 mod batch;

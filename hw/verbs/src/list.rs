@@ -1,5 +1,5 @@
-//! The NIC's list of posted receives: operations go to the tag-matching queue, its completions become
-//! events.
+//! The NIC's list of posted receives. Posts operations to the tag-matching queue and turns its
+//! completions into events.
 
 use std::io;
 use std::sync::Arc;
@@ -11,49 +11,52 @@ use super::object::{Pd, Srq};
 use super::region::Region;
 use super::wr_id::{ADDED, DELETED, ENTRY, SYNCED};
 
-/// Unexpected messages after which the NIC is told a count again. Half of what it can tell apart.
+/// Unexpected messages after which the NIC must be told the count again: half of what its counter
+/// can distinguish.
 const SYNC_EVERY: u16 = 1 << 13;
-/// Entries of a list, however many a NIC may have.
+/// Most entries of a list, even if the NIC allows more.
 const SLOTS_MAX: u32 = 1 << 14;
 
-/// What a list can be made with; `None` if the device has none for reliable connections.
+/// The size of a list that the device allows. `None` if it has no tag matching for reliable
+/// connections.
 pub(super) fn fit(caps: &sys::ibv_tm_caps) -> Option<sys::ibv_tm_cap> {
     let is_usable = caps.flags & sys::IBV_TM_CAP_RC != 0 && caps.max_num_tags > 0;
     let slots = caps.max_num_tags.min(SLOTS_MAX);
     let mut list = sys::ibv_tm_cap::zeroed();
     list.max_num_tags = slots;
-    // As UCX does it: an add and a delete of each entry, and two.
+    // As UCX does: an add and a delete for each entry, and two more operations.
     list.max_ops = (2 * slots + 2).min(caps.max_ops);
     (is_usable && list.max_ops > 0).then_some(list)
 }
 
-/// Completions that a list may bring at a time, beside those of messages.
+/// Most completions of a list that can wait at a time, beside those of messages.
 pub(super) fn completions(list: &sys::ibv_tm_cap) -> u32 {
     list.max_ops.saturating_add(2 * list.max_num_tags)
 }
 
 /// An entry, from its addition until its last completion.
 struct Entry {
-    /// The caller's name for it.
+    /// The caller's number for it.
     name: u32,
-    /// The device's.
+    /// The NIC's handle for it.
     handle: u32,
-    // Before the buffer: it is unregistered first.
+    // Drop order: the region is unregistered before the buffer is freed.
     region: Option<Region>,
     buffer: Option<Buffer>,
-    /// Who has sent what it matched.
+    /// The sender of the message that it matched.
     matched: Option<PeerId>,
-    /// What it matched is longer than its buffer.
+    /// The message that it matched is longer than its buffer.
     is_incomplete: bool,
     awaits_added: bool,
     awaits_deleted: bool,
-    /// Nothing more comes of it but answers.
+    /// Only completions of its own operations can still come.
     is_finished: bool,
 }
 
-/// The list, as software drives it.
+/// Software's side of the list.
 pub(super) struct List {
-    // The memory after the queue: the NIC writes none of it once that, and the queue pairs on it, are gone.
+    // Drop order: the queue is destroyed before the entries' memory. The NIC writes none of it once
+    // the queue and the queue pairs on it are destroyed.
     srq: Arc<Srq>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -88,7 +91,7 @@ impl List {
         self.entries.get_mut(usize::try_from(slot).ok()?)?.as_mut()
     }
 
-    /// Forgets an entry of which nothing more comes.
+    /// Frees the slot of an entry for which no completion will come any more.
     fn sweep(&mut self, slot: u64) {
         let Ok(at) = usize::try_from(slot) else { return };
         let is_over =
@@ -101,7 +104,7 @@ impl List {
         }
     }
 
-    /// An operation has ended: which, and how.
+    /// Handles the completion of an operation.
     pub(super) fn on_operation_completion(&mut self, wr_id: u64, status: sys::ibv_wc_status) {
         let slot = wr_id & u64::from(u32::MAX);
         if wr_id & SYNCED != 0 {
@@ -123,12 +126,13 @@ impl List {
                 }
             }
         }
-        // A delete that came too late is an answer; any other failure is the end of the list.
+        // IBV_WC_TM_ERR says that a delete came too late for its entry. Any other failure breaks
+        // the list.
         self.is_broken |= status != sys::IBV_WC_SUCCESS && status != sys::IBV_WC_TM_ERR;
         self.sweep(slot);
     }
 
-    /// A completion of a matched entry.
+    /// Handles a completion of an entry that has matched a message.
     pub(super) fn on_match_completion(
         &mut self,
         wc: &sys::ibv_wc,
@@ -167,7 +171,8 @@ impl List {
         self.sweep(slot);
     }
 
-    /// The queue pair of a peer is gone: what it was sending will never come.
+    /// Fails the entries whose matched message a peer was still sending. Its queue pair is
+    /// destroyed, so the data will never come.
     pub(super) fn fail_peer(&mut self, peer: PeerId) {
         for slot in 0..self.caps.slots {
             let Some(entry) = self.entry(slot.into()) else { continue };
@@ -183,14 +188,14 @@ impl List {
         }
     }
 
-    /// Takes the events of what the list was told since the last call.
+    /// Takes the events that were produced since the last call.
     pub(super) fn take_events(&mut self) -> impl Iterator<Item = TagEvent> {
         self.events.drain(..)
     }
 
     fn post(&self, operation: &mut sys::ibv_ops_wr) -> Result<(), TagRefused> {
-        // SAFETY: the buffer of an addition is registered; its entry keeps it until the NIC has done with
-        // it, or queue and pairs are gone.
+        // SAFETY: the buffer of an addition is registered. Its entry keeps it until the NIC has
+        // completed it, or the queue and its queue pairs are destroyed.
         unsafe { self.srq.post_operation(operation) }.map_err(|error| refusal(&error))
     }
 }
@@ -229,7 +234,8 @@ impl TagList for List {
         let is_fit = buffer.is_writable() && u32::try_from(length).is_ok();
         let region = is_fit.then(|| {
             let access = sys::IBV_ACCESS_LOCAL_WRITE;
-            // SAFETY: the entry keeps the buffer, and nobody looks at it, until the region is gone.
+            // SAFETY: the entry keeps the buffer, and nobody accesses it, until the region is
+            // dropped.
             unsafe { Region::new(&self.pd, &mut buffer, length, access) }.ok()
         });
         let region = region.flatten();
@@ -297,8 +303,9 @@ impl TagList for List {
 
     fn reclaim(&mut self, handle: TagHandle) -> Option<Buffer> {
         let entry = self.entry(handle.0.into()).filter(|entry| entry.matched.is_none())?;
-        // A NIC that breaks its rules must not be able to write what is given back: it is unregistered, or,
-        // where its memory stays registered, left to the NIC for good and another one given in its place.
+        // A NIC that breaks its rules must not be able to write into the buffer that is returned. A
+        // buffer of the user's own memory is unregistered. Memory of the pool stays registered, so
+        // the NIC keeps that buffer for good, and a new one is returned in its place.
         match (entry.region.take(), entry.buffer.take()) {
             (Some(Region::Pooled { .. }), Some(buffer)) => {
                 let another = Buffer::zeroed(buffer.len());

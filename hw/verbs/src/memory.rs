@@ -1,4 +1,4 @@
-//! Registered memory of the device's own: buffers to receive into, and to send from.
+//! The device's own registered memory: buffers for receiving and sending.
 
 use std::io;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Mr, Pd, Srq};
 
-/// Buffers that are allocated and registered in one go.
+/// Receive buffers that are allocated and registered together.
 pub(super) const CHUNK: u32 = 64;
 
-/// A run of registered memory, cut into buffers of one length.
+/// A block of registered memory, divided into buffers of one length.
 pub(super) struct Slab {
-    // Before the memory: it is unregistered first.
+    // Drop order: the region is unregistered before the memory is freed.
     mr: Mr,
     memory: Mapping,
     length: usize,
 }
 
 impl Slab {
-    /// `count` buffers of `length` bytes, for the device to read and write.
+    /// Allocates `count` buffers of `length` bytes, for the device to read and write.
     pub(super) fn new(pd: &Arc<Pd>, length: usize, count: u32) -> io::Result<Self> {
         let memory = Mapping::private(length * count as usize)?;
         let access = sys::IBV_ACCESS_LOCAL_WRITE;
-        // SAFETY: the memory is dropped after the region, and only this device reaches it.
+        // SAFETY: the memory is freed after the region, and only this device accesses it.
         let mr = unsafe { Mr::new(pd.clone(), memory.start(), memory.length(), access) }?;
         Ok(Slab { mr, memory, length })
     }
 
-    /// Where a buffer starts. It has `length` bytes, which live as long as the slab.
+    /// The start of a buffer. It has `length` bytes, which are valid as long as the slab.
     pub(super) fn start(&self, at: u32) -> *mut u8 {
         let offset = at as usize * self.length;
-        assert!(offset + self.length <= self.memory.length(), "a buffer that isn't there");
-        // SAFETY: inside of the memory, as just asserted.
+        assert!(offset + self.length <= self.memory.length(), "no buffer has this number");
+        // SAFETY: the offset lies inside the memory, as just asserted.
         unsafe { self.memory.start().add(offset) }
     }
 
@@ -47,28 +47,30 @@ impl Slab {
     }
 }
 
-/// The shared receive queue and its buffers: as many stand in the queue as there are messages that
-/// peers may send, plus the signals that are due.
+/// The shared receive queue and its buffers. Posted are as many buffers as peers may send messages,
+/// plus those for the signals that may come.
 pub(super) struct Receives {
-    // Before the memory: nothing is written there once the queue, and the pairs on it, are gone.
+    // Drop order: the queue is destroyed before the memory. Nothing is written there once the queue
+    // and the queue pairs on it are destroyed.
     srq: Arc<Srq>,
     slabs: Vec<Slab>,
     pd: Arc<Pd>,
-    /// What its completions are known by.
+    /// The bit in the `wr_id` of its completions.
     kind: u64,
     length: usize,
-    /// Buffers that are free, but not in the queue.
+    /// Buffers that are free, but not posted.
     idle: Vec<u32>,
-    /// Buffers in the queue, as far as is known.
+    /// Buffers that are posted, as far as is known.
     queued: usize,
-    /// Buffers that must be there.
+    /// Buffers that must be posted.
     needed: usize,
-    /// Most buffers that the queue takes.
+    /// Most buffers that the queue can hold.
     max: u32,
 }
 
 impl Receives {
-    /// Buffers of `length` bytes for a queue that holds `max`; `kind` is set in its `wr_id`s.
+    /// Creates buffers of `length` bytes for a queue that holds `max`. The bit `kind` is set in
+    /// their `wr_id`s.
     pub(super) fn new(pd: Arc<Pd>, srq: Arc<Srq>, kind: u64, length: usize, max: u32) -> Self {
         Receives {
             kind,
@@ -87,10 +89,10 @@ impl Receives {
         &self.srq
     }
 
-    /// How many more are needed than last time; they are in the queue on return.
+    /// Raises the number of needed buffers by `more`. All needed buffers are posted on return.
     ///
     /// # Errors
-    /// There is no memory for them. They are not needed then.
+    /// There is no memory for them. The number isn't raised then.
     pub(super) fn need(&mut self, more: usize) -> io::Result<()> {
         self.needed += more;
         let filled = self.fill();
@@ -100,17 +102,17 @@ impl Receives {
         filled
     }
 
-    /// So many are not needed any more.
+    /// Lowers the number of needed buffers by `fewer`.
     pub(super) fn spare(&mut self, fewer: usize) {
         self.needed = self.needed.saturating_sub(fewer);
     }
 
-    /// How many are needed now.
+    /// The number of needed buffers.
     pub(super) fn needed(&self) -> usize {
         self.needed
     }
 
-    /// Puts buffers into the queue until all that are needed are there.
+    /// Posts buffers until all needed ones are posted.
     fn fill(&mut self) -> io::Result<()> {
         while self.queued < self.needed {
             if self.idle.is_empty() {
@@ -121,12 +123,12 @@ impl Receives {
         Ok(())
     }
 
-    /// Puts all idle buffers into the queue.
+    /// Posts all idle buffers.
     pub(super) fn post_idle(&mut self) -> io::Result<()> {
         while let Some(at) = self.idle.pop() {
             let slab = &self.slabs[(at / CHUNK) as usize];
             let part = slab.part(at % CHUNK, self.length);
-            // SAFETY: registered memory that nobody looks at until its completion, and that is freed
+            // SAFETY: the memory is registered, not accessed until the receive completes, and freed
             // after the queue.
             if let Err(error) = unsafe { self.srq.post(self.kind | u64::from(at), part) } {
                 self.idle.push(at);
@@ -148,8 +150,8 @@ impl Receives {
         Ok(())
     }
 
-    /// A buffer came back filled: `None` if there is no such one. It is idle after
-    /// [`Receives::give_back`].
+    /// Takes the number of a completed buffer out of a `wr_id`; `None` if no such buffer exists.
+    /// The buffer is free again after [`Receives::give_back`].
     #[inline]
     pub(super) fn received(&mut self, wr_id: u64) -> Option<u32> {
         let at = u32::try_from(wr_id & !self.kind).ok()?;
@@ -158,21 +160,21 @@ impl Receives {
         Some(at)
     }
 
-    /// A buffer came back, but which one can't be told.
+    /// Counts a completed buffer whose number is unknown. It is never used again.
     pub(super) fn lose_one(&mut self) {
         self.queued = self.queued.saturating_sub(1);
     }
 
-    /// The bytes of a buffer that came back.
+    /// The bytes of a completed buffer.
     ///
     /// # Safety
-    /// It came back, and is not given back for `'a`.
+    /// The buffer has completed, and isn't given back during `'a`.
     #[inline]
     pub(super) unsafe fn bytes<'a>(&self, at: u32, length: usize) -> &'a [u8] {
         let slab = &self.slabs[(at / CHUNK) as usize];
         let length = length.min(self.length);
-        // SAFETY: so many bytes start there; the device doesn't write them until the buffer is posted
-        // again, which is the caller's to prevent.
+        // SAFETY: the buffer has this many bytes. The device doesn't write them until the buffer is
+        // posted again, which the caller prevents.
         unsafe { std::slice::from_raw_parts(slab.start(at % CHUNK), length) }
     }
 
@@ -182,14 +184,14 @@ impl Receives {
         self.idle.push(at);
     }
 
-    /// Whether there are enough idle buffers to bother the queue with.
+    /// Whether there are enough idle buffers to make posting worthwhile.
     #[inline]
     pub(super) fn is_posting_due(&self) -> bool {
         self.idle.len() >= 8
     }
 }
 
-/// Buffers for messages that are too long to be carried in a work request.
+/// Buffers for messages that are too long to be carried inline in a work request.
 pub(super) struct SendBuffers {
     slab: Slab,
     free: Vec<u32>,
@@ -201,7 +203,8 @@ impl SendBuffers {
         Ok(SendBuffers { slab, free: (0..count).rev().collect() })
     }
 
-    /// Copies a message into a free buffer, if there is one: which, and the part to send.
+    /// Copies a message into a free buffer. Returns its number and the part to send; `None` if no
+    /// buffer is free.
     pub(super) fn fill(&mut self, header: &[u8], payload: &[u8]) -> Option<(u32, sys::ibv_sge)> {
         let length = header.len() + payload.len();
         if length > self.slab.length {
@@ -209,7 +212,7 @@ impl SendBuffers {
         }
         let at = self.free.pop()?;
         let start = self.slab.start(at);
-        // SAFETY: the buffer has room for both, and is nobody's else.
+        // SAFETY: the buffer has room for header and payload, and nothing else uses it.
         unsafe {
             start.copy_from_nonoverlapping(header.as_ptr(), header.len());
             start.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());

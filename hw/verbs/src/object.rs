@@ -1,7 +1,8 @@
-//! The objects of libibverbs, each freed when it is dropped, and after everything made from it.
+//! The objects of libibverbs. Each is destroyed when it is dropped, and keeps the objects that it
+//! was created from, so they are destroyed later.
 //!
-//! A forked child shares the descriptor through which the kernel is told to free them: there, nothing
-//! is freed.
+//! A forked child shares the descriptor through which the kernel is told to free objects. So in a
+//! child, nothing is freed.
 
 use std::ffi::c_void;
 use std::io;
@@ -24,17 +25,19 @@ macro_rules! object {
             $parent: Arc<$parent_type>,
         }
 
-        // SAFETY: libibverbs' objects belong to no thread, and its calls may come from any.
+        // SAFETY: libibverbs' objects aren't tied to a thread: its calls may come from any thread.
         unsafe impl Send for $name {}
-        // SAFETY: as above; what takes `&self` here is safe to call from several at once.
+        // SAFETY: as for `Send`; and the methods that take `&self` are safe to call from several
+        // threads at once.
         unsafe impl Sync for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
                 let context: &Context = self.context();
                 if context.is_own_process() {
-                    // SAFETY: made by its counterpart, freed once, before what it was made from. An
-                    // error means that the kernel keeps it until the device is closed.
+                    // SAFETY: the object was created by the matching call, and is freed once,
+                    // before the objects that it was created from. An error means that the kernel
+                    // keeps it until the device is closed.
                     unsafe { (context.verbs().$free)(self.raw.as_ptr()) };
                 }
             }
@@ -60,7 +63,7 @@ impl Pd {
 }
 
 object! {
-    /// Where the completion queue says that something came.
+    /// A completion channel, on which the completion queue reports events.
     Channel(ibv_comp_channel, context: Context), freed by ibv_destroy_comp_channel
 }
 
@@ -83,11 +86,11 @@ impl Channel {
     }
 }
 
-/// A completion, and what the NIC's list says with it.
+/// A completion, with the information of the NIC's list.
 #[derive(Clone, Copy)]
 pub(super) struct Completion {
     pub(super) wc: sys::ibv_wc,
-    /// Of a message that was matched; else zero.
+    /// Tag and context of a matched message; zero for other completions.
     pub(super) tm: sys::ibv_wc_tm_info,
 }
 
@@ -98,16 +101,16 @@ impl Completion {
 }
 
 object! {
-    /// A completion queue, which may be extended by what a tag-matching queue has to say.
+    /// A completion queue, which is an extended one if it also serves a tag-matching queue.
     Cq(ibv_cq, channel: Channel, extended: Option<NonNull<sys::ibv_cq_ex>>), freed by ibv_destroy_cq
 }
 
 impl Cq {
-    /// A queue with room for at least `entries`.
+    /// Creates a queue with room for at least `entries`.
     pub(super) fn new(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
         let entries = i32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
         let context = channel.context();
-        // SAFETY: context and channel are alive; the queue keeps the channel.
+        // SAFETY: context and channel are open, and the queue keeps the channel.
         let raw = made(unsafe {
             (context.verbs().ibv_create_cq)(
                 context.raw(),
@@ -120,13 +123,13 @@ impl Cq {
         Ok(Cq { raw, channel, extended: None })
     }
 
-    /// The same for a tag-matching queue too.
+    /// Creates an extended queue, which can also serve a tag-matching queue.
     pub(super) fn extended(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
         let mut attr = sys::ibv_cq_init_attr_ex::zeroed();
         attr.cqe = entries;
         attr.channel = channel.raw.as_ptr();
         attr.wc_flags = sys::IBV_WC_STANDARD_FLAGS | sys::IBV_WC_EX_WITH_TM_INFO;
-        // SAFETY: context and channel are alive; the queue keeps the channel.
+        // SAFETY: context and channel are open, and the queue keeps the channel.
         let raw = made(unsafe { sys::ibv_create_cq_ex(channel.context().raw(), &raw mut attr) })?;
         Ok(Cq { raw: raw.cast(), channel, extended: Some(raw) })
     }
@@ -135,7 +138,7 @@ impl Cq {
         self.channel.context()
     }
 
-    /// Takes completions, as many as there are and fit; gives how many.
+    /// Takes as many completions as there are and as fit. Returns how many it took.
     #[inline]
     pub(super) fn poll(&self, completions: &mut [Completion]) -> io::Result<usize> {
         let mut count = 0;
@@ -154,7 +157,7 @@ impl Cq {
 
     #[inline]
     fn poll_plain(&self, completion: &mut Completion) -> io::Result<bool> {
-        // SAFETY: the queue is alive, and there is room for one.
+        // SAFETY: the queue exists, and there is room for one completion.
         match unsafe { sys::ibv_poll_cq(self.raw.as_ptr(), 1, &raw mut completion.wc) } {
             0 => Ok(false),
             1 => Ok(true),
@@ -162,7 +165,7 @@ impl Cq {
         }
     }
 
-    /// One start and end for each: that is what all providers' versions get right.
+    /// Starts and ends a poll for each completion: every provider implements that correctly.
     fn poll_extended(
         &self,
         cq: NonNull<sys::ibv_cq_ex>,
@@ -170,8 +173,8 @@ impl Cq {
     ) -> io::Result<bool> {
         let cq = cq.as_ptr();
         let mut attr = sys::ibv_poll_cq_attr::zeroed();
-        // SAFETY: the queue is alive, `self` is its only user, and what is read is of the completion at
-        // which it stands.
+        // SAFETY: the queue exists, `self` is its only user, and the fields are read from the
+        // completion that ibv_start_poll has selected.
         unsafe {
             match sys::ibv_start_poll(cq, &raw mut attr) {
                 0 => {}
@@ -195,16 +198,16 @@ impl Cq {
 
     /// Asks for an event at the next completion.
     pub(super) fn request_event(&self) -> io::Result<()> {
-        // SAFETY: the queue is alive.
+        // SAFETY: the queue exists.
         check(unsafe { sys::ibv_req_notify_cq(self.raw.as_ptr(), 0) })
     }
 
-    /// Takes the events that came.
+    /// Takes and acknowledges the events that wait on the channel.
     pub(super) fn take_events(&self) {
         let verbs = self.channel.context().verbs();
         let (mut cq, mut context): (*mut sys::ibv_cq, *mut c_void) = (null_mut(), null_mut());
-        // SAFETY: the channel is alive and its descriptor doesn't block; each event is acknowledged to
-        // the queue that it names.
+        // SAFETY: the channel exists and its descriptor doesn't block; each event is acknowledged
+        // to the queue that it names.
         unsafe {
             while (verbs.ibv_get_cq_event)(self.channel.raw.as_ptr(), &raw mut cq, &raw mut context)
                 == 0
@@ -225,13 +228,14 @@ impl Srq {
         let mut attr = sys::ibv_srq_init_attr::zeroed();
         attr.attr.max_wr = max_wr;
         attr.attr.max_sge = 1;
-        // SAFETY: the domain is alive.
+        // SAFETY: the protection domain exists.
         let raw =
             made(unsafe { (pd.context().verbs().ibv_create_srq)(pd.raw.as_ptr(), &raw mut attr) })?;
         Ok(Srq { raw, pd, _cq: None })
     }
 
-    /// A queue with a list of tagged buffers before it.
+    /// Creates a tag-matching queue: the NIC matches messages against a list of tagged buffers
+    /// before they reach the queue.
     pub(super) fn tag_matching(
         pd: Arc<Pd>,
         cq: Arc<Cq>,
@@ -250,21 +254,23 @@ impl Srq {
         attr.cq = cq.raw.as_ptr();
         attr.tm_cap = list;
         let context = pd.context();
-        // SAFETY: domain and completion queue are alive, and kept.
+        // SAFETY: domain and completion queue exist, and the queue keeps them.
         let raw =
             made(unsafe { sys::ibv_create_srq_ex(context.verbs(), context.raw(), &raw mut attr) })?;
         Ok(Srq { raw, pd, _cq: Some(cq) })
     }
 
-    /// Hands an operation to the list of a tag-matching queue; what it answers is written into it.
+    /// Posts an operation on the list of a tag-matching queue. The call writes its results into
+    /// `operation`.
     ///
     /// # Safety
-    /// The buffer of an addition is registered, and neither read nor written, until its message has come,
-    /// it is deleted, or this queue and all queue pairs on it are gone.
+    /// The buffer of an addition must be registered, and neither read nor written, until its
+    /// message has arrived, the entry is deleted, or this queue and all queue pairs on it are
+    /// destroyed.
     pub(super) unsafe fn post_operation(&self, operation: &mut sys::ibv_ops_wr) -> io::Result<()> {
         operation.next = null_mut();
         let mut bad = null_mut();
-        // SAFETY: the operation lives through the call; the memory is the caller's promise.
+        // SAFETY: the operation is valid during the call; the memory is the caller's promise.
         check(unsafe { sys::ibv_post_srq_ops(self.raw.as_ptr(), operation, &raw mut bad) })
     }
 
@@ -275,30 +281,34 @@ impl Srq {
     /// Posts one receive.
     ///
     /// # Safety
-    /// The memory is registered with `lkey` for local writing, and neither read nor written until its
-    /// completion, or until this queue and all queue pairs on it are gone.
+    /// The memory must be registered with `lkey` for local writing, and neither read nor written
+    /// until the receive completes, or until this queue and all queue pairs on it are destroyed.
     #[inline]
     pub(super) unsafe fn post(&self, wr_id: u64, mut sge: sys::ibv_sge) -> io::Result<()> {
         let mut wr =
             sys::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
         let mut bad = null_mut();
-        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        // SAFETY: request and list are valid during the call; the memory is the caller's promise.
         check(unsafe { sys::ibv_post_srq_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
     }
 }
 
 object! {
-    /// An address handle: where datagrams go.
+    /// An address handle: the destination of datagrams.
     Ah(ibv_ah, pd: Pd), freed by ibv_destroy_ah
 }
 
 impl Ah {
-    /// On RoCE, the kernel asks the network for the hardware address, and may take a second for it.
+    /// Blocks on RoCE while the kernel asks the network for the hardware address: up to a second.
     pub(super) fn new(pd: Arc<Pd>, mut attr: sys::ibv_ah_attr) -> io::Result<Self> {
-        // SAFETY: the domain is alive.
+        // SAFETY: the protection domain exists.
         let raw =
             made(unsafe { (pd.context().verbs().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) })?;
         Ok(Ah { raw, pd })
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
     }
 
     pub(super) fn raw(&self) -> *mut sys::ibv_ah {
@@ -307,7 +317,7 @@ impl Ah {
 }
 
 object! {
-    /// A memory region: memory that the device may reach.
+    /// A memory region: memory that the device may access.
     Mr(ibv_mr, pd: Pd), freed by ibv_dereg_mr
 }
 
@@ -315,8 +325,9 @@ impl Mr {
     /// Registers memory.
     ///
     /// # Safety
-    /// The memory stays allocated until the region is dropped, unless it may only be read: its pages stay
-    /// locked. What `access` allows others to do with it happens in no conflict with what this process does.
+    /// The memory must stay allocated until the region is dropped, unless `access` only allows
+    /// reading, since its pages stay locked. Accesses by others that `access` allows must not
+    /// conflict with accesses by this process.
     pub(super) unsafe fn new(
         pd: Arc<Pd>,
         start: *mut u8,
@@ -324,7 +335,7 @@ impl Mr {
         access: sys::ibv_access_flags,
     ) -> io::Result<Self> {
         let access = access.cast_signed();
-        // SAFETY: the domain is alive; the memory is the caller's promise.
+        // SAFETY: the domain exists; the memory is the caller's promise.
         let raw = made(unsafe {
             (pd.context().verbs().ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
         })?;
@@ -335,25 +346,19 @@ impl Mr {
         self.pd.context()
     }
 
-    /// Whether it is registered with that domain.
+    /// Whether it is registered with this protection domain.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         Arc::ptr_eq(&self.pd, pd)
     }
 
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: alive, and its keys don't change.
+        // SAFETY: the region exists, and its keys don't change.
         unsafe { (*self.raw.as_ptr()).lkey }
     }
 
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: alive, and its keys don't change.
+        // SAFETY: the region exists, and its keys don't change.
         unsafe { (*self.raw.as_ptr()).rkey }
-    }
-}
-
-impl Ah {
-    fn context(&self) -> &Context {
-        self.pd.context()
     }
 }
 
@@ -363,7 +368,7 @@ object! {
     freed by ibv_destroy_qp
 }
 
-/// What a queue pair is to be.
+/// The type and the sizes of a queue pair.
 pub(super) struct QpShape {
     pub(super) kind: sys::ibv_qp_type,
     pub(super) max_send_wr: u32,
@@ -373,8 +378,8 @@ pub(super) struct QpShape {
 }
 
 impl Qp {
-    /// A queue pair whose completions all come to one queue. A device that can't put as much into a work
-    /// request as wished gets one that does without.
+    /// Creates a queue pair that reports all completions to `cq`. If the device can't carry
+    /// `inline_max` bytes in a work request, the queue pair carries none.
     pub(super) fn new(
         pd: Arc<Pd>,
         cq: Arc<Cq>,
@@ -394,7 +399,7 @@ impl Qp {
                 max_recv_sge: 1,
                 max_inline_data: inline_max,
             };
-            // SAFETY: domain and queues are alive, and the pair keeps them.
+            // SAFETY: domain and queues exist, and the queue pair keeps them.
             let raw =
                 unsafe { (pd.context().verbs().ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
             made(raw).map(|raw| (raw, attr.cap.max_inline_data))
@@ -410,35 +415,37 @@ impl Qp {
         self.pd.context()
     }
 
-    /// Most bytes that a send request can carry in itself.
+    /// Most bytes that a send request can carry inline.
     pub(super) fn inline_max(&self) -> usize {
         self.inline_max as usize
     }
 
     pub(super) fn number(&self) -> u32 {
-        // SAFETY: alive, and its number doesn't change.
+        // SAFETY: the queue pair exists, and its number doesn't change.
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
     pub(super) fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
         let modify = self.context().verbs().ibv_modify_qp;
-        // SAFETY: the pair is alive.
+        // SAFETY: the queue pair exists.
         check(unsafe { modify(self.raw.as_ptr(), attr, mask.cast_signed()) })
     }
 
-    /// Ends all transfers: what is under way is flushed, nothing comes any more.
+    /// Moves to the error state: requests under way complete as flushed, and nothing arrives any
+    /// more.
     pub(super) fn fail(&self) {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_ERR;
-        // A pair that can't be modified has failed already.
+        // A queue pair that can't be modified is in the error state already.
         let _ = self.modify(&mut attr, sys::IBV_QP_STATE);
     }
 
-    /// Posts a send request with the parts of memory that it names.
+    /// Posts a send request for the given parts of memory.
     ///
     /// # Safety
-    /// Memory that isn't carried inline is registered with the keys given, and left alone until the
-    /// request has completed or the pair is gone: not written, nor read if the request writes it.
+    /// Memory that isn't carried inline must be registered with the given keys. Until the request
+    /// has completed or the queue pair is destroyed, it must not be written, nor read if the
+    /// request writes it.
     #[inline]
     pub(super) unsafe fn post_send(
         &self,
@@ -449,11 +456,11 @@ impl Qp {
         wr.sg_list = parts.as_mut_ptr();
         wr.num_sge = i32::try_from(parts.len()).unwrap_or(0);
         let mut bad = null_mut();
-        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        // SAFETY: request and list are valid during the call; the memory is the caller's promise.
         check(unsafe { sys::ibv_post_send(self.raw.as_ptr(), wr, &raw mut bad) })
     }
 
-    /// Posts a receive to a pair with a queue of its own.
+    /// Posts a receive to a queue pair that has its own receive queue.
     ///
     /// # Safety
     /// As for [`Srq::post`].
@@ -461,7 +468,7 @@ impl Qp {
         let mut wr =
             sys::ibv_recv_wr { wr_id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
         let mut bad = null_mut();
-        // SAFETY: request and list live through the call; the memory is the caller's promise.
+        // SAFETY: request and list are valid during the call; the memory is the caller's promise.
         check(unsafe { sys::ibv_post_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
     }
 }

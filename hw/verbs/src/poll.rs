@@ -287,7 +287,7 @@ impl Verbs {
         };
         if !self.count_fin(peer) {
             self.fins.give_back(at);
-            self.end_for_violation(peer, "a FIN that nothing was asked for");
+            self.end_for_violation(peer, "a FIN without a rendezvous");
             return Outcome::Internal;
         }
         let length = wc.byte_len as usize;
@@ -340,7 +340,7 @@ impl Verbs {
         };
         link.has_received = true;
         if link.grant.take().is_err() {
-            self.end_for_violation(peer, "more messages than it was allowed");
+            self.end_for_violation(peer, "more messages than it had credits for");
             return false;
         }
         self.receives.spare(1);
@@ -388,7 +388,7 @@ impl Verbs {
                 self.receives.spare(1 + back);
             }
             Some(Signal::Leave) => self.end(peer, DownReason::Left, None),
-            _ => self.end_for_violation(peer, "a signal that can't be"),
+            _ => self.end_for_violation(peer, "an invalid or unexpected signal"),
         }
     }
 

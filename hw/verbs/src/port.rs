@@ -1,4 +1,4 @@
-//! A port: how queue pairs are brought to life on it, and what it allows.
+//! A port: its limits, and connecting queue pairs through it.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::gid::{self, Chosen};
 use super::object::Qp;
 use super::wire::End;
 
-/// What queue pairs are set to, from the settings.
+/// The timeouts and retry counts of queue pairs, from the settings.
 struct Retries {
     ack_timeout: u8,
     retry_count: u8,
@@ -26,9 +26,9 @@ pub(super) struct Port {
     pub(super) link_layer: u8,
     pub(super) lid: u16,
     pub(super) gid: Chosen,
-    /// Its path MTU.
+    /// The path MTU.
     pub(super) mtu: sys::ibv_mtu,
-    /// Bytes that one READ request may ask for.
+    /// Most bytes that one READ request may ask for.
     pub(super) read_max: u64,
     /// READs that a queue pair serves at a time.
     pub(super) reads_served: u8,
@@ -39,7 +39,7 @@ pub(super) struct Port {
     retries: Retries,
 }
 
-/// A count of the device, within what we asked for, at least one.
+/// The smaller of the device's limit and the one asked for, at least one.
 fn limited(count: i32, asked: u8) -> u8 {
     u8::try_from(count.clamp(1, i32::from(asked))).unwrap_or(1)
 }
@@ -91,7 +91,7 @@ impl Port {
         })
     }
 
-    /// The way to a worker: by GID on Ethernet, by LID within an InfiniBand subnet.
+    /// The path to a worker: by GID on Ethernet, by LID within an InfiniBand subnet.
     pub(super) fn path(&self, to: &VerbsAddress) -> sys::ibv_ah_attr {
         let mut attr = sys::ibv_ah_attr::zeroed();
         attr.dlid = to.lid;
@@ -107,13 +107,13 @@ impl Port {
         attr
     }
 
-    /// Gives a queue pair its port: it may be named to the peer from now on.
+    /// Assigns the port to a queue pair (state INIT). The peer may be told its number from then on.
     pub(super) fn initialise(&self, qp: &Qp) -> io::Result<()> {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_INIT;
         attr.port_num = self.number;
-        // Remote writing allows the writes of no bytes that carry signals; no memory is registered for
-        // others to write.
+        // Remote write access is for signals, which are RDMA writes of zero bytes. No memory is
+        // registered for remote writing.
         attr.qp_access_flags = sys::IBV_ACCESS_REMOTE_READ | sys::IBV_ACCESS_REMOTE_WRITE;
         let mask = sys::IBV_QP_STATE
             | sys::IBV_QP_PKEY_INDEX
@@ -122,7 +122,8 @@ impl Port {
         qp.modify(&mut attr, mask)
     }
 
-    /// Connects a queue pair with the peer's of this number.
+    /// Connects a queue pair with the peer's queue pair `remote_qp_num` (states RTR and RTS). `psn`
+    /// is our first packet sequence number.
     pub(super) fn connect(
         &self,
         qp: &Qp,

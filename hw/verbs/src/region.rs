@@ -1,10 +1,11 @@
-//! Registered memory that users hold, and the regions of buffers that the device is to reach.
+//! Registered memory for users' buffers, and the regions through which the device accesses buffers.
 //!
-//! Registering memory costs system calls and locks pages, so it is worth keeping. A cache beside the user's
-//! memory would have to learn when that is freed or mapped anew, which nothing in Rust tells. So it is the
-//! other way round: who wants registered memory gets it from the device ([`Pool::allocate`]), as a [`Buffer`]
-//! like any other, and it goes back to the device when the buffer is dropped. What stands for an operation in
-//! memory of the user's own is registered for that operation alone.
+//! Registering memory costs system calls and locks pages, so it is worth keeping. A cache of
+//! registrations of the user's memory would have to learn when that memory is freed or mapped anew,
+//! and nothing in Rust reports that. So it is the other way round: a user that wants registered
+//! memory gets it from the device ([`Pool::allocate`]), as an ordinary [`Buffer`], and it returns
+//! to the device when the buffer is dropped. A buffer in the user's own memory is registered for
+//! one operation only.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,22 +20,22 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::object::{Mr, Pd};
 
-/// The least that is registered: a page.
+/// The smallest piece, in bytes: a page.
 const PIECE_MIN: usize = 4096;
 
-/// Memory and its registration, by the power of two that is its length.
+/// A piece of registered memory. Its length is a power of two.
 struct Piece {
-    // Before the memory: it is unregistered first.
+    // Drop order: the region is unregistered before the memory is freed.
     mr: Mr,
     memory: Mapping,
 }
 
-/// Pieces that nobody has.
+/// Pieces that no buffer uses, by their length.
 #[derive(Default)]
 struct Free {
     by_length: BTreeMap<usize, Vec<Piece>>,
     bytes: u64,
-    /// The most that is kept; none once the device is gone.
+    /// The most bytes that are kept; none once the device is dropped.
     bytes_max: u64,
 }
 
@@ -54,23 +55,23 @@ impl Free {
     }
 }
 
-/// Registered memory for buffers.
+/// The pool of registered memory for buffers.
 pub(super) struct Pool {
     pd: Arc<Pd>,
     free: Arc<Mutex<Free>>,
 }
 
 impl Pool {
-    /// Keeps at most `idle_max` bytes that nobody has.
+    /// Creates a pool that keeps at most `idle_max` unused bytes.
     pub(super) fn new(pd: Arc<Pd>, idle_max: u64) -> Self {
         let free = Free { bytes_max: idle_max, ..Free::default() };
         Pool { pd, free: Arc::new(Mutex::new(free)) }
     }
 
-    /// A buffer of registered memory.
+    /// Returns a buffer of registered memory.
     ///
     /// # Errors
-    /// The memory can't be had, or not be registered.
+    /// The memory can't be allocated or registered.
     pub(super) fn allocate(&self, length: usize) -> io::Result<Buffer> {
         let rounded = length.max(PIECE_MIN).checked_next_power_of_two();
         let rounded = rounded.ok_or(io::ErrorKind::OutOfMemory)?;
@@ -86,8 +87,8 @@ impl Pool {
     fn register(&self, length: usize) -> io::Result<Piece> {
         let memory = Mapping::private(length)?;
         let access = sys::IBV_ACCESS_LOCAL_WRITE | sys::IBV_ACCESS_REMOTE_READ;
-        // SAFETY: the memory is dropped after the region. The device writes it for whoever holds the buffer
-        // that it is part of, which an operation does meanwhile; peers only read.
+        // SAFETY: the memory is freed after the region. The device writes it only for an operation
+        // that owns the buffer meanwhile; peers only read it.
         let mr = unsafe { Mr::new(self.pd.clone(), memory.start(), length, access) }?;
         Ok(Piece { mr, memory })
     }
@@ -100,17 +101,17 @@ impl Drop for Pool {
     }
 }
 
-/// A piece that somebody has.
+/// A piece that a buffer uses.
 struct Lent {
-    /// There until it is dropped.
+    /// `Some` until the value is dropped.
     piece: Option<Piece>,
-    /// Bytes of it that the buffer shows.
+    /// Bytes of the piece that the buffer shows.
     length: usize,
     free: Arc<Mutex<Free>>,
 }
 
-// SAFETY: the mapping is as long, stays where it is and is this value's alone: pieces are moved out of the
-// list of free ones.
+// SAFETY: the mapping has at least `length` bytes, doesn't move, and belongs to this value alone,
+// since pieces are moved out of the list of free ones.
 unsafe impl LentMemory for Lent {
     fn memory(&self) -> (NonNull<u8>, usize) {
         let start = self.piece.as_ref().and_then(|piece| NonNull::new(piece.memory.start()));
@@ -130,19 +131,20 @@ impl Drop for Lent {
     }
 }
 
-/// How the device reaches a buffer.
+/// The region through which the device accesses a buffer.
 pub(super) enum Region {
-    /// Through a registration of its own, which ends with the operation.
+    /// A registration of its own, which ends with the operation.
     Own(Mr),
-    /// Through that of its memory.
+    /// The registration of the pool's memory that the buffer lies in.
     Pooled { lkey: u32, rkey: u32 },
 }
 
 impl Region {
-    /// Registers `length` bytes from the buffer's start, unless its memory is registered with this domain.
+    /// Registers `length` bytes from the buffer's start, unless the buffer is memory of a pool of
+    /// this domain, which is registered already.
     ///
     /// # Safety
-    /// As for [`Mr::new`]; and the buffer is kept until the region is gone.
+    /// As for [`Mr::new`]. The buffer must be kept until the region is dropped.
     pub(super) unsafe fn new(
         pd: &Arc<Pd>,
         buffer: &mut Buffer,

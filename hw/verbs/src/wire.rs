@@ -1,20 +1,21 @@
-//! What devices say to each other: datagrams until they are connected, then 32 bits at a time.
+//! The wire formats of the devices: handshake datagrams until a connection is up, then signals of
+//! 32 bits.
 
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
 
 use super::address::{BITS_24, LENGTH, VERSION, VerbsAddress};
 use super::config::MESSAGE_MAX;
 
-/// One end of a connection to be, as it tells the other.
+/// One end of a connection, as it describes itself to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// Its queue pair that sends.
+    /// The number of its sending queue pair.
     pub(super) qp_num: u32,
-    /// Its queue pair that receives, if that is another one; else 0.
+    /// The number of its receiving queue pair if that is a second one, else 0.
     pub(super) receive_qp_num: u32,
-    /// The number of its first packet.
+    /// Its first packet sequence number.
     pub(super) psn: u32,
-    /// Bytes in the longest message that it receives.
+    /// The longest message that it receives, in bytes.
     pub(super) message_max: u32,
     /// READs that it serves at a time.
     pub(super) reads_max: u8,
@@ -22,54 +23,57 @@ pub(super) struct End {
     pub(super) mtu: u8,
 }
 
-/// Why a greeting is refused.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Refusal {
-    /// It takes no connections any more.
+    /// The worker accepts no more connections.
     Closed = 1,
-    /// It has as many peers as it can have.
+    /// The worker has as many peers as it can have.
     Full = 2,
-    /// It had a connection with this peer; there is no second one.
+    /// The worker has or had a connection with this peer, and two workers never connect twice.
     Known = 3,
 }
 
-/// A datagram of the handshake.
+/// The content of a handshake datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
-    /// This is my end; tell me yours.
+    /// Asks for a connection with this end.
     Request(End),
-    /// This is my end, which receives from `yours` already.
+    /// Accepts the request of the queue pair `to_qp`, with this end, which receives already.
     Accept { end: End, to_qp: u32 },
-    /// No connection for `yours`.
+    /// Refuses the request of the queue pair `to_qp`.
     Refuse { why: Refusal, to_qp: u32 },
 }
 
-/// A greeting with whom it is for and from.
+/// A handshake datagram with its receiver and sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagram {
-    /// The instance that it is for: a queue pair's number may have been another worker's before.
+    /// The worker instance that must receive it: another worker may have had the same queue pair
+    /// number before.
     pub(super) to: [u8; 16],
     pub(super) from: VerbsAddress,
     pub(super) handshake: Handshake,
 }
 
 const MAGIC: [u8; 4] = *b"TMvh";
-/// Bytes in every datagram.
+/// The length of every datagram, in bytes.
 pub(super) const DATAGRAM: usize = 24 + LENGTH + 24;
 const END: usize = 24 + LENGTH;
 
 impl Datagram {
-    /// | bytes | what |
+    /// The datagram's bytes. Numbers are little-endian.
+    ///
+    /// | bytes | content |
     /// |---|---|
     /// | 0..4 | `TMvh` |
-    /// | 4, 5, 6 | version, kind, why it is refused |
-    /// | 8..24 | instance that it is for |
-    /// | 24..72 | address that it is from |
-    /// | 72..84 | queue pair, first packet, longest message of the sender's end |
-    /// | 84, 85 | READs served, MTU |
+    /// | 4, 5, 6 | version, kind, reason of a refusal |
+    /// | 8..24 | instance of the receiver |
+    /// | 24..72 | address of the sender |
+    /// | 72..84 | the sender's queue pair, first packet sequence number, longest message |
+    /// | 84, 85 | READs that the sender serves, its path MTU |
     /// | 88..92 | the receiver's queue pair, in an answer |
-    /// | 92..96 | the sender's queue pair that receives, if it has two |
+    /// | 92..96 | the sender's receiving queue pair, if it has two |
     pub(super) fn emit(&self) -> [u8; DATAGRAM] {
         let mut bytes = [0; DATAGRAM];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -93,7 +97,8 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a datagram; `None` if it is none of ours, or one that no worker sends.
+    /// Parses a datagram. `None` if it isn't one of this protocol, or has values that no worker
+    /// sends.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = <&[u8; DATAGRAM]>::try_from(bytes).ok()?;
         if bytes[0..4] != MAGIC || bytes[4] != VERSION {
@@ -136,24 +141,26 @@ impl Datagram {
     }
 }
 
-/// What one connected device tells the other beside the engine's messages: the immediate data of an
-/// RDMA write of no bytes, which no message is; or, where a NIC that matches tags is in the way, a message
-/// without a tag, since what it does with such a write is not known.
+/// What one connected device tells the other beside the engine's messages. A signal is the
+/// immediate data of an RDMA write of zero bytes, which no message is. If either NIC matches tags,
+/// a signal is a message without a tag instead, since it isn't known what a tag-matching queue does
+/// with such a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// The first word on a connection: whoever hears it knows that the other can hear.
+    /// The ready signal, the first on a connection: a peer that gets it knows that this side
+    /// receives.
     Ready,
-    /// So many messages more may be sent.
+    /// This many more messages may be sent.
     Announce(u32),
-    /// All but one of the messages that might be sent are given back.
+    /// Gives back all credits but one.
     Release,
-    /// The last word.
+    /// The leave signal, the last on a connection.
     Leave,
 }
 
 const VALUE: u32 = (1 << 28) - 1;
-/// Marks a message of the device's own.
-const OURS: u8 = 0xd5;
+/// Marks a message that carries a signal.
+const SIGNAL_MARK: u8 = 0xd5;
 
 impl Signal {
     pub(super) fn emit(self) -> u32 {
@@ -165,22 +172,22 @@ impl Signal {
         }
     }
 
-    /// As a message without a tag. It is told from the engine's by a byte of the header that the engine
-    /// leaves zero, and no NIC looks at.
+    /// The signal as a message without a tag. It differs from the engine's messages by a byte of
+    /// the header that the engine leaves zero and no NIC reads.
     pub(super) fn message(self) -> [u8; TMH_BYTES] {
         let mut bytes = Tmh { opcode: Opcode::NoTag, app_ctx: self.emit(), tag: 0 }.emit();
-        bytes[1] = OURS;
+        bytes[1] = SIGNAL_MARK;
         bytes
     }
 
-    /// The word in such a message; `None` if it is one of the engine's.
+    /// The code of the signal in a message; `None` if it is one of the engine's messages.
     pub(super) fn code_of(bytes: &[u8]) -> Option<u32> {
         let bytes = <&[u8; TMH_BYTES]>::try_from(bytes).ok()?;
-        (bytes[0] == Opcode::NoTag as u8 && bytes[1] == OURS).then(|| be32(bytes, 4))
+        (bytes[0] == Opcode::NoTag as u8 && bytes[1] == SIGNAL_MARK).then(|| be32(bytes, 4))
     }
 
-    pub(super) fn parse(word: u32) -> Option<Self> {
-        match (word >> 28, word & VALUE) {
+    pub(super) fn parse(code: u32) -> Option<Self> {
+        match (code >> 28, code & VALUE) {
             (1, 0) => Some(Signal::Ready),
             (2, more) => Some(Signal::Announce(more)),
             (3, 0) => Some(Signal::Release),
@@ -226,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_none() {
+    fn impossible_datagrams_are_none() {
         let good = example(Handshake::Request(EXAMPLE_END)).emit();
         assert_eq!(Datagram::parse(&good[1..]), None);
         assert_eq!(Datagram::parse(&[]), None);
@@ -265,7 +272,7 @@ mod tests {
             (u32::MAX, false),
         ] {
             let end = End { message_max, ..EXAMPLE_END };
-            for handshake in [Handshake::Request(end), Handshake::Accept { end: end, to_qp: 9 }] {
+            for handshake in [Handshake::Request(end), Handshake::Accept { end, to_qp: 9 }] {
                 let parsed = Datagram::parse(&example(handshake).emit());
                 assert_eq!(parsed.is_some(), is_taken, "{message_max}");
             }
@@ -278,11 +285,12 @@ mod tests {
             assert_eq!(Signal::parse(signal.emit()), Some(signal));
             assert_eq!(Signal::code_of(&signal.message()), Some(signal.emit()));
         }
-        let engines = Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Leave.emit(), tag: 0 }.emit();
-        assert_eq!(Signal::code_of(&engines), None);
+        let engine_message =
+            Tmh { opcode: Opcode::NoTag, app_ctx: Signal::Leave.emit(), tag: 0 }.emit();
+        assert_eq!(Signal::code_of(&engine_message), None);
         assert_eq!(Signal::code_of(&Signal::Leave.message()[..15]), None);
-        for word in [0, 1, u32::MAX, 5 << 28, (1 << 28) + 1] {
-            assert_eq!(Signal::parse(word), None, "{word:#x}");
+        for code in [0, 1, u32::MAX, 5 << 28, (1 << 28) + 1] {
+            assert_eq!(Signal::parse(code), None, "{code:#x}");
         }
     }
 }

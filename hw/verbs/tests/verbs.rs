@@ -125,8 +125,8 @@ fn both_begin_at_once_and_meet_in_one_connection() {
     expect_message(&mut a, to_b, None, b"the other");
 }
 
-/// How often the devices of this machine have told a sender that a receiver isn't ready (RNR), as soft-RoCE and
-/// mlx5 count it.
+/// How often the devices of this machine have told a sender that a receiver isn't ready (RNR), as
+/// soft-RoCE and mlx5 count it.
 fn receivers_not_ready() -> u64 {
     let mut found = 0;
     let mut counted = 0;
