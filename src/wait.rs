@@ -108,7 +108,7 @@ pub(crate) fn wait_within<A: Access, R>(
         if let Some(eventfd) = &eventfd {
             eventfd.clear();
         }
-        // Asked after the reset: an interrupt that comes later signals the eventfd again.
+        // Asked after the clearing: an interrupt that comes later signals the eventfd again.
         if is_over() {
             // Each earlier look may have been skipped because another thread had the lock.
             return access.with(&mut look).1;
