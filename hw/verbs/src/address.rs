@@ -69,10 +69,10 @@ impl VerbsAddress {
             return bad("a verbs address has 48 bytes");
         };
         if bytes[0..4] != MAGIC {
-            return bad("it is of another kind of device");
+            return bad("it belongs to another kind of device");
         }
         if bytes[4] != VERSION {
-            return bad("it is of another version of this device");
+            return bad("its worker uses another version of the protocol");
         }
         let number = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -93,7 +93,7 @@ impl VerbsAddress {
         match address.link_layer {
             sys::IBV_LINK_LAYER_INFINIBAND => {}
             sys::IBV_LINK_LAYER_ETHERNET if address.gid.0 != [0; 16] => {}
-            _ => return bad("it has no link layer that this device knows"),
+            _ => return bad("its link layer is neither InfiniBand nor Ethernet"),
         }
         if address.qp_num > BITS_24 {
             return bad("a queue pair's number has 24 bits");

@@ -14,6 +14,11 @@ pub(super) fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result.abs())) }
 }
 
+/// The error number of an error, 0 if it has none.
+pub(super) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}
+
 /// Makes reads of this descriptor return at once.
 pub(super) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointers.

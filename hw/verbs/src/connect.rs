@@ -22,6 +22,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::address::{BITS_24, VerbsAddress};
+use super::calls::errno;
 use super::link::Link;
 use super::object::{Ah, Qp, QpShape};
 use super::peer::{Connecting, Peer, PeerState};
@@ -47,7 +48,9 @@ impl Verbs {
         }
         let to = VerbsAddress::parse(address.as_bytes())?;
         if to.link_layer != self.own.link_layer {
-            return Err(DeviceError::BadAddress { why: "it is on another kind of network" });
+            return Err(DeviceError::BadAddress {
+                why: "its worker is on another kind of network (InfiniBand or Ethernet)",
+            });
         }
         if self.peers() >= self.peers_max {
             let limit = self.peers_max;
@@ -285,7 +288,7 @@ impl Verbs {
                 }),
         };
         if let Err(error) = connected {
-            let errno = error.raw_os_error().unwrap_or(0);
+            let errno = errno(&error);
             self.fail_connecting(peer, DownReason::Unreachable { errno });
             return false;
         }
@@ -306,13 +309,13 @@ impl Verbs {
         };
         self.connecting.retain(|other| *other != peer);
         let mut link = connecting.link;
-        let said = link.signal(peer, Signal::Ready, &mut self.outbox);
+        let sent = link.signal(peer, Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;
         peer_record.state = PeerState::Up(Box::new(link));
         self.up.push(peer);
         self.events.push_back(Queued::Up(peer, Limits { message_max }));
-        if let Err(error) = said {
-            self.lose(peer, error.raw_os_error().unwrap_or(0));
+        if let Err(error) = sent {
+            self.lose_peer(peer, errno(&error));
         }
     }
 

@@ -56,13 +56,13 @@ impl Verbs {
     }
 
     /// Ends a connection whose peer can't be reached, or that failed on our side.
-    pub(super) fn lose(&mut self, peer: PeerId, errno: i32) {
+    pub(super) fn lose_peer(&mut self, peer: PeerId, errno: i32) {
         self.end(peer, DownReason::Unreachable { errno }, None);
     }
 
-    pub(super) fn lose_all(&mut self, errno: i32) {
+    pub(super) fn lose_all_peers(&mut self, errno: i32) {
         for peer in self.up.clone() {
-            self.lose(peer, errno);
+            self.lose_peer(peer, errno);
         }
     }
 
@@ -80,7 +80,7 @@ impl Verbs {
                 "a message longer than the length that this side announced",
             ),
             sys::IBV_WC_WR_FLUSH_ERR => {}
-            _ => self.lose(peer, libc::EIO),
+            _ => self.lose_peer(peer, libc::EIO),
         }
     }
 
@@ -93,10 +93,10 @@ impl Verbs {
                     if is_access_error {
                         self.end_for_violation(peer, "a READ of memory that isn't exposed");
                     } else {
-                        self.lose(peer, libc::EIO);
+                        self.lose_peer(peer, libc::EIO);
                     }
                 }
-                AsyncEvent::DeviceLost => self.lose_all(libc::ENODEV),
+                AsyncEvent::DeviceLost => self.lose_all_peers(libc::ENODEV),
                 AsyncEvent::Other => {}
             }
         }
@@ -115,9 +115,9 @@ impl Verbs {
                 self.fail_connecting(peer, DownReason::Disconnected);
             }
             PeerState::Up(link) => {
-                let said = link.signal(peer, Signal::Leave, &mut self.outbox);
+                let sent = link.signal(peer, Signal::Leave, &mut self.outbox);
                 self.start_ending(peer, DownReason::Disconnected, false);
-                if said.is_err() {
+                if sent.is_err() {
                     self.stop_waiting_for(peer, None);
                 }
             }

@@ -17,7 +17,8 @@
 //!    memory is registered when it is exposed or read into, and unregistered when it is given back.
 //!    So no peer reaches memory that the device has returned (except by [`VerbsConfig::linger`]),
 //!    and no registration cache has to be invalidated. Memory from [`Device::allocate`] stays
-//!    registered and is reused by the device (`region`).
+//!    registered and is reused by the device (`region`): a peer that it was once exposed to can
+//!    read it later, too.
 //! 6. **Waiting.** One completion queue serves all queue pairs. The event descriptor covers its
 //!    channel, a timer, the device's asynchronous events and messages to oneself.
 //! 7. **Lost peers.** After [`VerbsConfig::keepalive`] without traffic, an RDMA write of zero bytes
@@ -160,7 +161,7 @@ pub struct Verbs {
     events: VecDeque<Queued>,
     batch: Batch,
     /// Peers whose reads wait for room in the completion queue.
-    waiting: Vec<PeerId>,
+    waiting_to_read: Vec<PeerId>,
 
     polls: u32,
     /// The next poll runs [`Verbs::do_periodic_work`].
@@ -291,7 +292,7 @@ impl Verbs {
             handle_limiter: HandleLimiter::default(),
             events: VecDeque::new(),
             batch: Batch::default(),
-            waiting: Vec::new(),
+            waiting_to_read: Vec::new(),
             polls: 0,
             needs_periodic_work: true,
             last_periodic_work: now,
@@ -322,7 +323,7 @@ impl Verbs {
     fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
         let limit = PEERS_EVER_MAX;
         let none_left =
-            DeviceError::Exhausted { what: "peer, those that went down included", limit };
+            DeviceError::Exhausted { what: "peer (peers that went down count, too)", limit };
         let number = u32::try_from(self.peers.len()).ok();
         let number = number.filter(|number| (*number as usize) < limit);
         let peer = PeerId(number.ok_or(none_left)?);

@@ -19,7 +19,7 @@ use super::wire::Signal;
 const RESERVED: u32 = 6;
 
 /// The resource that a work request uses until it completes.
-enum Load {
+enum Resource {
     /// A send buffer.
     Buffer(u32),
     /// A part of the oldest read that isn't done.
@@ -69,7 +69,7 @@ pub(super) struct Link {
     posted: u32,
     completed: u32,
     last_signalled: u32,
-    loads: VecDeque<(u32, Load)>,
+    resources: VecDeque<(u32, Resource)>,
     /// Reads, in the order of their requests. They also end in this order.
     pub(super) reads: VecDeque<Read>,
     /// How many of `reads` have had all their READ requests posted.
@@ -104,7 +104,7 @@ impl Link {
             posted: 0,
             completed: 0,
             last_signalled: 0,
-            loads: VecDeque::new(),
+            resources: VecDeque::new(),
             reads: VecDeque::new(),
             reads_posted: 0,
             reads_under_way: 0,
@@ -142,23 +142,23 @@ impl Link {
             + usize::from(!self.is_ready)
     }
 
-    /// Posts a work request. `load` names the resource that it uses.
+    /// Posts a work request. `resource` names the resource that it uses.
     ///
     /// # Safety
-    /// As for [`Qp::post_send`]. Memory that the request accesses must stay valid until `load` is
+    /// As for [`Qp::post_send`]. Memory that the request accesses must stay valid until `resource` is
     /// released.
     unsafe fn post(
         &mut self,
         peer: PeerId,
         mut wr: sys::ibv_send_wr,
         parts: &mut [sys::ibv_sge],
-        load: Option<Load>,
+        resource: Option<Resource>,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
         let number = self.posted.wrapping_add(1);
         wr.wr_id = u64::from(peer.0) << 32 | u64::from(number);
         let unsignalled = number.wrapping_sub(self.last_signalled);
-        let is_signalled = load.is_some()
+        let is_signalled = resource.is_some()
             || wr.send_flags & sys::IBV_SEND_SIGNALED != 0
             || unsignalled >= self.depth / 4;
         if is_signalled {
@@ -171,8 +171,8 @@ impl Link {
         if is_signalled {
             self.last_signalled = number;
         }
-        if let Some(load) = load {
-            self.loads.push_back((number, load));
+        if let Some(resource) = resource {
+            self.resources.push_back((number, resource));
         }
         Ok(())
     }
@@ -228,7 +228,8 @@ impl Link {
         }
         let (at, part) = outbox.buffers.fill(header, payload)?;
         // SAFETY: the buffer is registered and isn't reused until the request has completed.
-        let posted = unsafe { self.post(peer, wr, &mut [part], Some(Load::Buffer(at)), outbox) };
+        let posted =
+            unsafe { self.post(peer, wr, &mut [part], Some(Resource::Buffer(at)), outbox) };
         if posted.is_err() {
             outbox.buffers.give_back(at);
         }
@@ -323,9 +324,9 @@ impl Link {
         let mut wr = sys::ibv_send_wr::zeroed();
         wr.opcode = sys::IBV_WR_RDMA_READ;
         wr.wr.rdma = remote;
-        let load = Load::Read { is_last };
+        let resource = Resource::Read { is_last };
         // SAFETY: the caller's promise.
-        unsafe { self.post(peer, wr, &mut [part], Some(load), outbox) }?;
+        unsafe { self.post(peer, wr, &mut [part], Some(resource), outbox) }?;
         self.reads_under_way += 1;
         Ok(())
     }
@@ -340,14 +341,14 @@ impl Link {
         if number.wrapping_sub(self.completed) > self.under_way() {
             return;
         }
-        while let Some((at, _)) = self.loads.front()
+        while let Some((at, _)) = self.resources.front()
             && at.wrapping_sub(self.completed) <= number.wrapping_sub(self.completed)
-            && let Some((at, load)) = self.loads.pop_front()
+            && let Some((at, resource)) = self.resources.pop_front()
         {
             self.complete(at, outbox);
-            match load {
-                Load::Buffer(buffer) => outbox.buffers.give_back(buffer),
-                Load::Read { is_last } => {
+            match resource {
+                Resource::Buffer(buffer) => outbox.buffers.give_back(buffer),
+                Resource::Read { is_last } => {
                     self.reads_under_way -= 1;
                     if is_last && let Some(read) = self.reads.pop_front() {
                         self.reads_posted -= 1;
@@ -361,7 +362,7 @@ impl Link {
 
     /// Whether the oldest request that uses a resource is this one, and is a READ.
     pub(super) fn is_read(&self, number: u32) -> bool {
-        matches!(self.loads.front(), Some((at, Load::Read { .. })) if *at == number)
+        matches!(self.resources.front(), Some((at, Resource::Read { .. })) if *at == number)
     }
 
     /// Whether this is the newest request.
@@ -411,10 +412,10 @@ impl Link {
     /// reads that were under way.
     pub(super) fn end(self, outbox: &mut Outbox) -> VecDeque<Read> {
         outbox.under_way -= self.under_way();
-        let Link { qp, receive_qp, loads, reads, .. } = self;
+        let Link { qp, receive_qp, resources, reads, .. } = self;
         drop((qp, receive_qp));
-        for (_, load) in loads {
-            if let Load::Buffer(buffer) = load {
+        for (_, resource) in resources {
+            if let Resource::Buffer(buffer) = resource {
                 outbox.buffers.give_back(buffer);
             }
         }

@@ -161,7 +161,7 @@ impl Receives {
     }
 
     /// Counts a completed buffer whose number is unknown. It is never used again.
-    pub(super) fn lose_one(&mut self) {
+    pub(super) fn forget_one(&mut self) {
         self.queued = self.queued.saturating_sub(1);
     }
 

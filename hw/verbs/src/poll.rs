@@ -9,6 +9,7 @@ use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
 use super::batch::Place;
+use super::calls::errno;
 use super::object::Completion;
 use super::peer::PeerState;
 use super::queued::Queued;
@@ -81,7 +82,7 @@ impl Verbs {
             }
         }
         sent?.map_err(|error| {
-            self.lose(peer, error.raw_os_error().unwrap_or(0));
+            self.lose_peer(peer, errno(&error));
             Refused::Down
         })
     }
@@ -169,7 +170,7 @@ impl Verbs {
         self.batch.count = match self.cq.poll(&mut self.batch.completions) {
             Ok(count) => count,
             Err(error) => {
-                self.lose_all(error.raw_os_error().unwrap_or(0));
+                self.lose_all_peers(errno(&error));
                 0
             }
         };
@@ -230,7 +231,7 @@ impl Verbs {
                 self.fins.give_back(at);
             }
         } else if self.list.is_some() && wc.status != sys::IBV_WC_SUCCESS {
-            self.receives.lose_one();
+            self.receives.forget_one();
         } else if let Some(at) = self.receives.received(wc.wr_id) {
             self.receives.give_back(at);
         }
@@ -354,12 +355,12 @@ impl Verbs {
 
     fn announce(&mut self, peer: PeerId, more: u32) {
         let PeerState::Up(link) = &mut self.peers[peer.index()].state else { return };
-        let said = self
+        let sent = self
             .receives
             .need(more as usize)
             .and_then(|()| link.signal(peer, Signal::Announce(more), &mut self.outbox));
-        if let Err(error) = said {
-            self.lose(peer, error.raw_os_error().unwrap_or(0));
+        if let Err(error) = sent {
+            self.lose_peer(peer, errno(&error));
         }
     }
 
@@ -418,7 +419,7 @@ impl Verbs {
         } else if is_up {
             link.has_received = true;
             if let Err(error) = link.send_pending_signals(peer, &mut self.outbox) {
-                return self.lose(peer, error.raw_os_error().unwrap_or(0));
+                return self.lose_peer(peer, errno(&error));
             }
             self.push_reads(peer);
         }
@@ -426,7 +427,7 @@ impl Verbs {
 
     fn post_receives(&mut self) {
         if let Err(error) = self.receives.post_idle().and_then(|()| self.fins.post_idle()) {
-            self.lose_all(error.raw_os_error().unwrap_or(0));
+            self.lose_all_peers(errno(&error));
         }
     }
 
@@ -454,7 +455,7 @@ impl Verbs {
             self.last_sweep = now;
             self.sweep(now);
         }
-        for peer in std::mem::take(&mut self.waiting) {
+        for peer in std::mem::take(&mut self.waiting_to_read) {
             self.push_reads(peer);
         }
     }
@@ -466,7 +467,7 @@ impl Verbs {
             let peer = self.up[at];
             let PeerState::Up(link) = &mut self.peers[peer.index()].state else { continue };
             if let Err(error) = link.sweep(peer, now, silence_max, &mut self.outbox) {
-                self.lose(peer, error.raw_os_error().unwrap_or(0));
+                self.lose_peer(peer, errno(&error));
             }
         }
     }

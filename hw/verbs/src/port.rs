@@ -57,7 +57,7 @@ impl Port {
             return Err(DeviceError::BadSetting {
                 setting: "port",
                 value: port.into(),
-                range: "one that the device has",
+                range: "the number of one of the device's ports",
             });
         }
         let number = config.port.or_else(|| context.first_active_port());

@@ -6,6 +6,7 @@ use tagmatch_device::{Buffer, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
+use super::calls::errno;
 use super::link::{Link, Outbox};
 use super::object::Pd;
 use super::peer::PeerState;
@@ -25,7 +26,7 @@ fn register(pd: &Arc<Pd>, into: &mut Buffer, length: usize) -> Result<Option<Reg
     // SAFETY: the buffer is kept, and not accessed, until the region is dropped.
     unsafe { Region::new(pd, into, length, access) }
         .map(Some)
-        .map_err(|error| ReadError::Failed { errno: error.raw_os_error().unwrap_or(0) })
+        .map_err(|error| ReadError::Failed { errno: errno(&error) })
 }
 
 impl Verbs {
@@ -83,7 +84,7 @@ impl Verbs {
     }
 
     /// Posts READ requests for a peer's reads, as far as there is room. If the completion queue has
-    /// none, the peer goes to the `waiting` list.
+    /// none, the peer goes to the `waiting_to_read` list.
     pub(super) fn push_reads(&mut self, peer: PeerId) {
         let Some(PeerState::Up(link)) =
             self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
@@ -91,9 +92,9 @@ impl Verbs {
             return;
         };
         if let Err(error) = post_reads(link, peer, self.port.read_max, &mut self.outbox) {
-            self.lose(peer, error.raw_os_error().unwrap_or(0));
+            self.lose_peer(peer, errno(&error));
         } else if link.has_reads_to_push() && !self.outbox.has_room() {
-            self.waiting.push(peer);
+            self.waiting_to_read.push(peer);
         }
     }
 }

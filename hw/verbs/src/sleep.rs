@@ -36,7 +36,7 @@ impl Verbs {
             || !self.events.is_empty()
             || !self.batch.is_empty()
             || !self.oneself.is_empty()
-            || !self.waiting.is_empty()
+            || !self.waiting_to_read.is_empty()
             || !self.ending.is_empty()
     }
 

@@ -1,5 +1,5 @@
-//! The verbs device on a real RDMA device: run by `ci/test roce` on soft-RoCE, or by hand with
-//! `cargo test -p tagmatch-verbs --test verbs -- --ignored` where there is one.
+//! Tests of the verbs device on an RDMA device. `ci/test roce` runs them on soft-RoCE; with another
+//! RDMA device, run `cargo test -p tagmatch-verbs --test verbs -- --ignored`.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
@@ -44,7 +44,7 @@ fn expect_message(device: &mut Verbs, from: PeerId, immediate: Option<u32>, byte
     });
 }
 
-/// The end of a read of `a`'s, while both are polled.
+/// Polls both devices until a read of `a`'s has ended, and returns its result.
 fn read_result(a: &mut Verbs, b: &mut Verbs, token: u64) -> (Buffer, Result<(), ReadError>) {
     wait_for(&mut [a, b], "the end of a read", |_, event| match event {
         Owned::ReadDone(got, into, result) => {
@@ -95,7 +95,7 @@ fn every_size_arrives_with_and_without_immediate() {
             let outgoing = Outgoing { header, payload, immediate };
             send(&mut a, to_b, outgoing, || ());
             expect_message(&mut b, from_a, immediate, &bytes);
-            // Announcements come to who sends.
+            // The sender also gets announcements, which are no events.
             assert!(poll(&mut a).is_none());
         }
     }
@@ -125,8 +125,8 @@ fn both_begin_at_once_and_meet_in_one_connection() {
     expect_message(&mut a, to_b, None, b"the other");
 }
 
-/// How often the devices of this machine have told a sender that a receiver isn't ready (RNR), as
-/// soft-RoCE and mlx5 count it.
+/// How often the RDMA devices of this machine have told a sender that a receiver isn't ready (RNR),
+/// by the counters of soft-RoCE and mlx5.
 fn receivers_not_ready() -> u64 {
     let mut found = 0;
     let mut counted = 0;
@@ -141,7 +141,7 @@ fn receivers_not_ready() -> u64 {
             }
         }
     }
-    assert!(found > 0, "no device counts it");
+    assert!(found > 0, "no device has such a counter");
     counted
 }
 
@@ -189,13 +189,13 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
         }
         assert!(start.elapsed() < 3 * PATIENCE, "{sent:?} sent, {came:?} came");
     }
-    assert!(refused > 0, "nothing ever filled up");
-    assert_eq!(receivers_not_ready(), not_ready, "credits see to it that there is a buffer");
+    assert!(refused > 0, "no queue was ever full");
+    assert_eq!(receivers_not_ready(), not_ready, "with credits, every message finds a buffer");
 }
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
-fn a_receiver_that_does_not_look_stops_its_sender() {
+fn a_receiver_that_does_not_poll_stops_its_sender() {
     let (mut a, mut b, to_b, from_a) = pair();
     let mut under_way = VecDeque::new();
     let start = Instant::now();
@@ -206,7 +206,7 @@ fn a_receiver_that_does_not_look_stops_its_sender() {
         }
         assert!(poll(&mut a).is_none());
     }
-    assert_eq!(under_way.len(), 1, "an idle peer stands at one message");
+    assert_eq!(under_way.len(), 1, "an idle peer holds one credit");
     while let Some(bytes) = under_way.pop_front() {
         expect_message(&mut b, from_a, None, &bytes);
     }
@@ -232,7 +232,7 @@ fn reads_bring_what_is_exposed_and_nothing_else() {
     }
     let nothing = b.expose(Buffer::from(Vec::new())).unwrap();
     assert!(read(&mut a, &mut b, to_b, nothing.span).unwrap().is_empty());
-    // Several at a time, more than may be under way, end in order.
+    // Several reads at a time, more than may be under way, end in order.
     let spans: Vec<_> =
         (0..40).map(|n| b.expose(Buffer::from(pattern(n, 5000))).unwrap().span).collect();
     for (token, remote) in (0u64..).zip(&spans) {
@@ -253,13 +253,18 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     let mut device = verbs(VerbsConfig { idle_memory_max: 1 << 18, ..VerbsConfig::default() });
     let describe = |buffer: &Buffer| format!("{buffer:?}");
     let short = device.allocate(100);
-    assert_eq!(describe(&short), "Buffer(100 bytes, owned)", "it is copied anyway");
+    assert_eq!(
+        describe(&short),
+        "Buffer(100 bytes, owned)",
+        "a short buffer is copied, not registered"
+    );
     let mut first = device.allocate(LENGTH);
     assert_eq!(describe(&first), "Buffer(100000 bytes, lent by a device)");
     assert_eq!(first.as_mut_slice().unwrap().len(), LENGTH);
     first.as_mut_slice().unwrap().fill(7);
     assert_eq!(first.clone().into_vec(), vec![7; LENGTH]);
-    // Its key stays the same from one exposure to the next, also under another name.
+    // The key stays the same from one exposure to the next, also for another buffer in the same
+    // memory.
     let exposure = device.expose(first).unwrap();
     let first = device.withdraw(exposure.id).unwrap();
     let (place, key) = (first.as_ptr(), exposure.span.key);
@@ -269,15 +274,15 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     let exposure = device.expose(second).unwrap();
     assert_eq!((exposure.span.key, exposure.span.length), (key, LENGTH as u64 + 1000));
     let second = device.withdraw(exposure.id).unwrap();
-    // Two of 128 KiB are kept; what is more goes.
+    // Two buffers of 128 KiB are kept; further ones are freed.
     let many: Vec<_> = (0..4).map(|_| device.allocate(LENGTH)).collect();
     let mut places: Vec<_> = many.iter().map(|buffer| buffer.as_ptr()).collect();
     places.sort_unstable();
     places.dedup();
-    assert_eq!(places.len(), 4, "nobody shares a buffer");
-    assert!(!places.contains(&place), "nor gets one that somebody has");
+    assert_eq!(places.len(), 4, "two buffers share memory");
+    assert!(!places.contains(&place), "a buffer got memory that is in use");
     drop((many, second));
-    // It outlives the device, and goes from any thread.
+    // A buffer may outlive its device, and be dropped by any thread.
     let last = device.allocate(LENGTH);
     drop(device);
     std::thread::spawn(move || assert_eq!(last.len(), LENGTH)).join().unwrap();
@@ -298,7 +303,7 @@ fn registered_memory_is_read_from_and_into() {
         let (into, result) = read_result(&mut a, &mut b, round);
         assert_eq!(result, Ok(()));
         assert!(into[..] == bytes[..]);
-        // Another device's memory is like any other.
+        // Memory of another device's pool is registered like any other.
         let exposure = a.expose(b.withdraw(exposure.id).unwrap()).unwrap();
         assert_ne!(exposure.span.key, remote.key);
         drop(a.withdraw(exposure.id));
@@ -324,7 +329,7 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     assert_eq!(a.send(to_b, message(b"more")), Err(Refused::Down));
     down_reason(&mut [&mut b], 0, from_a);
     assert!(b.withdraw(exposure.id).is_some());
-    // The others go on.
+    // Other connections keep working.
     a.send(to_c, message(b"still here")).unwrap();
     wait_for(&mut [&mut a, &mut c], "a message", |index, event| match event {
         Owned::Message(_, _, bytes) => {
@@ -371,7 +376,7 @@ fn what_was_sent_before_the_end_arrives() {
 
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
-fn nobody_there_is_found_out() {
+fn an_absent_or_closed_worker_is_detected() {
     let config = VerbsConfig { connect_timeout: Duration::from_millis(400), ..Default::default() };
     let (mut a, mut b) = (verbs(config.clone()), verbs(config.clone()));
     let gone = verbs(config).address();
@@ -396,7 +401,7 @@ fn disconnecting_delivers_and_ends_both_sides() {
     assert_eq!(down_reason(&mut [&mut a], 0, to_b), DownReason::Disconnected);
     expect_message(&mut b, from_a, None, b"last");
     assert_eq!(down_reason(&mut [&mut b], 0, from_a), DownReason::Left);
-    // The same two never meet again; a new worker does.
+    // The same two workers never connect twice; a new worker connects.
     assert_eq!(a.connect(&b.address()).unwrap(), to_b);
     assert_eq!(a.send(to_b, message(&[])), Err(Refused::Down));
     let mut again = verbs(VerbsConfig::default());
@@ -434,12 +439,12 @@ fn a_worker_reaches_itself() {
     assert_eq!(a.send(PeerId::ONESELF, message(&[])), Err(Refused::Down));
 }
 
-/// Arms, once there is nothing to do.
-fn fall_asleep(device: &mut Verbs) {
+/// Polls until the device can be armed.
+fn arm(device: &mut Verbs) {
     let start = Instant::now();
     while !device.arm(&[]) {
         assert!(poll(device).is_none());
-        assert!(start.elapsed() < PATIENCE, "never quiet");
+        assert!(start.elapsed() < PATIENCE, "never ran out of work");
     }
 }
 
@@ -452,8 +457,8 @@ fn a_sleeper_is_woken_by_a_message() {
     };
     for round in 0..5 {
         let start = Instant::now();
-        // Woken now and then to look at silent connections, it falls asleep again.
-        fall_asleep(&mut b);
+        // The timer wakes it to test silent connections; then it sleeps again.
+        arm(&mut b);
         a.send(to_b, message(&pattern(round, 10))).unwrap();
         loop {
             assert!(is_woken(&b, 10_000));
@@ -466,12 +471,12 @@ fn a_sleeper_is_woken_by_a_message() {
                 break;
             }
             assert!(start.elapsed() < PATIENCE);
-            fall_asleep(&mut b);
+            arm(&mut b);
         }
         while poll(&mut a).is_some() {}
     }
-    // A message to oneself from another thread wakes as well: it comes after arming.
-    fall_asleep(&mut b);
+    // A message to oneself, sent after arming as another thread would, wakes the sleeper.
+    arm(&mut b);
     b.send(PeerId::ONESELF, message(b"up")).unwrap();
     assert!(is_woken(&b, 10_000));
 }

@@ -1,4 +1,4 @@
-//! What the device asks of libibverbs, counted by functions that stand before the library's.
+//! Tests that count the device's calls of libibverbs, by functions that wrap the library's.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -16,10 +16,10 @@ use crate::verbs;
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
 static UNREGISTERED: AtomicU64 = AtomicU64::new(0);
 static HANDLES: AtomicU64 = AtomicU64::new(0);
-/// Whether each address handle is asked of a host that isn't there.
+/// Whether creating an address handle takes long, as for a host that doesn't answer.
 static ARE_SLOW: AtomicBool = AtomicBool::new(false);
 
-/// The library below.
+/// The wrapped library.
 fn below() -> &'static sys::Verbs {
     sys::Verbs::get().unwrap()
 }
@@ -31,13 +31,13 @@ unsafe extern "C" fn reg_mr(
     access: i32,
 ) -> *mut sys::ibv_mr {
     REGISTERED.fetch_add(1, Relaxed);
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise to the library.
     unsafe { (below().ibv_reg_mr)(pd, start, length, access) }
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
     UNREGISTERED.fetch_add(1, Relaxed);
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise to the library.
     unsafe { (below().ibv_dereg_mr)(mr) }
 }
 
@@ -49,7 +49,7 @@ unsafe extern "C" fn create_ah(
     if ARE_SLOW.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(300));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise to the library.
     unsafe { (below().ibv_create_ah)(pd, attr) }
 }
 
@@ -77,16 +77,16 @@ fn a_region_is_unregistered_once_it_has_lingered() {
         let exposure = device.expose(Buffer::from(vec![7; 100_000])).unwrap();
         assert_eq!(regions(), before + 1);
         assert!(device.withdraw(exposure.id).is_some());
-        // Nothing was polled: whatever time has gone by, it lingers.
+        // Nothing was polled, so it lingers, however much time has passed.
         assert_eq!(regions(), before + u64::from(!linger.is_zero()));
         // A sleeper without peers is woken for it, too.
         let start = Instant::now();
         while regions() > before {
-            assert!(start.elapsed() < PATIENCE, "registered for good");
+            assert!(start.elapsed() < PATIENCE, "still registered");
             if device.arm(&[]) {
                 let descriptor = device.event_descriptor();
                 let is_woken = sleep_until_readable(&[descriptor.as_fd()], PATIENCE).unwrap();
-                assert!(is_woken, "slept while it lingered");
+                assert!(is_woken, "not woken though a region lingers");
                 device.disarm();
             }
             assert!(poll(&mut device).is_none());
@@ -94,7 +94,7 @@ fn a_region_is_unregistered_once_it_has_lingered() {
     }
 }
 
-/// The first that comes up of those who have connected to `victim`.
+/// Polls until a peer has connected to `victim`, and returns it.
 fn first_up(victim: &mut Verbs, others: &mut [Verbs]) -> PeerId {
     let mut devices: Vec<&mut Verbs> = std::iter::once(victim).chain(others).collect();
     wait_for(&mut devices, "a peer to come up", |index, event| match event {
@@ -110,15 +110,15 @@ fn requests_from_hosts_that_are_not_there_do_not_take_all_the_time() {
     let mut others: Vec<_> = (0..3).map(|_| verbs(VerbsConfig::default())).collect();
     for other in &mut others {
         other.connect(&victim.address()).unwrap();
-        // Its greeting lies in the victim's queue, unless that is lost.
+        // Its request waits in the victim's queue, unless the network has lost it.
         assert!(poll(other).is_none());
     }
     ARE_SLOW.store(true, Relaxed);
     let before = HANDLES.load(Relaxed);
     first_up(&mut victim, &mut others);
-    assert_eq!(HANDLES.load(Relaxed) - before, 1, "the others wait");
+    assert_eq!(HANDLES.load(Relaxed) - before, 1, "only one slow handle was created");
     ARE_SLOW.store(false, Relaxed);
-    // All come up in the end: greetings are repeated.
+    // All connect in the end, since requests are repeated.
     for _ in 1..others.len() {
         first_up(&mut victim, &mut others);
     }
