@@ -1,7 +1,9 @@
 //! What a device, a port and an address have.
 
+use tagmatch_sys::{constants, structures};
+
 structures! {
-    ATTRIBUTES:
+    ATTRIBUTES from "infiniband/verbs.h":
 
     /// a GID, as bytes or as its two big-endian halves.
     16 union ibv_gid {
@@ -209,7 +211,7 @@ structures! {
 }
 
 constants! {
-    VALUES_OF_ATTRIBUTES:
+    VALUES_OF_ATTRIBUTES as u64, from "infiniband/verbs.h":
 
     /// what a GID is made from.
     ibv_gid_type: u32 {

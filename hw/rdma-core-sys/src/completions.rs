@@ -1,6 +1,7 @@
 //! Completion queues, work completions, asynchronous events.
 
 use std::ffi::c_void;
+use tagmatch_sys::{constants, structures};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
@@ -8,7 +9,7 @@ use crate::context::ibv_context;
 use crate::queues::{ibv_pd, ibv_qp, ibv_srq};
 
 structures! {
-    COMPLETIONS:
+    COMPLETIONS from "infiniband/verbs.h":
 
     /// where completion queues say that something came.
     16 struct ibv_comp_channel {
@@ -120,7 +121,7 @@ structures! {
 }
 
 constants! {
-    VALUES_OF_COMPLETIONS:
+    VALUES_OF_COMPLETIONS as u64, from "infiniband/verbs.h":
 
     /// how a work request ended.
     ibv_wc_status: u32 {

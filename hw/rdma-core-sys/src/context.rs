@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::mem::offset_of;
+use tagmatch_sys::{constants, structures};
 
 use libc::{c_char, pthread_mutex_t};
 
@@ -16,7 +17,7 @@ use crate::queues::{
 pub type Unused = Option<unsafe extern "C" fn()>;
 
 structures! {
-    CONTEXT:
+    CONTEXT from "infiniband/verbs.h":
 
     /// a device; its first 16 bytes are obsolete.
     664 struct ibv_device {
@@ -197,7 +198,7 @@ macro_rules! verbs_get_ctx_op {
 }
 
 constants! {
-    VALUES_OF_CONTEXT:
+    VALUES_OF_CONTEXT as u64, from "infiniband/verbs.h":
 
     /// what a device is.
     ibv_node_type: i32 {

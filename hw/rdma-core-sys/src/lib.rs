@@ -27,9 +27,6 @@
 //! [rdma-core]: https://github.com/linux-rdma/rdma-core
 #![allow(non_camel_case_types, non_upper_case_globals, missing_docs)]
 
-#[macro_use]
-mod layout;
-
 pub mod attributes;
 pub mod completions;
 pub mod context;
@@ -41,9 +38,9 @@ pub use attributes::*;
 pub use completions::*;
 pub use context::*;
 pub use inline::*;
-pub use layout::{Constant, Structure};
 pub use load::{LoadError, Verbs};
 pub use queues::*;
+pub use tagmatch_sys::{Constant, Structure};
 
 /// Every structure of this crate, for comparison with the header.
 pub fn structures() -> impl Iterator<Item = &'static Structure> {

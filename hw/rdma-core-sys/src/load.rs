@@ -1,8 +1,9 @@
 //! Loads libibverbs while the program runs, so that it starts also where there is none.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
+
+use tagmatch_sys::load;
 
 use crate::attributes::{ibv_ah_attr, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr};
 use crate::completions::{ibv_async_event, ibv_comp_channel, ibv_cq};
@@ -72,7 +73,7 @@ macro_rules! functions {
                 unsafe {
                     $(let $name = {
                         let version: &str = [$($version,)? "IBVERBS_1.1"][0];
-                        match symbol(library, stringify!($name), version) {
+                        match load::symbol(library, stringify!($name), Some(version)) {
                             Ok(found) => std::mem::transmute::<
                                 *mut c_void,
                                 unsafe extern "C" fn($($type),*) $(-> $result)?,
@@ -83,7 +84,7 @@ macro_rules! functions {
                             }
                         }
                     };)*
-                    $(let $extra = symbol(library, stringify!($extra), $late).ok().map(|found| {
+                    $(let $extra = load::symbol(library, stringify!($extra), Some($late)).ok().map(|found| {
                         std::mem::transmute::<
                             *mut c_void,
                             unsafe extern "C" fn($($extra_type),*) $(-> $extra_result)?,
@@ -162,14 +163,8 @@ impl Verbs {
     pub fn get() -> Result<&'static Verbs, &'static LoadError> {
         static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
         let load = || {
-            // SAFETY: asks for a fact of this process.
-            let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-            let named = std::env::var_os(LIBRARY_VARIABLE).filter(|_| !is_privileged);
-            let path = match named {
-                Some(path) => CString::new(path.into_vec()).map_err(|_| LoadError::BadPath)?,
-                None => LIBRARY.to_owned(),
-            };
-            // SAFETY: who sets the environment is trusted with this as with the loader's variables.
+            let path = load::path(LIBRARY_VARIABLE, LIBRARY).ok_or(LoadError::BadPath)?;
+            // SAFETY: the environment is trusted with this variable as with the loader's own.
             unsafe { Verbs::load(&path) }
         };
         LOADED.get_or_init(load).as_ref()
@@ -183,15 +178,13 @@ impl Verbs {
     /// # Errors
     /// It isn't there, or isn't libibverbs.
     pub unsafe fn load(path: &CStr) -> Result<Verbs, LoadError> {
-        // SAFETY: a terminated string; loading is harmless, as the caller says.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            return Err(LoadError::NotLoaded { reason: last_error() });
-        }
+        // SAFETY: the caller guarantees that loading is harmless.
+        let library = unsafe { load::open(path, libc::RTLD_NOW) }
+            .map_err(|reason| LoadError::NotLoaded { reason })?;
         let path = path.to_string_lossy().into_owned();
         // SAFETY: just loaded, and never unloaded: its functions are handed out for good.
         let mut verbs = unsafe { Verbs::resolve(library, path) }?;
-        if let Some(file) = file_of(verbs.ibv_open_device as *const c_void) {
+        if let Some(file) = load::file_of(verbs.ibv_open_device as *const c_void) {
             verbs.path = file;
         }
         Ok(verbs)
@@ -200,42 +193,5 @@ impl Verbs {
     /// The file that was loaded.
     pub fn path(&self) -> &str {
         &self.path
-    }
-}
-
-/// What the loader had to complain about last.
-fn last_error() -> String {
-    // SAFETY: null, or a string of this thread that lives until its next call of the loader.
-    unsafe {
-        let reason = libc::dlerror();
-        if reason.is_null() {
-            return "the loader gives no reason".into();
-        }
-        CStr::from_ptr(reason).to_string_lossy().into_owned()
-    }
-}
-
-/// The function of this name and version. Functions of version 1.0 under the same name are of an
-/// older, incompatible interface.
-///
-/// # Safety
-/// `library` is a handle of a loaded library.
-unsafe fn symbol(library: *mut c_void, name: &str, version: &str) -> Result<*mut c_void, String> {
-    let c_string = |text: &str| CString::new(text).map_err(|error| error.to_string());
-    let (name, version) = (c_string(name)?, c_string(version)?);
-    // SAFETY: a handle and terminated strings.
-    let found = unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) };
-    if found.is_null() { Err(last_error()) } else { Ok(found) }
-}
-
-/// The file in which a function lies.
-fn file_of(function: *const c_void) -> Option<String> {
-    // SAFETY: a structure to be filled; the name in it lives as long as the library.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(function, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
     }
 }

@@ -1,6 +1,7 @@
 //! Queue pairs, shared receive queues, memory regions, and the work requests for them.
 
 use std::ffi::c_void;
+use tagmatch_sys::{constants, structures};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 
@@ -9,7 +10,7 @@ use crate::completions::ibv_cq;
 use crate::context::ibv_context;
 
 structures! {
-    QUEUES:
+    QUEUES from "infiniband/verbs.h":
 
     /// a protection domain.
     16 struct ibv_pd {
@@ -257,7 +258,7 @@ structures! {
 }
 
 constants! {
-    VALUES_OF_QUEUES:
+    VALUES_OF_QUEUES as u64, from "infiniband/verbs.h":
 
     /// what may be done with registered memory, and what a queue pair lets its peer do.
     ibv_access_flags: u32 {

@@ -24,17 +24,14 @@
 //! [UCX]: https://openucx.org
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-#[macro_use]
-mod layout;
-
 pub mod load;
 pub mod signals;
 pub mod status;
 pub mod types;
 
-pub use layout::{Constant, Structure};
 pub use load::{LoadError, Ucp};
 pub use status::*;
+pub use tagmatch_sys::{Constant, Structure};
 pub use types::*;
 
 /// Every structure of this crate, for comparison with the header.

@@ -1,8 +1,9 @@
 //! Loads libucp while the program runs, so that it starts also where there is none.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+
+use tagmatch_sys::load;
 
 use crate::signals::Signals;
 use crate::status::{ucs_status_ptr_t, ucs_status_t};
@@ -82,7 +83,7 @@ macro_rules! functions {
             unsafe fn resolve(library: *mut c_void, path: String) -> Result<Self, LoadError> {
                 // SAFETY: the handle is one; UCX's functions of these names have these types.
                 unsafe {
-                    $(let $name = match symbol(library, stringify!($name)) {
+                    $(let $name = match load::symbol(library, stringify!($name), None) {
                         Ok(found) => std::mem::transmute::<
                             *mut c_void,
                             unsafe extern "C" fn($($type),*) $(-> $result)?,
@@ -92,7 +93,7 @@ macro_rules! functions {
                             return Err(LoadError::NoSymbol { path, symbol, reason });
                         }
                     };)*
-                    $(let $extra = symbol(library, stringify!($extra)).ok().map(|found| {
+                    $(let $extra = load::symbol(library, stringify!($extra), None).ok().map(|found| {
                         std::mem::transmute::<
                             *mut c_void,
                             unsafe extern "C" fn($($extra_type),*) $(-> $extra_result)?,
@@ -167,14 +168,8 @@ impl Ucp {
     pub fn get() -> Result<&'static Ucp, &'static LoadError> {
         static LOADED: OnceLock<Result<Ucp, LoadError>> = OnceLock::new();
         let load = || {
-            // SAFETY: asks for a fact of this process.
-            let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-            let named = std::env::var_os(LIBRARY_VARIABLE).filter(|_| !is_privileged);
-            let path = match named {
-                Some(path) => CString::new(path.into_vec()).map_err(|_| LoadError::BadPath)?,
-                None => LIBRARY.to_owned(),
-            };
-            // SAFETY: who sets the environment is trusted with this as with the loader's variables.
+            let path = load::path(LIBRARY_VARIABLE, LIBRARY).ok_or(LoadError::BadPath)?;
+            // SAFETY: the environment is trusted with this variable as with the loader's own.
             unsafe { Ucp::load(&path) }
         };
         LOADED.get_or_init(load).as_ref()
@@ -190,15 +185,12 @@ impl Ucp {
     /// It isn't there, isn't libucp, or is older than 1.13.
     pub unsafe fn load(path: &CStr) -> Result<Ucp, LoadError> {
         let signals = Signals::now();
-        // SAFETY: a terminated string; loading is harmless, as the caller says.
+        // SAFETY: the caller guarantees that loading is harmless; the first call loads nothing.
         let (was_loaded_before, library) = unsafe {
-            let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-            let before = libc::dlopen(path.as_ptr(), flags | libc::RTLD_NOLOAD);
-            (!before.is_null(), libc::dlopen(path.as_ptr(), flags))
+            let before = load::open(path, libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            (before.is_ok(), load::open(path, libc::RTLD_NOW))
         };
-        if library.is_null() {
-            return Err(LoadError::NotLoaded { reason: last_error() });
-        }
+        let library = library.map_err(|reason| LoadError::NotLoaded { reason })?;
         let path = path.to_string_lossy().into_owned();
         // SAFETY: just loaded, and never unloaded: its functions are handed out for good.
         let ucp = unsafe { Ucp::resolve(library, path) };
@@ -212,7 +204,7 @@ impl Ucp {
         }
         let mut ucp = ucp?;
         ucp.was_loaded_before = was_loaded_before;
-        if let Some(file) = file_of(ucp.ucp_init_version as *const c_void) {
+        if let Some(file) = load::file_of(ucp.ucp_init_version as *const c_void) {
             ucp.path = file;
         }
         let (major, minor, _) = ucp.version();
@@ -251,40 +243,5 @@ impl Ucp {
             }
             CStr::from_ptr(text).to_string_lossy().into_owned()
         }
-    }
-}
-
-/// What the loader had to complain about last.
-fn last_error() -> String {
-    // SAFETY: null, or a string of this thread that lives until its next call of the loader.
-    unsafe {
-        let reason = libc::dlerror();
-        if reason.is_null() {
-            return "the loader gives no reason".into();
-        }
-        CStr::from_ptr(reason).to_string_lossy().into_owned()
-    }
-}
-
-/// The function of this name, of the library or of one that it needs.
-///
-/// # Safety
-/// `library` is a handle of a loaded library.
-unsafe fn symbol(library: *mut c_void, name: &str) -> Result<*mut c_void, String> {
-    let name = CString::new(name).map_err(|error| error.to_string())?;
-    // SAFETY: a handle and a terminated string.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if found.is_null() { Err(last_error()) } else { Ok(found) }
-}
-
-/// The file in which a function lies.
-fn file_of(function: *const c_void) -> Option<String> {
-    // SAFETY: a structure to be filled; the name in it lives as long as the library.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(function, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
     }
 }

@@ -1,9 +1,10 @@
 //! Statuses, and pointers that may be one.
 
 use std::ffi::c_void;
+use tagmatch_sys::constants;
 
 constants! {
-    STATUSES:
+    STATUSES as i64, from "ucp/api/ucp.h":
 
     /// how something ended: 0, or a negative number for an error. A packed enumeration in C.
     ucs_status_t: i8 {

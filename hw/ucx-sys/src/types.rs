@@ -1,6 +1,7 @@
 //! Structures and constants of `ucp/api/ucp.h` and of what it includes.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use tagmatch_sys::{constants, structures};
 
 use crate::status::ucs_status_t;
 
@@ -87,10 +88,10 @@ pub union ucp_request_callback_t {
 }
 
 structures! {
-    STRUCTURES:
+    STRUCTURES from "ucp/api/ucp.h":
 
     /// how a context is to be.
-    80 ucp_params_t {
+    80 struct ucp_params_t {
         0 field_mask: u64,
         8 features: u64,
         16 request_size: usize,
@@ -104,12 +105,12 @@ structures! {
     }
 
     /// a set of processors.
-    128 ucs_cpu_set_t {
+    128 struct ucs_cpu_set_t {
         0 ucs_bits: [u64; 16],
     }
 
     /// how a worker is to be.
-    200 ucp_worker_params_t {
+    200 struct ucp_worker_params_t {
         0 field_mask: u64,
         8 thread_mode: ucs_thread_mode_t,
         16 cpu_mask: ucs_cpu_set_t,
@@ -123,19 +124,19 @@ structures! {
     }
 
     /// who is told of an endpoint's failure.
-    16 ucp_err_handler_t {
+    16 struct ucp_err_handler_t {
         0 cb: Option<ucp_err_handler_cb_t>,
         8 arg: *mut c_void,
     }
 
     /// a socket's address.
-    16 ucs_sock_addr_t {
+    16 struct ucs_sock_addr_t {
         0 addr: *const libc::sockaddr,
         8 addrlen: libc::socklen_t,
     }
 
     /// how an endpoint is to be.
-    104 ucp_ep_params_t {
+    104 struct ucp_ep_params_t {
         0 field_mask: u64,
         8 address: *const ucp_address_t,
         16 err_mode: ucp_err_handling_mode_t,
@@ -149,13 +150,13 @@ structures! {
     }
 
     /// the facts of a message.
-    16 ucp_tag_recv_info_t {
+    16 struct ucp_tag_recv_info_t {
         0 sender_tag: ucp_tag_t,
         8 length: usize,
     }
 
     /// how an operation is to be done. `recv_info` is a union of two pointers in C.
-    72 ucp_request_param_t {
+    72 struct ucp_request_param_t {
         0 op_attr_mask: u32,
         4 flags: u32,
         8 request: *mut c_void,
@@ -170,7 +171,7 @@ structures! {
 }
 
 constants! {
-    VALUES:
+    VALUES as i64, from "ucp/api/ucp.h":
 
     /// fields of [`ucp_params_t`] that are set.
     ucp_params_field: u64 {

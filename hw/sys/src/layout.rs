@@ -1,9 +1,9 @@
-//! Structures and constants of C, declared together with what is compared with the header.
+//! Structures and constants of C, declared together with the list that is compared with the installed header.
 
-/// Where a structure's fields are.
+/// The layout of a structure.
 #[derive(Debug)]
 pub struct Structure {
-    /// Its name in C.
+    /// Its name in C, or a name of our own where C has none.
     pub name: &'static str,
     /// Its size in bytes.
     pub size: usize,
@@ -12,24 +12,25 @@ pub struct Structure {
 }
 
 /// Name and value of a constant.
-pub type Constant = (&'static str, i64);
+pub type Constant = (&'static str, i128);
 
-/// Declares structures, and the list of them. Each field stands behind its offset, as does the structure's
-/// name behind its size; both are those of 64-bit machines, and asserted there.
+/// Declares structures of a header, and the list of them. The size of a structure stands before its name, and the offset of
+/// a field before the field. Both are those of x86-64 and asserted there; elsewhere a `pthread_mutex_t` may differ in size.
+#[macro_export]
 macro_rules! structures {
-    ($list:ident: $(
+    ($list:ident from $header:literal: $(
         $(#[$meta:meta])*
-        $size:literal $name:ident {
+        $size:literal $kind:ident $name:ident {
             $($offset:literal $field:ident: $type:ty,)*
         }
     )*) => {
         $(
-            /// From `ucp/api/ucp.h`:
+            #[doc = concat!("From `", $header, "`:")]
             $(#[$meta])*
             #[repr(C)]
             #[derive(Clone, Copy)]
             #[allow(missing_docs)]
-            pub struct $name {
+            pub $kind $name {
                 $(pub $field: $type,)*
             }
 
@@ -43,15 +44,15 @@ macro_rules! structures {
                 }
             }
 
-            #[cfg(target_pointer_width = "64")]
+            #[cfg(target_arch = "x86_64")]
             const _: () = {
                 assert!(size_of::<$name>() == $size);
                 $(assert!(std::mem::offset_of!($name, $field) == $offset);)*
             };
         )*
 
-        pub(crate) const $list: &[crate::layout::Structure] = &[$(
-            crate::layout::Structure {
+        pub(crate) const $list: &[$crate::Structure] = &[$(
+            $crate::Structure {
                 name: stringify!($name),
                 size: size_of::<$name>(),
                 fields: &[$((
@@ -64,16 +65,18 @@ macro_rules! structures {
     };
 }
 
-/// Declares the constants of C's enumerations, each set with the type that holds it, and the list of them.
+/// Declares the constants of C's enumerations, each set with the type that holds it, and the list of them. `$as` is the
+/// type as which the values are compared with the header's.
+#[macro_export]
 macro_rules! constants {
-    ($list:ident: $(
+    ($list:ident as $as:ty, from $header:literal: $(
         $(#[$meta:meta])*
         $set:ident: $type:ty {
             $($name:ident = $value:expr,)*
         }
     )*) => {
         $(
-            /// From `ucp/api/ucp.h`:
+            #[doc = concat!("From `", $header, "`:")]
             $(#[$meta])*
             pub type $set = $type;
             $(
@@ -83,9 +86,8 @@ macro_rules! constants {
             )*
         )*
 
-        // None is above 2^63.
-        #[allow(clippy::cast_possible_wrap, clippy::cast_lossless)]
-        pub(crate) const $list: &[crate::layout::Constant] =
-            &[$($((stringify!($name), $name as i64),)*)*];
+        #[allow(clippy::cast_sign_loss, clippy::cast_possible_wrap, clippy::cast_lossless)]
+        pub(crate) const $list: &[$crate::Constant] =
+            &[$($((stringify!($name), $name as $as as i128),)*)*];
     };
 }
