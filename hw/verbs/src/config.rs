@@ -129,89 +129,40 @@ impl VerbsConfig {
 
     /// Checks all ranges.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
-        let longest = Duration::from_secs(3600);
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let is_time = |time: Duration| time >= Duration::from_millis(1) && time <= longest;
-        let in_range = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
-        let byte = u32::from;
-        let window_max = WINDOW_MAX.min(4096);
-        let settings: [(&'static str, u64, bool, &'static str); 16] = [
-            ("port", self.port.unwrap_or(1).into(), self.port != Some(0), "from 1"),
-            (
-                "message_max",
-                self.message_max.into(),
-                MESSAGE_MAX.contains(&self.message_max),
-                "from 64 to 1048576",
-            ),
-            (
-                "receive_buffers",
-                self.receive_buffers.into(),
-                in_range(self.receive_buffers, 0, 1 << 16),
-                "from 0 to 65536",
-            ),
-            (
-                "window_max",
-                self.window_max.into(),
-                in_range(self.window_max, 1, window_max),
-                "from 1 to 4096",
-            ),
-            (
-                "send_buffers",
-                self.send_buffers.into(),
-                in_range(self.send_buffers, 1, 1 << 16),
-                "from 1 to 65536",
-            ),
-            (
-                "queue_depth",
-                self.queue_depth.into(),
-                in_range(self.queue_depth, 16, 4096),
-                "from 16 to 4096",
-            ),
-            (
-                "inline_max",
-                self.inline_max.into(),
-                in_range(self.inline_max, 0, 1024),
-                "from 0 to 1024",
-            ),
-            (
-                "peers_max",
-                self.peers_max.into(),
-                in_range(self.peers_max, 1, 1 << 16),
-                "from 1 to 65536",
-            ),
-            (
-                "reads_max",
-                self.reads_max.into(),
-                in_range(byte(self.reads_max), 1, 128),
-                "from 1 to 128",
-            ),
-            (
-                "connect_timeout_ms",
-                ms(self.connect_timeout),
-                is_time(self.connect_timeout),
-                "from 1 ms to one hour",
-            ),
-            ("linger_ms", ms(self.linger), self.linger <= longest, "up to one hour"),
-            ("keepalive_ms", ms(self.keepalive), is_time(self.keepalive), "from 1 ms to one hour"),
-            (
-                "ack_timeout",
-                self.ack_timeout.into(),
-                in_range(byte(self.ack_timeout), 1, 31),
-                "from 1 to 31",
-            ),
-            ("retry_count", self.retry_count.into(), self.retry_count <= 7, "from 0 to 7"),
-            ("rnr_retry", self.rnr_retry.into(), self.rnr_retry <= 7, "from 0 to 7"),
-            ("rnr_timer", self.rnr_timer.into(), self.rnr_timer <= 31, "from 0 to 31"),
+        let message_max = u64::from(*MESSAGE_MAX.start())..=u64::from(*MESSAGE_MAX.end());
+        let window_max = u64::from(WINDOW_MAX.min(4096));
+        let numbers: [(&'static str, u64, RangeInclusive<u64>, &'static str); 14] = [
+            ("port", self.port.unwrap_or(1).into(), 1..=255, "from 1"),
+            ("message_max", self.message_max.into(), message_max, "from 64 to 1048576"),
+            ("receive_buffers", self.receive_buffers.into(), 0..=1 << 16, "from 0 to 65536"),
+            ("window_max", self.window_max.into(), 1..=window_max, "from 1 to 4096"),
+            ("send_buffers", self.send_buffers.into(), 1..=1 << 16, "from 1 to 65536"),
+            ("queue_depth", self.queue_depth.into(), 16..=4096, "from 16 to 4096"),
+            ("inline_max", self.inline_max.into(), 0..=1024, "from 0 to 1024"),
+            ("peers_max", self.peers_max.into(), 1..=1 << 16, "from 1 to 65536"),
+            ("reads_max", self.reads_max.into(), 1..=128, "from 1 to 128"),
+            ("ack_timeout", self.ack_timeout.into(), 1..=31, "from 1 to 31"),
+            ("retry_count", self.retry_count.into(), 0..=7, "from 0 to 7"),
+            ("rnr_retry", self.rnr_retry.into(), 0..=7, "from 0 to 7"),
+            ("rnr_timer", self.rnr_timer.into(), 0..=31, "from 0 to 31"),
+            ("service_level", self.service_level.into(), 0..=15, "from 0 to 15"),
         ];
-        for (setting, value, is_right, range) in settings {
-            if !is_right {
+        for (setting, value, allowed, range) in numbers {
+            if !allowed.contains(&value) {
                 return Err(DeviceError::BadSetting { setting, value, range });
             }
         }
-        if self.service_level > 15 {
-            let value = self.service_level.into();
-            let range = "from 0 to 15";
-            return Err(DeviceError::BadSetting { setting: "service_level", value, range });
+        let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(3600));
+        let times = [
+            ("connect_timeout_ms", self.connect_timeout, shortest, "from 1 ms to one hour"),
+            ("linger_ms", self.linger, Duration::ZERO, "up to one hour"),
+            ("keepalive_ms", self.keepalive, shortest, "from 1 ms to one hour"),
+        ];
+        for (setting, time, least, range) in times {
+            if time < least || time > longest {
+                let value = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                return Err(DeviceError::BadSetting { setting, value, range });
+            }
         }
         Ok(())
     }

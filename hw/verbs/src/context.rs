@@ -108,6 +108,11 @@ impl Context {
         })
     }
 
+    /// The context itself: the last step for objects, which find it through their parents.
+    pub(super) fn context(&self) -> &Self {
+        self
+    }
+
     pub(super) fn verbs(&self) -> &'static Library {
         self.verbs
     }

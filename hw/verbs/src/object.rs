@@ -31,9 +31,15 @@ macro_rules! object {
         // threads at once.
         unsafe impl Sync for $name {}
 
+        impl $name {
+            fn context(&self) -> &Context {
+                self.$parent.context()
+            }
+        }
+
         impl Drop for $name {
             fn drop(&mut self) {
-                let context: &Context = self.context();
+                let context = self.context();
                 if context.is_own_process() {
                     // SAFETY: the object was created by the matching call, and is freed once,
                     // before the objects that it was created from. An error means that the kernel
@@ -56,10 +62,6 @@ impl Pd {
         let raw = made(unsafe { (context.verbs().ibv_alloc_pd)(context.raw()) })?;
         Ok(Pd { raw, context })
     }
-
-    pub(super) fn context(&self) -> &Context {
-        &self.context
-    }
 }
 
 object! {
@@ -74,10 +76,6 @@ impl Channel {
         let channel = Channel { raw, context };
         set_nonblocking(channel.fd())?;
         Ok(channel)
-    }
-
-    fn context(&self) -> &Context {
-        &self.context
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -132,10 +130,6 @@ impl Cq {
         // SAFETY: context and channel are open, and the queue keeps the channel.
         let raw = made(unsafe { sys::ibv_create_cq_ex(channel.context().raw(), &raw mut attr) })?;
         Ok(Cq { raw: raw.cast(), channel, extended: Some(raw) })
-    }
-
-    fn context(&self) -> &Context {
-        self.channel.context()
     }
 
     /// Takes as many completions as there are and as fit. Returns how many it took.
@@ -274,10 +268,6 @@ impl Srq {
         check(unsafe { sys::ibv_post_srq_ops(self.raw.as_ptr(), operation, &raw mut bad) })
     }
 
-    fn context(&self) -> &Context {
-        self.pd.context()
-    }
-
     /// Posts one receive.
     ///
     /// # Safety
@@ -305,10 +295,6 @@ impl Ah {
         let raw =
             made(unsafe { (pd.context().verbs().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) })?;
         Ok(Ah { raw, pd })
-    }
-
-    fn context(&self) -> &Context {
-        self.pd.context()
     }
 
     pub(super) fn raw(&self) -> *mut sys::ibv_ah {
@@ -340,10 +326,6 @@ impl Mr {
             (pd.context().verbs().ibv_reg_mr)(pd.raw.as_ptr(), start.cast(), length, access)
         })?;
         Ok(Mr { raw, pd })
-    }
-
-    fn context(&self) -> &Context {
-        self.pd.context()
     }
 
     /// Whether it is registered with this protection domain.
@@ -409,10 +391,6 @@ impl Qp {
             other => other,
         }?;
         Ok(Qp { raw, pd, inline_max, _queues: (cq, srq) })
-    }
-
-    fn context(&self) -> &Context {
-        self.pd.context()
     }
 
     /// Most bytes that a send request can carry inline.

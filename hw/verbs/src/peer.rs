@@ -1,7 +1,7 @@
 //! A peer and its state.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DownReason, PeerId, ReadError};
 
@@ -51,7 +51,7 @@ pub(super) struct Connecting {
     /// When the attempt fails, when to repeat the request, and the interval after that.
     pub(super) deadline: Instant,
     pub(super) request_at: Instant,
-    pub(super) request_interval: std::time::Duration,
+    pub(super) request_interval: Duration,
 }
 
 /// A connection that is ending.
