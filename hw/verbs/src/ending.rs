@@ -75,10 +75,9 @@ impl Verbs {
     /// failed.
     pub(super) fn receive_failed(&mut self, peer: PeerId, status: sys::ibv_wc_status) {
         match status {
-            sys::IBV_WC_LOC_LEN_ERR => self.end_for_violation(
-                peer,
-                "a message longer than the length that this side announced",
-            ),
+            sys::IBV_WC_LOC_LEN_ERR => {
+                self.end_for_violation(peer, "a message longer than the announced limit");
+            }
             sys::IBV_WC_WR_FLUSH_ERR => {}
             _ => self.lose_peer(peer, libc::EIO),
         }

@@ -19,7 +19,7 @@ pub(super) struct Peer {
 ///
 /// ```text
 /// Connecting ──> Up ──> Ending ──> Down
-/// └────────────────────────────┘
+///     └────────────────────────────┘
 /// ```
 pub(super) enum PeerState {
     /// A connection is being set up, by us or by the peer.

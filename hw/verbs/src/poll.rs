@@ -253,9 +253,9 @@ impl Verbs {
             _ => None,
         };
         let is_fin = head.first() == Some(&(Opcode::Fin as u8));
-        if let Some(word) = signal {
+        if let Some(code) = signal {
             self.receives.give_back(at);
-            self.on_signal(peer, word);
+            self.on_signal(peer, code);
             return Outcome::Internal;
         }
         if !self.count_message(peer) {
@@ -365,8 +365,8 @@ impl Verbs {
     }
 
     /// Handles a signal from a peer's device.
-    fn on_signal(&mut self, peer: PeerId, word: u32) {
-        let signal = Signal::parse(word);
+    fn on_signal(&mut self, peer: PeerId, code: u32) {
+        let signal = Signal::parse(code);
         let link = match &mut self.peers[peer.index()].state {
             PeerState::Up(link) => link,
             // Both sides leave: the peer won't acknowledge our leave signal any more.
