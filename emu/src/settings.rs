@@ -101,7 +101,7 @@ impl Settings {
     /// Settings of a NIC with so many slots and operations.
     pub(crate) fn model(&self, slots: u32, operations: u32) -> ModelConfig {
         let knobs = self.knobs.clone();
-        let buffers = knobs.floor.max(1);
+        let buffers = knobs.buffers_min.max(1);
         ModelConfig { slots, operations, buffers, seed: self.seed, knobs }
     }
 

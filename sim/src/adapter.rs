@@ -83,7 +83,7 @@ impl ModelNic {
             // A NIC that can't run far ahead of its host is told its count that often.
             let knobs = config.knobs;
             let (operation, answer) = (Delay::NONE, Delay::NONE);
-            config.knobs = Knobs { sync_limit: 16, floor: 1, operation, answer, ..knobs };
+            config.knobs = Knobs { sync_limit: 16, buffers_min: 1, operation, answer, ..knobs };
             config.buffers = 2;
             config.operations = 2 * slots + 2;
         }

@@ -77,7 +77,7 @@ fn engine(knobs: Knobs) -> Engine<Paper> {
 
 /// One with so many ordinary buffers of key 1, and no floor.
 fn open(ordinary: u64) -> Engine<Paper> {
-    let mut engine = engine(Knobs { floor: 1, ..Knobs::default() });
+    let mut engine = engine(Knobs { buffers_min: 1, ..Knobs::default() });
     post(&mut engine, ordinary, 1);
     engine
 }

@@ -1,60 +1,61 @@
-//! A message comes in: what the NIC makes of it.
+//! How the NIC handles an incoming message: match, count, place.
 
-use super::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
-use super::fault::Fault;
-use super::list::Entry;
-use super::nic::Nic;
-use super::slots::Handle;
-use super::transfers::{HEADERS_BYTES, Transfer};
+use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
+use crate::fault::Fault;
+use crate::list::Entry;
+use crate::nic::Nic;
+use crate::slots::Handle;
+use crate::transfers::{HEADERS_BYTES, Transfer};
 use tagmatch_device::Outgoing;
 use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
-/// A message that came in on a queue pair.
+/// A message that arrived on a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Which queue pair.
+    /// The queue pair.
     pub queue_pair: QueuePair,
     /// Bytes in the message, headers included.
     pub length: u64,
-    /// Its first bytes, zeros behind its end.
+    /// The first bytes of the message, padded with zeros.
     pub head: [u8; HEADERS_BYTES],
     /// Immediate data.
     pub immediate: Option<u32>,
 }
 
-/// What is to be done with the bytes of a message. The host does it before it calls again.
+/// Where the bytes of a message go. The host copies them before it calls the NIC again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not taken (RNR NAK): there is no ordinary buffer, or there never were as many as the NIC wants.
-    /// Offer it again before any later message of its queue pair.
+    /// Not accepted (RNR NAK): there is no ordinary buffer, or fewer than
+    /// [`Knobs::buffers_min`](crate::Knobs::buffers_min) were posted so far. The host must offer the message
+    /// again before any later message of its queue pair.
     NotReady,
     /// The whole message goes into this ordinary buffer.
     Ordinary {
-        /// Of [`Nic::post_receive`].
+        /// The number given to [`Nic::post_receive`].
         wr_id: u64,
     },
     /// The message without its TMH goes into the entry's buffer.
     Payload {
-        /// Which entry.
+        /// The matched entry.
         handle: Handle,
         /// Its `recv_wr_id`.
         recv_wr_id: u64,
     },
-    /// TMH and RVH go into the entry's buffer: the rendezvous doesn't fit.
+    /// TMH and RVH go into the entry's buffer, since the rendezvous does not fit.
     Headers {
-        /// Which entry.
+        /// The matched entry.
         handle: Handle,
         /// Its `recv_wr_id`.
         recv_wr_id: u64,
     },
-    /// Nothing: [`Work::Read`](super::Work::Read) will come.
+    /// Nowhere yet: a [`Work::Read`](crate::Work::Read) follows.
     Rendezvous,
-    /// Nothing: the queue pair is in error.
+    /// Nowhere: the queue pair is in error.
     Dropped,
 }
 
-/// What a message is to the NIC.
-enum Kind {
+/// A message after a look at its headers.
+enum Parsed {
     Ordinary,
     Eager(Tmh),
     Rendezvous(Tmh, Rvh),
@@ -62,13 +63,13 @@ enum Kind {
 }
 
 impl Arrival {
-    fn kind(&self) -> Kind {
+    fn parse(&self) -> Parsed {
         if self.length == 0 {
-            return Kind::Malformed("a message without a byte");
+            return Parsed::Malformed("an empty message");
         }
-        // Of these only the first byte is looked at, they may be shorter than a TMH.
+        // NO_TAG messages and FINs may be shorter than a TMH: only their first byte is read.
         if self.head[0] == Opcode::NoTag as u8 || self.head[0] == Opcode::Fin as u8 {
-            return Kind::Ordinary;
+            return Parsed::Ordinary;
         }
         let (first, second) = self.head.split_at(TMH_BYTES);
         let tmh = first.try_into().ok().and_then(|bytes| Tmh::parse(bytes).ok());
@@ -76,24 +77,26 @@ impl Arrival {
         match (tmh, rvh) {
             (Some(tmh), _) if tmh.opcode == Opcode::Eager => {
                 if self.length < TMH_BYTES as u64 {
-                    return Kind::Malformed("an eager message shorter than its header");
+                    return Parsed::Malformed("an eager message shorter than its header");
                 }
-                Kind::Eager(tmh)
+                Parsed::Eager(tmh)
             }
             (Some(tmh), Some(rvh)) => {
                 let range = HEADERS_BYTES as u64..=Outgoing::HEADER_MAX as u64;
                 if !range.contains(&self.length) {
-                    return Kind::Malformed("a rendezvous request not of 32 to 64 bytes");
+                    return Parsed::Malformed(
+                        "a rendezvous request of less than 32 or more than 64 bytes",
+                    );
                 }
-                Kind::Rendezvous(tmh, Rvh::parse(&rvh))
+                Parsed::Rendezvous(tmh, Rvh::parse(&rvh))
             }
-            _ => Kind::Malformed("a message with an unknown opcode"),
+            _ => Parsed::Malformed("a message with an unknown opcode"),
         }
     }
 }
 
 impl Nic {
-    /// A message came in.
+    /// Accepts a message, and says where its bytes go.
     pub fn arrive(&mut self, message: &Arrival) -> Verdict {
         let queue_pair = message.queue_pair;
         if self.in_error.contains(&queue_pair) {
@@ -107,14 +110,14 @@ impl Nic {
             self.fail(queue_pair, SPONTANEOUS);
             return Verdict::Dropped;
         }
-        let verdict = match message.kind() {
-            Kind::Ordinary => self.ordinary(message, WcOpcode::TmNoTag),
-            Kind::Malformed(why) => {
+        let verdict = match message.parse() {
+            Parsed::Ordinary => self.ordinary(message, WcOpcode::TmNoTag),
+            Parsed::Malformed(why) => {
                 self.fail(queue_pair, why);
                 Verdict::Dropped
             }
-            Kind::Eager(tmh) => self.eager(message, tmh),
-            Kind::Rendezvous(tmh, rvh) => self.rendezvous(message, tmh, rvh),
+            Parsed::Eager(tmh) => self.eager(message, tmh),
+            Parsed::Rendezvous(tmh, rvh) => self.rendezvous(message, tmh, rvh),
         };
         if fails {
             self.fail(queue_pair, SPONTANEOUS);
@@ -123,13 +126,13 @@ impl Nic {
         verdict
     }
 
-    /// The message takes an ordinary buffer, header included.
+    /// Puts the whole message, header included, into an ordinary buffer.
     fn ordinary(&mut self, message: &Arrival, opcode: WcOpcode) -> Verdict {
         let Some(&(wr_id, room)) = self.ordinary.front() else { return Verdict::NotReady };
         let length = message.length;
         if length > room {
             self.faults.record(Fault::OrdinaryTooShort { length, room });
-            self.fail(message.queue_pair, "a message longer than the buffers for it");
+            self.fail(message.queue_pair, "a message longer than an ordinary buffer");
             return Verdict::Dropped;
         }
         self.ordinary.pop_front();
@@ -154,12 +157,12 @@ impl Nic {
             queue_pair: Some(message.queue_pair),
             handle: None,
         };
-        let due = self.held_until(self.knobs.receive);
+        let due = self.due_after(self.knobs.receive);
         self.queues.push_receive(due, completion);
         Verdict::Ordinary { wr_id }
     }
 
-    /// A match's completion with everything on it.
+    /// The completion of a match whose data is there.
     fn matched(message: &Arrival, tmh: Tmh, entry: &Entry, length: u64) -> Completion {
         Completion {
             wr_id: entry.recv_wr_id,
@@ -181,7 +184,7 @@ impl Nic {
     }
 
     fn push_match(&mut self, completion: Completion) -> u64 {
-        let due = self.held_until(self.knobs.receive);
+        let due = self.due_after(self.knobs.receive);
         self.queues.push_receive(due, completion)
     }
 
@@ -198,9 +201,9 @@ impl Nic {
         if message.length <= self.knobs.packet_bytes {
             self.push_match(whole);
         } else {
-            let (first, second) = in_two(whole);
+            let (first, second) = split_match(whole);
             let after = self.push_match(first);
-            let due = self.held_until(self.knobs.data);
+            let due = self.due_after(self.knobs.data);
             self.queues.push_data(due, second, after, true);
         }
         Verdict::Payload { handle: entry.handle, recv_wr_id: entry.recv_wr_id }
@@ -211,13 +214,13 @@ impl Nic {
             return self.ordinary(message, WcOpcode::TmRecv);
         };
         let length = u64::from(rvh.len);
-        // A rendezvous has no immediate data that the NIC would hand on.
+        // The NIC drops the immediate data of a rendezvous request.
         let message = &Arrival { immediate: None, ..*message };
         let whole = Self::matched(message, tmh, &entry, length);
         if length > entry.length {
             return self.incomplete(whole, &entry);
         }
-        let (first, second) = in_two(whole);
+        let (first, second) = split_match(whole);
         let after = self.push_match(first);
         let due = self.after(self.knobs.read);
         let names = (entry.handle, message.queue_pair);
@@ -225,7 +228,7 @@ impl Nic {
         Verdict::Rendezvous
     }
 
-    /// TMH and RVH go into the buffer, and software does the rest.
+    /// Puts TMH and RVH into the buffer: software reads the payload.
     fn incomplete(&mut self, whole: Completion, entry: &Entry) -> Verdict {
         let length = HEADERS_BYTES as u64;
         if length > entry.length {
@@ -234,9 +237,9 @@ impl Nic {
         }
         let whole = Completion { status: WcStatus::RendezvousIncomplete, length, ..whole };
         if self.knobs.incomplete_in_two.draw(&mut self.random) {
-            let (first, second) = in_two(whole);
+            let (first, second) = split_match(whole);
             let after = self.push_match(first);
-            let due = self.held_until(self.knobs.data);
+            let due = self.due_after(self.knobs.data);
             self.queues.push_data(due, second, after, false);
         } else {
             self.push_match(whole);
@@ -244,15 +247,16 @@ impl Nic {
         Verdict::Headers { handle: entry.handle, recv_wr_id: entry.recv_wr_id }
     }
 
-    /// More came than the entry's buffer holds. On hardware that is an error completion that names
-    /// no entry, and the queue pair's end; here the entry's match is told and its data fails.
+    /// Ends the queue pair, since the message is longer than the buffer of the matched entry. On
+    /// hardware the error completion names no entry. Here the match is reported, and its data
+    /// completes with an error.
     fn overflow(&mut self, whole: Completion, entry: &Entry, length: u64) {
         self.faults.record(Fault::BufferTooShort {
             handle: entry.handle,
             length,
             room: entry.length,
         });
-        let (first, second) = in_two(Completion { status: WcStatus::Success, ..whole });
+        let (first, second) = split_match(Completion { status: WcStatus::Success, ..whole });
         let after = self.push_match(first);
         self.flush(second, after);
         if let Some(queue_pair) = whole.queue_pair {
@@ -261,11 +265,12 @@ impl Nic {
     }
 }
 
-/// Why a queue pair fails without a reason.
-const SPONTANEOUS: &str = "its queue pair failed";
+/// The reason given for a failure that [`Knobs::queue_pair_error`](crate::Knobs::queue_pair_error)
+/// caused.
+const SPONTANEOUS: &str = "the queue pair failed";
 
-/// A match in two completions: the first says with what, the second brings the data.
-fn in_two(whole: Completion) -> (Completion, Completion) {
+/// Splits the completion of a match in two: the first has the tag, the second the data.
+fn split_match(whole: Completion) -> (Completion, Completion) {
     let first = Completion { flags: WcFlags::MATCH, length: 0, immediate: None, ..whole };
     let tm_info = TmInfo::default();
     (first, Completion { flags: WcFlags::DATA_VALID, tm_info, ..whole })

@@ -1,11 +1,12 @@
-//! What the NIC reports, in the shape of an extended completion queue's entries.
+//! Completions, with the fields of an extended completion queue's entries.
 //!
-//! Numbers are those of `infiniband/verbs.h`, so that an emulator of verbs hands them on as they are.
+//! The numbers are those of `infiniband/verbs.h`, so that an emulator of verbs can pass them on
+//! unchanged.
 
 use std::hash::{Hash, Hasher};
 use std::ops::BitOr;
 
-use super::Handle;
+use crate::Handle;
 
 /// A queue pair, as the host numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,8 +22,7 @@ pub enum WcOpcode {
     TmDel = 131,
     /// `IBV_WC_TM_SYNC`.
     TmSync = 132,
-    /// `IBV_WC_TM_RECV`: a match, or an unexpected message. (`tag_matching.md` says `IBV_WC_RECV` of the
-    /// latter; mlx5 and rdma-core's tests say this.)
+    /// `IBV_WC_TM_RECV`: a match, or an unexpected message. (`tag_matching.md` says `IBV_WC_RECV` for an unexpected message; mlx5 and the tests of rdma-core use this opcode.)
     TmRecv = 133,
     /// `IBV_WC_TM_NO_TAG`: a message without a tag, or a FIN.
     TmNoTag = 134,
@@ -34,17 +34,16 @@ pub enum WcOpcode {
 pub enum WcStatus {
     /// `IBV_WC_SUCCESS`.
     Success = 0,
-    /// `IBV_WC_WR_FLUSH_ERR`: the data of a match will never come, its queue pair is in error.
+    /// `IBV_WC_WR_FLUSH_ERR`: the data of a match will never arrive, since its queue pair is in error.
     ///
-    /// Hardware is silent about such entries; the model gives one completion for each, so that its slot
-    /// can be used again.
+    /// Hardware reports nothing for such an entry. The model gives one completion for each, so that
+    /// its slot can be used again.
     FlushError = 5,
-    /// `IBV_WC_GENERAL_ERR`: of an entry that a delete without an answer took from the driver while it
-    /// was being matched, as in mlx5.
+    /// `IBV_WC_GENERAL_ERR`: the entry was matched, but an unsignalled delete had already removed it from the driver's table, as in mlx5.
     GeneralError = 21,
     /// `IBV_WC_TM_ERR`: the delete came too late.
     TmError = 22,
-    /// `IBV_WC_TM_RNDV_INCOMPLETE`: the rendezvous is longer than its buffer, which holds its headers.
+    /// `IBV_WC_TM_RNDV_INCOMPLETE`: the rendezvous is longer than the buffer, which holds its headers.
     RendezvousIncomplete = 23,
 }
 
@@ -53,16 +52,16 @@ pub enum WcStatus {
 pub struct WcFlags(pub u32);
 
 impl WcFlags {
-    /// None.
+    /// No flag.
     pub const NONE: WcFlags = WcFlags(0);
-    /// `IBV_WC_TM_SYNC_REQ`: a hint that the counts differ, neither reliable nor rare.
+    /// `IBV_WC_TM_SYNC_REQ`: a hint that the counts differ. It may be missing, and it may be set without need.
     pub const SYNC_REQUEST: WcFlags = WcFlags(16);
     /// `IBV_WC_TM_MATCH`: an entry was matched; tag and `app_ctx` are valid.
     pub const MATCH: WcFlags = WcFlags(32);
     /// `IBV_WC_TM_DATA_VALID`: the data is in the entry's buffer; the length is valid.
     pub const DATA_VALID: WcFlags = WcFlags(64);
 
-    /// Whether all of `other` are set.
+    /// Whether all flags of `other` are set.
     pub const fn contains(self, other: WcFlags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -81,56 +80,60 @@ impl BitOr for WcFlags {
 pub struct TmInfo {
     /// The message's tag.
     pub tag: u64,
-    /// Its `app_ctx` (`priv`).
+    /// The message's `app_ctx` (`priv`).
     pub app_ctx: u32,
 }
 
 /// One entry of the completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Of the operation, of the ordinary buffer, or the `recv_wr_id` of the entry that was matched.
+    /// The number of the operation or of the ordinary buffer, or the `recv_wr_id` of the matched
+    /// entry.
     pub wr_id: u64,
-    /// What it is about.
+    /// What has completed.
     pub opcode: WcOpcode,
-    /// How it went.
+    /// Whether it succeeded.
     pub status: WcStatus,
-    /// More about it.
+    /// Which other fields are valid.
     pub flags: WcFlags,
-    /// Valid with [`WcFlags::MATCH`], zero otherwise: of two completions, the second doesn't repeat it.
+    /// Valid with [`WcFlags::MATCH`], zero otherwise: the second completion of a match does not
+    /// repeat it.
     pub tm_info: TmInfo,
-    /// Bytes of payload with [`WcFlags::DATA_VALID`]; of the whole message in an ordinary buffer.
+    /// Bytes of payload, with [`WcFlags::DATA_VALID`]; bytes of the whole message in an ordinary
+    /// buffer.
     pub length: u64,
     /// Immediate data, on the completion that carries the length.
     pub immediate: Option<u32>,
-    /// Which queue pair the message came in on; none for operations.
+    /// The queue pair that the message arrived on; none for operations.
     pub queue_pair: Option<QueuePair>,
-    /// The entry that it is about. Verbs has no such field: drivers find it in tables of their own.
+    /// The entry that was added, deleted or matched. Verbs has no such field: drivers find the
+    /// entry in tables of their own.
     pub handle: Option<Handle>,
 }
 
 impl Completion {
-    /// Whether this is a message that the NIC has found no entry for, and has counted.
+    /// Whether this is a message that matched no entry, and that the NIC has counted.
     pub fn is_unexpected(&self) -> bool {
         self.opcode == WcOpcode::TmRecv && self.handle.is_none()
     }
 
-    /// Whether it is the last one of a matched entry.
+    /// Whether this is the last completion of a matched entry.
     pub fn ends_match(&self) -> bool {
         self.opcode == WcOpcode::TmRecv
             && self.handle.is_some()
             && (self.flags.contains(WcFlags::DATA_VALID) || self.status == WcStatus::FlushError)
     }
 
-    /// See [`Nic::hash_state`](super::Nic::hash_state).
-    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+    /// See [`Nic::hash_state`](crate::Nic::hash_state).
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
         (self.opcode as u32, self.status as u32, self.flags.0, self.length).hash(state);
         (self.tm_info.tag, self.tm_info.app_ctx, self.immediate, self.queue_pair).hash(state);
         let entry = self.handle.map(|handle| (handle.slot(), self.wr_id));
         entry.hash(state);
     }
 
-    /// The same, of data that will never come.
-    pub(super) fn flushed(self) -> Completion {
+    /// The completion for data that will never arrive.
+    pub(crate) fn flushed(self) -> Completion {
         Completion {
             status: WcStatus::FlushError,
             flags: WcFlags::NONE,

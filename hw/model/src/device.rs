@@ -1,13 +1,13 @@
-//! The NIC on a device.
+//! A tag-matching NIC on top of any other device.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-use super::knobs::ModelConfig;
-use super::nic::Nic;
-use super::pending::{EntryBuffer, Fin, Found};
-use super::slots::Handle;
+use crate::knobs::ModelConfig;
+use crate::nic::Nic;
+use crate::pending::{EntryBuffer, Fin, PendingEvent};
+use crate::slots::Handle;
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
@@ -15,50 +15,51 @@ use tagmatch_device::{
     TagCaps, TagList,
 };
 
-/// Bytes in the largest message that the NIC reads: a port's `max_msg_sz` on mlx5, 1 GiB.
+/// The largest message that the NIC reads, in bytes: a port's `max_msg_sz` on mlx5, 1 GiB.
 const READ_MAX: u64 = 1 << 30;
 
-/// A device with a list of posted receives, made of any device without one.
+/// A device with a list of posted receives, made of a device without one.
 ///
-/// Messages of the peers that the list [carries](Self::set_carried) go through a [`Nic`]; everything
-/// else passes. [`Device::poll`] is the NIC's clock: delays count polls. Peers need nothing of the
-/// kind; to them, this is the inner device.
+/// Messages of the peers that the list [carries](Self::set_carried) go through a [`Nic`]; all other
+/// events pass unchanged. [`Device::poll`] is the NIC's clock: delays count polls. Peers see only
+/// the inner device, and need no NIC.
 ///
-/// What the NIC puts into an ordinary buffer is copied there, so that its completion can be late. An
-/// inner device's own list is not used.
+/// An unexpected message is copied to an ordinary buffer, so that its completion can be late. The
+/// inner device's own list, if it has one, is not used.
 #[derive(Clone)]
 pub struct Model<D> {
-    pub(super) inner: D,
-    /// What the inner device announces, in bytes.
-    pub(super) message_max: usize,
-    pub(super) nic: Nic,
-    pub(super) caps: TagCaps,
-    /// By slot.
-    pub(super) entries: Vec<EntryBuffer>,
-    /// Ordinary buffers, which grow to what they have held; their `wr_id` is their place here.
-    pub(super) buffers: Vec<Vec<u8>>,
-    /// The ordinary buffer that the last event borrowed.
-    pub(super) lent: Option<usize>,
-    /// The bytes of a message past the list, while its event borrows them.
-    pub(super) passing: Vec<u8>,
-    pub(super) fins: VecDeque<Fin>,
-    /// Reads that the end of their peer has ended: that peer's last messages and its
-    /// [`Event::PeerDown`] are yet to come.
-    pub(super) cut_off: Vec<(PeerId, Handle)>,
-    /// Peers that are down, with events to come before that is told.
-    pub(super) going: Vec<(PeerId, DownReason)>,
-    /// Peers that were disconnected for a queue pair error, and why.
-    pub(super) broken: Vec<(PeerId, &'static str)>,
-    /// Of a match with one completion, the first of two events was taken.
-    pub(super) is_halfway: bool,
-    pub(super) carries: fn(PeerId) -> bool,
+    pub(crate) inner: D,
+    /// The largest message that the inner device receives, in bytes.
+    pub(crate) message_max: usize,
+    pub(crate) nic: Nic,
+    pub(crate) caps: TagCaps,
+    /// The buffers of entries, by slot.
+    pub(crate) entries: Vec<EntryBuffer>,
+    /// Ordinary buffers. They grow to the longest message that they have held. Their `wr_id` is
+    /// their index.
+    pub(crate) buffers: Vec<Vec<u8>>,
+    /// The ordinary buffer that the last event borrowed. The next poll posts it again.
+    pub(crate) lent: Option<usize>,
+    /// The bytes of a message that does not go through the NIC, while its event borrows them.
+    pub(crate) uncarried: Vec<u8>,
+    /// FINs that the inner device has not accepted yet.
+    pub(crate) fins: VecDeque<Fin>,
+    /// Reads that failed because their peer is down. The inner device has not reported
+    /// [`Event::PeerDown`] yet.
+    pub(crate) failed_reads: Vec<(PeerId, Handle)>,
+    /// Peers that are down, but have completions left to poll: their [`Event::PeerDown`] comes
+    /// last.
+    pub(crate) ending_peers: Vec<(PeerId, DownReason)>,
+    /// Peers that were disconnected after an error of their queue pair, and the reason.
+    pub(crate) broken_peers: Vec<(PeerId, &'static str)>,
+    /// Whether the first of the two events of a match with one completion was taken.
+    pub(crate) is_halfway: bool,
+    /// Whether messages of a peer go through the NIC.
+    pub(crate) carries: fn(PeerId) -> bool,
 }
 
 impl<D: Device> Model<D> {
-    /// Puts a NIC on a device.
-    ///
-    /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range.
+    /// Adds a NIC to a device.
     pub fn new(inner: D, config: &ModelConfig) -> Result<Self, DeviceError> {
         let mut nic = Nic::new(config)?;
         let message_max = inner.limits().message_max;
@@ -79,50 +80,50 @@ impl<D: Device> Model<D> {
             entries: (0..config.slots).map(|_| EntryBuffer::default()).collect(),
             buffers: vec![Vec::new(); config.buffers as usize],
             lent: None,
-            passing: Vec::new(),
+            uncarried: Vec::new(),
             fins: VecDeque::new(),
-            cut_off: Vec::new(),
-            going: Vec::new(),
-            broken: Vec::new(),
+            failed_reads: Vec::new(),
+            ending_peers: Vec::new(),
+            broken_peers: Vec::new(),
             is_halfway: false,
             carries: |peer| peer != PeerId::ONESELF,
         })
     }
 
-    /// Chooses the peers that the list carries, all but oneself by default. Messages of others come up
-    /// past it, as if they came from another device. To be called before the first poll; for each peer
-    /// the answer must always be the same.
+    /// Chooses the peers whose messages go through the NIC: by default all but the worker itself.
+    /// Messages of other peers bypass it, as if they came from another device. Call this before the
+    /// first poll. The function must always give the same answer for a peer.
     pub fn set_carried(&mut self, carries: fn(PeerId) -> bool) {
         self.carries = carries;
     }
 
-    /// The NIC, to look at.
+    /// The NIC.
     pub fn nic(&self) -> &Nic {
         &self.nic
     }
 
-    /// The NIC, to be driven [by hand](Nic::by_hand).
+    /// The NIC, for example to make its choices [manual](Nic::set_manual).
     pub fn nic_mut(&mut self) -> &mut Nic {
         &mut self.nic
     }
 
-    /// The device below.
+    /// The inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device below. What arrives must still be taken through this one.
+    /// The inner device. Do not poll it: its events must be polled through this device.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
 
-    /// Whether the next poll has something to do that the inner device doesn't know of.
+    /// Whether the next poll has work of which the inner device does not know.
     fn is_busy(&self) -> bool {
-        self.nic.has_work() || !self.going.is_empty()
+        self.nic.has_work() || !self.ending_peers.is_empty()
     }
 
-    /// The largest eager payload that this device has announced, in bytes.
-    pub(super) fn payload_max(&self) -> usize {
+    /// The largest eager payload that peers may send to this device, in bytes.
+    pub(crate) fn payload_max(&self) -> usize {
         self.message_max.saturating_sub(TMH_BYTES)
     }
 }
@@ -169,13 +170,13 @@ impl<D: Device> Device for Model<D> {
     }
 
     fn poll(&mut self) -> Option<Event<'_>> {
-        Some(match self.find()? {
-            Found::Plain(event) => event,
-            Found::Passing { peer, immediate } => {
-                let bytes = Bytes::from_slice(&self.passing);
+        Some(match self.next_event()? {
+            PendingEvent::Owned(event) => event,
+            PendingEvent::Uncarried { peer, immediate } => {
+                let bytes = Bytes::from_slice(&self.uncarried);
                 Event::Message(Incoming { peer, immediate, through_list: false, bytes })
             }
-            Found::Ordinary { wr_id, length, through_list, peer, immediate } => {
+            PendingEvent::Ordinary { wr_id, length, through_list, peer, immediate } => {
                 let bytes = Bytes::from_slice(self.buffers.get(wr_id)?.get(..length)?);
                 Event::Message(Incoming { peer, immediate, through_list, bytes })
             }

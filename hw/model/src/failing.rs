@@ -1,24 +1,25 @@
-//! What the host does for a matched rendezvous, and what becomes of all when a queue pair fails.
+//! READs and FINs that end, and queue pairs that fail.
 
-use super::completion::{Completion, QueuePair};
-use super::fault::Fault;
-use super::nic::Nic;
-use super::slots::Handle;
-use super::transfers::{Due, HEADERS_BYTES, Transfer, Work};
+use crate::completion::{Completion, QueuePair};
+use crate::fault::Fault;
+use crate::nic::Nic;
+use crate::slots::Handle;
+use crate::transfers::{Due, HEADERS_BYTES, Transfer, Work};
 use tagmatch_device::tm::{Opcode, TMH_BYTES};
 
 impl Nic {
-    pub(super) fn flush(&mut self, completion: Completion, after: u64) {
-        let due = self.held_until(self.knobs.data);
+    /// Completes a match whose data will never arrive with an error.
+    pub(crate) fn flush(&mut self, completion: Completion, after: u64) {
+        let due = self.due_after(self.knobs.data);
         self.queues.push_data(due, completion.flushed(), after, false);
     }
 
-    /// The host has done a [`Work::Read`], or could not: then its queue pair is in error.
+    /// Reports the end of a [`Work::Read`]. If it failed, its queue pair is in error.
     pub fn read_done(&mut self, handle: Handle, is_ok: bool) {
         let Some(transfer) = self.transfers.take_reading(handle) else {
             return self.faults.record(Fault::NotUnderWay(handle));
         };
-        self.step_done(transfer, is_ok, "a READ of its memory failed");
+        self.end_if_broken(transfer, is_ok, "a READ of the peer's memory failed");
         if is_ok && !self.in_error.contains(&transfer.queue_pair) {
             let due = self.after(self.knobs.fin);
             self.transfers.fin_at(transfer, due);
@@ -26,22 +27,23 @@ impl Nic {
         self.settle();
     }
 
-    /// The host has sent a [`Work::Fin`], or could not: then its queue pair is in error.
+    /// Reports that a [`Work::Fin`] was sent, or could not be sent: then its queue pair is in
+    /// error.
     pub fn fin_done(&mut self, handle: Handle, is_ok: bool) {
         let Some(transfer) = self.transfers.take_finishing(handle) else {
             return self.faults.record(Fault::NotUnderWay(handle));
         };
         if is_ok {
-            let due = self.held_until(self.knobs.data);
+            let due = self.due_after(self.knobs.data);
             self.queues.push_data(due, transfer.completion, transfer.after, false);
         } else {
-            self.step_done(transfer, false, "a FIN could not be sent");
+            self.end_if_broken(transfer, false, "a FIN could not be sent");
         }
         self.settle();
     }
 
-    /// A transfer that can't go on ends.
-    fn step_done(&mut self, transfer: Transfer, is_ok: bool, why: &'static str) {
+    /// Ends a transfer if its queue pair is in error, or now becomes so.
+    fn end_if_broken(&mut self, transfer: Transfer, is_ok: bool, why: &'static str) {
         if !is_ok {
             self.fail(transfer.queue_pair, why);
         }
@@ -50,7 +52,7 @@ impl Nic {
         }
     }
 
-    /// The queue pair fails: the host is told by [`Work::Broken`].
+    /// Puts the queue pair into error, and tells the host by [`Work::Broken`].
     pub fn fail(&mut self, queue_pair: QueuePair, why: &'static str) {
         if self.in_error.insert(queue_pair) {
             self.queues.lose_eager_data(queue_pair);
@@ -59,9 +61,9 @@ impl Nic {
         }
     }
 
-    /// The host has put the queue pair into error, or has learnt that its peer is gone. What came whole
-    /// stays; matches whose data is due fail, those that the host is reading or finishing once it has
-    /// said so.
+    /// Records that the host has put the queue pair into error, or that its peer is down. Matches
+    /// whose data has arrived complete. The other matches fail; those whose READ or FIN is under
+    /// way fail when the host reports its end.
     pub fn queue_pair_down(&mut self, queue_pair: QueuePair) {
         if self.in_error.insert(queue_pair) {
             self.end_transfers(queue_pair);
@@ -69,11 +71,12 @@ impl Nic {
         }
     }
 
+    /// Ends the transfers of a queue pair that the host has not started.
     fn end_transfers(&mut self, queue_pair: QueuePair) {
         while let Some(transfer) = self.transfers.take_idle(queue_pair) {
             self.flush(transfer.completion, transfer.after);
         }
-        // What the host hasn't fetched is not begun.
+        // Work that the host has not fetched is dropped.
         let mut index = 0;
         while let Some(work) = self.work.get(index) {
             let unfetched = match *work {
@@ -95,12 +98,13 @@ impl Nic {
         }
     }
 
-    pub(super) fn begin(&mut self, due: Due) {
+    /// Turns a step that is due into work for the host.
+    pub(crate) fn begin(&mut self, due: Due) {
         match due {
             Due::Read(transfer) => {
                 if self.knobs.read_failure.draw(&mut self.random) {
                     let _ = self.transfers.take_reading(transfer.handle);
-                    self.step_done(transfer, false, "a READ of its memory failed");
+                    self.end_if_broken(transfer, false, "a READ of the peer's memory failed");
                     return;
                 }
                 let Transfer { handle, queue_pair, remote, .. } = transfer;

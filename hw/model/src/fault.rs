@@ -1,49 +1,55 @@
-//! What the host did that hardware would punish, silently more often than not.
+//! Mistakes of the host, most of which hardware does not report.
 
-use super::Handle;
+use crate::Handle;
 
-/// A rule of the NIC that its host has broken. A driver that works has none.
+/// A rule of the NIC that the host has broken. A correct driver breaks none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// An operation names an entry that has ended; hardware would look at another one.
-    #[error("{0:?} is stale: the entry has ended, and its last completion was taken")]
+    /// An operation names an entry that has ended. Hardware would use the entry that is in the slot
+    /// now.
+    #[error("{0:?} is stale: the entry has ended, and its last completion was polled")]
     StaleHandle(Handle),
-    /// A second delete of one entry.
+    /// A second delete of the same entry.
     #[error("{0:?} was deleted twice")]
     DeletedTwice(Handle),
-    /// A delete without an answer of an entry that was matched. Of hardware's entry, the driver then knows
-    /// nothing any more.
-    #[error("{0:?} was deleted without an answer, but it has been matched")]
+    /// An unsignalled delete of an entry that was matched. On hardware, the driver then has no
+    /// record of the entry.
+    #[error("{0:?} was matched before its unsignalled delete")]
     DeleteLost(Handle),
-    /// Bits of the tag outside of the mask: it never matches.
+    /// A tag with bits outside of its mask, so that the entry never matches.
     #[error("{0:?} never matches: its tag has bits outside of its mask")]
     TagOutsideMask(Handle),
-    /// The counts are so far apart that they may soon be taken for equal.
-    #[error("the NIC has counted {counted} unexpected messages, and was told of {told}")]
+    /// The two counts of unexpected messages are so far apart that they may soon wrap and seem
+    /// equal.
+    #[error(
+        "the NIC has counted {counted} unexpected messages, and software's last count was {told}"
+    )]
     CountsApart {
         /// The NIC's count.
         counted: u16,
-        /// What it was told last.
+        /// The last count from software.
         told: u16,
     },
-    /// An operation's count is ahead of the completions that the host has taken, or behind what it said
-    /// before.
-    #[error("a count of {given}, after {before}, with {taken} taken")]
+    /// An operation's count is ahead of the completions that the host has polled, or behind an
+    /// earlier count.
+    #[error(
+        "an operation has the count {given}, after {before}; {taken} unexpected messages were polled"
+    )]
     CountNotTaken {
-        /// What the operation says.
+        /// The operation's count.
         given: u16,
-        /// What the operation before it said.
+        /// The count of the operation before.
         before: u16,
-        /// How far the completion queue was read.
+        /// The number of unexpected messages that were polled.
         taken: u16,
     },
-    /// An entry's buffer is shorter than the eager payload, or the headers, that were matched with it. On
-    /// hardware the queue pair ends, and the completion can't be told from others.
-    #[error("{handle:?} has {room} bytes of buffer for {length}")]
+    /// An entry's buffer is shorter than the eager payload, or the headers, of the message that
+    /// matched it. On hardware the queue pair ends, and the error completion names no entry.
+    #[error("{handle:?} has a buffer of {room} bytes for {length} bytes")]
     BufferTooShort {
-        /// Which entry.
+        /// The matched entry.
         handle: Handle,
-        /// Bytes that came.
+        /// Bytes to store.
         length: u64,
         /// Bytes that the entry has room for.
         room: u64,
@@ -51,35 +57,35 @@ pub enum Fault {
     /// An ordinary buffer is shorter than the message that took it.
     #[error("an ordinary buffer has {room} bytes for a message of {length}")]
     OrdinaryTooShort {
-        /// Bytes that came.
+        /// Bytes to store.
         length: u64,
         /// Bytes in the buffer.
         room: u64,
     },
-    /// A message matched an entry whose buffer had been taken back.
-    #[error("{0:?} was matched after its buffer had been taken back")]
+    /// A message matched an entry whose buffer had been reclaimed.
+    #[error("{0:?} was matched after its buffer was reclaimed")]
     BufferGone(Handle),
-    /// A READ or FIN was reported done that was not under way.
-    #[error("{0:?} has nothing under way that could be done")]
+    /// The host reported the end of a READ or FIN that was not under way.
+    #[error("{0:?} has no READ or FIN under way")]
     NotUnderWay(Handle),
 }
 
-/// The first faults, each once: a host that breaks a rule does so often.
+/// The first faults, each once, since a host that breaks a rule often repeats it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     kept: Vec<Fault>,
 }
 
 impl Faults {
     const KEPT_MAX: usize = 64;
 
-    pub(super) fn record(&mut self, fault: Fault) {
+    pub(crate) fn record(&mut self, fault: Fault) {
         if self.kept.len() < Self::KEPT_MAX && !self.kept.contains(&fault) {
             self.kept.push(fault);
         }
     }
 
-    pub(super) fn kept(&self) -> &[Fault] {
+    pub(crate) fn kept(&self) -> &[Fault] {
         &self.kept
     }
 }

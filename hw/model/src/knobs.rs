@@ -1,6 +1,6 @@
-//! What can be set: the size of the list, and how the NIC behaves where it may choose.
+//! Settings: sizes, and the behaviour where hardware may choose.
 
-use super::random::Random;
+use crate::random::Random;
 use tagmatch_device::DeviceError;
 
 /// A probability, in parts per million.
@@ -10,33 +10,33 @@ pub struct Chance(pub u32);
 impl Chance {
     /// Never.
     pub const NEVER: Chance = Chance(0);
-    /// Each time.
+    /// Always.
     pub const ALWAYS: Chance = Chance(1_000_000);
 
-    /// So many of a hundred.
+    /// A probability in percent.
     pub const fn percent(percent: u32) -> Self {
         Chance(percent * 10_000)
     }
 
-    pub(super) fn draw(self, random: &mut Random) -> bool {
+    pub(crate) fn draw(self, random: &mut Random) -> bool {
         self.0 > 0 && random.below(Self::ALWAYS.0) < self.0
     }
 }
 
-/// How long something is held back, in ticks ([`Nic::tick`](super::Nic::tick)).
+/// A random delay, in ticks ([`Nic::tick`](crate::Nic::tick)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// How often there is a delay at all.
+    /// The probability of a delay.
     pub chance: Chance,
-    /// The longest one; each length from 1 to this is equally likely.
+    /// The longest delay; each length from 1 to this is equally likely.
     pub ticks_max: u32,
 }
 
 impl Delay {
-    /// None, ever.
+    /// Never a delay.
     pub const NONE: Delay = Delay { chance: Chance::NEVER, ticks_max: 0 };
 
-    pub(super) fn draw(self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(self, random: &mut Random) -> u64 {
         if self.ticks_max == 0 || !self.chance.draw(random) {
             return 0;
         }
@@ -53,69 +53,69 @@ pub enum Wake {
     /// They become active.
     #[default]
     Always,
-    /// Nothing: an entry that missed its phase never matches.
+    /// They stay inactive: an entry that missed its phase never matches.
     Never,
-    /// The seed chooses at each such operation, for all inactive entries alike.
+    /// They become active or not, all alike, as the seed chooses each time.
     Sometimes,
 }
 
-/// What the NIC does where it may choose; everything is drawn from the seed. The default is the NIC
-/// at its kindest: no delays, no failures.
+/// The behaviour of the NIC where hardware may choose; every choice is drawn from the seed. The
+/// default is the simplest NIC: no delays, no failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knobs {
-    /// From the posting of an operation until the NIC takes it up. Operations keep their order.
-    /// Default: none.
+    /// The delay before an operation is executed. Operations keep their order. Default: none.
     pub operation: Delay,
-    /// Until an operation's completion shows. They keep their order. Default: none.
+    /// The delay before the completion of an operation is visible. They keep their order. Default:
+    /// none.
     pub answer: Delay,
-    /// A `TM_DEL` shows before every match and message that the NIC decided on later. Nothing that is
-    /// written says so. Without, a driver that cancels must conclude from the match of a later entry that
-    /// an earlier one, which would have matched as well, is deleted. Default: `false`.
+    /// Whether a `TM_DEL` becomes visible before every match and message that the NIC decides
+    /// later. No document promises this. If `false`, a driver that cancels must conclude from the
+    /// match of a later entry that an earlier one, which would have matched as well, is deleted.
+    /// Default: `false`.
     pub deletes_in_order: bool,
-    /// Until the completion of a match, or of an ordinary buffer, shows. They keep their order.
-    /// Default: none.
+    /// The delay before the completion of a match or of an ordinary buffer is visible. They keep
+    /// their order. Default: none.
     pub receive: Delay,
-    /// Until the second completion of a match shows, when its data is there. They have no order.
-    /// Default: none.
+    /// The delay before the data completion of a match is visible, once the data is there. These
+    /// completions have no order. Default: none.
     pub data: Delay,
-    /// Until a READ begins. Default: none.
+    /// The delay before a READ starts. Default: none.
     pub read: Delay,
-    /// From the end of a READ until its FIN is sent. Default: none.
+    /// The delay between the end of a READ and its FIN. Default: none.
     pub fin: Delay,
-    /// What an agreeing count does to inactive entries. Default: [`Wake::Always`].
+    /// What a count that agrees does to inactive entries. Default: [`Wake::Always`].
     pub wake: Wake,
-    /// What both counts of unexpected messages start at; 0 on hardware. Close to 2^16, they wrap at
-    /// once. Default: 0.
+    /// The first value of both counts of unexpected messages; 0 on hardware. With a value close to
+    /// 2^16 they wrap early. Default: 0.
     pub first_count: u16,
-    /// How far the NIC's count may be ahead of the one that it was told last before that is a
-    /// [`Fault`](super::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: [`SYNC_LIMIT`].
+    /// How far the NIC's count may be ahead of the last count from software before that is a
+    /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: [`SYNC_LIMIT`].
     pub sync_limit: u16,
-    /// `SYNC_REQ` on completions that need none; mlx5 does that. Default: never.
+    /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
+    /// never.
     pub spurious_sync_request: Chance,
-    /// No `SYNC_REQ` where one is due; mlx5 does that as well. Default: never.
+    /// The probability that a needed `SYNC_REQ` is missing; mlx5 does this as well. Default: never.
     pub missing_sync_request: Chance,
-    /// Bytes in a packet, header included (the path's MTU). A matched eager message of one packet has one
-    /// completion, a longer one has two. Default: 4096.
+    /// Bytes in a packet, header included (the path MTU). A matched eager message of one packet has
+    /// one completion, a longer one has two. Default: 4096.
     pub packet_bytes: u64,
-    /// An incomplete rendezvous has two completions, not one. Default: never.
+    /// The probability that an incomplete rendezvous has two completions, not one. Default: never.
     pub incomplete_in_two: Chance,
-    /// The FIN is the message's TMH alone, not TMH and RVH: `Documentation/tag_matching.md` says both.
-    /// Default: never.
+    /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH.
+    /// `Documentation/tag_matching.md` says both. Default: never.
     pub short_fin: Chance,
-    /// Ordinary buffers that must have been posted at once before any traffic is taken; 33 on mlx5.
-    /// Default: [`FLOOR`].
-    pub floor: u32,
-    /// A READ fails, and with it its queue pair. Default: never.
+    /// The number of ordinary buffers that must have been posted at one time before the NIC accepts
+    /// messages. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX).
+    pub buffers_min: u32,
+    /// The probability that a READ fails, and with it its queue pair. Default: never.
     pub read_failure: Chance,
-    /// At a message, its queue pair fails: half of the time before the message, else after it.
-    /// Default: never.
+    /// The probability that a queue pair fails at a message: half of the time before the message,
+    /// otherwise after it. Default: never.
     pub queue_pair_error: Chance,
 }
 
-/// The largest distance of the counts that is safe, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
+/// The largest safe distance of the two counts, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
 pub const SYNC_LIMIT: u16 = 0x3fff;
-/// Ordinary buffers that hardware wants before traffic, `UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX.
-pub const FLOOR: u32 = 33;
 
 impl Default for Knobs {
     fn default() -> Self {
@@ -135,7 +135,7 @@ impl Default for Knobs {
             packet_bytes: 4096,
             incomplete_in_two: Chance::NEVER,
             short_fin: Chance::NEVER,
-            floor: FLOOR,
+            buffers_min: 33,
             read_failure: Chance::NEVER,
             queue_pair_error: Chance::NEVER,
         }
@@ -143,8 +143,8 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// A NIC of its own mind: every knob but those of failures is drawn from the seed. What is matched
-    /// with what must not depend on it.
+    /// A NIC with random behaviour: every knob except the failures is drawn from the seed. Which
+    /// receive gets which message must not depend on them.
     pub fn random(seed: u64) -> Self {
         let random = &mut Random::new(seed ^ 0x6b6e_6f62);
         let mut delay = || Delay {
@@ -178,17 +178,17 @@ impl Knobs {
 /// Settings of the NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// Entries of the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
+    /// Entries in the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
     pub slots: u32,
-    /// Operations outstanding (`max_ops`), 1 to 65536. UCX makes room for two of each entry and two.
-    /// Default: 256.
+    /// Places in the command queue (`max_ops`), 1 to 65536. UCX uses two for each entry, and two
+    /// more. Default: 256.
     pub operations: u32,
-    /// Ordinary buffers of [`Model`](super::Model), [`Knobs::floor`] to 65536. A bare
-    /// [`Nic`](super::Nic) is given its own. Default: 64.
+    /// Ordinary buffers of [`Model`](crate::Model), [`Knobs::buffers_min`] to 65536. The host of a
+    /// bare [`Nic`](crate::Nic) posts its own. Default: 64.
     pub buffers: u32,
-    /// Where all choices come from. Any number. Default: 0.
+    /// The seed of all random choices; any number. Default: 0.
     pub seed: u64,
-    /// How the NIC behaves. Default: no delays, no failures.
+    /// The behaviour of the NIC. Default: no delays, no failures.
     pub knobs: Knobs,
 }
 
@@ -199,10 +199,7 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Looks at every setting.
-    ///
-    /// # Errors
-    /// [`DeviceError::BadSetting`] names the first one that is out of its range.
+    /// Checks every setting.
     pub fn check(&self) -> Result<(), DeviceError> {
         let knobs = &self.knobs;
         let in_range = |setting, value: u64, low: u64, high: u64, range| {
@@ -211,8 +208,8 @@ impl ModelConfig {
         };
         in_range("slots", self.slots.into(), 1, 65535, "1 to 65535")?;
         in_range("operations", self.operations.into(), 1, 65536, "1 to 65536")?;
-        let floor = u64::from(knobs.floor).max(1);
-        in_range("buffers", self.buffers.into(), floor, 65536, "the NIC's floor to 65536")?;
+        let floor = u64::from(knobs.buffers_min).max(1);
+        in_range("buffers", self.buffers.into(), floor, 65536, "Knobs::buffers_min to 65536")?;
         in_range("sync_limit", knobs.sync_limit.into(), 1, SYNC_LIMIT.into(), "1 to 0x3fff")?;
         in_range("packet_bytes", knobs.packet_bytes, 64, u64::MAX, "64 or more")?;
         let chances = [

@@ -1,25 +1,25 @@
-//! Where the bytes of a message go: the NIC says, this copies.
+//! Copies the bytes of a message to the buffer that the NIC chose.
 
-use super::arrive::{Arrival, Verdict};
-use super::completion::QueuePair;
-use super::fault::Fault;
-use super::nic::Nic;
-use super::pending::EntryBuffer;
-use super::slots::Handle;
-use super::transfers::HEADERS_BYTES;
+use crate::arrive::{Arrival, Verdict};
+use crate::completion::QueuePair;
+use crate::fault::Fault;
+use crate::nic::Nic;
+use crate::pending::EntryBuffer;
+use crate::slots::Handle;
+use crate::transfers::HEADERS_BYTES;
 use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{Bytes, PeerId};
 
-/// What of the model a message touches.
-pub(super) struct Landing<'a> {
-    pub(super) nic: &'a mut Nic,
-    pub(super) entries: &'a mut [EntryBuffer],
-    pub(super) buffers: &'a mut [Vec<u8>],
+/// The parts of the model that an incoming message changes.
+pub(crate) struct Landing<'a> {
+    pub(crate) nic: &'a mut Nic,
+    pub(crate) entries: &'a mut [EntryBuffer],
+    pub(crate) buffers: &'a mut [Vec<u8>],
 }
 
 impl Landing<'_> {
-    /// Takes a message; the NIC is ready for it.
-    pub(super) fn take(
+    /// Gives a message to the NIC, which must be ready, and copies its bytes.
+    pub(crate) fn take(
         &mut self,
         peer: PeerId,
         immediate: Option<u32>,
@@ -28,7 +28,7 @@ impl Landing<'_> {
     ) {
         let queue_pair = QueuePair(peer.0);
         if bytes.len() > message_max {
-            return self.nic.fail(queue_pair, "a message longer than was announced");
+            return self.nic.fail(queue_pair, "a message longer than Limits::message_max");
         }
         let mut head = [0; HEADERS_BYTES];
         bytes.copy_to(0, &mut head);
@@ -46,7 +46,7 @@ impl Landing<'_> {
             }
             Verdict::Rendezvous | Verdict::Dropped => {}
             Verdict::NotReady => {
-                debug_assert!(false, "a message was taken that the NIC can't take")
+                debug_assert!(false, "the caller has checked that the NIC is ready")
             }
         }
     }
@@ -60,7 +60,7 @@ impl Landing<'_> {
         bytes.copy_to(0, &mut buffer[..bytes.len()]);
     }
 
-    /// Copies so many bytes into a matched entry's buffer.
+    /// Lets `copy` write the first `length` bytes of a matched entry's buffer.
     fn copy_matched(&mut self, handle: Handle, length: usize, copy: impl FnOnce(&mut [u8])) {
         let held = &mut self.entries[handle.slot()];
         let buffer = held.buffer.as_mut().filter(|_| held.handle == Some(handle));

@@ -1,84 +1,85 @@
-//! The list as the NIC sees it: entries in the order of their adds, and the two counts.
+//! The NIC's list: entries in the order of their adds, and the two counts of unexpected messages.
 
 use std::hash::{Hash, Hasher};
 
-use super::Handle;
-use super::knobs::Wake;
-use super::random::Random;
+use crate::Handle;
+use crate::knobs::Wake;
+use crate::random::Random;
 
-/// An entry that was taken up and not matched or deleted since.
+/// An entry that was added and has not been matched or deleted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) handle: Handle,
-    pub(super) recv_wr_id: u64,
-    pub(super) tag: u64,
-    pub(super) mask: u64,
+pub(crate) struct Entry {
+    pub(crate) handle: Handle,
+    pub(crate) recv_wr_id: u64,
+    pub(crate) tag: u64,
+    pub(crate) mask: u64,
     /// Bytes in its buffer.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     is_active: bool,
 }
 
 impl Entry {
-    pub(super) fn new(handle: Handle, recv_wr_id: u64, tag: u64, mask: u64, length: u64) -> Self {
+    pub(crate) fn new(handle: Handle, recv_wr_id: u64, tag: u64, mask: u64, length: u64) -> Self {
         Entry { handle, recv_wr_id, tag, mask, length, is_active: false }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     entries: Vec<Entry>,
-    /// Inactive ones among them.
+    /// The number of inactive entries.
     inactive: usize,
-    /// Unexpected messages that the NIC has counted (`hw_phase_cnt`).
+    /// Unexpected messages counted by the NIC, modulo 2^16 (`hw_phase_cnt`).
     counted: u16,
-    /// The count that it was told last (`sw_phase_cnt`).
+    /// The last count that software sent (`sw_phase_cnt`).
     told: u16,
     wake: Wake,
 }
 
 impl List {
-    pub(super) fn new(first_count: u16, wake: Wake) -> Self {
+    pub(crate) fn new(first_count: u16, wake: Wake) -> Self {
         List { entries: Vec::new(), inactive: 0, counted: first_count, told: first_count, wake }
     }
 
-    /// How far the NIC's count is ahead of the one that it was told.
-    pub(super) fn distance(&self) -> u16 {
+    /// How far the NIC's count is ahead of the last count from software.
+    pub(crate) fn distance(&self) -> u16 {
         self.counted.wrapping_sub(self.told)
     }
 
-    pub(super) fn told(&self) -> u16 {
+    pub(crate) fn told(&self) -> u16 {
         self.told
     }
 
-    pub(super) fn counted(&self) -> u16 {
+    pub(crate) fn counted(&self) -> u16 {
         self.counted
     }
 
-    /// See [`Nic::hash_state`](super::Nic::hash_state).
-    pub(super) fn hash_state(&self, state: &mut impl Hasher) {
+    /// See [`Nic::hash_state`](crate::Nic::hash_state).
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher) {
         (self.distance(), self.entries.len()).hash(state);
         for Entry { handle, recv_wr_id, tag, mask, length, is_active } in &self.entries {
             (handle.slot(), recv_wr_id, tag, mask, length, is_active).hash(state);
         }
     }
 
-    /// An unexpected message.
-    pub(super) fn count(&mut self) {
+    /// Counts an unexpected message.
+    pub(crate) fn count(&mut self) {
         self.counted = self.counted.wrapping_add(1);
     }
 
-    pub(super) fn set_wake(&mut self, wake: Wake) {
+    pub(crate) fn set_wake(&mut self, wake: Wake) {
         self.wake = wake;
     }
 
     /// Whether an operation with this count may wake inactive entries.
-    pub(super) fn may_wake(&self, count: u16) -> bool {
+    pub(crate) fn may_wake(&self, count: u16) -> bool {
         self.inactive > 0 && self.counted == count
     }
 
-    /// An operation brings a count. If it agrees, entries that missed their phase may be woken, all or
-    /// none: were only some of them, a later receive could overtake an earlier one that overlaps it.
-    pub(super) fn tell(&mut self, count: u16, random: &mut Random) {
+    /// Stores software's count. If it equals the NIC's, inactive entries may become active: all of
+    /// them or none. If only some became active, a later receive could overtake an earlier one that
+    /// overlaps it.
+    pub(crate) fn set_told(&mut self, count: u16, random: &mut Random) {
         self.told = count;
         if self.distance() != 0 || self.inactive == 0 {
             return;
@@ -94,15 +95,15 @@ impl List {
         }
     }
 
-    /// Appends; the entry is active if the counts agree now.
-    pub(super) fn add(&mut self, entry: Entry) {
+    /// Appends an entry, which is active if the counts agree now.
+    pub(crate) fn add(&mut self, entry: Entry) {
         let is_active = self.distance() == 0;
         self.inactive += usize::from(!is_active);
         self.entries.push(Entry { is_active, ..entry });
     }
 
-    /// Removes; `false` if it isn't there (any more).
-    pub(super) fn remove(&mut self, handle: Handle) -> bool {
+    /// Removes an entry; `false` if it is no longer in the list.
+    pub(crate) fn remove(&mut self, handle: Handle) -> bool {
         match self.entries.iter().position(|entry| entry.handle == handle) {
             Some(at) => {
                 self.remove_at(at);
@@ -112,9 +113,9 @@ impl List {
         }
     }
 
-    /// Takes out the first active entry that a tag matches: the entry's tag is not masked, as
-    /// `ibv_post_srq_ops(3)` has it.
-    pub(super) fn take_match(&mut self, tag: u64) -> Option<Entry> {
+    /// Takes out the first active entry that matches a tag. The entry's own tag is not masked, as
+    /// in `ibv_post_srq_ops(3)`.
+    pub(crate) fn take_match(&mut self, tag: u64) -> Option<Entry> {
         let matches = |entry: &Entry| entry.is_active && tag & entry.mask == entry.tag;
         let at = self.entries.iter().position(matches)?;
         Some(self.remove_at(at))
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_matches_is_taken() {
+    fn the_first_entry_that_matches_is_taken() {
         let mut list = List::new(0, Wake::Never);
         list.add(entry(1, 0x12, 0xff));
         list.add(entry(2, 0x10, 0xf0));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_out_of_phase_sleep_and_wake_by_the_knob() {
+    fn inactive_entries_become_active_if_the_knob_says_so() {
         for (wake, expected) in [(Wake::Always, true), (Wake::Never, false)] {
             let random = &mut Random::new(1);
             let mut list = List::new(u16::MAX, wake);
@@ -163,7 +164,7 @@ mod tests {
             list.add(entry(1, 5, 5));
             assert_eq!((list.distance(), list.counted()), (1, 0));
             assert!(list.take_match(5).is_none());
-            list.tell(0, random);
+            list.set_told(0, random);
             list.add(entry(2, 7, 7));
             assert_eq!(list.take_match(5).is_some(), expected);
             assert!(list.take_match(7).is_some(), "the counts agreed when it was added");

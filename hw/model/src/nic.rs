@@ -1,46 +1,48 @@
-//! The NIC: what comes in, what goes out, and what it decides.
+//! The NIC and its driver: operations, time, completions.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
-use super::fault::{Fault, Faults};
-use super::knobs::{Delay, Knobs, ModelConfig};
-use super::list::{Entry, List};
-use super::operation::{Command, Commands, Operation, OperationKind, PostError};
-use super::queues::Queues;
-use super::random::Random;
-use super::slots::{Handle, Slots};
-use super::transfers::{Transfers, Work};
+use crate::completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
+use crate::fault::{Fault, Faults};
+use crate::knobs::{Delay, Knobs, ModelConfig};
+use crate::list::{Entry, List};
+use crate::operation::{Command, Commands, Operation, OperationKind, PostError};
+use crate::queues::Queues;
+use crate::random::Random;
+use crate::slots::{Handle, Slots};
+use crate::transfers::{Transfers, Work};
 use tagmatch_device::DeviceError;
 
-/// A tag-matching NIC with its driver, as a pure state machine: no input or output, no clock, chance
-/// from its seed alone. It owns no payload: it decides where bytes go, and the host copies them.
+/// A tag-matching NIC with its driver, as a pure state machine: no input or output and no clock,
+/// and every random choice follows from the seed. It holds no payload: it decides where bytes go,
+/// and the host copies them.
 ///
-/// See the [module](super) for its rules.
+/// The rules that it follows are listed in the documentation of the [crate](crate).
 #[derive(Clone, Debug)]
 pub struct Nic {
-    pub(super) knobs: Knobs,
-    pub(super) random: Random,
-    /// Ticks so far.
-    pub(super) now: u64,
-    pub(super) slots: Slots,
-    pub(super) commands: Commands,
-    pub(super) list: List,
-    pub(super) queues: Queues,
-    pub(super) transfers: Transfers,
-    pub(super) work: VecDeque<Work>,
+    pub(crate) knobs: Knobs,
+    pub(crate) random: Random,
+    /// The time: the number of [ticks](Nic::tick).
+    pub(crate) now: u64,
+    pub(crate) slots: Slots,
+    pub(crate) commands: Commands,
+    pub(crate) list: List,
+    pub(crate) queues: Queues,
+    pub(crate) transfers: Transfers,
+    pub(crate) work: VecDeque<Work>,
     /// Ordinary buffers: `wr_id` and length in bytes.
-    pub(super) ordinary: VecDeque<(u64, u64)>,
-    /// The floor of ordinary buffers was reached once.
+    pub(crate) ordinary: VecDeque<(u64, u64)>,
+    /// Whether [`Knobs::buffers_min`] ordinary buffers were posted at some time.
     is_open: bool,
-    /// Unexpected messages whose completions were taken, counted as the NIC counts.
-    pub(super) taken: u16,
-    /// The count of the last operation that was posted with one.
-    pub(super) given: u16,
-    pub(super) in_error: BTreeSet<QueuePair>,
-    pub(super) faults: Faults,
-    /// [`Nic::by_hand`].
-    pub(super) is_by_hand: bool,
+    /// Unexpected messages that the host has polled, modulo 2^16, starting at
+    /// [`Knobs::first_count`].
+    pub(crate) polled_count: u16,
+    /// The count of the last operation that carried one.
+    pub(crate) posted_count: u16,
+    pub(crate) in_error: BTreeSet<QueuePair>,
+    pub(crate) faults: Faults,
+    /// See [`Nic::set_manual`].
+    pub(crate) is_manual: bool,
 }
 
 impl Nic {
@@ -61,30 +63,30 @@ impl Nic {
             transfers: Transfers::default(),
             work: VecDeque::new(),
             ordinary: VecDeque::new(),
-            is_open: knobs.floor == 0,
-            taken: knobs.first_count,
-            given: knobs.first_count,
+            is_open: knobs.buffers_min == 0,
+            polled_count: knobs.first_count,
+            posted_count: knobs.first_count,
             in_error: BTreeSet::new(),
             faults: Faults::default(),
-            is_by_hand: false,
+            is_manual: false,
             knobs,
         })
     }
 
-    /// Rules that the host has broken: the first 64 different ones.
+    /// The rules that the host has broken: the first 64 different ones.
     pub fn faults(&self) -> &[Fault] {
         self.faults.kept()
     }
 
-    /// Records what only the host can see.
+    /// Records a fault that the NIC itself cannot notice.
     pub fn record(&mut self, fault: Fault) {
         self.faults.record(fault);
     }
 
-    /// Posts an operation; gives the handle of an entry that is added.
+    /// Posts an operation, and returns the handle of the entry that it adds or deletes.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// [`PostError`] says why the operation was not posted. The list has not changed then.
     pub fn post(&mut self, operation: Operation) -> Result<Option<Handle>, PostError> {
         if self.commands.is_full() {
             return Err(PostError::QueueFull);
@@ -106,7 +108,7 @@ impl Nic {
             OperationKind::Sync => None,
         };
         self.check_count(operation.unexpected_count);
-        let due = self.held_until(self.knobs.operation);
+        let due = self.due_after(self.knobs.operation);
         self.commands.push(operation, handle, due);
         self.settle();
         Ok(handle)
@@ -124,36 +126,38 @@ impl Nic {
         Err(PostError::Invalid)
     }
 
-    /// Software can't have searched for what it has not been given, nor search again.
+    /// Records a fault if software's count includes messages that the host has not polled, or is
+    /// behind an earlier count.
     fn check_count(&mut self, count: Option<u16>) {
         let Some(given) = count else { return };
-        let (before, taken) = (self.given, self.taken);
+        let (before, taken) = (self.posted_count, self.polled_count);
         if given.wrapping_sub(before) > taken.wrapping_sub(before) {
             self.faults.record(Fault::CountNotTaken { given, before, taken });
         }
-        self.given = given;
+        self.posted_count = given;
     }
 
-    /// Posts an ordinary buffer of so many bytes.
+    /// Posts an ordinary buffer of `length` bytes.
     pub fn post_receive(&mut self, wr_id: u64, length: u64) {
         self.ordinary.push_back((wr_id, length));
-        self.is_open |= self.ordinary.len() >= self.knobs.floor as usize;
+        self.is_open |= self.ordinary.len() >= self.knobs.buffers_min as usize;
     }
 
-    /// Sets [`Knobs::packet_bytes`]: the path's MTU of the queue pair whose messages come next.
+    /// Sets [`Knobs::packet_bytes`] to the path MTU of the queue pair whose message arrives next.
     pub fn set_packet_bytes(&mut self, bytes: u64) {
         self.knobs.packet_bytes = bytes;
     }
 
-    /// Whether a message would be taken now.
+    /// Whether the NIC would accept a message now.
     ///
-    /// Hardware may take a message that it matches even when it is out of ordinary buffers; nothing says
-    /// so, and the model doesn't.
+    /// Hardware may accept a message that it matches even when it is out of ordinary buffers. No
+    /// source says so, and the model does not.
     pub fn is_ready(&self) -> bool {
         self.is_open && !self.ordinary.is_empty()
     }
 
-    pub(super) fn sync_request(&mut self, is_due: bool) -> WcFlags {
+    /// The flag `SYNC_REQ`, or none, after the knobs that may turn it around.
+    pub(crate) fn sync_request(&mut self, is_due: bool) -> WcFlags {
         let Knobs { missing_sync_request, spurious_sync_request, .. } = self.knobs;
         let is_turned = if is_due { missing_sync_request } else { spurious_sync_request };
         if is_due != is_turned.draw(&mut self.random) {
@@ -163,35 +167,37 @@ impl Nic {
         }
     }
 
-    pub(super) fn after(&mut self, delay: Delay) -> u64 {
+    /// The tick after a random delay.
+    pub(crate) fn after(&mut self, delay: Delay) -> u64 {
         self.now + delay.draw(&mut self.random)
     }
 
-    /// The same, of what [`NicStep`](super::NicStep) can do by hand.
-    pub(super) fn held_until(&mut self, delay: Delay) -> u64 {
-        if self.is_by_hand { u64::MAX } else { self.after(delay) }
+    /// The tick after a random delay, or never if the caller chooses the [steps](crate::NicStep).
+    pub(crate) fn due_after(&mut self, delay: Delay) -> u64 {
+        if self.is_manual { u64::MAX } else { self.after(delay) }
     }
 
-    /// Whether nothing of this queue pair is to come any more, and all completions of it were taken.
+    /// Whether the queue pair has no transfer under way and no completion left to poll.
     pub fn is_quiet(&self, queue_pair: QueuePair) -> bool {
         !self.queues.holds(queue_pair) && !self.transfers.has(queue_pair)
     }
 
-    /// The queue pair was destroyed; its number may name a new one.
+    /// Forgets that the queue pair was in error, after it was destroyed: its number may name a new
+    /// one.
     pub fn forget(&mut self, queue_pair: QueuePair) {
         self.in_error.remove(&queue_pair);
     }
 
-    /// One unit of time passes.
+    /// Advances the time by one tick, and does everything that is due.
     pub fn tick(&mut self) {
         self.now += 1;
         self.settle();
     }
 
     /// Does everything that is due.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while let Some(command) = self.commands.pop(self.now) {
-            self.take_up(command);
+            self.execute(command);
         }
         while let Some(due) = self.transfers.pop_due(self.now) {
             self.begin(due);
@@ -199,11 +205,11 @@ impl Nic {
         self.queues.release(self.now);
     }
 
-    /// The NIC looks at an operation.
-    pub(super) fn take_up(&mut self, command: Command) {
+    /// Executes an operation.
+    pub(crate) fn execute(&mut self, command: Command) {
         let Command { operation, handle, number, .. } = command;
         if let Some(count) = operation.unexpected_count {
-            self.list.tell(count, &mut self.random);
+            self.list.set_told(count, &mut self.random);
         }
         let mut status = WcStatus::Success;
         let opcode = match operation.kind {
@@ -254,21 +260,21 @@ impl Nic {
             queue_pair: None,
             handle,
         };
-        let due = self.held_until(self.knobs.answer);
+        let due = self.due_after(self.knobs.answer);
         self.queues.push_answer(due, completion, number);
     }
 
-    /// Work for the host: once for each. Whatever is begun must be reported done.
+    /// The next work for the host, each once. The host must report the end of each READ and FIN.
     pub fn next_work(&mut self) -> Option<Work> {
         self.work.pop_front()
     }
 
-    /// The next completion, without taking it.
+    /// The next completion, which stays in the queue.
     pub fn peek(&self) -> Option<&Completion> {
         self.queues.front()
     }
 
-    /// Takes the next completion. That is what frees slots and places in the command queue.
+    /// Takes the next completion. This is also what frees slots and places in the command queue.
     pub fn poll(&mut self) -> Option<Completion> {
         let (mut completion, operation) = self.queues.pop()?;
         if let Some(number) = operation {
@@ -276,7 +282,7 @@ impl Nic {
         }
         let Some(handle) = completion.handle else {
             if completion.is_unexpected() {
-                self.taken = self.taken.wrapping_add(1);
+                self.polled_count = self.polled_count.wrapping_add(1);
             }
             return Some(completion);
         };
@@ -293,30 +299,30 @@ impl Nic {
         Some(completion)
     }
 
-    /// Whether an entry was matched: its delete would be lost. Of one that has ended, `true` as well.
+    /// Whether an entry was matched, so that its delete would fail; also `true` if it has ended.
     pub fn is_matched(&self, handle: Handle) -> bool {
         self.slots.is_matched(handle)
     }
 
-    /// Slots that are taken.
+    /// The number of slots in use.
     pub fn slots_taken(&self) -> usize {
         self.slots.taken()
     }
 
-    /// Slots of entries for which a delete was posted.
+    /// The number of entries for which a delete was posted.
     pub fn slots_deleting(&self) -> usize {
         self.slots.deleting()
     }
 
-    /// Operations that take a place in the command queue.
+    /// The number of places in use in the command queue.
     pub fn operations_outstanding(&self) -> u64 {
         self.commands.outstanding()
     }
 
-    /// Whether a completion, work, or something that only needs a tick is there.
+    /// Whether there is a completion, work for the host, or something that the next ticks will do.
     pub fn has_work(&self) -> bool {
         self.queues.front().is_some()
-            || self.queues.is_holding()
+            || self.queues.completions_pending() > 0
             || !self.work.is_empty()
             || !self.commands.is_idle()
             || self.transfers.is_holding()

@@ -1,21 +1,20 @@
-//! Operations on the list, and the queue in which they wait to be taken up.
+//! Operations on the list, and the command queue in which they wait.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-use super::Handle;
+use crate::Handle;
 
 /// `struct ibv_ops_wr`: an operation on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Comes back in its completion.
+    /// The number that the operation's completion carries.
     pub wr_id: u64,
-    /// `IBV_OPS_SIGNALED`: it has a completion. One without stays in the queue until the completion of a
-    /// later one with was taken.
+    /// `IBV_OPS_SIGNALED`: the operation has a completion. An unsignalled operation keeps its place in the queue until the host has polled the completion of a later operation.
     pub signalled: bool,
-    /// `unexpected_cnt`; counts only with the flag `IBV_OPS_TM_SYNC`, which is `Some` here.
+    /// `unexpected_cnt`, which the NIC reads only with the flag `IBV_OPS_TM_SYNC`; `None` is without the flag.
     pub unexpected_count: Option<u16>,
-    /// What to do.
+    /// What the operation does.
     pub kind: OperationKind,
 }
 
@@ -24,33 +23,33 @@ pub struct Operation {
 pub enum OperationKind {
     /// `IBV_WR_TAG_ADD`: appends an entry.
     Add {
-        /// Comes back in the completions of a match.
+        /// The number that the completions of a match carry.
         recv_wr_id: u64,
-        /// What is looked for; not masked by the NIC.
+        /// The tag that the entry waits for. The NIC does not mask it.
         tag: u64,
-        /// The bits of a message's tag that are looked at.
+        /// The bits of a message's tag that are compared.
         mask: u64,
-        /// Scatter elements (`num_sge`): 0 or 1. mlx5 ignores further ones; here they are an error.
+        /// Scatter elements (`num_sge`): 0 or 1. More are an error here; mlx5 ignores them.
         elements: u32,
-        /// Bytes in the element.
+        /// Bytes in the scatter element.
         length: u64,
     },
     /// `IBV_WR_TAG_DEL`: removes an entry.
     Delete {
-        /// Which.
+        /// The entry to remove.
         handle: Handle,
     },
-    /// `IBV_WR_TAG_SYNC`: nothing but the count.
+    /// `IBV_WR_TAG_SYNC`: only carries the count.
     Sync,
 }
 
 /// Why an operation was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// `ENOMEM`: as many operations are outstanding as there may be.
+    /// `ENOMEM`: the command queue is full.
     #[error("the command queue is full")]
     QueueFull,
-    /// `ENOMEM`: all slots are taken.
+    /// `ENOMEM`: all slots are in use.
     #[error("the list is full")]
     ListFull,
     /// `EINVAL`: no such entry, or more than one scatter element.
@@ -73,72 +72,72 @@ impl PostError {
     }
 }
 
-/// A posted operation.
+/// An operation in the command queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
-    pub(super) operation: Operation,
-    /// The entry that it adds or deletes.
-    pub(super) handle: Option<Handle>,
-    /// Which operation it is, counted from the NIC's beginning.
-    pub(super) number: u64,
-    /// The tick at which it may be taken up.
+pub(crate) struct Command {
+    pub(crate) operation: Operation,
+    /// The entry that the operation adds or deletes.
+    pub(crate) handle: Option<Handle>,
+    /// The number of the operation, counted from the first one posted.
+    pub(crate) number: u64,
+    /// The first tick at which the operation may be executed.
     due: u64,
 }
 
-/// The command queue: taken up in order, freed by completions.
+/// The command queue. Operations are executed in order; polled completions free their places.
 #[derive(Clone, Debug)]
-pub(super) struct Commands {
+pub(crate) struct Commands {
     waiting: VecDeque<Command>,
     posted: u64,
-    /// Operations whose places are free again.
+    /// The number of operations whose places are free again.
     freed: u64,
     limit: u64,
 }
 
 impl Commands {
-    pub(super) fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Commands { waiting: VecDeque::new(), posted: 0, freed: 0, limit: limit.into() }
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.outstanding() >= self.limit
     }
 
-    pub(super) fn outstanding(&self) -> u64 {
+    pub(crate) fn outstanding(&self) -> u64 {
         self.posted - self.freed
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub(super) fn push(&mut self, operation: Operation, handle: Option<Handle>, due: u64) {
+    pub(crate) fn push(&mut self, operation: Operation, handle: Option<Handle>, due: u64) {
         self.waiting.push_back(Command { operation, handle, number: self.posted, due });
         self.posted += 1;
     }
 
-    /// The next to be taken up.
-    pub(super) fn front(&self) -> Option<&Operation> {
+    /// The operation that is executed next.
+    pub(crate) fn front(&self) -> Option<&Operation> {
         self.waiting.front().map(|command| &command.operation)
     }
 
-    pub(super) fn pop(&mut self, now: u64) -> Option<Command> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<Command> {
         let is_due = self.waiting.front()?.due <= now;
         if is_due { self.waiting.pop_front() } else { None }
     }
 
-    /// Operations with a completion that wait.
-    pub(super) fn signalled(&self) -> usize {
+    /// The number of signalled operations that wait.
+    pub(crate) fn signalled(&self) -> usize {
         self.waiting.iter().filter(|command| command.operation.signalled).count()
     }
 
-    /// Operations whose places are free again.
-    pub(super) fn freed(&self) -> u64 {
+    /// The number of operations whose places are free again.
+    pub(crate) fn freed(&self) -> u64 {
         self.freed
     }
 
-    /// See [`Nic::hash_state`](super::Nic::hash_state).
-    pub(super) fn hash_state(&self, state: &mut impl Hasher, counted: u16) {
+    /// See [`Nic::hash_state`](crate::Nic::hash_state).
+    pub(crate) fn hash_state(&self, state: &mut impl Hasher, counted: u16) {
         self.outstanding().hash(state);
         for Command { operation, handle, .. } in &self.waiting {
             let count = operation.unexpected_count.map(|count| counted.wrapping_sub(count));
@@ -153,8 +152,9 @@ impl Commands {
         }
     }
 
-    /// The completion of this operation was taken: mlx5 frees its place and those before it.
-    pub(super) fn free_up_to(&mut self, number: u64) {
+    /// Frees the places of all operations up to this one, whose completion the host has polled, as
+    /// mlx5 does.
+    pub(crate) fn free_up_to(&mut self, number: u64) {
         self.freed = self.freed.max(number + 1);
     }
 }

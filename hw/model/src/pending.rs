@@ -1,32 +1,34 @@
-//! Data of the device that has a NIC: buffers of entries, FINs and events that wait.
+//! The data that [`Model`](crate::Model) keeps between polls: buffers of entries, FINs and events
+//! that wait.
 
 use tagmatch_device::{Buffer, Event, PeerId};
 
-use super::slots::Handle;
-use super::transfers::HEADERS_BYTES;
+use crate::slots::Handle;
+use crate::transfers::HEADERS_BYTES;
 
 /// The buffer of an entry of the NIC's list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct EntryBuffer {
-    pub(super) handle: Option<Handle>,
+pub(crate) struct EntryBuffer {
+    pub(crate) handle: Option<Handle>,
     /// The number that the caller gave the entry.
-    pub(super) entry: u32,
+    pub(crate) entry: u32,
     /// The peer whose memory is being read into the buffer.
-    pub(super) reads_from: Option<PeerId>,
-    pub(super) buffer: Option<Buffer>,
+    pub(crate) reads_from: Option<PeerId>,
+    pub(crate) buffer: Option<Buffer>,
 }
 
-/// A FIN that the inner device hasn't taken yet.
+/// A FIN that the inner device has not accepted yet.
 #[derive(Clone)]
-pub(super) struct Fin {
-    pub(super) handle: Handle,
-    pub(super) peer: PeerId,
-    pub(super) headers: [u8; HEADERS_BYTES],
-    pub(super) length: usize,
+pub(crate) struct Fin {
+    pub(crate) handle: Handle,
+    pub(crate) peer: PeerId,
+    pub(crate) headers: [u8; HEADERS_BYTES],
+    pub(crate) length: usize,
 }
 
-/// An event for the caller, with the buffer that it will borrow named but not borrowed.
-pub(super) enum Found {
+/// An event for the caller. It names the buffer that it will borrow, but does not borrow it yet.
+pub(crate) enum PendingEvent {
+    /// A message in an ordinary buffer.
     Ordinary {
         wr_id: usize,
         length: usize,
@@ -34,9 +36,8 @@ pub(super) enum Found {
         peer: PeerId,
         immediate: Option<u32>,
     },
-    Passing {
-        peer: PeerId,
-        immediate: Option<u32>,
-    },
-    Plain(Event<'static>),
+    /// A message of a peer that the list does not carry.
+    Uncarried { peer: PeerId, immediate: Option<u32> },
+    /// An event that borrows nothing.
+    Owned(Event<'static>),
 }

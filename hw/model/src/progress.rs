@@ -1,53 +1,56 @@
-//! What a poll does: takes what the inner device has, lets the NIC decide, and carries that out.
+//! The poll of [`Model`]: it gives events of the inner device to the NIC, and does the work that
+//! the NIC asks for.
 
-use super::completion::{Completion, QueuePair};
-use super::device::Model;
-use super::fault::Fault;
-use super::landing::Landing;
-use super::pending::{Fin, Found};
-use super::slots::Handle;
-use super::transfers::Work;
+use crate::completion::{Completion, QueuePair};
+use crate::device::Model;
+use crate::fault::Fault;
+use crate::landing::Landing;
+use crate::pending::{Fin, PendingEvent};
+use crate::slots::Handle;
+use crate::transfers::Work;
 use tagmatch_device::tm::Rvh;
 use tagmatch_device::{
     Buffer, Device, DownReason, Event, Incoming, Outgoing, PeerId, ReadError, ReadRequest, Refused,
     RemoteSpan,
 };
 
-/// Marks the NIC's own reads; the lower bits are the entry's handle.
+/// The bit of a read token that marks reads of the NIC. The lower bits are the handle of the entry.
 const OWN_READ: u64 = 1 << 63;
 
-/// What one event of the inner device came to.
-enum Step {
+/// The result of polling the inner device once.
+enum InnerPoll {
+    /// There was no event.
     Empty,
-    Absorbed,
-    Found(Found),
+    /// The NIC has handled the event.
+    Handled,
+    Event(PendingEvent),
 }
 
 impl<D: Device> Model<D> {
-    /// The next event, with what it borrows named but not borrowed.
-    pub(super) fn find(&mut self) -> Option<Found> {
+    /// The next event, which names the buffer that it will borrow.
+    pub(crate) fn next_event(&mut self) -> Option<PendingEvent> {
         if let Some(wr_id) = self.lent.take() {
             self.nic.post_receive(wr_id as u64, self.message_max as u64);
         }
         self.nic.tick();
         loop {
             self.carry_out();
-            if let Some(found) = self.completed().or_else(|| self.gone()) {
+            if let Some(found) = self.completion_event().or_else(|| self.peer_down_event()) {
                 return Some(found);
             }
             if !self.nic.is_ready() {
                 return None;
             }
-            match self.take_one() {
-                Step::Empty => return None,
-                Step::Absorbed => {}
-                Step::Found(found) => return Some(found),
+            match self.poll_inner() {
+                InnerPoll::Empty => return None,
+                InnerPoll::Handled => {}
+                InnerPoll::Event(found) => return Some(found),
             }
         }
     }
 
-    /// What the next completion means.
-    fn completed(&mut self) -> Option<Found> {
+    /// The event of the next completion.
+    fn completion_event(&mut self) -> Option<PendingEvent> {
         loop {
             let completion = *self.nic.peek()?;
             let Some(queue_pair) = completion.queue_pair.filter(|_| completion.handle.is_none())
@@ -56,12 +59,12 @@ impl<D: Device> Model<D> {
                     self.nic.poll();
                     continue;
                 }
-                return Some(Found::Plain(Event::Tag(self.tag_event(&completion))));
+                return Some(PendingEvent::Owned(Event::Tag(self.tag_event(&completion))));
             };
             self.nic.poll();
             let wr_id = usize::try_from(completion.wr_id).ok()?;
             self.lent = Some(wr_id);
-            return Some(Found::Ordinary {
+            return Some(PendingEvent::Ordinary {
                 wr_id,
                 length: usize::try_from(completion.length).ok()?,
                 through_list: completion.is_unexpected(),
@@ -71,49 +74,49 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// A completion of an entry that was deleted without an answer: nobody knows it any more.
+    /// Whether the completion belongs to an entry that an unsignalled delete has removed.
     fn is_stale(&self, completion: &Completion) -> bool {
         let is_current = |handle: Handle| self.entries[handle.slot()].handle == Some(handle);
         completion.handle.is_some_and(|handle| !is_current(handle))
     }
 
-    /// A peer that is down, once all of its events were taken.
-    fn gone(&mut self) -> Option<Found> {
+    /// The end of a peer, once all of its completions were polled.
+    fn peer_down_event(&mut self) -> Option<PendingEvent> {
         let nic = &self.nic;
-        let at = self.going.iter().position(|(peer, _)| nic.is_quiet(QueuePair(peer.0)))?;
-        let (peer, reason) = self.going.swap_remove(at);
-        Some(Found::Plain(Event::PeerDown { peer, reason }))
+        let at = self.ending_peers.iter().position(|(peer, _)| nic.is_quiet(QueuePair(peer.0)))?;
+        let (peer, reason) = self.ending_peers.swap_remove(at);
+        Some(PendingEvent::Owned(Event::PeerDown { peer, reason }))
     }
 
-    /// Takes one event of the inner device.
-    fn take_one(&mut self) -> Step {
-        let Some(event) = self.inner.poll() else { return Step::Empty };
+    /// Polls the inner device once.
+    fn poll_inner(&mut self) -> InnerPoll {
+        let Some(event) = self.inner.poll() else { return InnerPoll::Empty };
         let plain = match event {
             Event::Message(Incoming { peer, immediate, bytes, .. }) => {
                 if (self.carries)(peer) {
                     let (nic, entries) = (&mut self.nic, &mut self.entries);
                     let mut landing = Landing { nic, entries, buffers: &mut self.buffers };
                     landing.take(peer, immediate, &bytes, self.message_max);
-                    return Step::Absorbed;
+                    return InnerPoll::Handled;
                 }
-                self.passing.clear();
-                self.passing.resize(bytes.len(), 0);
-                bytes.copy_to(0, &mut self.passing);
-                return Step::Found(Found::Passing { peer, immediate });
+                self.uncarried.clear();
+                self.uncarried.resize(bytes.len(), 0);
+                bytes.copy_to(0, &mut self.uncarried);
+                return InnerPoll::Event(PendingEvent::Uncarried { peer, immediate });
             }
             Event::ReadDone { token, into, result } if token & OWN_READ != 0 => {
                 self.read_done(token, into, result);
-                return Step::Absorbed;
+                return InnerPoll::Handled;
             }
             Event::ReadDone { token, into, result } => Event::ReadDone { token, into, result },
-            Event::Tag(_) => return Step::Absorbed,
+            Event::Tag(_) => return InnerPoll::Handled,
             Event::PeerUp { peer, limits } => Event::PeerUp { peer, limits },
             Event::PeerDown { peer, reason } => {
                 self.peer_down(peer, reason);
-                return Step::Absorbed;
+                return InnerPoll::Handled;
             }
         };
-        Step::Found(Found::Plain(plain))
+        InnerPoll::Event(PendingEvent::Owned(plain))
     }
 
     fn read_done(&mut self, token: u64, into: Buffer, result: Result<(), ReadError>) {
@@ -125,12 +128,13 @@ impl<D: Device> Model<D> {
         held.buffer = Some(into);
         let from = held.reads_from.take();
         match (result, from) {
-            (Err(ReadError::PeerDown), Some(peer)) => self.cut_off.push((peer, handle)),
+            (Err(ReadError::PeerDown), Some(peer)) => self.failed_reads.push((peer, handle)),
             (result, _) => self.nic.read_done(handle, result.is_ok()),
         }
     }
 
-    /// All messages and reads of the peer are here; what the NIC holds back of them comes first.
+    /// Handles the end of a peer. The inner device has reported all of its messages and reads. Its
+    /// completions that are pending in the NIC are reported before its end.
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         self.nic.queue_pair_down(QueuePair(peer.0));
         let nic = &mut self.nic;
@@ -141,28 +145,24 @@ impl<D: Device> Model<D> {
             }
             stays
         });
-        self.cut_off.retain(|(of, handle)| {
-            let stays = *of != peer;
-            if !stays {
-                nic.read_done(*handle, false);
-            }
-            stays
-        });
-        let broken = self.broken.iter().position(|(of, _)| *of == peer);
-        let reason = match (broken.map(|at| self.broken.swap_remove(at)), reason) {
+        for (_, handle) in self.failed_reads.extract_if(.., |(of, _)| *of == peer) {
+            self.nic.read_done(handle, false);
+        }
+        let broken = self.broken_peers.iter().position(|(of, _)| *of == peer);
+        let reason = match (broken.map(|at| self.broken_peers.swap_remove(at)), reason) {
             (Some((_, what)), DownReason::Disconnected) => DownReason::Misbehaved { what },
             (_, reason) => reason,
         };
-        self.going.push((peer, reason));
+        self.ending_peers.push((peer, reason));
     }
 
-    /// Does what the NIC wants done.
+    /// Does the work that the NIC asks for.
     fn carry_out(&mut self) {
         self.send_fins();
         while let Some(work) = self.nic.next_work() {
             match work {
                 Work::Read { handle, queue_pair, remote } => {
-                    self.read_of(handle, PeerId(queue_pair.0), remote);
+                    self.start_read(handle, PeerId(queue_pair.0), remote);
                 }
                 Work::Fin { handle, queue_pair, headers, length } => {
                     let peer = PeerId(queue_pair.0);
@@ -171,14 +171,14 @@ impl<D: Device> Model<D> {
                 }
                 Work::Broken { queue_pair, why } => {
                     let peer = PeerId(queue_pair.0);
-                    self.broken.push((peer, why));
+                    self.broken_peers.push((peer, why));
                     self.inner.disconnect(peer);
                 }
             }
         }
     }
 
-    fn read_of(&mut self, handle: Handle, peer: PeerId, remote: Rvh) {
+    fn start_read(&mut self, handle: Handle, peer: PeerId, remote: Rvh) {
         let held = &mut self.entries[handle.slot()];
         let Some(into) = held.buffer.take() else {
             self.nic.record(Fault::BufferGone(handle));
@@ -192,8 +192,9 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// Sends what there is room for; a peer whose way is full holds up nobody else. Of a peer that is
-    /// down, the inner device has last messages and that to tell: until then its FINs wait.
+    /// Sends the FINs that their peers have room for; a full peer does not delay the others. FINs
+    /// to a peer that is down wait until the inner device has reported its last messages and its
+    /// end.
     fn send_fins(&mut self) {
         for _ in 0..self.fins.len() {
             let Some(fin) = self.fins.pop_front() else { break };

@@ -1,10 +1,11 @@
-//! The model's list as the engine sees it: operations in, events out, buffers held in between.
+//! The list of [`Model`] as the engine sees it: operations in, events out, and the buffers of
+//! entries.
 
-use super::completion::{Completion, WcFlags, WcOpcode, WcStatus};
-use super::device::Model;
-use super::operation::{Operation, OperationKind, PostError};
-use super::pending::EntryBuffer;
-use super::slots::Handle;
+use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
+use crate::device::Model;
+use crate::operation::{Operation, OperationKind, PostError};
+use crate::pending::EntryBuffer;
+use crate::slots::Handle;
 use tagmatch_device::{
     Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
 };
@@ -15,7 +16,7 @@ const BUFFER_MIN: usize = 64;
 impl<D: Device> Model<D> {
     fn post(&mut self, signalled: bool, count: u16, kind: OperationKind) -> Posted {
         let unexpected_count = Some(count);
-        // Events are told by handle, so that the operation needs no name.
+        // Events are identified by handle, so the operation needs no number.
         let operation = Operation { wr_id: 0, signalled, unexpected_count, kind };
         self.nic.post(operation).map_err(|error| match error {
             PostError::QueueFull => TagRefused::QueueFull,
@@ -24,16 +25,16 @@ impl<D: Device> Model<D> {
         })
     }
 
-    /// The event of the completion that the NIC reports next, which is about an entry or about the list.
-    pub(super) fn tag_event(&mut self, completion: &Completion) -> TagEvent {
+    /// The event of the next completion, which is about an entry or about the list.
+    pub(crate) fn tag_event(&mut self, completion: &Completion) -> TagEvent {
         let Some(handle) = completion.handle else {
             self.nic.poll();
             return TagEvent::Synced;
         };
         let whole = WcFlags::MATCH | WcFlags::DATA_VALID;
         let is_second = std::mem::take(&mut self.is_halfway);
-        // A match with all its data in one completion is two events. The second ends the entry, so the
-        // completion stays until that is taken.
+        // A match with its data in one completion is two events. The second ends the entry, so the
+        // completion stays until the second event is taken.
         if completion.flags.contains(whole) && !is_second {
             self.is_halfway = true;
         } else {
@@ -42,7 +43,7 @@ impl<D: Device> Model<D> {
         self.event_of(completion, handle, is_second)
     }
 
-    /// What a completion about an entry says; a match with everything in one says two things.
+    /// The event of a completion about an entry. A match with its data in one completion has two.
     fn event_of(&mut self, completion: &Completion, handle: Handle, is_second: bool) -> TagEvent {
         let held = &mut self.entries[handle.slot()];
         let entry = held.entry;
@@ -59,7 +60,7 @@ impl<D: Device> Model<D> {
             let info = completion.tm_info;
             return TagEvent::Matched { entry, peer, tag: info.tag, app_ctx: info.app_ctx };
         }
-        // Nothing is there if it was reclaimed, which is a fault that was recorded.
+        // There is no buffer if it was reclaimed; the NIC has recorded that fault.
         let buffer = held.buffer.take().unwrap_or_default();
         match completion.status {
             WcStatus::Success => {

@@ -1,116 +1,122 @@
-//! What the NIC does by itself for a matched rendezvous: READ, then FIN.
+//! The transfers of matched rendezvous: READ, then FIN.
 
-use super::completion::QueuePair;
-use super::{Completion, Handle};
+use crate::completion::QueuePair;
+use crate::{Completion, Handle};
 use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
 
-/// TMH and RVH.
+/// Bytes in TMH and RVH together.
 pub const HEADERS_BYTES: usize = TMH_BYTES + RVH_BYTES;
 
-/// Something that the NIC wants its host to carry out.
+/// Work that the host does for the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// An RDMA READ of `remote.len` bytes into the start of the entry's buffer;
-    /// [`Nic::read_done`](super::Nic::read_done) ends it.
+    /// [`Nic::read_done`](crate::Nic::read_done) ends it.
     Read {
-        /// Which entry.
+        /// The matched entry.
         handle: Handle,
-        /// From whom.
+        /// The queue pair of the sender.
         queue_pair: QueuePair,
-        /// What.
+        /// The sender's memory.
         remote: Rvh,
     },
-    /// A FIN to the sender of a rendezvous, after all bytes of the READ have come;
-    /// [`Nic::fin_done`](super::Nic::fin_done) ends it.
+    /// A FIN to the sender of a rendezvous, after the READ has ended;
+    /// [`Nic::fin_done`](crate::Nic::fin_done) ends it.
     Fin {
-        /// Which entry.
+        /// The matched entry.
         handle: Handle,
-        /// To whom.
+        /// The queue pair of the sender.
         queue_pair: QueuePair,
-        /// The message; the first `length` bytes of it.
+        /// The message, of which the first `length` bytes are sent.
         headers: [u8; HEADERS_BYTES],
-        /// 16 (TMH alone) or 32 (RVH as well).
+        /// 16 for a TMH alone, 32 for TMH and RVH.
         length: usize,
     },
-    /// The queue pair is in error (`IBV_EVENT_QP_FATAL`): nothing comes in on it any more. What was
-    /// decided before still completes.
+    /// The queue pair is in error (`IBV_EVENT_QP_FATAL`), and no further message arrives on it.
+    /// Matches that the NIC has already decided still complete.
     Broken {
-        /// Which.
+        /// The failed queue pair.
         queue_pair: QueuePair,
-        /// Why.
+        /// The reason of the failure.
         why: &'static str,
     },
 }
 
-/// How far a transfer is.
+/// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The READ begins at a tick.
+enum TransferState {
+    /// The READ starts at this tick.
     ReadDue(u64),
-    /// The host reads.
+    /// The host is reading.
     Reading,
-    /// The FIN is sent at a tick.
+    /// The FIN is sent at this tick.
     FinDue(u64),
-    /// The host sends the FIN.
+    /// The host is sending the FIN.
     Finishing,
 }
 
-/// A matched rendezvous whose data is not there.
+/// A matched rendezvous that has not completed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
-    pub(super) handle: Handle,
-    pub(super) queue_pair: QueuePair,
-    pub(super) remote: Rvh,
-    pub(super) headers: [u8; HEADERS_BYTES],
-    /// Its last completion, if all goes well.
-    pub(super) completion: Completion,
-    /// The receive completion that it comes after.
-    pub(super) after: u64,
-    stage: Stage,
+pub(crate) struct Transfer {
+    pub(crate) handle: Handle,
+    pub(crate) queue_pair: QueuePair,
+    pub(crate) remote: Rvh,
+    pub(crate) headers: [u8; HEADERS_BYTES],
+    /// The last completion of the match, if the transfer succeeds.
+    pub(crate) completion: Completion,
+    /// The number of the receive completion that it must follow.
+    pub(crate) after: u64,
+    state: TransferState,
 }
 
 impl Transfer {
-    pub(super) fn new(
+    pub(crate) fn new(
         headers: [u8; HEADERS_BYTES],
         remote: Rvh,
         completion: Completion,
         (handle, queue_pair): (Handle, QueuePair),
         after: u64,
     ) -> Self {
-        let stage = Stage::ReadDue(0);
-        Transfer { handle, queue_pair, remote, headers, completion, after, stage }
+        let state = TransferState::ReadDue(0);
+        Transfer { handle, queue_pair, remote, headers, completion, after, state }
+    }
+
+    /// Whether the next step has not started.
+    fn is_idle(&self) -> bool {
+        matches!(self.state, TransferState::ReadDue(_) | TransferState::FinDue(_))
     }
 }
 
-/// What became due.
-pub(super) enum Due {
+/// A step of a transfer that is due.
+pub(crate) enum Due {
     Read(Transfer),
     Fin(Transfer),
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Transfers {
+pub(crate) struct Transfers {
     under_way: Vec<Transfer>,
 }
 
 impl Transfers {
-    /// Begins one: the READ at a tick. One of nothing is not read, its FIN is due then.
-    pub(super) fn begin(&mut self, transfer: Transfer, due: u64) {
+    /// Starts a transfer, whose READ is due at tick `due`. A rendezvous of length zero is not read:
+    /// its FIN is due then.
+    pub(crate) fn begin(&mut self, transfer: Transfer, due: u64) {
         let is_empty = transfer.remote.len == 0;
-        let stage = if is_empty { Stage::FinDue(due) } else { Stage::ReadDue(due) };
-        self.under_way.push(Transfer { stage, ..transfer });
+        let state = if is_empty { TransferState::FinDue(due) } else { TransferState::ReadDue(due) };
+        self.under_way.push(Transfer { state, ..transfer });
     }
 
-    /// The next step that is due; it counts as begun.
-    pub(super) fn pop_due(&mut self, now: u64) -> Option<Due> {
+    /// The next step that is due. It counts as started.
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<Due> {
         for transfer in &mut self.under_way {
-            match transfer.stage {
-                Stage::ReadDue(due) if due <= now => {
-                    transfer.stage = Stage::Reading;
+            match transfer.state {
+                TransferState::ReadDue(due) if due <= now => {
+                    transfer.state = TransferState::Reading;
                     return Some(Due::Read(*transfer));
                 }
-                Stage::FinDue(due) if due <= now => {
-                    transfer.stage = Stage::Finishing;
+                TransferState::FinDue(due) if due <= now => {
+                    transfer.state = TransferState::Finishing;
                     return Some(Due::Fin(*transfer));
                 }
                 _ => {}
@@ -119,25 +125,26 @@ impl Transfers {
         None
     }
 
-    /// The host has read everything: the FIN is sent at a tick.
-    pub(super) fn fin_at(&mut self, transfer: Transfer, due: u64) {
-        self.under_way.push(Transfer { stage: Stage::FinDue(due), ..transfer });
+    /// Puts a transfer back whose READ has ended: its FIN is due at tick `due`.
+    pub(crate) fn fin_at(&mut self, transfer: Transfer, due: u64) {
+        self.under_way.push(Transfer { state: TransferState::FinDue(due), ..transfer });
     }
 
-    /// Takes out the one whose READ the host was doing.
-    pub(super) fn take_reading(&mut self, handle: Handle) -> Option<Transfer> {
-        self.take(|transfer| transfer.handle == handle && transfer.stage == Stage::Reading)
+    /// Takes out the transfer whose READ the host was doing.
+    pub(crate) fn take_reading(&mut self, handle: Handle) -> Option<Transfer> {
+        self.take(|transfer| transfer.handle == handle && transfer.state == TransferState::Reading)
     }
 
-    /// Takes out the one whose FIN the host was sending.
-    pub(super) fn take_finishing(&mut self, handle: Handle) -> Option<Transfer> {
-        self.take(|transfer| transfer.handle == handle && transfer.stage == Stage::Finishing)
+    /// Takes out the transfer whose FIN the host was sending.
+    pub(crate) fn take_finishing(&mut self, handle: Handle) -> Option<Transfer> {
+        self.take(|transfer| {
+            transfer.handle == handle && transfer.state == TransferState::Finishing
+        })
     }
 
-    /// Takes out one of a queue pair that the host is not busy with.
-    pub(super) fn take_idle(&mut self, queue_pair: QueuePair) -> Option<Transfer> {
-        let is_idle = |stage| matches!(stage, Stage::ReadDue(_) | Stage::FinDue(_));
-        self.take(|transfer| transfer.queue_pair == queue_pair && is_idle(transfer.stage))
+    /// Takes out a transfer of the queue pair that waits for its READ or FIN to start.
+    pub(crate) fn take_idle(&mut self, queue_pair: QueuePair) -> Option<Transfer> {
+        self.take(|transfer| transfer.queue_pair == queue_pair && transfer.is_idle())
     }
 
     fn take(&mut self, wanted: impl Fn(&Transfer) -> bool) -> Option<Transfer> {
@@ -145,14 +152,12 @@ impl Transfers {
         Some(self.under_way.remove(at))
     }
 
-    pub(super) fn has(&self, queue_pair: QueuePair) -> bool {
+    pub(crate) fn has(&self, queue_pair: QueuePair) -> bool {
         self.under_way.iter().any(|transfer| transfer.queue_pair == queue_pair)
     }
 
-    /// Whether one waits for a tick.
-    pub(super) fn is_holding(&self) -> bool {
-        let waits =
-            |transfer: &Transfer| matches!(transfer.stage, Stage::ReadDue(_) | Stage::FinDue(_));
-        self.under_way.iter().any(waits)
+    /// Whether a transfer waits for a tick.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.under_way.iter().any(Transfer::is_idle)
     }
 }

@@ -1,12 +1,12 @@
-//! The model NIC on a device: on a scripted one event by event, on shared memory end to end.
+//! The model NIC on a scripted device, event by event, and on shared memory end to end.
 
 mod host;
 mod script;
 
 use host::{eager, rendezvous};
 use script::{
-    MESSAGE_MAX, ROOM, Say, Script, Seen, add, exposed, hear, message, model, poll, settle,
-    try_add, with,
+    DeviceEvent, MESSAGE_MAX, ROOM, Script, Seen, add, exposed, message, model, poll, push_event,
+    settle, try_add, with,
 };
 use tagmatch_device::{
     Buffer, Device, DownReason, Event, PeerId, ReadError, Refused, TagEvent, TagRefused,
@@ -17,7 +17,7 @@ use tagmatch_testkit::device as common;
 
 const A: PeerId = PeerId(1);
 
-/// The events of the list, in short.
+/// Short names of the events.
 fn list(seen: &[Seen]) -> Vec<String> {
     let name = |event: &Seen| match event {
         Seen::Tag(TagEvent::Added { entry }) => format!("added {entry}"),
@@ -55,11 +55,11 @@ fn ctx(tag: u32) -> u32 {
 }
 
 #[test]
-fn an_eager_message_lands_where_it_was_asked_for() {
+fn an_eager_message_lands_in_the_buffer_of_its_entry() {
     for packet_bytes in [64, 4096] {
         let mut model = model(Knobs { packet_bytes, ..Knobs::default() });
         add(&mut model, 70, 5, 0);
-        hear(&mut model, Say::Message(A, eager(5, &[3; ROOM]), Some(9)));
+        push_event(&mut model, DeviceEvent::Message(A, eager(5, &[3; ROOM]), Some(9)));
         let seen = settle(&mut model);
         let matched = format!("matched 70 1 5 {}", ctx(5));
         assert_eq!(list(&seen), ["added 70", &matched, &format!("landed 70 {ROOM}")]);
@@ -74,10 +74,10 @@ fn an_eager_message_lands_where_it_was_asked_for() {
 }
 
 #[test]
-fn what_matches_nothing_comes_up_in_order_with_what_does() {
+fn unexpected_messages_are_reported_in_order_with_matches() {
     let mut model = model(Knobs::default());
     add(&mut model, 1, 1, 0);
-    hear(&mut model, Say::Up(A));
+    push_event(&mut model, DeviceEvent::Up(A));
     message(&mut model, 1, eager(2, b"unexpected"));
     message(&mut model, 1, eager(1, b""));
     message(&mut model, 1, vec![0; 40]);
@@ -97,7 +97,7 @@ fn a_rendezvous_is_read_through_the_device_and_its_fin_waits_for_room() {
     message(&mut model, 1, rendezvous(5, 40, 300));
     let seen = settle(&mut model);
     assert_eq!(list(&seen), ["added 4", &format!("matched 4 1 5 {}", ctx(5))]);
-    // Room on the way to the peer is what it sleeps for.
+    // The device wakes up once there is room to send to this peer.
     assert!(model.arm(&[PeerId(3)]));
     assert_eq!(model.inner().armed_for, Some(vec![PeerId(3), A]));
     model.inner_mut().refuses = None;
@@ -122,7 +122,7 @@ fn a_rendezvous_that_does_not_fit_brings_its_headers() {
 }
 
 #[test]
-fn buffers_that_can_not_be_used_come_back() {
+fn unusable_buffers_are_returned() {
     let mut model = model(Knobs::default());
     let read_only = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; ROOM]));
     for buffer in [Buffer::zeroed(ROOM - 1), read_only] {
@@ -163,13 +163,13 @@ fn a_delete_is_lost_to_a_match_until_its_last_event_was_taken() {
 }
 
 #[test]
-fn an_entry_out_of_phase_is_withdrawn_with_its_buffer() {
+fn an_entry_that_missed_its_phase_is_deleted_with_its_buffer() {
     let slow = Delay { chance: Chance::ALWAYS, ticks_max: 9 };
     for (operation, answer) in [(Delay::NONE, slow), (slow, Delay::NONE), (slow, slow)] {
         let mut model = model(Knobs { operation, answer, ..Knobs::default() });
         message(&mut model, 1, eager(5, b"early"));
         assert_eq!(list(&[poll(&mut model).unwrap()]), ["message 1 true"]);
-        // Its receive is posted before software has searched for it.
+        // The entry is added before software has counted the message.
         let handle = add(&mut model, 1, 5, 0);
         let tags = model.tags().unwrap();
         assert_eq!(tags.reclaim(handle).unwrap().len(), ROOM);
@@ -204,14 +204,14 @@ fn a_match_after_its_buffer_was_reclaimed_is_a_fault() {
 }
 
 #[test]
-fn oneself_and_whom_the_list_does_not_carry_pass() {
+fn messages_of_peers_that_the_list_does_not_carry_bypass_it() {
     let mut model = model(Knobs::default());
     model.set_carried(|peer| peer.0 == 2);
     add(&mut model, 1, 5, 0);
     for peer in [0, 1, 2] {
         message(&mut model, peer, eager(5, b""));
     }
-    hear(&mut model, Say::ReadDone(33, Buffer::zeroed(1), Ok(())));
+    push_event(&mut model, DeviceEvent::ReadDone(33, Buffer::zeroed(1), Ok(())));
     let seen = list(&settle(&mut model));
     let matched = format!("matched 1 2 5 {}", ctx(5));
     let passed = ["added 1", "message 0 false", "message 1 false", &matched, "landed 1 0"];
@@ -231,7 +231,7 @@ fn a_failed_read_ends_the_peer_and_no_other() {
         let mut seen = settle(&mut model);
         if let Some(read) = model.inner_mut().reads.pop_front() {
             let error = ReadError::Failed { errno: 14 };
-            hear(&mut model, Say::ReadDone(read.token, read.into, Err(error)));
+            push_event(&mut model, DeviceEvent::ReadDone(read.token, read.into, Err(error)));
         }
         message(&mut model, 1, eager(6, b"too late"));
         message(&mut model, 2, eager(6, b"other"));
@@ -246,7 +246,7 @@ fn a_failed_read_ends_the_peer_and_no_other() {
 }
 
 #[test]
-fn a_peer_that_goes_keeps_what_came_whole() {
+fn messages_that_arrived_whole_survive_the_end_of_their_peer() {
     let slow = Delay { chance: Chance::ALWAYS, ticks_max: 20 };
     let knobs = Knobs { receive: slow, data: slow, packet_bytes: 64, ..Knobs::default() };
     let mut model = model(knobs);
@@ -256,12 +256,12 @@ fn a_peer_that_goes_keeps_what_came_whole() {
     }
     message(&mut model, 1, rendezvous(1, 0, 100));
     let mut seen = settle(&mut model);
-    // It dies: its reads end first, then its last messages come, then that is said.
+    // The peer dies: first its reads end, then its last messages arrive, then its end is reported.
     let read = model.inner_mut().reads.pop_front().unwrap();
-    hear(&mut model, Say::ReadDone(read.token, read.into, Err(ReadError::PeerDown)));
+    push_event(&mut model, DeviceEvent::ReadDone(read.token, read.into, Err(ReadError::PeerDown)));
     message(&mut model, 1, eager(2, &[1; 100]));
     message(&mut model, 1, eager(9, b"unexpected"));
-    hear(&mut model, Say::Down(A, DownReason::Gone));
+    push_event(&mut model, DeviceEvent::Down(A, DownReason::Gone));
     assert!(!model.arm(&[]));
     seen.extend(settle(&mut model));
     let seen = list(&seen);
@@ -280,7 +280,7 @@ fn a_fin_to_a_peer_that_is_down_ends_with_it() {
     model.inner_mut().refuses = Some(Refused::Down);
     message(&mut model, 1, rendezvous(5, 0, 10));
     assert_eq!(settle(&mut model).len(), 2);
-    hear(&mut model, Say::Down(A, DownReason::Gone));
+    push_event(&mut model, DeviceEvent::Down(A, DownReason::Gone));
     assert_eq!(list(&settle(&mut model)), ["failed 1", "down 1 Gone"]);
 }
 
@@ -296,7 +296,7 @@ fn a_message_longer_than_announced_ends_its_peer() {
 }
 
 #[test]
-fn what_is_held_back_is_work_and_messages_wait_for_buffers() {
+fn pending_completions_are_work_and_messages_wait_for_buffers() {
     let receive = Delay { chance: Chance::ALWAYS, ticks_max: 100 };
     let knobs = Knobs { receive, ..Knobs::default() };
     let mut model = with(&ModelConfig { buffers: 33, knobs, ..ModelConfig::default() });
@@ -309,7 +309,7 @@ fn what_is_held_back_is_work_and_messages_wait_for_buffers() {
         match poll(&mut model) {
             Some(Seen::Message { bytes, through_list: true, .. }) => seen.push(bytes[16]),
             Some(other) => panic!("{other:?}"),
-            None => assert!(model.inner().say.len() + seen.len() >= 67, "33 buffers"),
+            None => assert!(model.inner().events.len() + seen.len() >= 67, "33 buffers"),
         }
     }
     assert!(seen.into_iter().eq(0..100));
@@ -324,7 +324,8 @@ fn settings_are_checked() {
     assert_eq!(error.to_string(), "slots = 0 is out of range: 1 to 65535");
 }
 
-/// One side has a list; the other sends to it through shared memory and exposes what is read.
+/// One side has a list. The other sends to it through shared memory, and exposes the memory that is
+/// read.
 #[test]
 fn on_shared_memory_messages_and_rendezvous_land() {
     let shm = || common::up(Shm::new(ShmConfig::default()).unwrap());
@@ -376,7 +377,7 @@ fn on_shared_memory_messages_and_rendezvous_land() {
     assert_eq!(b.withdraw(exposure.id).map(|buffer| buffer.len()), Some(5000));
 }
 
-/// The whole of what the model may do stays within the contract: see `model_order` for the order.
+/// Random failures never end a match twice or not at all. `order.rs` tests the order of matches.
 #[test]
 fn spontaneous_failures_end_each_match_once() {
     for seed in 0..200 {

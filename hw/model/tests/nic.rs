@@ -1,4 +1,4 @@
-//! The bare NIC, rule by rule: see the page of `tagmatch_model` for them.
+//! The bare NIC, rule by rule. The documentation of `tagmatch_model` lists the rules.
 
 mod host;
 
@@ -12,12 +12,12 @@ use tagmatch_model::{
 const MATCH: WcFlags = WcFlags::MATCH;
 const DATA: WcFlags = WcFlags::DATA_VALID;
 
-/// Opcode, status, flags and `wr_id` of each.
+/// Opcode, status, flags and `wr_id` of each completion.
 fn shapes(completions: &[Completion]) -> Vec<(WcOpcode, WcStatus, WcFlags, u64)> {
     completions.iter().map(|c| (c.opcode, c.status, c.flags, c.wr_id)).collect()
 }
 
-/// Matches and messages, without the answers of operations.
+/// The completions of messages, without the completions of operations.
 fn received(completions: Vec<Completion>) -> Vec<Completion> {
     let is_message = |c: &Completion| matches!(c.opcode, WcOpcode::TmRecv | WcOpcode::TmNoTag);
     completions.into_iter().filter(is_message).collect()
@@ -45,7 +45,7 @@ fn an_eager_message_of_one_packet_has_one_completion() {
 }
 
 #[test]
-fn a_longer_one_has_two_and_its_data_may_be_late_and_out_of_order() {
+fn a_longer_eager_message_has_two_and_its_data_may_be_out_of_order() {
     let data = Delay { chance: Chance::ALWAYS, ticks_max: 50 };
     let knobs = Knobs { packet_bytes: 64, data, ..Knobs::default() };
     let mut host = with(knobs);
@@ -70,13 +70,13 @@ fn a_longer_one_has_two_and_its_data_may_be_late_and_out_of_order() {
 }
 
 #[test]
-fn a_rendezvous_is_read_and_answered() {
+fn a_rendezvous_is_read_and_gets_its_fin() {
     for short in [false, true] {
         let short_fin = if short { Chance::ALWAYS } else { Chance::NEVER };
         let mut host = with(Knobs { short_fin, ..Knobs::default() });
         host.add(1, 5, 0);
         let request = rendezvous(5, 1 << 40, 1000);
-        // What follows the headers is the sender's own.
+        // The sender may put data of its own behind the headers.
         let whole = [&request[..], b"metadata"].concat();
         assert_eq!(host.arrive(4, &whole, Some(1)), Verdict::Rendezvous);
         let seen = received(host.completions());
@@ -95,7 +95,7 @@ fn a_rendezvous_is_read_and_answered() {
 }
 
 #[test]
-fn a_rendezvous_of_nothing_is_answered_without_a_read() {
+fn a_rendezvous_of_length_zero_gets_its_fin_without_a_read() {
     let mut host = with(Knobs { read_failure: Chance::ALWAYS, ..Knobs::default() });
     host.add(1, 5, 0);
     assert_eq!(host.arrive(4, &rendezvous(5, 0, 0), None), Verdict::Rendezvous);
@@ -123,7 +123,7 @@ fn a_rendezvous_that_does_not_fit_leaves_its_headers() {
 }
 
 #[test]
-fn what_matches_nothing_takes_an_ordinary_buffer_and_only_tags_count() {
+fn messages_without_a_match_take_ordinary_buffers_and_only_tags_count() {
     let mut host = with(Knobs { first_count: u16::MAX, ..Knobs::default() });
     host.eager(1, 5, b"x");
     assert_eq!(host.arrive(1, &[0], Some(2)), Verdict::Ordinary { wr_id: 1 });
@@ -136,14 +136,14 @@ fn what_matches_nothing_takes_an_ordinary_buffer_and_only_tags_count() {
     assert_eq!(shapes(&seen), expected);
     assert_eq!(seen.iter().map(|c| c.length).collect::<Vec<_>>(), [17, 1, 16]);
     assert_eq!(host.ordinary[&0][16..], *b"x");
-    // One was counted, and the count wraps: an entry added with 0 is active.
+    // One message was counted and the count wraps: an entry added with the count 0 is active.
     host.add(3, 5, 0);
     assert!(matches!(host.eager(1, 5, b"y"), Verdict::Payload { .. }));
     host.assert_no_faults();
 }
 
 #[test]
-fn an_entry_out_of_phase_sleeps_while_older_ones_match() {
+fn an_entry_out_of_phase_is_inactive_while_older_ones_match() {
     let mut host = with(Knobs { wake: tagmatch_model::Wake::Never, ..Knobs::default() });
     host.add(1, 1, 0);
     host.eager(1, 5, b"unexpected");
@@ -152,7 +152,7 @@ fn an_entry_out_of_phase_sleeps_while_older_ones_match() {
     assert!(matches!(host.eager(1, 1, b""), Verdict::Payload { .. }), "older");
     host.completions();
     host.sync(true, 2).unwrap();
-    assert!(matches!(host.eager(1, 2, b""), Verdict::Ordinary { .. }), "not woken");
+    assert!(matches!(host.eager(1, 2, b""), Verdict::Ordinary { .. }), "still inactive");
     host.completions();
     host.add(3, 2, 3);
     assert!(matches!(host.eager(1, 2, b""), Verdict::Payload { recv_wr_id: 3, .. }));
@@ -160,7 +160,7 @@ fn an_entry_out_of_phase_sleeps_while_older_ones_match() {
 }
 
 #[test]
-fn a_count_that_agrees_may_wake_what_sleeps() {
+fn a_count_that_agrees_may_make_entries_active() {
     let mut host = with(Knobs::default());
     host.eager(1, 5, b"unexpected");
     host.add(2, 2, 0);
@@ -178,12 +178,12 @@ fn a_count_comes_only_with_its_flag() {
     let kind = OperationKind::Add { recv_wr_id: 1, tag: 1, mask: 1, elements: 1, length: 64 };
     host.nic.post(Operation { wr_id: 0, signalled: true, unexpected_count: None, kind }).unwrap();
     let seen = host.completions();
-    assert_eq!(seen[0].flags, WcFlags::SYNC_REQUEST, "the NIC's count was not answered");
+    assert_eq!(seen[0].flags, WcFlags::SYNC_REQUEST, "software's count is behind");
     assert!(matches!(host.eager(1, 1, b""), Verdict::Ordinary { .. }));
 }
 
 #[test]
-fn a_delete_takes_an_entry_out_or_is_lost_to_its_match() {
+fn a_delete_removes_an_entry_or_loses_to_its_match() {
     let mut host = with(Knobs::default());
     let (first, second) = (host.add(1, 1, 0), host.add(2, 2, 0));
     host.delete(first, true, 0).unwrap();
@@ -204,7 +204,7 @@ fn a_delete_takes_an_entry_out_or_is_lost_to_its_match() {
 }
 
 #[test]
-fn a_delete_shows_late_or_in_its_place() {
+fn a_delete_completes_late_or_in_order() {
     let slow = Delay { chance: Chance::ALWAYS, ticks_max: 50 };
     let mut late = 0;
     for seed in 0..20 {
@@ -231,7 +231,7 @@ fn a_delete_shows_late_or_in_its_place() {
 }
 
 #[test]
-fn an_unanswered_delete_of_a_matched_entry_is_a_fault() {
+fn an_unsignalled_delete_of_a_matched_entry_is_a_fault() {
     let mut host = with(Knobs::default());
     let handle = host.add(1, 1, 0);
     host.eager(1, 1, b"");
@@ -262,7 +262,7 @@ fn a_slot_is_free_after_its_last_completion() {
     let first = host.add(1, 1, 0);
     assert_eq!(host.try_add(2, 1, 1, 64, 0), full);
     assert_eq!(PostError::ListFull.errno(), libc::ENOMEM);
-    // The match alone is not enough, nor is the add's answer alone.
+    // Neither the match alone nor the add alone frees the slot.
     host.eager(1, 1, b"");
     assert_eq!(host.try_add(2, 1, 1, 64, 0), full);
     assert_eq!(host.nic.poll().unwrap().opcode, WcOpcode::TmAdd);
@@ -271,7 +271,7 @@ fn a_slot_is_free_after_its_last_completion() {
     let second = host.try_add(2, 1, u64::MAX, 64, 0).unwrap();
     assert_eq!((first.slot(), second.slot()), (0, 0));
     assert_ne!(first, second);
-    // A delete without an answer: free once the add is answered.
+    // An unsignalled delete: the slot is free once the add has completed.
     host.delete(second, false, 0).unwrap();
     assert_eq!(host.try_add(3, 1, 1, 64, 0), full);
     host.completions();
@@ -280,7 +280,7 @@ fn a_slot_is_free_after_its_last_completion() {
 }
 
 #[test]
-fn operations_keep_their_places_until_a_later_answer_was_taken() {
+fn operations_keep_their_places_until_a_later_completion_is_polled() {
     let config = ModelConfig { operations: 3, ..ModelConfig::default() };
     let mut host = Host::new(&config);
     host.sync(false, 0).unwrap();
@@ -313,7 +313,7 @@ fn one_scatter_element_or_none() {
 }
 
 #[test]
-fn nothing_is_taken_below_the_floor_or_without_a_buffer() {
+fn no_message_is_accepted_without_enough_ordinary_buffers() {
     let mut nic = Host::new(&ModelConfig::default());
     let mut fresh = tagmatch_model::Nic::new(&ModelConfig::default()).unwrap();
     std::mem::swap(&mut nic.nic, &mut fresh);
@@ -334,7 +334,7 @@ fn nothing_is_taken_below_the_floor_or_without_a_buffer() {
 }
 
 #[test]
-fn a_queue_pair_that_fails_takes_its_own_matches_only() {
+fn a_queue_pair_that_fails_ends_only_its_own_matches() {
     let mut host = with(Knobs { packet_bytes: 64, ..Knobs::default() });
     for wr_id in 1..=3 {
         host.add(wr_id, wr_id, 0);
@@ -356,7 +356,7 @@ fn a_queue_pair_that_fails_takes_its_own_matches_only() {
 }
 
 #[test]
-fn a_read_under_way_is_waited_for_when_its_queue_pair_goes_down() {
+fn a_match_whose_read_is_under_way_fails_only_after_the_read_ends() {
     let mut host = with(Knobs::default());
     let handle = host.add(1, 1, 0);
     host.arrive(4, &rendezvous(1, 0, 100), None);
@@ -373,7 +373,7 @@ fn a_read_under_way_is_waited_for_when_its_queue_pair_goes_down() {
 }
 
 #[test]
-fn work_that_nobody_began_ends_with_its_queue_pair() {
+fn unfetched_work_ends_with_its_queue_pair() {
     let mut host = with(Knobs::default());
     host.add(1, 1, 0);
     host.arrive(4, &rendezvous(1, 0, 100), None);
@@ -384,7 +384,7 @@ fn work_that_nobody_began_ends_with_its_queue_pair() {
 }
 
 #[test]
-fn transfers_that_wait_end_with_their_queue_pair() {
+fn waiting_transfers_end_with_their_queue_pair() {
     let late = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
     for (read, fin) in [(late, Delay::NONE), (Delay::NONE, late)] {
         let mut host = with(Knobs { read, fin, ..Knobs::default() });
@@ -403,7 +403,7 @@ fn transfers_that_wait_end_with_their_queue_pair() {
 }
 
 #[test]
-fn messages_that_are_none_end_their_queue_pair() {
+fn malformed_messages_end_their_queue_pair() {
     let eager_head = host::eager(1, b"");
     let request = rendezvous(1, 0, 1);
     let cases: [&[u8]; 5] = [&[], &[9; 32], &eager_head[..15], &request[..31], &[1; 65]];
@@ -432,10 +432,10 @@ fn buffers_too_short_are_faults() {
 }
 
 #[test]
-fn counts_that_can_not_be_are_faults() {
+fn impossible_counts_are_faults() {
     let mut host = with(Knobs { sync_limit: 3, ..Knobs::default() });
     host.eager(1, 1, b"");
-    // The NIC has counted it, but nobody has seen it.
+    // The NIC has counted the message, but the host has not polled it.
     host.sync(true, 1).unwrap();
     let early = Fault::CountNotTaken { given: 1, before: 0, taken: 0 };
     assert_eq!(host.nic.faults(), [early]);
@@ -454,7 +454,7 @@ fn counts_that_can_not_be_are_faults() {
 }
 
 #[test]
-fn sync_requests_come_unasked_and_stay_away() {
+fn sync_requests_may_be_spurious_or_missing() {
     let always = Chance::ALWAYS;
     let knobs =
         Knobs { spurious_sync_request: always, missing_sync_request: always, ..Knobs::default() };

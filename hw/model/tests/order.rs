@@ -1,4 +1,5 @@
-//! The NIC under random use, whatever its knobs: against a plain list, and under a plain driver.
+//! The NIC with random knobs under random use, compared with a plain list and used by a minimal
+//! driver.
 
 mod host;
 
@@ -13,16 +14,16 @@ use tagmatch_model::{
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Tag, mask, and whether the count is up to date.
+    /// Adds an entry: tag, mask, and whether the count is up to date.
     Add(u64, u64, bool),
-    /// The n-th of the entries that live, with an answer or not.
+    /// Deletes the n-th live entry; signalled or not.
     Delete(usize),
     Sync(bool),
-    /// Tag; and whether it is a rendezvous, of so many bytes.
+    /// A message with this tag; `Some` is a rendezvous of this many bytes.
     Message(u64, Option<u32>),
     NoTag,
     Tick(u32),
-    /// Takes so many completions.
+    /// Polls this many completions.
     Poll(usize),
 }
 
@@ -43,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One entry of the plain list.
+/// An entry of the plain list.
 struct Plain {
     wr_id: u64,
     handle: Handle,
@@ -52,7 +53,7 @@ struct Plain {
     is_active: bool,
 }
 
-/// The rules once more, as plainly as they can be said, and what must be seen of each decision.
+/// A second, plain implementation of the rules, with the completions that each decision must cause.
 struct Reference {
     host: Host,
     list: Vec<Plain>,
@@ -60,11 +61,12 @@ struct Reference {
     counted: u16,
     told: u16,
     taken: u16,
-    /// `wr_id` of matches and ordinary buffers, in the order of the decisions.
+    /// The `wr_id` of matches and ordinary buffers, in the order of the decisions.
     receives: VecDeque<u64>,
-    /// Of each operation's answer: opcode, status, and how many unexpected must have come before.
+    /// For each completion of an operation: opcode, status, and how many unexpected messages must
+    /// precede it.
     answers: VecDeque<(WcOpcode, WcStatus, usize)>,
-    /// Entries whose data is due.
+    /// Matched entries whose data is due.
     data: Vec<u64>,
     unexpected: usize,
     unexpected_taken: usize,
@@ -76,7 +78,7 @@ impl Reference {
     fn new(seed: u64) -> Self {
         let knobs = Knobs::random(seed);
         let wake = if seed.is_multiple_of(2) { Wake::Always } else { Wake::Never };
-        // Operations are taken up at once: else nobody outside could know when.
+        // Operations are executed at once: with a delay, the test could not know when.
         let knobs = Knobs { operation: Delay::NONE, wake, ..knobs };
         let first = knobs.first_count;
         let config = ModelConfig { slots: 8, operations: 12, seed, knobs, ..Default::default() };
@@ -246,7 +248,7 @@ impl Reference {
 
 proptest! {
     #[test]
-    fn decisions_are_those_of_a_plain_list_and_show_in_order(
+    fn matches_are_those_of_a_plain_list_and_complete_in_order(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 0..150),
     ) {
@@ -257,8 +259,8 @@ proptest! {
         reference.finish();
     }
 
-    /// The driver keeps the rules; then the n-th receive of a tag gets the n-th message of it, whatever
-    /// the NIC may choose, and the NIC finds no fault.
+    /// A driver that keeps the rules gives the n-th receive of a tag the n-th message of the tag,
+    /// whatever the NIC chooses, and the NIC reports no fault.
     #[test]
     fn a_driver_that_keeps_the_rules_matches_in_order(
         seed in any::<u64>(),
@@ -277,7 +279,7 @@ proptest! {
 enum DriverStep {
     Receive(u64),
     Message(u64),
-    /// Cancels the n-th receive that waits.
+    /// Cancels the n-th waiting receive.
     Cancel(usize),
     Progress,
     Tick,
@@ -296,27 +298,28 @@ fn driver_step() -> impl Strategy<Value = DriverStep> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Software,
-    /// In the NIC, added with this count; `true` once it is known to be active, `false` once not.
+    /// In the NIC, added with this count. `true`: the entry is known to be active; `false`: it is
+    /// known to be inactive.
     Nic(Handle, u16, Option<bool>),
     Cancelling(Handle),
 }
 
-/// A receive that waits.
+/// A waiting receive.
 struct Receive {
     id: u64,
     tag: u64,
     place: Place,
 }
 
-/// The least that a driver must do: receives of exact tags, in post order.
+/// A minimal driver: receives of exact tags, in the order in which they were posted.
 struct Driver {
     host: Host,
     finished: u16,
     receives: Vec<Receive>,
-    /// Tags and numbers of messages that found no receive.
+    /// Tags and numbers of the messages without a receive.
     unexpected: VecDeque<(u64, u64)>,
     sent: HashMap<u64, u64>,
-    /// Of each tag: receives that got a message, with its number.
+    /// For each tag: the receives that got a message, and the number of the message.
     pairs: HashMap<u64, Vec<(u64, u64)>>,
     next: u64,
     withdrawn: Vec<u64>,
@@ -367,7 +370,7 @@ impl Driver {
             self.pairs.entry(tag).or_default().push((id, number));
             return;
         }
-        // No earlier one of the tag may be left asleep, or in software.
+        // An earlier receive of the tag must not be inactive, or in software.
         let count = self.finished;
         let mut earlier = self.receives.iter().filter(|receive| receive.tag == tag);
         let may_go_in = earlier.all(|receive| match receive.place {
@@ -413,7 +416,7 @@ impl Driver {
                 let of = |receive: &Receive| receive.place == Place::Cancelling(handle);
                 let at = self.receives.iter().position(of);
                 if completion.status == WcStatus::Success {
-                    // Gone already if a message hit it meanwhile.
+                    // The receive is gone if a message matched it meanwhile.
                     at.map(|at| self.receives.remove(at));
                 }
             }
@@ -427,9 +430,10 @@ impl Driver {
                     let bytes = &self.host.entries[&id][..8];
                     let number = u64::from_le_bytes(bytes.try_into().unwrap());
                     assert_eq!(completion.tm_info.tag, receive.tag);
-                    // An earlier one that would have matched as well was not in the list any more: its
-                    // delete has succeeded, though its answer may be late. Without this, a later message
-                    // would still find it, and messages would cross.
+                    // An earlier receive that would have matched as well is no longer in the list:
+                    // its delete has succeeded, though its completion may be late. If the driver
+                    // kept it, a later message would take it, and the messages would be out of
+                    // order.
                     self.receives.retain(|other| {
                         other.tag != receive.tag
                             || other.id > id
@@ -442,7 +446,8 @@ impl Driver {
         }
     }
 
-    /// A message came up: the first receive of its tag takes it, out of the NIC if need be.
+    /// Handles an unexpected message: the first receive of its tag takes it, after a delete if it
+    /// is in the NIC.
     fn search(&mut self, completion: &Completion) {
         let bytes = &self.host.ordinary[&completion.wr_id];
         let tag = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
@@ -452,7 +457,8 @@ impl Driver {
             Some(at) => {
                 let Receive { id, place, .. } = self.receives.remove(at);
                 if let Place::Nic(handle, ..) = place {
-                    // Before the count is raised, and without waiting.
+                    // The delete is posted before the count is raised, and its completion is not
+                    // waited for.
                     assert!(!self.host.nic.is_matched(handle), "the phases forbid it");
                     self.delete_now(handle);
                     self.withdrawn.push(id);
@@ -464,7 +470,8 @@ impl Driver {
         self.finished = self.finished.wrapping_add(1);
     }
 
-    /// A place in the command queue comes free with time alone: answers are due.
+    /// Deletes at once. The queue is never full: places become free with time alone, as completions
+    /// are due.
     fn delete_now(&mut self, handle: Handle) {
         self.host.delete(handle, false, self.finished).expect("64 operations for 8 slots");
     }
@@ -473,7 +480,7 @@ impl Driver {
         for completion in self.host.completions() {
             self.take(&completion);
         }
-        // What was polled may have led to operations.
+        // The completions that were polled may have led to new operations.
         for completion in self.host.completions() {
             self.take(&completion);
         }
@@ -492,8 +499,8 @@ impl Driver {
 }
 
 #[test]
-fn adds_are_answered_after_what_was_counted_before_them() {
-    // Answers at once, messages late: what would come first without the rule.
+fn an_add_completes_after_the_messages_counted_before_it() {
+    // Operations complete at once, messages late: without the rule, the add would complete first.
     let receive = Delay { chance: Chance::ALWAYS, ticks_max: 9 };
     let mut host = host::with(Knobs { receive, ..Knobs::default() });
     host.eager(1, 5, b"");

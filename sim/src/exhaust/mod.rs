@@ -1,7 +1,7 @@
 //! Small scopes, completely: every interleaving of a few receives, messages and cancels.
 //!
 //! The code under test is what ships: the engine, its shadow, and the model NIC, which is
-//! [driven by hand](tagmatch_model::Nic::by_hand). What is chosen, in every order:
+//! [driven by the simulation](tagmatch_model::Nic::set_manual). What is chosen, in every order:
 //!
 //! - which receive is posted (exact, any source, any tag), which message is sent by whom, what is
 //!   cancelled, and when;

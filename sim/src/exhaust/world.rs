@@ -71,7 +71,7 @@ impl World {
     pub(super) fn new(scope: &Scope) -> Result<Self, DeviceError> {
         let wire = HandWire::new(SENDERS.into(), MESSAGE_BYTES);
         let knobs = Knobs {
-            floor: 1,
+            buffers_min: 1,
             packet_bytes: 64,
             // The counts wrap at the second message.
             first_count: u16::MAX - 1,
@@ -81,7 +81,7 @@ impl World {
         let Scope { slots, operations, .. } = *scope;
         let mut model =
             Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
-        model.nic_mut().by_hand();
+        model.nic_mut().set_manual();
         model.set_carried(if scope.second_passes { |peer| peer.0 == 1 } else { |_| true });
         let mut engine = Engine::new(model, &engine_config(scope));
         engine.progress();
@@ -114,7 +114,7 @@ impl World {
         let may_send = self.may_send();
         if !is_whole {
             let is_first = |step: &&NicStep| match step {
-                NicStep::TakeUp { .. } => !may_send,
+                NicStep::Execute { .. } => !may_send,
                 NicStep::Data(_) => self.has_slots_for_all(),
                 NicStep::Answer | NicStep::Receive => false,
             };
@@ -125,7 +125,7 @@ impl World {
         let must_see = self.is_nic_ahead && !is_whole;
         let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
         let mut choices: Vec<Choice> = steps.into_iter().filter(is_next).map(Choice::Nic).collect();
-        if self.engine.device().nic().held_back() >= self.scope.held_max {
+        if self.engine.device().nic().completions_pending() >= self.scope.held_max {
             return choices;
         }
         if may_send {
@@ -152,7 +152,7 @@ impl World {
     /// Whether the NIC does it, and software doesn't see it.
     fn is_of_nic(&self, choice: Choice) -> bool {
         match choice {
-            Choice::Nic(step) => matches!(step, NicStep::TakeUp { .. }),
+            Choice::Nic(step) => matches!(step, NicStep::Execute { .. }),
             Choice::Send { sender, .. } => sender == 0 || !self.scope.second_passes,
             Choice::Post(_) | Choice::Cancel(_) => false,
         }

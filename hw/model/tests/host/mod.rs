@@ -1,4 +1,4 @@
-//! A host for the bare NIC: buffers in memory, READs out of a pattern.
+//! A host for the bare NIC: buffers in memory, and READs that return a pattern.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
@@ -15,7 +15,7 @@ pub const ORDINARY_BYTES: usize = 4096;
 
 pub struct Host {
     pub nic: Nic,
-    /// What is in the buffers of entries, by `recv_wr_id`.
+    /// The contents of the buffers of entries, by `recv_wr_id`.
     pub entries: HashMap<u64, Vec<u8>>,
     pub ordinary: HashMap<u64, Vec<u8>>,
     handles: HashMap<Handle, u64>,
@@ -31,7 +31,7 @@ pub fn with(knobs: Knobs) -> Host {
 }
 
 impl Host {
-    /// With as many ordinary buffers as the NIC wants, and twice that.
+    /// A host with 66 ordinary buffers, twice what the NIC requires.
     pub fn new(config: &ModelConfig) -> Host {
         let mut host = Host {
             nic: Nic::new(config).unwrap(),
@@ -76,7 +76,7 @@ impl Host {
         self.nic.post(Operation { wr_id: 8, signalled, unexpected_count, kind }).map(drop)
     }
 
-    /// A message comes in, and its bytes go where the NIC wants them.
+    /// Gives a message to the NIC, and stores its bytes where the NIC says.
     pub fn arrive(&mut self, queue_pair: u32, bytes: &[u8], immediate: Option<u32>) -> Verdict {
         let mut head = [0; HEADERS_BYTES];
         let known = bytes.len().min(HEADERS_BYTES);
@@ -105,7 +105,7 @@ impl Host {
         self.arrive(queue_pair, &eager(tag, payload), None)
     }
 
-    /// Does what the NIC wants done.
+    /// Does the work that the NIC asks for.
     pub fn work(&mut self) {
         while let Some(work) = self.nic.next_work() {
             match work {
@@ -124,7 +124,7 @@ impl Host {
         }
     }
 
-    /// Lets time pass until nothing is held back; all completions since.
+    /// Ticks until the NIC has no work left, and returns the completions.
     pub fn completions(&mut self) -> Vec<Completion> {
         let mut seen = Vec::new();
         for _ in 0..100_000 {
@@ -146,7 +146,7 @@ impl Host {
 /// The handle of an entry, or why there is none.
 pub type Added = Result<Handle, PostError>;
 
-/// What a peer exposes at an address.
+/// The bytes that a peer exposes at an address.
 pub fn exposed(va: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (va.wrapping_add(at).wrapping_mul(167) >> 3).to_le_bytes()[0])

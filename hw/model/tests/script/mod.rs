@@ -1,4 +1,4 @@
-//! A device that says what it is told to, and keeps what it is given.
+//! A scripted device: the test queues its events, and it records the calls of the model.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
@@ -11,12 +11,12 @@ use tagmatch_device::{
 };
 use tagmatch_model::{Knobs, Model, ModelConfig};
 
-/// What it receives at most.
+/// The longest message that the device receives, in bytes.
 pub const MESSAGE_MAX: usize = 512;
-/// A buffer for the list.
+/// The length of the buffer of an entry, in bytes.
 pub const ROOM: usize = MESSAGE_MAX - 16;
 
-pub enum Say {
+pub enum DeviceEvent {
     Message(PeerId, Vec<u8>, Option<u32>),
     ReadDone(u64, Buffer, Result<(), ReadError>),
     Up(PeerId),
@@ -24,15 +24,15 @@ pub enum Say {
 }
 
 pub struct Script {
-    pub say: VecDeque<Say>,
+    pub events: VecDeque<DeviceEvent>,
     current: Vec<u8>,
     pub sent: Vec<(PeerId, Vec<u8>)>,
     pub reads: VecDeque<ReadRequest>,
-    /// Reads end at once, like this; without, they wait in `reads`.
+    /// The result with which reads end at once; with `None` they wait in `reads`.
     pub reads_end: Option<Result<(), ReadError>>,
     pub refuses: Option<Refused>,
     pub disconnected: Vec<PeerId>,
-    /// Peers that the last `arm` was to wait for.
+    /// The peers given to the last `arm`.
     pub armed_for: Option<Vec<PeerId>>,
 }
 
@@ -52,7 +52,7 @@ pub fn model(knobs: Knobs) -> Model<Script> {
 
 pub fn with(config: &ModelConfig) -> Model<Script> {
     let script = Script {
-        say: VecDeque::new(),
+        events: VecDeque::new(),
         current: Vec::new(),
         sent: Vec::new(),
         reads: VecDeque::new(),
@@ -64,18 +64,18 @@ pub fn with(config: &ModelConfig) -> Model<Script> {
     Model::new(script, config).unwrap()
 }
 
-/// Bytes that a peer exposes.
+/// The bytes that a peer exposes at an address.
 pub fn exposed(at: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| (at + n * 7).to_le_bytes()[0]).collect()
 }
 
-/// What is said to the model.
-pub fn hear(model: &mut Model<Script>, say: Say) {
-    model.inner_mut().say.push_back(say);
+/// Queues an event of the inner device.
+pub fn push_event(model: &mut Model<Script>, events: DeviceEvent) {
+    model.inner_mut().events.push_back(events);
 }
 
 pub fn message(model: &mut Model<Script>, peer: u32, bytes: Vec<u8>) {
-    hear(model, Say::Message(PeerId(peer), bytes, None));
+    push_event(model, DeviceEvent::Message(PeerId(peer), bytes, None));
 }
 
 pub fn poll(model: &mut Model<Script>) -> Option<Seen> {
@@ -91,7 +91,7 @@ pub fn poll(model: &mut Model<Script>) -> Option<Seen> {
     Some(event)
 }
 
-/// Polls as long as it has work.
+/// Polls until the model has no work left.
 pub fn settle(model: &mut Model<Script>) -> Vec<Seen> {
     let mut seen = Vec::new();
     for _ in 0..10_000 {
@@ -164,7 +164,7 @@ impl Device for Script {
                 let length = usize::try_from(request.remote.length).unwrap();
                 let bytes = exposed(request.remote.address, length);
                 request.into.as_mut_slice().unwrap()[..length].copy_from_slice(&bytes);
-                self.say.push_back(Say::ReadDone(request.token, request.into, Ok(())));
+                self.events.push_back(DeviceEvent::ReadDone(request.token, request.into, Ok(())));
             }
             Some(Err(error)) => return Err((request.into, error)),
             None => self.reads.push_back(request),
@@ -173,32 +173,32 @@ impl Device for Script {
     }
 
     fn poll(&mut self) -> Option<Event<'_>> {
-        Some(match self.say.pop_front()? {
-            Say::Message(peer, bytes, immediate) => {
+        Some(match self.events.pop_front()? {
+            DeviceEvent::Message(peer, bytes, immediate) => {
                 self.current = bytes;
                 let bytes = Bytes::from_slice(&self.current);
                 Event::Message(Incoming { peer, immediate, through_list: false, bytes })
             }
-            Say::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
-            Say::Up(peer) => Event::PeerUp { peer, limits: self.limits() },
-            Say::Down(peer, reason) => Event::PeerDown { peer, reason },
+            DeviceEvent::ReadDone(token, into, result) => Event::ReadDone { token, into, result },
+            DeviceEvent::Up(peer) => Event::PeerUp { peer, limits: self.limits() },
+            DeviceEvent::Down(peer, reason) => Event::PeerDown { peer, reason },
         })
     }
 
     fn disconnect(&mut self, peer: PeerId) {
         self.disconnected.push(peer);
-        self.say.push_back(Say::Down(peer, DownReason::Disconnected));
+        self.events.push_back(DeviceEvent::Down(peer, DownReason::Disconnected));
     }
 
     fn close(&mut self) {}
 
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
         self.armed_for = Some(waiting_to_send.to_vec());
-        self.say.is_empty()
+        self.events.is_empty()
     }
 
     fn has_work(&self) -> bool {
-        !self.say.is_empty()
+        !self.events.is_empty()
     }
 
     fn disarm(&mut self) {}
