@@ -1,22 +1,22 @@
-//! One mask class: all entries whose patterns look at the same bits, found by what those bits are.
+//! One mask class: all entries that compare the same bits, found by the value of those bits.
 
 use crate::hash::{KeySeed, SeedStream, spread};
 use crate::index::{KeyIndex, Look, Place, Probe};
 use crate::link::{self, Links, NIL};
 use crate::tag::Pattern;
 
-/// Which bits a pattern looks at: the mask, and the source or not.
+/// The bits that a pattern compares: a mask, and the source or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) mask: u64,
-    /// All ones if the source is looked at, else zero.
+    /// All ones if the source is compared, otherwise zero.
     pub(crate) source_mask: u64,
 }
 
 impl Shape {
-    /// Tag and source, every bit.
+    /// Every bit of tag and source is compared.
     pub(crate) const FULL: Shape = Shape { mask: u64::MAX, source_mask: u64::MAX };
-    /// Everything is accepted.
+    /// Nothing is compared: every message is accepted.
     pub(crate) const ANY: Shape = Shape { mask: 0, source_mask: 0 };
 
     #[inline]
@@ -25,7 +25,7 @@ impl Shape {
         Shape { mask: pattern.mask().0, source_mask }
     }
 
-    /// Whether the bits looked at are the same in both.
+    /// Whether the compared bits are the same in both.
     #[inline]
     pub(crate) fn same(self, a: Envelope, b: Envelope) -> bool {
         let tag = (a.tag ^ b.tag) & self.mask;
@@ -34,7 +34,7 @@ impl Shape {
     }
 }
 
-/// A message's tag and source, or what an entry asks of them.
+/// The tag and source of a message, or those that a receive asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) tag: u64,
@@ -54,9 +54,9 @@ pub(crate) struct MaskClass {
     index: KeyIndex,
 }
 
-/// What all classes of a list share: where seeds come from, and the counts of the work done.
+/// Data that all classes of a list share: the seeds, and the counts of the work done.
 #[derive(Clone, Debug)]
-pub(crate) struct Work {
+pub(crate) struct ListWork {
     pub(crate) seeds: SeedStream,
     pub(crate) inspected: u64,
     pub(crate) scans: u64,
@@ -64,10 +64,10 @@ pub(crate) struct Work {
     pub(crate) reseeds: u64,
 }
 
-impl Work {
+impl ListWork {
     pub(crate) fn new(seed: u64) -> Self {
         let seeds = SeedStream::new(seed);
-        Work { seeds, inspected: 0, scans: 0, growths: 0, reseeds: 0 }
+        ListWork { seeds, inspected: 0, scans: 0, growths: 0, reseeds: 0 }
     }
 }
 
@@ -90,14 +90,15 @@ impl MaskClass {
         self.index.is_empty()
     }
 
-    /// `spread` is [`spread`] of the source, which all classes share.
+    /// `spread` is [`spread`] of the source, which is the same for all classes.
     #[inline]
     fn hash(&self, envelope: Envelope, spread: u64) -> u64 {
         let Shape { mask, source_mask } = self.shape;
         self.seed.hash(envelope.tag & mask, spread & source_mask)
     }
 
-    /// The cell of this envelope's key at its home, and its oldest entry, if they need no search.
+    /// The cell of this envelope's key and the oldest entry, if the index remembers them from the
+    /// last operation.
     #[inline]
     pub(crate) fn remembered(
         &self,
@@ -108,16 +109,16 @@ impl MaskClass {
         remembered.filter(|&(_, first)| self.shape.same(entries.envelope(first), envelope))
     }
 
-    /// Looks where an envelope's key would be, at no entry yet.
+    /// Reads the home bucket of an envelope's key, but no entry yet.
     #[inline]
     pub(crate) fn look(&self, envelope: Envelope, spread: u64) -> Look {
         self.index.look(self.hash(envelope, spread))
     }
 
-    /// The first entry of a candidate of a [`look`](Self::look), and where its key's cell is.
+    /// The first entry of a candidate of a [`look`](Self::look), and the cell of its key.
     #[inline]
-    pub(crate) fn candidate(&self, home: u32, lane: u32) -> (Place, u32) {
-        self.index.candidate(home, lane)
+    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (Place, u32) {
+        self.index.candidate(home, cell)
     }
 
     /// The first entry of a key.
@@ -126,21 +127,21 @@ impl MaskClass {
         self.index.entry(at)
     }
 
-    /// The oldest entry of this class that accepts the envelope, and where its key's cell is.
+    /// The oldest entry of this class that accepts the envelope, and the cell of its key.
     #[inline]
     pub(crate) fn find(&self, entries: &impl Entries, envelope: Envelope, spread: u64) -> Probe {
         let hash = self.hash(envelope, spread);
         self.index.find(hash, |entry| self.shape.same(entries.envelope(entry), envelope))
     }
 
-    /// Adds an entry with this envelope, which is a chain of its own, as the youngest of its key.
+    /// Adds an entry with this envelope, which is a chain of one, as the youngest of its key.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         entries: &mut impl Entries,
         entry: u32,
         envelope: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) {
         work.inspected += 1;
         if let Some((_, first)) = self.remembered(entries, envelope) {
@@ -159,7 +160,7 @@ impl MaskClass {
         entry: u32,
         envelope: Envelope,
         hash: u64,
-        work: &mut Work,
+        work: &mut ListWork,
     ) {
         let probe =
             self.index.find(hash, |other| self.shape.same(entries.envelope(other), envelope));
@@ -172,10 +173,10 @@ impl MaskClass {
         }
     }
 
-    /// Makes room in a table that is full, and order in one that is crowded.
+    /// Doubles a full table. Gives a table in which keys crowd a new seed.
     #[cold]
     #[inline(never)]
-    fn enlarge(&mut self, entries: &impl Entries, work: &mut Work) {
+    fn enlarge(&mut self, entries: &impl Entries, work: &mut ListWork) {
         let grows = self.index.is_full();
         if !grows {
             self.seed = work.seeds.next_seed();
@@ -200,7 +201,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Entries,
         envelope: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> u32 {
         work.inspected += 1;
         if let Some((at, _)) = self.remembered(entries, envelope) {
@@ -214,14 +215,14 @@ impl MaskClass {
         }
     }
 
-    /// The cell of this envelope's key, if it is at its home, and the oldest entry.
+    /// The cell of this envelope's key and the oldest entry, if the key is in its home bucket.
     #[inline]
     pub(crate) fn at_home(
         &self,
         entries: &impl Entries,
         envelope: Envelope,
         look: Look,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> Option<(Place, u32)> {
         let mut candidates = look.candidates;
         while candidates != 0 {
@@ -240,7 +241,7 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Entries,
         envelope: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> u32 {
         let probe = self.find(entries, envelope, spread(envelope.source));
         work.inspected += probe.steps - 1;
@@ -250,7 +251,7 @@ impl MaskClass {
         probe.entry
     }
 
-    /// Takes out the entry that [`candidate`](Self::candidate) found here, and returns it.
+    /// Takes out the entry that [`candidate`](Self::candidate) found at `at`, and returns it.
     #[inline]
     pub(crate) fn remove_candidate(&mut self, entries: &mut impl Entries, at: Place) -> u32 {
         let first = self.index.entry(at);
@@ -264,7 +265,7 @@ impl MaskClass {
         first
     }
 
-    /// Takes out the entry that [`find`](Self::find) found here.
+    /// Takes out the entry that [`find`](Self::find) found at `at`.
     #[inline]
     pub(crate) fn remove_found(&mut self, entries: &mut impl Entries, at: Place, first: u32) {
         match link::remove_first(entries, first) {
@@ -276,9 +277,9 @@ impl MaskClass {
         }
     }
 
-    /// Takes out any entry of this class. Constant: at most one look into the index.
+    /// Takes out any entry of this class. Constant time: at most one search of the index.
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32, work: &mut Work) {
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, entry: u32, work: &mut ListWork) {
         let is_first = link::is_first(entries, entry);
         if !is_first && entries.next(entry) != NIL {
             return link::remove_later(entries, NIL, entry);
@@ -301,21 +302,21 @@ impl MaskClass {
     }
 }
 
-/// What a search for a key came to. Tests count these.
+/// The result of a search for a key, which tests count.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lookup {
     /// The key is in its home bucket.
     Home,
-    /// The key is in a bucket behind its home.
+    /// The key is in a bucket after its home.
     Farther,
-    /// The key is not in the table, which its home bucket shows.
+    /// The key is not in the table, as its home bucket shows.
     Missing,
-    /// The key is not in the table, but its home bucket has passed keys on.
+    /// The key is not in the table, but its home bucket has overflowed.
     MissingFarther,
 }
 
-/// Which entry of its key's chain an entry is. Tests count these.
+/// The position of an entry in its key's chain, which tests count.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InChain {
@@ -327,12 +328,12 @@ pub(crate) enum InChain {
 
 #[cfg(test)]
 impl MaskClass {
-    /// What a search for an envelope's key comes to, and the key's first entry.
+    /// The result of a search for an envelope's key, and the key's first entry.
     pub(crate) fn lookup(&self, entries: &impl Entries, envelope: Envelope) -> (Lookup, u32) {
         let spread = spread(envelope.source);
         let look = self.look(envelope, spread);
         let first = self.find(entries, envelope, spread).entry;
-        let at_home = self.at_home(entries, envelope, look, &mut Work::new(0));
+        let at_home = self.at_home(entries, envelope, look, &mut ListWork::new(0));
         let lookup = match at_home {
             Some(_) => Lookup::Home,
             None if first != NIL => Lookup::Farther,
@@ -342,7 +343,7 @@ impl MaskClass {
         (lookup, first)
     }
 
-    /// Where an entry of this class is.
+    /// The places of an entry of this class in the table and in its chain.
     pub(crate) fn standing(&self, entries: &impl Entries, entry: u32) -> (Lookup, InChain) {
         let in_chain = match (link::is_first(entries, entry), entries.next(entry) == NIL) {
             (true, true) => InChain::Only,
@@ -388,13 +389,13 @@ mod tests {
         }
     }
 
-    /// Two entries per key, and a seed under which all keys have one hash.
+    /// There are two entries per key, and a seed under which all keys have one hash.
     #[test]
-    fn a_class_with_the_worst_seed_takes_another() {
+    fn a_class_with_the_worst_seed_gets_a_new_one() {
         let keys: Vec<_> = (0..2000).map(|i| Envelope { tag: i % 1000, source: 0 }).collect();
         let links = (0..2000).map(Link::alone).collect();
         let mut entries = Plain { links, keys };
-        let mut work = Work::new(1);
+        let mut work = ListWork::new(1);
         let mut class = MaskClass::new(Shape::FULL, &mut work.seeds);
         class.seed = KeySeed::WORST;
         for entry in 0..2000 {

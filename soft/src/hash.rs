@@ -1,6 +1,6 @@
-//! The seeded hash of a key, and where its seeds come from.
+//! The seeded hash of a key, and the source of its seeds.
 
-/// A stream of well mixed words from one seed (splitmix64): each index and each reseed takes more.
+/// A stream of random words from one seed (splitmix64). Each index and each reseed takes some.
 #[derive(Clone, Debug)]
 pub(crate) struct SeedStream(u64);
 
@@ -26,12 +26,13 @@ impl SeedStream {
     }
 }
 
-/// Turns a (masked) tag and a (masked, spread) source into a hash.
+/// Hashes a (masked) tag and a (masked, spread) source.
 ///
-/// Two multiplications to 128 bits, each folded. The tag enters one operand of the first and the
-/// source the other, both under a secret word, so that nobody who doesn't know the seed can make
-/// an operand zero. The second round is not for show: after the first alone, tags that count up
-/// are spaced evenly rather than at random, and for some seeds that means in heaps.
+/// The hash is two multiplications to 128 bits, each folded to 64. The tag enters one operand of
+/// the first multiplication and the source the other, both combined with a secret word, so that a
+/// sender that doesn't know the seed can't make an operand zero. The second multiplication is
+/// needed: after the first alone, consecutive tags are spaced evenly rather than at random, and for
+/// some seeds they crowd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeySeed {
     whiten: u64,
@@ -40,7 +41,7 @@ pub(crate) struct KeySeed {
 }
 
 impl KeySeed {
-    /// Hashes everything from source 0 alike.
+    /// A seed with which all tags of source 0 have one hash.
     #[cfg(test)]
     pub(crate) const WORST: KeySeed = KeySeed { whiten: 0, multiply: 0, finish: 1 };
 

@@ -1,29 +1,34 @@
-//! The table of one class: from a key's hash to the first entry with that key.
+//! The table of one class: it maps the hash of a key to the first entry with that key.
 //!
-//! Open addressing over buckets of one cache line, twelve keys each. A bucket begins with a byte of each
-//! key's hash, all compared at once; a miss touches no entry, but for one in thirty. A bucket that was
-//! full when a key came counts that key as passed on; a search goes on to the next bucket only while
-//! that count isn't zero, and removal takes the count back. So there are no tombstones, nothing moves
-//! on removal, and a search takes the same few branches almost always.
+//! The table uses open addressing over buckets of one cache line, with cells for twelve keys each.
+//! A bucket begins with one byte of each key's hash, and all of these are compared at once. A
+//! search for an absent key reads an entry only once in thirty times.
 //!
-//! A key's home is the lowest bits of its hash, its byte the highest. The table knows hashes and entry
-//! numbers only; whether an entry has the key asked for, and what its hash is when the table is laid
-//! out anew, is answered by closures.
+//! The lowest bits of a hash choose the key's *home* bucket, and the highest are its byte. If a new
+//! key's home is full, the bucket *overflows*: it counts the key as passed on, and the key goes to
+//! the next bucket. A search continues with the next bucket only while that count isn't zero, and a
+//! removal lowers the count. So there are no tombstones, a removal moves nothing, and a search
+//! takes the same few branches almost always.
+//!
+//! The table knows only hashes and entry numbers. Closures say whether an entry has the wanted key,
+//! and what its hash is when the table is rebuilt.
 
 use crate::lanes::equal_bytes;
 use crate::link::NIL;
 
 /// Keys per bucket.
 const KEYS: usize = 12;
-/// Keys per bucket, on average, before the table grows: one bucket in forty passes a key on.
+/// Keys per bucket, on average, at which the table grows. At this load one bucket in forty has
+/// overflowed.
 const FULL: u32 = 7;
-/// Buckets of the smallest table are `1 << FIRST_BITS`.
+/// The smallest table has `1 << FIRST_BITS` buckets.
 const FIRST_BITS: u32 = 1;
-/// Buckets of the largest table are `1 << MOST_BITS`: they hold more keys than a list has entries.
+/// The largest table has `1 << MOST_BITS` buckets, enough for more keys than a list can have
+/// entries.
 const MOST_BITS: u32 = 28;
 
-/// Buckets past its home that a key may stand before the hash is to blame. Random keys stand a
-/// handful of buckets away at most.
+/// The number of buckets after its home at which a key may be before the hash gets a new seed. With
+/// random keys the distance is a handful at most.
 fn first_reach(bits: u32) -> usize {
     6 + bits as usize / 2
 }
@@ -31,8 +36,9 @@ fn first_reach(bits: u32) -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 struct Bucket {
-    /// A byte per key, [`mark`] of its hash; then two bytes with a bit for each lane that has a key; then
-    /// two that count the keys passed on, and stay at their end until the table is laid out again.
+    /// One byte per key, the [`mark`] of its hash; then two bytes with a bit for each used cell;
+    /// then two bytes that count the keys passed on. Once the count reaches its maximum, it stays
+    /// there until the table is rebuilt.
     head: [u8; 16],
     /// The first entry of each key.
     entries: [u32; KEYS],
@@ -42,11 +48,11 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 const LIVE: usize = 12;
 const PASSED_ON: usize = 14;
-/// Where they begin in the upper half of the head.
+/// The positions of these fields in the upper half of the head.
 const LIVE_SHIFT: u32 = 32;
 const PASSED_ON_SHIFT: u32 = 48;
 
-/// The byte that stands for a hash: the highest bits, since the lowest choose the bucket.
+/// The byte of a hash that the bucket keeps: the highest bits, since the lowest choose the bucket.
 #[inline]
 fn mark(hash: u64) -> u8 {
     (hash >> 56) as u8
@@ -73,29 +79,29 @@ impl Bucket {
         self.head.last_chunk().map_or(0, |half| u64::from_le_bytes(*half))
     }
 
-    /// The lanes whose keys may have this hash.
+    /// The cells whose keys may have this hash.
     #[inline]
     fn candidates(&self, hash: u64) -> u64 {
-        // The bits between those of live keys and the count are zero.
+        // The bits between the used cells and the count are zero.
         u64::from(equal_bytes(&self.head, mark(hash))) & self.upper_half() >> LIVE_SHIFT
     }
 
-    /// The lowest lane without a key; [`KEYS`] if there is none.
+    /// The lowest free cell; [`KEYS`] if there is none.
     #[inline]
-    fn free_lane(&self) -> usize {
+    fn free_cell(&self) -> usize {
         (!u32::from(self.live())).trailing_zeros() as usize
     }
 
     #[inline]
-    fn put(&mut self, lane: usize, hash: u64, entry: u32) {
-        self.entries[lane] = entry;
-        self.head[lane] = mark(hash);
-        self.set_pair(LIVE, self.live() | 1 << lane);
+    fn put(&mut self, cell: usize, hash: u64, entry: u32) {
+        self.entries[cell] = entry;
+        self.head[cell] = mark(hash);
+        self.set_pair(LIVE, self.live() | 1 << cell);
     }
 
     #[inline]
-    fn clear(&mut self, lane: usize) {
-        self.set_pair(LIVE, self.live() & !(1 << lane));
+    fn clear(&mut self, cell: usize) {
+        self.set_pair(LIVE, self.live() & !(1 << cell));
     }
 
     #[inline]
@@ -114,53 +120,54 @@ impl Bucket {
     }
 }
 
-/// What a search came to: plain words, as they are used in registers a few instructions later.
+/// The result of a search. Plain numbers, since they are used in registers a few instructions
+/// later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// Where the key's cell is, if there is one.
+    /// The key's cell, if it was found.
     pub(crate) at: Place,
     /// The key's first entry, or [`NIL`].
     pub(crate) entry: u32,
-    /// Buckets and entries looked at.
+    /// The number of buckets and entries read.
     pub(crate) steps: u64,
 }
 
-/// A cell of the table: the bucket, and the lane in the lowest bits.
+/// A cell of the table: the bucket, and the index of the cell in the lowest bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place(pub(crate) u32);
 
-const LANE_BITS: u32 = 4;
-const _: () = assert!(KEYS < 1 << LANE_BITS && LANE_BITS + MOST_BITS <= u32::BITS);
+const CELL_BITS: u32 = 4;
+const _: () = assert!(KEYS < 1 << CELL_BITS && CELL_BITS + MOST_BITS <= u32::BITS);
 
 impl Place {
     #[inline]
-    fn new(bucket: u32, lane: u32) -> Self {
-        Place(bucket << LANE_BITS | lane)
+    fn new(bucket: u32, cell: u32) -> Self {
+        Place(bucket << CELL_BITS | cell)
     }
 
     #[inline]
     fn bucket(self) -> u32 {
-        self.0 >> LANE_BITS
+        self.0 >> CELL_BITS
     }
 
     #[inline]
-    fn lane(self) -> usize {
-        (self.0 % (1 << LANE_BITS)) as usize
+    fn cell(self) -> usize {
+        (self.0 % (1 << CELL_BITS)) as usize
     }
 }
 
-/// A look at a key's home.
+/// The contents of a key's home bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) home: u32,
-    /// A bit for each lane that may have the key, [`KeyIndex::LANES_MAX`] of them.
+    /// A bit for each cell that may have the key, [`KeyIndex::CELLS_MAX`] of them.
     pub(crate) candidates: u64,
-    /// To ask with [`goes_on`](Self::goes_on); several may be or-ed together.
+    /// The argument of [`goes_on`](Self::goes_on); several can be or-ed together.
     pub(crate) rest: u64,
 }
 
 impl Look {
-    /// Whether a key may also be farther on than its home.
+    /// Whether the bucket has overflowed, so that the key may be in a later one.
     #[inline]
     pub(crate) fn goes_on(rest: u64) -> bool {
         rest >> PASSED_ON_SHIFT != 0
@@ -173,12 +180,13 @@ pub(crate) struct KeyIndex {
     buckets: Box<[Bucket]>,
     bits: u32,
     len: u32,
-    /// With this many keys the table grows.
+    /// The number of keys at which the table grows.
     len_full: u32,
+    /// The number of buckets after its home at which a new key may be put; see [`first_reach`].
     reach: usize,
-    /// The farthest from home that any key has been put since the table was laid out.
+    /// The largest distance from its home at which a key was put since the table was built.
     longest: usize,
-    /// The cell of a key at its home that is likely to be asked for again, or [`NOWHERE`].
+    /// The cell of a key in its home bucket that is likely to be searched next, or [`NOWHERE`].
     remembered: Place,
 }
 
@@ -186,8 +194,8 @@ pub(crate) struct KeyIndex {
 const NOWHERE: Place = Place(u32::MAX);
 
 impl KeyIndex {
-    /// Lanes of a bucket, rounded up to a power of two.
-    pub(crate) const LANES_MAX: u32 = 16;
+    /// Cells of a bucket, rounded up to a power of two.
+    pub(crate) const CELLS_MAX: u32 = 16;
 
     pub(crate) fn new() -> Self {
         Self::with_bits(FIRST_BITS)
@@ -236,7 +244,8 @@ impl KeyIndex {
         size_of_val(&*self.buckets)
     }
 
-    /// Looks at a key's home only, and at no entry: what several classes can do at the same time.
+    /// Reads only a key's home bucket, and no entry, so that the reads of several classes can
+    /// overlap.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "MOST_BITS at most")]
     pub(crate) fn look(&self, hash: u64) -> Look {
@@ -245,20 +254,20 @@ impl KeyIndex {
         Look { home: home as u32, candidates: here.candidates(hash), rest: here.upper_half() }
     }
 
-    /// A candidate of a [`look`](Self::look): where it is, and its entry.
+    /// A candidate of a [`look`](Self::look): its cell and its entry.
     #[inline]
-    pub(crate) fn candidate(&self, home: u32, lane: u32) -> (Place, u32) {
-        (Place::new(home, lane), self.buckets[home as usize].entries[lane as usize])
+    pub(crate) fn candidate(&self, home: u32, cell: u32) -> (Place, u32) {
+        (Place::new(home, cell), self.buckets[home as usize].entries[cell as usize])
     }
 
     /// The first entry of a key.
     #[inline]
     pub(crate) fn entry(&self, at: Place) -> u32 {
-        self.buckets[at.bucket() as usize].entries[at.lane()]
+        self.buckets[at.bucket() as usize].entries[at.cell()]
     }
 
-    /// Remembers a key's cell, if it is at its home, until any key is taken out or the table is laid
-    /// out anew: receives that are alike come in runs, and need be hashed but once.
+    /// Remembers a key's cell, if it is in its home bucket, until any key is removed or the table
+    /// is rebuilt. Equal receives are often posted in a row, and then only the first one is hashed.
     #[inline]
     pub(crate) fn remember(&mut self, at: Place, hash: u64) {
         if at.bucket() == self.home(hash) {
@@ -271,13 +280,13 @@ impl KeyIndex {
         self.remembered = at;
     }
 
-    /// The remembered cell, and its key's first entry.
+    /// The remembered cell, and the first entry of its key.
     #[inline]
     pub(crate) fn remembered(&self) -> Option<(Place, u32)> {
         (self.remembered != NOWHERE).then(|| (self.remembered, self.entry(self.remembered)))
     }
 
-    /// Finds the key with this hash for whose entry `is_key` says yes.
+    /// Finds the key with this hash for whose entry `is_key` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_key: impl FnMut(u32) -> bool) -> Probe {
         let home = self.home(hash);
@@ -288,15 +297,15 @@ impl KeyIndex {
             steps += 1;
             let mut candidates = here.candidates(hash);
             while candidates != 0 {
-                let lane = candidates.trailing_zeros();
-                let entry = here.entries[lane as usize];
+                let cell = candidates.trailing_zeros();
+                let entry = here.entries[cell as usize];
                 if is_key(entry) {
-                    return Probe { at: Place::new(bucket, lane), entry, steps };
+                    return Probe { at: Place::new(bucket, cell), entry, steps };
                 }
                 steps += 1;
                 candidates &= candidates - 1;
             }
-            // Every bucket may have passed a key on, so the way round ends the search as well.
+            // Every bucket may have overflowed, so a search that is back at the home ends, too.
             bucket = self.after(bucket);
             if here.passed_on() == 0 || bucket == home {
                 let at = Place::default();
@@ -305,41 +314,41 @@ impl KeyIndex {
         }
     }
 
-    /// Whether one more key asks for a larger table.
+    /// Whether the table must grow for one more key.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len >= self.len_full
     }
 
-    /// Adds a key, if its home shows that it is not in the table and has room for it, and if the
-    /// table isn't full then: which is almost always so.
+    /// Adds a key if its home bucket shows that it is not in the table, and has a free cell, and if
+    /// the table is not full afterwards. This is almost always so.
     #[inline]
     #[must_use]
     pub(crate) fn insert_new(&mut self, hash: u64, entry: u32) -> bool {
         let home = self.home(hash) as usize;
         let len = self.len + 1;
         let here = &mut self.buckets[home];
-        let lane = here.free_lane();
+        let cell = here.free_cell();
         let rest = here.candidates(hash) | here.upper_half() >> PASSED_ON_SHIFT;
-        if rest != 0 || lane >= KEYS || len >= self.len_full {
+        if rest != 0 || cell >= KEYS || len >= self.len_full {
             return false;
         }
-        here.put(lane, hash, entry);
+        here.put(cell, hash, entry);
         self.len = len;
         true
     }
 
-    /// Adds a key that is not in the table, which is not full. Whether it now stands so far from
-    /// home that the hash is to blame.
+    /// Adds a key that is not in the table, which is not full. Returns whether the key is now so
+    /// far from its home that the hash needs a new seed.
     #[inline]
     #[must_use]
     pub(crate) fn insert(&mut self, hash: u64, entry: u32) -> bool {
         let home = self.home(hash);
         self.len += 1;
         let here = self.bucket_mut(home);
-        let lane = here.free_lane();
-        if lane < KEYS {
-            here.put(lane, hash, entry);
+        let cell = here.free_cell();
+        if cell < KEYS {
+            here.put(cell, hash, entry);
             return false;
         }
         self.insert_farther(hash, entry)
@@ -352,9 +361,9 @@ impl KeyIndex {
         let mut distance = 0;
         loop {
             let here = self.bucket_mut(bucket);
-            let lane = here.free_lane();
-            if lane < KEYS {
-                here.put(lane, hash, entry);
+            let cell = here.free_cell();
+            if cell < KEYS {
+                here.put(cell, hash, entry);
                 break;
             }
             here.pass_on();
@@ -365,21 +374,21 @@ impl KeyIndex {
         distance > self.reach
     }
 
-    /// Makes the key's cell name another entry.
+    /// Sets the first entry of the key in this cell.
     #[inline]
     pub(crate) fn replace(&mut self, at: Place, entry: u32) {
-        self.bucket_mut(at.bucket()).entries[at.lane()] = entry;
+        self.bucket_mut(at.bucket()).entries[at.cell()] = entry;
     }
 
-    /// Takes a key out that is at its home.
+    /// Removes a key from its home bucket.
     #[inline]
     pub(crate) fn remove_at_home(&mut self, at: Place) {
-        self.bucket_mut(at.bucket()).clear(at.lane());
+        self.bucket_mut(at.bucket()).clear(at.cell());
         self.len -= 1;
         self.remembered = NOWHERE;
     }
 
-    /// Takes out a key with this hash.
+    /// Removes a key with this hash.
     pub(crate) fn remove(&mut self, at: Place, hash: u64) {
         self.remove_at_home(at);
         let mut bucket = self.home(hash);
@@ -393,18 +402,18 @@ impl KeyIndex {
     #[cold]
     #[inline(never)]
     pub(crate) fn grow(&mut self, hash_of: impl Fn(u32) -> u64) {
-        self.lay_out(self.bits + 1, 0, hash_of);
+        self.rebuild(self.bits + 1, 0, hash_of);
     }
 
-    /// Lays the same keys out again under new hashes, with twice the reach: so there are at
-    /// most as many rehashes between two growths as the table has bits.
+    /// Rebuilds the table with new hashes and twice the reach. So there are at most as many
+    /// rebuilds between two growths as the table has bits.
     #[cold]
     #[inline(never)]
     pub(crate) fn rehash(&mut self, hash_of: impl Fn(u32) -> u64) {
-        self.lay_out(self.bits, self.reach * 2, hash_of);
+        self.rebuild(self.bits, self.reach * 2, hash_of);
     }
 
-    fn lay_out(&mut self, bits: u32, reach: usize, hash_of: impl Fn(u32) -> u64) {
+    fn rebuild(&mut self, bits: u32, reach: usize, hash_of: impl Fn(u32) -> u64) {
         let mut fresh = Self::with_bits(bits);
         for bucket in &self.buckets {
             let mut live = bucket.live();
@@ -414,7 +423,7 @@ impl KeyIndex {
                 live &= live - 1;
             }
         }
-        // Whatever stands already is no reason to rehash again: only what comes is.
+        // The keys in the table are no reason to rebuild it again. Only new keys are.
         fresh.reach = fresh.reach.max(reach).max(fresh.longest);
         *self = fresh;
     }
@@ -424,7 +433,8 @@ impl KeyIndex {
 mod tests {
     use super::*;
 
-    /// A hash with this home in a table of at most `1 << 16` buckets, told apart by `number`.
+    /// A hash with this home, in a table of at most `1 << 16` buckets. Different numbers give
+    /// different hashes.
     fn hash(home: u64, number: u32) -> u64 {
         home | u64::from(number) << 32
     }
@@ -442,10 +452,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_beyond_a_bucket_go_on_and_come_back() {
+    fn keys_beyond_a_full_bucket_are_found_and_removed() {
         let mut index = KeyIndex::with_bits(2);
         assert_eq!(index.buckets.len(), 4);
-        // Twenty keys whose home is the last bucket: eight go round to the first.
+        // The last bucket is the home of twenty keys. Eight of them go to the first bucket.
         let hashes: Vec<u64> = (0..20).map(|number| hash(3, number)).collect();
         for (entry, &hash) in (0..).zip(&hashes) {
             assert!(!index.insert(hash, entry));
@@ -480,20 +490,20 @@ mod tests {
         assert!(is_clean(&index));
     }
 
-    /// Each lane has its own byte, whatever was there before.
+    /// Each cell has its own byte, whatever was there before.
     #[test]
     fn a_lane_used_again_has_the_new_mark() {
         let mut index = KeyIndex::with_bits(1);
         for round in 0..3u32 {
-            let hashes = (0..12).map(|lane| hash(0, (255 - lane * 16 - round) << 24));
+            let hashes = (0..12).map(|cell| hash(0, (255 - cell * 16 - round) << 24));
             for (entry, hash) in (0..).zip(hashes.clone()) {
                 assert!(!index.insert(hash, entry));
             }
-            for (lane, hash) in (0..).zip(hashes) {
+            for (cell, hash) in (0..).zip(hashes) {
                 let look = index.look(hash);
-                assert_eq!(look.candidates, 1 << lane);
-                let (at, entry) = index.candidate(look.home, lane);
-                assert_eq!(entry, lane);
+                assert_eq!(look.candidates, 1 << cell);
+                let (at, entry) = index.candidate(look.home, cell);
+                assert_eq!(entry, cell);
                 index.remove_at_home(at);
             }
             assert!(is_clean(&index));
@@ -513,7 +523,7 @@ mod tests {
         }
     }
 
-    /// When no hash is any better, the table is slow but right, and doesn't try for ever.
+    /// When no hash is better, the table is slow but correct, and stops rebuilding.
     #[test]
     fn rehashes_are_bounded() {
         let mut index = KeyIndex::with_bits(10);
@@ -531,7 +541,8 @@ mod tests {
         }
     }
 
-    /// A count of passed on keys that has reached its end is never taken back: searches go on.
+    /// A saturated count of passed on keys is never lowered, so searches continue to the next
+    /// bucket.
     #[test]
     fn a_saturated_bucket_stays_correct() {
         let mut index = KeyIndex::with_bits(4);

@@ -1,19 +1,20 @@
-//! Comparing many lanes with one value at a time: the processor's vectors where every processor of the
-//! architecture has them, else plain loops.
+//! Compares many lanes with one value at once: with the vector instructions that every processor of
+//! the architecture has, or with plain loops.
 
-/// Lanes that are compared in one go.
+/// The number of lanes that are compared at once.
 pub(crate) const GROUP: usize = 8;
 
-/// Bits that a lane has in the answer of [`equal_words`] and [`equal_halves`]; the lower counts.
+/// The number of bits per lane in the results of [`equal_words`] and [`equal_halves`]. Only the
+/// lower bit is significant.
 pub(crate) const LANE_BITS: u32 = 2;
 
-/// The lower bit of every lane of a group.
+/// The significant bit of every lane of a group.
 const LOWER_BITS: u64 = 0x5555;
 
 pub(crate) use arch::{equal_bytes, equal_halves, equal_words, equal_words_under};
 
-/// SSE2, which is part of x86-64. `unsafe` says no more than that: everything here is a computation on
-/// values.
+/// The comparisons with SSE2, which is part of x86-64. `unsafe` is needed only to call the
+/// instructions and to load from arrays: every function computes on values alone.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[allow(unsafe_code, reason = "with plain loops a pair takes two thirds longer at four classes")]
 mod arch {
@@ -24,36 +25,37 @@ mod arch {
         _mm_setzero_si128, _mm_xor_si128,
     };
 
-    /// Bit `i`: byte `i` is `byte`.
+    /// Compares bytes: bit `i` of the result is set if byte `i` equals `byte`.
     #[inline]
     pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
-        // SAFETY: these need SSE2, which this module is only compiled with; what is loaded is an array of
-        // as many bytes, and the load asks for no alignment.
+        // SAFETY: the instructions need SSE2, and this module is compiled only with it. The load
+        // reads the 16 bytes of the array, and needs no alignment.
         unsafe {
-            // One multiplication and one shuffle are less than the three shuffles of `_mm_set1_epi8`.
+            // One multiplication and one shuffle are faster than the three shuffles of
+            // `_mm_set1_epi8`.
             let four = (u32::from(byte) * 0x0101_0101).cast_signed();
             let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
             _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi32(four))).cast_unsigned()
         }
     }
 
-    /// Which words equal `word` in the bits of their masks.
+    /// The lanes whose words equal `word` in the bits of their masks.
     #[inline]
     pub(crate) fn equal_words(words: &[u64; GROUP], masks: &[u64; GROUP], word: u64) -> u64 {
         equal_under(words, |at| two(masks, at), word)
     }
 
-    /// Which words equal `word` in the bits of one mask.
+    /// The lanes whose words equal `word` in the bits of one mask.
     #[inline]
     pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
-        // SAFETY: SSE2, as above.
+        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
         let mask = unsafe { _mm_set1_epi64x(mask.cast_signed()) };
         equal_under(words, |_| mask, word)
     }
 
     #[inline]
     fn equal_under(words: &[u64; GROUP], mask: impl Fn(usize) -> __m128i, word: u64) -> u64 {
-        // SAFETY: SSE2, as above.
+        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
         let halves = unsafe {
             let word = _mm_set1_epi64x(word.cast_signed());
             let pair = |at: usize| {
@@ -67,19 +69,20 @@ mod arch {
         halves & (halves >> 1) & LOWER_BITS
     }
 
-    /// Two words, from this one on.
+    /// Loads two words, the first of them at `at`.
     #[inline]
     fn two(words: &[u64; GROUP], at: usize) -> __m128i {
         let two: &[u64] = &words[at..at + 2];
-        // SAFETY: SSE2, as above; what is loaded is the slice's two words, and the load asks for no
-        // alignment.
+        // SAFETY: the instruction needs SSE2, and this module is compiled only with it. The load
+        // reads the two words of the slice, and needs no alignment.
         unsafe { _mm_loadu_si128(two.as_ptr().cast()) }
     }
 
-    /// Which halves equal `half`.
+    /// The lanes whose halves equal `half`.
     #[inline]
     pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
-        // SAFETY: SSE2, as above; each load is of four halves that the slice has.
+        // SAFETY: the instructions need SSE2, and this module is compiled only with it. Each load
+        // reads the four halves of its slice, and needs no alignment.
         unsafe {
             let half = _mm_set1_epi32(half.cast_signed());
             let four = |at: usize| {
@@ -92,7 +95,7 @@ mod arch {
 
     #[inline]
     fn bits(lanes: __m128i) -> u64 {
-        // SAFETY: SSE2, as above.
+        // SAFETY: the instructions need SSE2, and this module is compiled only with it.
         u64::from(unsafe { _mm_movemask_epi8(lanes) }.cast_unsigned())
     }
 }
@@ -100,31 +103,31 @@ mod arch {
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
 use plain as arch;
 
-/// The same by plain loops, which is also what the vectors are tested against.
+/// The comparisons with plain loops. The vector instructions are tested against them.
 #[cfg(any(test, not(all(target_arch = "x86_64", target_feature = "sse2"))))]
 mod plain {
     use super::{GROUP, LANE_BITS};
 
-    /// Bit `i`: byte `i` is `byte`.
+    /// Compares bytes: bit `i` of the result is set if byte `i` equals `byte`.
     #[inline]
     pub(crate) fn equal_bytes(bytes: &[u8; 16], byte: u8) -> u32 {
         (0..16).fold(0, |bits, at| bits | u32::from(bytes[at] == byte) << at)
     }
 
-    /// Which words equal `word` in the bits of their masks.
+    /// The lanes whose words equal `word` in the bits of their masks.
     #[inline]
     pub(crate) fn equal_words(words: &[u64; GROUP], masks: &[u64; GROUP], word: u64) -> u64 {
         let equal = |at: usize| u64::from((words[at] ^ word) & masks[at] == 0);
         (0..GROUP).fold(0, |bits, at| bits | equal(at) << (at * LANE_BITS as usize))
     }
 
-    /// Which words equal `word` in the bits of one mask.
+    /// The lanes whose words equal `word` in the bits of one mask.
     #[inline]
     pub(crate) fn equal_words_under(words: &[u64; GROUP], mask: u64, word: u64) -> u64 {
         equal_words(words, &[mask; GROUP], word)
     }
 
-    /// Which halves equal `half`.
+    /// The lanes whose halves equal `half`.
     #[inline]
     pub(crate) fn equal_halves(halves: &[u32; GROUP], half: u32) -> u64 {
         let equal = |at: usize| u64::from(halves[at] == half);
@@ -137,7 +140,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Words that are equal in part, so that neither all nor none match.
+    /// Words that are partly equal, so that neither all nor none match.
     fn word() -> impl Strategy<Value = u64> {
         prop::sample::select(vec![0, 1, 1 << 31, 1 << 32, 1 << 63, u64::MAX, 0xffff_ffff])
     }

@@ -1,12 +1,12 @@
-//! How context, source and tag of a message share the 64 bits of a [`Tag`].
+//! The fields of a [`Tag`]: how context, source and MPI tag share its 64 bits.
 
 use crate::tag::{Pattern, Tag, TagMask};
 use thiserror::Error;
 
 /// Widths of the three fields, context highest, tag lowest.
 ///
-/// A layout always names which bits are the source: whether a receive pins its sender decides
-/// where it may be matched.
+/// A layout always says which bits are the source, since a receive that names its sender may be matched
+/// in places where an any-source receive may not.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -26,12 +26,12 @@ pub struct TagLayout {
     tag_bits: u32,
 }
 
-/// A layout that doesn't fit, or a value that doesn't fit a layout.
+/// An error of a layout that is wider than a tag, or of a value that is wider than its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// The three fields together are wider than a tag.
-    #[error("fields of {context_bits} + {source_bits} + {tag_bits} bits don't fit 64")]
+    #[error("fields of {context_bits} + {source_bits} + {tag_bits} bits don't fit in 64 bits")]
     TooWide {
         /// Width asked for the context.
         context_bits: u32,
@@ -41,7 +41,7 @@ pub enum LayoutError {
         tag_bits: u32,
     },
     /// The value is larger than its field can hold.
-    #[error("{field} {value} doesn't fit {bits} bits")]
+    #[error("{field} {value} doesn't fit in {bits} bits")]
     OutOfRange {
         /// "context", "source" or "tag".
         field: &'static str,
@@ -61,11 +61,12 @@ const fn ones(bits: u32) -> u64 {
     }
 }
 
-/// Shifts that give zero at 64, where a field above a full-width one is empty.
+/// `value << bits`, and zero for a shift of 64, which occurs above a field of full width.
 const fn up(value: u64, bits: u32) -> u64 {
     if bits < 64 { value << bits } else { 0 }
 }
 
+/// `value >> bits`, and zero for a shift of 64.
 const fn down(value: u64, bits: u32) -> u64 {
     if bits < 64 { value >> bits } else { 0 }
 }
@@ -91,7 +92,7 @@ impl TagLayout {
         source_bits: u32,
         tag_bits: u32,
     ) -> Result<Self, LayoutError> {
-        // Each is checked by itself first, so that the sum can't wrap.
+        // Each width is checked separately first, so that the sum can't wrap.
         let fits = context_bits <= 64
             && source_bits <= 64
             && tag_bits <= 64
@@ -139,7 +140,7 @@ impl TagLayout {
         TagMask(ones(self.tag_bits))
     }
 
-    /// Whether the pattern looks at every bit of the source, so that one sender at most can match.
+    /// Whether the pattern compares every bit of the source, so that at most one sender can match.
     #[must_use]
     pub const fn pins_source(&self, pattern: &Pattern) -> bool {
         let source = self.source_mask().0;
@@ -168,8 +169,8 @@ impl TagLayout {
         )
     }
 
-    /// What a receive in this context accepts; `None` is any source or any tag. `Worker::recv` and the probes of
-    /// `tagmatch` take it in the place of a `Match`.
+    /// The pattern of a receive in this context; `None` is any source or any tag. `Worker::recv`
+    /// and the probes of `tagmatch` take it in the place of a `Match`.
     ///
     /// Bits that no field covers must be zero in the message, as [`pack`](Self::pack) leaves them,
     /// so a pattern that names all three fields is exact.

@@ -1,68 +1,69 @@
 //! Tag matching in software: constant time, wildcards included.
 //!
-//! MPI's rule is short: a message goes to the first posted receive that accepts it, a receive
-//! takes the first arrived message that it accepts. This crate keeps the two lists that the rule
-//! needs, [`PostedList`] and [`UnexpectedList`], so that no operation gets slower as they grow.
+//! MPI's rule is short: a message goes to the first posted receive that accepts it, and a receive
+//! takes the first unexpected message that it accepts. This crate keeps the two lists that the rule
+//! needs, [`PostedList`] and [`UnexpectedList`]. No operation gets slower as they grow.
 //!
-//! # How
+//! # How it works
 //!
-//! Receives differ in which bits they look at: their [`TagMask`], and whether they name a source.
-//! All receives that look at the same bits are one *mask class*, and within a class matching is
-//! equality of those bits, which a hash table answers. Programs use few classes: exact, any
-//! source, any tag, and little more. So
+//! Receives differ in the bits that they compare: their [`TagMask`], and whether they name a source.
+//! All receives that compare the same bits form a *mask class*. Within a class, matching is equality
+//! of those bits, which are the *key*, so a hash table finds the match. Programs use few classes:
+//! exact, any source, any tag, and rarely more. The lists work as follows:
 //!
-//! 1. A posted receive gets the next number of one counter, and goes to the end of its key's
-//!    chain in its class's table.
-//! 2. A message asks each class in use for the first receive of its key, and goes to the one with
-//!    the lowest number. A class without receives is not asked.
-//! 3. A message that nobody wants goes to the end of its key's chain in each class that receives
-//!    have asked for. A receive asks its own class alone, whose chain begins with the oldest.
-//! 4. A class of unexpected messages gets its table when the first receive of that class asks, and
-//!    loses it once keeping it up since the last question has cost more than building it again
+//! 1. A posted receive gets the next sequence number, and goes to the end of its key's chain in the
+//!    table of its class.
+//! 2. A message is looked up in each class in use. Of the receives found, the one with the lowest
+//!    sequence number gets the message. A class without receives is not searched.
+//! 3. An unexpected message goes to the end of its key's chain in the table of each class that
+//!    receives have searched. A receive searches only its own class, whose chain begins with the
+//!    oldest message.
+//! 4. A class of unexpected messages gets its table at the first search by a receive of that class.
+//!    It loses the table once the updates since the last search have cost more than building it again
 //!    would.
 //!
-//! A list of up to 24 entries is not indexed at all but compared with as a whole (`short`): most programs
-//! never have more. Posted receives that are alike and came one after the other count as one of them, and the
-//! youngest receives can be such a list while older ones are indexed.
+//! A list of up to 24 entries has no tables. It is a *short list*: each entry is in a *lane*, and all
+//! lanes are compared at once (`short`). Most programs never need more. Equal receives posted one after
+//! the other share a lane. The youngest receives can be in lanes while older ones are in tables.
 //!
-//! # What each room knows
+//! # Modules
 //!
 //! | module | knows | must not know |
 //! |---|---|---|
-//! | `tag`, `layout` | what matches what | lists |
-//! | `posted`, `unexpected` | whether a list is short, or the youngest of it, handles | how a key is found |
+//! | `tag`, `layout` | which messages a receive accepts | lists |
+//! | `posted`, `unexpected` | which entries are in lanes and which in tables, handles | how a key is found |
 //! | `receives` | order between classes, classes in use | short lists |
 //! | `class` | keys and their chains | order between classes |
 //! | `index` | hashes, in buckets of one cache line | keys and entries |
-//! | `short` | a few entries, all compared at once | tables |
-//! | `lanes` | vectors of the processor; the one unsafe module | what is compared |
-//! | `slab`, `link` | slots, generations, chains | what an entry is |
+//! | `short` | a few entries in lanes, all compared at once | tables |
+//! | `lanes` | vector instructions; the one unsafe module | the meaning of the values compared |
+//! | `slab`, `link` | slots, generations, chains | the contents of an entry |
 //!
-//! The crate has no I/O, no clock, no threads and no randomness of its own: the caller gives each
-//! list a seed. What a value stands for, and what happens on a match, is the caller's business.
+//! The crate has no I/O, no clock, no threads and no randomness: the caller gives each list a seed. The
+//! lists do not interpret the values that the caller stores in them.
 //!
-//! # What it costs
+//! # Costs
 //!
-//! *c* is the number of classes in use (posted) or asked for (unexpected), at most 32.
+//! *c* is the number of classes in use (posted) or with a table (unexpected), at most 32.
 //!
 //! | operation | posted | unexpected |
 //! |---|---|---|
 //! | add | O(1) amortised | O(c) amortised |
-//! | search | O(c) | O(1), O(n) when a class first asks |
-//! | search and remove | O(c) | O(c), the same |
+//! | search | O(c) | O(1); O(n) at the first search of a class |
+//! | search and remove | O(c) | O(c); O(n) at the first search of a class |
 //! | cancel or remove by handle | O(1) | O(c) |
 //! | receives of one source | O(n) | |
 //! | all in order | O(n log n) | O(n) |
 //! | bytes per entry, 4 byte values | 36 | 32, and 8 per class |
 //! | bytes of index per key and class | 9 to 18 | 9 to 18 |
 //!
-//! Nothing else is linear: not wildcards, not receives that never match, not ten thousand with one
-//! key, not tags chosen against the hash (which is seeded, and seeded anew when keys crowd). The
-//! counters of [`MatchStats`] count the work, and `tests/work.rs` holds the lists to these bounds.
+//! Nothing else is linear: not wildcards, not receives that never match, not ten thousand receives with
+//! one key, and not tags chosen against the hash, which is seeded, and gets a new seed when too many keys
+//! share a bucket. The counters of [`MatchStats`] count the work, and `tests/work.rs` checks these bounds.
 //!
-//! **Beyond 32 classes** at a time, further receives share one list that every arrival walks, and
-//! questions of further classes walk the unexpected messages. [`MatchStats`] shows both. A list
-//! never gives memory back before it is dropped, except that of given up tables.
+//! **Beyond 32 classes** at a time, further receives share one list that every message scans, and
+//! receives of further classes scan the unexpected messages. [`MatchStats`] counts both. A list frees
+//! no memory before it is dropped, except the memory of unused tables.
 
 #![deny(unsafe_code)]
 

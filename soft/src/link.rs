@@ -1,8 +1,9 @@
-//! First-in-first-out chains through entries that are stored elsewhere.
+//! First-in-first-out chains of entries that are stored elsewhere.
 //!
-//! A chain is named by its first entry. The first entry's `prev` is the last one, so that appending
-//! needs no second word per chain; the last entry's `next` is [`NIL`]. So an entry is first exactly
-//! if its `prev` has no `next`, and unlinking in the middle needs no look at the first one at all.
+//! A chain is identified by its first entry. The `prev` of the first entry is the last one, so that
+//! appending needs no second word per chain. The `next` of the last entry is [`NIL`]. So an entry
+//! is the first one exactly if the `next` of its `prev` is [`NIL`], and unlinking in the middle
+//! doesn't read the first entry at all.
 
 /// No entry.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -15,17 +16,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// That of an entry which is a chain of its own.
+    /// The link of an entry that is a chain of one.
     #[inline]
     pub(crate) const fn alone(entry: u32) -> Link {
         Link { prev: entry, next: NIL }
     }
 }
 
-/// Where the links of a chain's entries live.
+/// The storage of the links of a chain's entries.
 ///
-/// Each half is read and written by itself: a word read right after its halves were written would
-/// have to wait for both to reach the cache.
+/// `prev` and `next` are read and written separately: reading both as one word right after two separate writes would have to wait until both reach the cache.
 pub(crate) trait Links {
     fn prev(&self, entry: u32) -> u32;
     fn next(&self, entry: u32) -> u32;
@@ -55,7 +55,7 @@ impl Links for Vec<Link> {
     }
 }
 
-/// Puts `entry` behind the last of the chain that begins with `first`.
+/// Appends `entry` to the chain that begins with `first`.
 #[inline]
 pub(crate) fn append(links: &mut impl Links, first: u32, entry: u32) {
     let last = links.prev(first);
@@ -64,7 +64,7 @@ pub(crate) fn append(links: &mut impl Links, first: u32, entry: u32) {
     append_linked(links, first, entry, last);
 }
 
-/// The same of an entry that has its links already: it comes behind `last`.
+/// Appends an entry whose own links are set already; it follows `last`.
 #[inline]
 pub(crate) fn append_linked(links: &mut impl Links, first: u32, entry: u32, last: u32) {
     links.set_next(last, entry);
@@ -77,7 +77,7 @@ pub(crate) fn is_first(links: &impl Links, entry: u32) -> bool {
     links.next(links.prev(entry)) == NIL
 }
 
-/// Takes the first entry out; the new first one, or [`NIL`] if the chain is now empty.
+/// Takes out the first entry. Returns the new first one, or [`NIL`] if the chain is now empty.
 #[inline]
 pub(crate) fn remove_first(links: &mut impl Links, first: u32) -> u32 {
     let next = links.next(first);
@@ -88,7 +88,7 @@ pub(crate) fn remove_first(links: &mut impl Links, first: u32) -> u32 {
     next
 }
 
-/// Takes an entry out that is not the first. `first` is looked at only if `entry` is the last.
+/// Takes out an entry that is not the first. `first` is used only if `entry` is the last.
 #[inline]
 pub(crate) fn remove_later(links: &mut impl Links, first: u32, entry: u32) {
     let (prev, next) = (links.prev(entry), links.next(entry));

@@ -1,7 +1,9 @@
-//! Long lists with many keys in each class, against plain lists that are searched from the front.
+//! Long lists with many keys in each class, compared with plain lists that are searched from the
+//! front.
 //!
-//! Where a table has a key, and which other classes have an entry for the same message, decides which code a
-//! search runs. So the tests count these situations, and fail if one of them was hardly met.
+//! The code that a search runs depends on where a table has a key, and on the other classes with an
+//! entry for the same message. So the tests count these situations, and fail if one of them hardly
+//! occurred.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,29 +16,30 @@ use crate::{
     Pattern, PostedHandle, PostedList, SourceId, Tag, TagMask, UnexpectedHandle, UnexpectedList,
 };
 
-/// Keys that fill a table of 64 buckets almost to the point at which it grows: some of its buckets overflow.
+/// The number of keys that fill a table of 64 buckets almost to the point at which it grows: some
+/// of its buckets overflow.
 const KEYS: u64 = 440;
-/// Bits of a tag from here on tell the classes apart.
+/// The first of the bits of a tag that tell the classes apart.
 const FIELD: u32 = 40;
-/// Classes whose homes a search looks at together.
+/// The number of classes whose home buckets a search reads together.
 const TOGETHER: usize = 4;
-/// Each situation is to be met at least this often.
+/// The least number of times that each situation must occur.
 const MET_MIN: u64 = 3;
 
-/// A message with this key. Classes whose masks leave out the bits that are set in its field accept
-/// it.
+/// A message with this key. A class accepts it if its mask leaves out the bits that are set in its
+/// field.
 fn message(random: &mut Random, key: u64) -> (Tag, SourceId) {
     let field = if random.chance(1, 2) { 0 } else { random.below(8) };
     (Tag(key | field << FIELD), SourceId(u32::from(random.below(8) != 0)))
 }
 
-/// A pattern of one of 64 classes: every second one names a source.
+/// A pattern of one of 64 classes, every second of which names a source.
 fn pattern(class: usize, key: u64) -> Pattern {
     let pattern = Pattern::new(Tag(key), TagMask(!((class as u64) << FIELD)));
     if class.is_multiple_of(2) { pattern } else { pattern.from_source(SourceId(1)) }
 }
 
-/// How often each situation was met.
+/// How often each situation occurred.
 struct Met<S>(BTreeMap<S, u64>);
 
 impl<S: Copy + Debug + Ord> Met<S> {
@@ -47,24 +50,24 @@ impl<S: Copy + Debug + Ord> Met<S> {
     fn assert_all(&self, situations: impl IntoIterator<Item = S>) {
         let met = |situation: &S| self.0.get(situation).copied().unwrap_or(0);
         let few: Vec<_> = situations.into_iter().filter(|s| met(s) < MET_MIN).collect();
-        assert!(few.is_empty(), "hardly met: {few:?}\nmet: {:#?}", self.0);
+        assert!(few.is_empty(), "hardly occurred: {few:?}\nall: {:#?}", self.0);
     }
 }
 
-/// What a search of posted receives finds.
+/// The result of a search of posted receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Winner {
     /// A receive of a class with an index.
     Indexed(Lookup),
     /// A receive that is in no index.
     Unindexed,
-    /// None; `farther` if the home of the message's key has passed keys on in any class.
+    /// No receive. `farther`: the home bucket of the message's key has overflowed in some class.
     Nothing { farther: bool },
 }
 
-/// Whether the one class was looked at before the other.
+/// Whether one class is searched before the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Order {
+enum SearchOrder {
     Before,
     Together,
     After,
@@ -72,27 +75,27 @@ enum Order {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Situation {
-    /// A message, with one class in use, two, or more (3).
+    /// A message, with one, two, or more (3) classes in use.
     Message(usize, Winner),
-    /// Where the oldest receive is, where one of another class is that is younger, and whether the search came to
-    /// the oldest before it came to that one. With more than two classes in use.
-    Older(Lookup, Lookup, Order),
-    /// A receive was cancelled that is in an index.
+    /// The place of the oldest receive, the place of a younger one of another class, and whether
+    /// the search reads the oldest before that one. More than two classes are in use.
+    Older(Lookup, Lookup, SearchOrder),
+    /// An indexed receive was cancelled.
     Cancelled(Lookup, InChain),
-    /// A receive was cancelled that is in no index.
+    /// A receive that is in no index was cancelled.
     CancelledUnindexed,
 }
 
 struct PostedRun {
     list: PostedList<u64>,
-    /// In post order.
+    /// The receives in post order.
     oracle: Vec<(PostedHandle, Pattern, u64)>,
     posted: u64,
     random: Random,
     classes: usize,
     keys: u64,
-    /// Keys that were beyond their homes in several classes when the list was full. They are rare, and their
-    /// messages more frequent than those of other keys.
+    /// Keys that were not in their home buckets in several classes when the list was full. They are
+    /// rare, so their messages are drawn more often than others.
     far_keys: Vec<u64>,
 }
 
@@ -152,9 +155,9 @@ impl PostedRun {
         for &(other, lookup) in lookups.iter().filter(|(other, _)| *other != class) {
             if matches!(lookup, Lookup::Home | Lookup::Farther) {
                 let order = match (class / TOGETHER).cmp(&(other / TOGETHER)) {
-                    Ordering::Less => Order::Before,
-                    Ordering::Equal => Order::Together,
-                    Ordering::Greater => Order::After,
+                    Ordering::Less => SearchOrder::Before,
+                    Ordering::Equal => SearchOrder::Together,
+                    Ordering::Greater => SearchOrder::After,
                 };
                 met.count(Situation::Older(of_oldest, lookup, order));
             }
@@ -162,7 +165,7 @@ impl PostedRun {
     }
 }
 
-/// Fills a list, then matches, cancels and posts, then empties it.
+/// Fills a list, then matches, cancels and posts at random, then empties the list.
 fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>) {
     let list = PostedList::new(seed);
     let (oracle, far_keys, random) = (Vec::new(), Vec::new(), Random::new(seed));
@@ -201,7 +204,8 @@ fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>
 fn long_lists_of_posted_receives_are_plain_lists_in_every_situation() {
     let mut met = Met(BTreeMap::new());
     for seed in 0..160 {
-        // Keys that are beyond their homes in two classes are rare: most histories have seven classes.
+        // Keys outside of their home buckets in two classes are rare, so most histories have seven
+        // classes.
         for classes in if seed < 20 { 1..=7 } else { 7..=7 } {
             posted_history(classes, KEYS, seed, &mut met);
         }
@@ -215,7 +219,7 @@ fn long_lists_of_posted_receives_are_plain_lists_in_every_situation() {
         met.assert_all(winners.map(|winner| Situation::Message(in_use, winner)));
     }
     for (oldest, other) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
-        let orders = [Order::Before, Order::Together, Order::After];
+        let orders = [SearchOrder::Before, SearchOrder::Together, SearchOrder::After];
         met.assert_all(orders.map(|order| Situation::Older(oldest, other, order)));
     }
     for lookup in places {
@@ -225,22 +229,22 @@ fn long_lists_of_posted_receives_are_plain_lists_in_every_situation() {
     met.assert_all([Situation::Message(3, Winner::Unindexed), Situation::CancelledUnindexed]);
 }
 
-/// What happens to a long list of unexpected messages.
+/// The situations of a long list of unexpected messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asked {
-    /// A receive asked for the oldest message, of a class that has an index.
+    /// A receive searched a class that has an index.
     Index(Lookup),
-    /// A receive asked, of a class without an index, and got one.
+    /// A receive searched a class without an index, which was then built.
     Builds,
-    /// A receive asked, of a class without an index, of which there are too many.
+    /// A receive searched a class without an index, and there were too many classes to build one.
     Walks,
-    /// A message was removed, one way or the other, that stood like this in an index.
+    /// A message was removed that had these places in an index.
     Removed(Lookup, InChain),
 }
 
 struct UnexpectedRun {
     list: UnexpectedList<u64>,
-    /// In order of arrival.
+    /// The messages in order of arrival.
     oracle: Vec<(UnexpectedHandle, Tag, SourceId, u64)>,
     arrived: u64,
     random: Random,
@@ -295,7 +299,8 @@ impl UnexpectedRun {
 fn unexpected_history(classes: usize, seed: u64, met: &mut Met<Asked>) {
     let list = UnexpectedList::new(seed);
     let mut random = Random::new(seed);
-    // What tells two messages apart differs by class: some class has just so many keys that its table is full.
+    // The number of keys differs by class, since classes compare different bits. Some class has
+    // just as many as fill its table.
     let keys = 80 + random.below(KEYS - 80);
     let mut run = UnexpectedRun { list, oracle: Vec::new(), arrived: 0, random, classes, keys };
     for key in (0..4).flat_map(|_| 0..keys) {

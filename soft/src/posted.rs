@@ -1,10 +1,10 @@
 //! The list of posted receives.
 
-use crate::class::{Envelope, Shape, Work};
+use crate::class::{Envelope, ListWork, Shape};
 #[cfg(test)]
 use crate::class::{InChain, Lookup};
 use crate::link::{self, Link, Links, NIL};
-use crate::receives::{Classes, Found, Order, Receive, Receives, SHORT, Word};
+use crate::receives::{Classes, Found, PostOrder, Receive, Receives, SHORT, Word};
 use crate::short::{LANES, ShortPosted};
 use crate::slab::{PostedHandle, StaleHandle};
 use crate::stats::MatchStats;
@@ -12,21 +12,23 @@ use crate::tag::{Pattern, SourceId, Tag, TagMask};
 
 /// See [`PostedList::patience`].
 const PATIENCE: u32 = 64;
-/// Most receives that share lanes with others: what is moved at once if the list grows beyond its lanes.
-const BEHIND_MAX: usize = 128;
-/// A receive is taken soon if fewer than this many sequence numbers were given out since its own: that of a
-/// third of the lanes.
-const SOON: u64 = LANES as u64 / 3 * Order::STEP;
+/// The most receives that share a lane with an older one: the number that has to move at once if
+/// the list outgrows its lanes.
+const SHARING_MAX: usize = 128;
+/// A receive counts as matched soon if fewer sequence numbers than this were given out since its
+/// own: those of a third of the lanes.
+const SOON: u64 = LANES as u64 / 3 * PostOrder::STEP;
 
 /// Posted receives: first posted, first matched.
 ///
-/// A short list is searched as a whole. One that outgrows that is indexed, and so is what comes then, until
-/// the list is empty or receives are taken again soon after they were posted: then it goes on as a short
-/// list behind the indexed one, so that what is posted long in advance costs little more than a look.
+/// A list is short at first: its receives are in lanes, which are compared all at once. A list that
+/// outgrows its lanes is indexed, and later receives are indexed, too. This ends when the list is empty, or
+/// when receives are matched soon after they were posted. Later receives then go to the lanes again, while
+/// older ones stay indexed. So receives posted long in advance cost little more than one lookup.
 ///
-/// `T` is what the caller wants to know a receive by. Entries are indexed per *mask class* (which
-/// bits of the tag are looked at, and whether the source is): see the crate's opening for the
-/// costs. Allocates only when it grows; never gives memory back before it is dropped.
+/// `T` is the caller's value for a receive. Receives are indexed by *mask class* (the bits of the tag that
+/// they compare, and whether they compare the source); the [crate](crate)'s documentation lists the
+/// costs. The list allocates only when it grows, and frees no memory before it is dropped.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -42,46 +44,48 @@ const SOON: u64 = LANES as u64 / 3 * Order::STEP;
 #[derive(Clone, Debug)]
 pub struct PostedList<T: Copy> {
     receives: Receives<T>,
-    /// The youngest receives, each younger than all in the classes.
+    /// The youngest receives, all of them younger than those in the classes.
     short: ShortPosted,
-    /// The slot that each lane of the short list holds, [`NIL`] before its first use. Receives that were posted
-    /// one after the other and are alike share a lane: it holds the oldest, from which there is a chain to the
-    /// others.
-    held: [u32; LANES],
-    /// Receives that share a lane with an older one.
-    behind: usize,
+    /// The slot of each lane's receive, [`NIL`] before its first use. Equal receives that were
+    /// posted one after the other share a lane: this is the slot of the oldest, and the others are
+    /// in its chain.
+    slots: [u32; LANES],
+    /// The number of receives that share a lane with an older one.
+    sharing: usize,
     classes: Classes,
-    /// Receives in the classes.
+    /// The number of receives in the classes.
     indexed: usize,
-    /// The most of them since there were none.
-    most: usize,
-    /// A message that none of them accepts, if there is one: the next is likely to be like it.
+    /// The largest value of `indexed` since it was zero.
+    indexed_max: usize,
+    /// A message that no indexed receive accepts, if one is known: the next one is likely to be
+    /// equal.
     missed: Option<Envelope>,
-    /// Receives are to be taken soon after they were posted this many times before they go to the lanes again.
-    /// The lanes were full before, so they would be again: windows of receives come one like the other,
-    /// and moving each from the lanes into the classes would be paid every time.
+    /// This many indexed receives must be matched soon after they were posted before receives go to
+    /// the lanes again. The lanes were full before, so they would fill again: programs post windows
+    /// of receives repeatedly, and would pay for moving each window from the lanes into the
+    /// classes.
     patience: u32,
     next_sequence: u64,
-    work: Work,
+    work: ListWork,
 }
 
 impl<T: Copy> PostedList<T> {
-    /// An empty list. The seed keeps senders from choosing tags that the hash is bad at: take it
-    /// from a source of randomness, or from a simulator.
+    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from a
+    /// source of randomness, or from a simulator.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         PostedList {
             receives: Receives::new(),
             short: ShortPosted::new(),
-            held: [NIL; LANES],
-            behind: 0,
+            slots: [NIL; LANES],
+            sharing: 0,
             classes: Classes::new(),
             indexed: 0,
-            most: 0,
+            indexed_max: 0,
             missed: None,
             patience: 0,
             next_sequence: 0,
-            work: Work::new(seed),
+            work: ListWork::new(seed),
         }
     }
 
@@ -89,7 +93,7 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.indexed + self.short.lanes.len() + self.behind
+        self.indexed + self.short.lanes.len() + self.sharing
     }
 
     /// Whether there is no receive.
@@ -99,7 +103,7 @@ impl<T: Copy> PostedList<T> {
         self.indexed == 0 && self.short.lanes.is_empty()
     }
 
-    /// Adds a receive behind all others. Amortised constant.
+    /// Adds a receive after all others. Amortised constant.
     ///
     /// # Panics
     /// If the list holds 2^30 receives already, which takes more than 32 GiB.
@@ -117,11 +121,11 @@ impl<T: Copy> PostedList<T> {
         self.post_short(envelope, shape, value)
     }
 
-    /// Adds a receive that is perhaps like the youngest one, or for which there is no lane.
+    /// Adds a receive that may be equal to the youngest one, or for which there is no lane.
     #[inline(never)]
     fn post_otherwise(&mut self, envelope: Envelope, shape: Shape, value: T) -> PostedHandle {
         match self.short.lane_of_like(envelope, shape) {
-            Some(lane) if self.behind < BEHIND_MAX => self.post_behind(lane, value),
+            Some(lane) if self.sharing < SHARING_MAX => self.post_sharing(lane, value),
             None if !self.short.lanes.is_full() => self.post_short(envelope, shape, value),
             _ => self.post_indexed(envelope, shape, value),
         }
@@ -130,7 +134,7 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     fn next_sequence(&mut self) -> u64 {
         let sequence = self.next_sequence;
-        self.next_sequence += Order::STEP;
+        self.next_sequence += PostOrder::STEP;
         sequence
     }
 
@@ -138,35 +142,35 @@ impl<T: Copy> PostedList<T> {
     fn post_short(&mut self, envelope: Envelope, shape: Shape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         let lane = self.short.add(envelope, shape, sequence);
-        let mut entry = self.held[lane];
+        let mut entry = self.slots[lane];
         if entry == NIL {
-            entry = self.hold(lane, value);
+            entry = self.reserve_slot(lane, value);
         }
         self.receives.entry_mut(entry).value = value;
         PostedHandle(self.receives.occupy(entry))
     }
 
-    /// Gives a lane a slot.
+    /// Reserves a slot for a lane.
     #[cold]
     #[inline(never)]
-    fn hold(&mut self, lane: usize, value: T) -> u32 {
-        let (order, tag) = (Order::new(0, SHORT), Word(lane as u64));
-        let entry = self.receives.hold(Receive { order, tag, value, link: Link::alone(NIL) });
+    fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
+        let (order, tag) = (PostOrder::new(0, SHORT), Word(lane as u64));
+        let entry = self.receives.reserve(Receive { order, tag, value, link: Link::alone(NIL) });
         self.receives.set_prev(entry, entry);
-        self.held[lane] = entry;
+        self.slots[lane] = entry;
         entry
     }
 
-    /// Adds a receive like the youngest one, to the same lane.
+    /// Adds a receive that equals the youngest one, to the same lane.
     #[inline]
-    fn post_behind(&mut self, lane: usize, value: T) -> PostedHandle {
-        let (order, tag) = (Order::new(self.next_sequence(), SHORT), Word(lane as u64));
-        let oldest = self.held[lane];
+    fn post_sharing(&mut self, lane: usize, value: T) -> PostedHandle {
+        let (order, tag) = (PostOrder::new(self.next_sequence(), SHORT), Word(lane as u64));
+        let oldest = self.slots[lane];
         let prev = self.receives.prev(oldest);
         let receive = |_| Receive { order, tag, value, link: Link { prev, next: NIL } };
         let handle = self.receives.insert(NIL, receive);
         link::append_linked(&mut self.receives, oldest, handle.index, prev);
-        self.behind += 1;
+        self.sharing += 1;
         PostedHandle(handle)
     }
 
@@ -179,46 +183,46 @@ impl<T: Copy> PostedList<T> {
         }
         let class = self.classes.number_of(shape, &mut self.work);
         let Envelope { tag, source } = envelope;
-        let (order, tag) = (Order::new(sequence, class), Word(tag));
+        let (order, tag) = (PostOrder::new(sequence, class), Word(tag));
         let receive = |entry| Receive { order, tag, value, link: Link::alone(entry) };
         let handle = self.receives.insert(source, receive);
         let PostedList { receives, classes, work, .. } = self;
         classes.add(receives, handle.index, envelope, class, shape, work);
         self.missed = None;
         self.indexed += 1;
-        self.most = self.most.max(self.indexed);
+        self.indexed_max = self.indexed_max.max(self.indexed);
         PostedHandle(handle)
     }
 
-    /// The last indexed receive is gone: decides how the next ones are kept.
+    /// Decides where the next receives go, after the last indexed one was removed.
     #[cold]
     #[inline(never)]
     fn emptied(&mut self) {
-        self.patience = if self.most > LANES { PATIENCE } else { 0 };
-        self.most = 0;
+        self.patience = if self.indexed_max > LANES { PATIENCE } else { 0 };
+        self.indexed_max = 0;
     }
 
-    /// An indexed receive was among the youngest when it was taken.
+    /// Records that an indexed receive was matched soon after it was posted.
     #[cold]
     #[inline(never)]
     fn taken_soon(&mut self) {
         self.patience = self.patience.saturating_sub(1);
     }
 
-    /// The list is short no more.
+    /// Moves all receives from the lanes into the classes.
     #[cold]
     #[inline(never)]
     fn index_all(&mut self) {
-        let PostedList { receives, short, held, classes, work, .. } = self;
+        let PostedList { receives, short, slots, classes, work, .. } = self;
         for lane in short.lanes.in_order() {
             let (envelope, shape) = (short.envelope(lane), short.shape(lane));
             let class = classes.number_of(shape, work);
             let mut sequence = short.lanes.sequence(lane);
-            let mut entry = std::mem::replace(&mut held[lane], NIL);
+            let mut entry = std::mem::replace(&mut slots[lane], NIL);
             loop {
                 let receive = receives.entry_mut(entry);
                 let next = receive.link.next;
-                receive.order = Order::new(sequence, class);
+                receive.order = PostOrder::new(sequence, class);
                 receive.tag = Word(envelope.tag);
                 receive.link = Link::alone(entry);
                 receives.set_extra(entry, envelope.source);
@@ -231,11 +235,11 @@ impl<T: Copy> PostedList<T> {
             }
         }
         short.lanes.clear();
-        self.behind = 0;
+        self.sharing = 0;
     }
 
-    /// Removes the first posted receive that accepts a message of this envelope. One probe for
-    /// each class in use.
+    /// Removes the first posted receive that accepts a message with this envelope. Costs one probe
+    /// for each class in use.
     #[inline]
     pub fn take_match(&mut self, tag: Tag, source: SourceId) -> Option<T> {
         let message = Envelope { tag: tag.0, source: source.0 };
@@ -255,22 +259,22 @@ impl<T: Copy> PostedList<T> {
         Some(self.remove_oldest(lane))
     }
 
-    /// Removes the oldest receive of a lane. What the lane has as its sequence number stays good: no receive of
-    /// another lane came between those of this one.
+    /// Removes the oldest receive of a lane. The lane's sequence number stays valid for the next
+    /// one: no receive of another lane was posted between those of this lane.
     #[inline]
     fn remove_oldest(&mut self, lane: usize) -> T {
-        let entry = self.held[lane];
+        let entry = self.slots[lane];
         let Receive { value, link: Link { next, .. }, .. } = *self.receives.entry(entry);
         if next == NIL {
             self.short.lanes.remove(lane);
             if !self.receives.vacate(entry) {
-                self.held[lane] = NIL;
+                self.slots[lane] = NIL;
             }
             return value;
         }
         link::remove_first(&mut self.receives, entry);
-        self.held[lane] = next;
-        self.behind -= 1;
+        self.slots[lane] = next;
+        self.sharing -= 1;
         self.receives.remove(entry).value
     }
 
@@ -286,7 +290,7 @@ impl<T: Copy> PostedList<T> {
         (entry != NIL).then(|| self.remove_matched(entry))
     }
 
-    /// The same, of one that a message has matched.
+    /// Frees the slot of a receive that a message has matched, and that has left the classes.
     #[inline]
     fn remove_matched(&mut self, entry: u32) -> T {
         if self.receives.entry(entry).order.word() >= self.next_sequence.saturating_sub(SOON) {
@@ -305,8 +309,8 @@ impl<T: Copy> PostedList<T> {
         self.receives.remove(entry).value
     }
 
-    /// The first posted receive that accepts a message of this envelope; it stays. One probe for
-    /// each class in use.
+    /// The first posted receive that accepts a message with this envelope, which stays posted.
+    /// Costs one probe for each class in use.
     #[inline]
     #[must_use]
     pub fn first_match(&self, tag: Tag, source: SourceId) -> Option<PostedHandle> {
@@ -325,7 +329,7 @@ impl<T: Copy> PostedList<T> {
 
     #[inline]
     fn first_short(&self, message: Envelope) -> Option<u32> {
-        self.short.first(message).map(|lane| self.held[lane])
+        self.short.first(message).map(|lane| self.slots[lane])
     }
 
     /// Removes one receive. Constant.
@@ -345,9 +349,10 @@ impl<T: Copy> PostedList<T> {
         Some((self.pattern(entry), self.receives.entry(entry).value))
     }
 
-    /// Removes all receives that name this source, in post order; those from any source stay.
+    /// Removes all receives that name this source, in post order. Any-source receives stay.
     ///
-    /// For the death of a peer: linear in the most receives that the list ever held.
+    /// This is for the end of a peer. The time is linear in the most receives that the list ever
+    /// had.
     pub fn take_source(&mut self, source: SourceId) -> Vec<T> {
         let mut doomed: Vec<_> = (self.receives.indices())
             .filter(|&entry| self.pattern(entry).source() == Some(source))
@@ -356,7 +361,7 @@ impl<T: Copy> PostedList<T> {
         doomed.into_iter().map(|entry| self.remove(entry)).collect()
     }
 
-    /// All receives in post order. Sorts: for reports and tests.
+    /// All receives in post order. This sorts, and is for reports and tests.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (PostedHandle, Pattern, T)> {
         let mut order: Vec<u32> = self.receives.indices().collect();
         order.sort_unstable_by_key(|&entry| self.sequence(entry));
@@ -366,7 +371,7 @@ impl<T: Copy> PostedList<T> {
         })
     }
 
-    /// What the list holds and has cost so far.
+    /// The contents of the list, and the work that it has done so far.
     #[must_use]
     pub fn stats(&self) -> MatchStats {
         MatchStats {
@@ -383,7 +388,7 @@ impl<T: Copy> PostedList<T> {
         }
     }
 
-    /// What a search for a message comes to in each class in use.
+    /// The result of a search for a message in each class in use.
     #[cfg(test)]
     pub(crate) fn lookups(&self, tag: Tag, source: SourceId) -> Vec<(usize, Lookup)> {
         let message = Envelope { tag: tag.0, source: source.0 };
@@ -392,7 +397,7 @@ impl<T: Copy> PostedList<T> {
         in_use.map(|(at, class)| (at, class.lookup(&self.receives, message).0)).collect()
     }
 
-    /// Where a receive is; `None` if it is gone, or no class has an index for it.
+    /// The class of a receive, and its places there; `None` if it is gone or not indexed.
     #[cfg(test)]
     pub(crate) fn standing(&self, handle: PostedHandle) -> Option<(usize, Lookup, InChain)> {
         let entry = self.receives.resolve(handle.0)?;
@@ -404,19 +409,19 @@ impl<T: Copy> PostedList<T> {
     #[inline]
     fn remove(&mut self, entry: u32) -> T {
         if let Some(lane) = self.lane(entry) {
-            let oldest = self.held[lane];
+            let oldest = self.slots[lane];
             if entry == oldest {
                 return self.remove_oldest(lane);
             }
             link::remove_later(&mut self.receives, oldest, entry);
-            self.behind -= 1;
+            self.sharing -= 1;
             return self.receives.remove(entry).value;
         }
         self.classes.remove(&mut self.receives, entry, &mut self.work);
         self.remove_indexed(entry)
     }
 
-    /// The lane that a receive is in, if the list is short.
+    /// The lane of a receive; `None` if it is indexed.
     #[inline]
     fn lane(&self, entry: u32) -> Option<usize> {
         let receive = self.receives.entry(entry);
@@ -426,7 +431,7 @@ impl<T: Copy> PostedList<T> {
 
     fn sequence(&self, entry: u32) -> u64 {
         match self.lane(entry) {
-            Some(lane) if entry == self.held[lane] => self.short.lanes.sequence(lane),
+            Some(lane) if entry == self.slots[lane] => self.short.lanes.sequence(lane),
             _ => self.receives.entry(entry).order.sequence(),
         }
     }
@@ -459,7 +464,7 @@ mod tests {
         assert_eq!(list.take_match(tag, SourceId(0)), Some(tag.0));
     }
 
-    /// A list that is long, and whose youngest receives are taken soon.
+    /// A long list whose youngest receives are in lanes.
     fn long_and_calm() -> PostedList<u64> {
         let mut list = PostedList::new(1);
         (0..100).for_each(|tag| post_exact(&mut list, Tag(tag)));
@@ -469,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_soon_is_kept_short_behind_a_long_list() {
+    fn receives_that_match_soon_are_kept_in_lanes_beside_a_long_list() {
         let mut list = long_and_calm();
         post_exact(&mut list, LAST);
         assert_eq!((list.short.lanes.len(), list.indexed), (1, 100));
@@ -479,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_outgrow_the_lanes_are_indexed_from_their_first_receive_on() {
+    fn a_window_that_outgrows_the_lanes_is_indexed_whole() {
         const WINDOW: u64 = LANES as u64 + 8;
         let mut list = long_and_calm();
         for _ in 0..4 {
@@ -493,15 +498,15 @@ mod tests {
     }
 
     #[test]
-    fn receives_that_are_alike_share_a_lane_until_there_are_many() {
+    fn equal_receives_share_a_lane_until_there_are_many() {
         let alike = Pattern::new(Tag(3), TagMask::EXACT);
         let post = |list: &mut PostedList<u64>, value| list.post(alike, value);
         let mut list = PostedList::new(1);
         let handles: Vec<_> = (0..5).map(|value| post(&mut list, value)).collect();
         post_exact(&mut list, Tag(9));
         post(&mut list, 5);
-        assert_eq!((list.short.lanes.len(), list.behind, list.len()), (3, 4, 7));
-        // Of five that share a lane: one in the middle, the last, the first.
+        assert_eq!((list.short.lanes.len(), list.sharing, list.len()), (3, 4, 7));
+        // Three of the five that share a lane: the middle one, the last, and the first.
         for gone in [2, 4, 0] {
             assert_eq!(list.cancel(handles[gone]), Ok(gone as u64));
             assert!(list.cancel(handles[gone]).is_err());
@@ -511,21 +516,21 @@ mod tests {
         for value in [1, 3, 5] {
             assert_eq!(list.take_match(Tag(3), SourceId(0)), Some(value));
         }
-        assert_eq!((list.short.lanes.len(), list.behind, list.len()), (1, 0, 1));
-        for value in 0..=BEHIND_MAX as u64 {
+        assert_eq!((list.short.lanes.len(), list.sharing, list.len()), (1, 0, 1));
+        for value in 0..=SHARING_MAX as u64 {
             post(&mut list, value);
         }
-        assert_eq!((list.short.lanes.len(), list.behind), (2, BEHIND_MAX));
+        assert_eq!((list.short.lanes.len(), list.sharing), (2, SHARING_MAX));
         post(&mut list, 1000);
-        assert_eq!((list.short.lanes.len(), list.behind), (0, 0));
-        assert_eq!((list.indexed, list.len()), (BEHIND_MAX + 3, BEHIND_MAX + 3));
+        assert_eq!((list.short.lanes.len(), list.sharing), (0, 0));
+        assert_eq!((list.indexed, list.len()), (SHARING_MAX + 3, SHARING_MAX + 3));
         let order: Vec<_> = list.iter_in_order().map(|(_, _, value)| value).collect();
-        let expected = [9].into_iter().chain(0..=BEHIND_MAX as u64).chain([1000]);
+        let expected = [9].into_iter().chain(0..=SHARING_MAX as u64).chain([1000]);
         assert!(order.into_iter().eq(expected));
     }
 
     #[test]
-    fn a_message_that_nothing_indexed_accepted_is_looked_for_again_once_there_is_more() {
+    fn a_missed_message_is_searched_again_after_a_receive_is_indexed() {
         let mut list = long_and_calm();
         assert_eq!(list.take_match(LAST, SourceId(0)), None);
         (0..=LANES as u64).for_each(|number| post_exact(&mut list, Tag(LAST.0 - number)));

@@ -1,23 +1,24 @@
-//! Posted receives beyond a short list: a class for each set of bits that they look at.
+//! Posted receives outside the short list, in one class for each set of bits that they compare.
 
-use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape};
 use crate::hash;
 use crate::index::{KeyIndex, Look, Place};
 use crate::link::{self, Link, Links, NIL};
 use crate::slab::Slab;
 
-/// Most classes that have an index of their own; one bit of `active` each.
+/// The most classes with an index of their own; each has a bit of `active`.
 const MAX_CLASSES: usize = SCANNED as usize;
-/// The class number of receives on the scanned list, and the bit of `active` that says there are some.
+/// The class number of receives on the scanned list. The same bit of `active` says whether there
+/// are any.
 const SCANNED: u32 = 32;
-/// The class number of receives that are not indexed, but in the lanes of a short list; instead of a tag they
-/// have the lane's number.
-pub(crate) const SHORT: u32 = Order::CLASSES - 1;
+/// The class number of receives in the lanes of a short list. Their `tag` is the number of the
+/// lane.
+pub(crate) const SHORT: u32 = PostOrder::CLASSES - 1;
 
-/// A posted receive; its source is the slot's extra word.
+/// A posted receive. Its source is the `extra` word of the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive<T> {
-    pub(crate) order: Order,
+    pub(crate) order: PostOrder,
     pub(crate) tag: Word,
     pub(crate) value: T,
     pub(crate) link: Link,
@@ -27,27 +28,27 @@ pub(crate) type Receives<T> = Slab<Receive<T>>;
 
 const _: () = assert!(Receives::<u32>::SLOT_BYTES == 36 && Receives::<u64>::SLOT_BYTES == 40);
 
-/// A word that is aligned as its halves are, so that entries are no longer than what is in them. It is written
-/// and read as a whole.
+/// A word with the alignment of its halves, so that entries need no padding. It is always read and
+/// written as a whole.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct Word(pub(crate) u64);
 
-/// When a receive was posted, and below that the number of its class: of two receives, the older one has the
-/// lower word.
+/// The sequence number of a receive, with the number of its class in the lowest bits. Of two
+/// receives, the older one has the lower word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order(Word);
+pub(crate) struct PostOrder(Word);
 
-impl Order {
-    /// More than there are class numbers.
+impl PostOrder {
+    /// Greater than every class number.
     const CLASSES: u32 = 64;
-    /// From one receive's sequence number to the next one's: 2^58 of them last for centuries.
+    /// The difference between two consecutive sequence numbers. 2^58 of them last for centuries.
     pub(crate) const STEP: u64 = Self::CLASSES as u64;
 
     /// `sequence` is a multiple of [`STEP`](Self::STEP).
     #[inline]
     pub(crate) fn new(sequence: u64, class: u32) -> Self {
-        Order(Word(sequence | u64::from(class)))
+        PostOrder(Word(sequence | u64::from(class)))
     }
 
     #[inline]
@@ -98,19 +99,20 @@ impl<T: Copy> Entries for Receives<T> {
     }
 }
 
-/// The receive that a lookup found, in one word: lookups have few registers to spare.
+/// The receive that a search found, in one word, since a search has few registers to spare.
 ///
-/// From above: flags, the class's number in 32 bits with them, and where its index has the receive. A
-/// receive of the scanned list is known by its entry.
+/// From the highest bits: flags, then the number of the class, which with the flags fills the upper
+/// 32 bits; below them the cell in the index. For a receive of the scanned list, the lower half is
+/// its entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found(u64);
 
 impl Found {
     pub(crate) const NONE: Found = Found(u64::MAX);
     const CLASS: u32 = 32;
-    /// It is not at its key's home.
+    /// The receive is not in the home bucket of its key.
     const FARTHER: u64 = 1 << 62;
-    /// It is on the scanned list.
+    /// The receive is on the scanned list.
     const SCANNED: u64 = 1 << 61;
 
     #[inline]
@@ -126,7 +128,8 @@ impl Found {
         Found(u64::from(entry) | Self::SCANNED)
     }
 
-    /// Its class, if it is at its key's home; else a number beyond all classes.
+    /// The class of a receive in the home bucket of its key; for any other receive, a number
+    /// greater than all classes.
     #[inline]
     fn class(self) -> usize {
         (self.0 >> Self::CLASS) as usize
@@ -143,22 +146,23 @@ impl Found {
     }
 }
 
-/// Receives of classes beyond the indexed ones, in post order.
+/// Receives of the classes without an index, in post order.
 #[derive(Clone, Debug)]
 struct Scanned {
     first: u32,
     len: usize,
-    /// The shapes of scanned entries, by slot; empty until there is one.
+    /// The shapes of scanned receives, by slot; empty until there is one.
     shapes: Vec<Shape>,
 }
 
-/// Where a class was last found: shapes that share a place look at all classes.
+/// The size of the memory of class numbers. Shapes that share a place in it are searched in all
+/// classes.
 const REMEMBERED_BITS: u32 = 6;
 
 /// The classes in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
-    /// All that are or were in use.
+    /// All classes that are or were in use.
     known: Vec<MaskClass>,
     /// Bit `i`: `known[i]` has receives.
     active: u64,
@@ -166,14 +170,14 @@ pub(crate) struct Classes {
     remembered: [u8; 1 << REMEMBERED_BITS],
 }
 
-/// Where a shape's class is remembered.
+/// The place in the memory for a shape's class.
 #[inline]
 fn memory_place(shape: Shape) -> usize {
     let mixed = (shape.mask ^ shape.source_mask >> 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - REMEMBERED_BITS)) as usize
 }
 
-/// Classes whose homes are looked at together.
+/// The number of classes whose home buckets are read together.
 const TOGETHER: usize = 4;
 
 impl Classes {
@@ -191,12 +195,12 @@ impl Classes {
         self.active == 0
     }
 
-    /// Classes that have an index and receives.
+    /// The number of classes that have an index and receives.
     pub(crate) fn indexed(&self) -> usize {
         (0..self.known.len()).filter(|&class| self.active >> class & 1 == 1).count()
     }
 
-    /// Whether one of those has this shape.
+    /// Whether a class with an index and receives has this shape.
     pub(crate) fn have(&self, shape: Shape) -> bool {
         let mut known = self.known.iter().enumerate();
         known.any(|(at, class)| self.active >> at & 1 == 1 && class.shape == shape)
@@ -218,7 +222,7 @@ impl Classes {
 
     /// The number of the class of this shape.
     #[inline]
-    pub(crate) fn number_of(&mut self, shape: Shape, work: &mut Work) -> u32 {
+    pub(crate) fn number_of(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let number = self.remembered[memory_place(shape)];
         match self.known.get(usize::from(number)) {
             Some(known) if known.shape == shape => u32::from(number),
@@ -228,7 +232,7 @@ impl Classes {
 
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn look_up(&mut self, shape: Shape, work: &mut Work) -> u32 {
+    fn look_up(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let number = match self.known.iter().position(|known| known.shape == shape) {
             Some(class) => class as u32,
             None => self.new_class(shape, work),
@@ -240,7 +244,7 @@ impl Classes {
     #[cold]
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_CLASSES")]
-    fn new_class(&mut self, shape: Shape, work: &mut Work) -> u32 {
+    fn new_class(&mut self, shape: Shape, work: &mut ListWork) -> u32 {
         let class = MaskClass::new(shape, &mut work.seeds);
         if self.known.len() < MAX_CLASSES {
             self.known.push(class);
@@ -265,7 +269,7 @@ impl Classes {
         envelope: Envelope,
         class: u32,
         shape: Shape,
-        work: &mut Work,
+        work: &mut ListWork,
     ) {
         self.active |= 1 << class;
         match self.known.get_mut(class as usize) {
@@ -274,20 +278,21 @@ impl Classes {
         }
     }
 
-    /// Whether receives are of more than one class. Mostly they aren't, and there is nothing to compare.
+    /// Whether more than one class has receives. Mostly only one has, and there is nothing to
+    /// compare.
     #[inline]
     pub(crate) fn are_several(&self) -> bool {
         !self.active.is_power_of_two()
     }
 
-    /// Takes out the oldest receive that accepts a message, of the one class that there is; its entry, or
-    /// [`NIL`].
+    /// Takes out the oldest receive that accepts a message, if only one class has receives. Returns
+    /// its entry, or [`NIL`].
     #[inline]
     pub(crate) fn take_of_one<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
         message: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> u32 {
         match self.known.get_mut(self.active.trailing_zeros() as usize) {
             Some(known) => {
@@ -301,21 +306,23 @@ impl Classes {
         }
     }
 
-    /// Takes out the oldest receive that accepts a message, of however many classes; its entry, or [`NIL`].
+    /// Takes out the oldest receive that accepts a message, if several classes have receives.
+    /// Returns its entry, or [`NIL`].
     #[inline]
     pub(crate) fn take_of_several<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
         message: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> u32 {
-        // With wildcards there are mostly two: those are quicker without a list of what was found.
+        // With wildcards there are mostly two classes. Comparing them directly is faster than a
+        // list of candidates.
         let but_first = self.active & self.active.wrapping_sub(1);
         let classes = [self.active, but_first].map(|active| active.trailing_zeros() as usize);
         if but_first.is_power_of_two()
             && let Ok([a, b]) = self.known.get_disjoint_mut(classes)
         {
-            // Both homes are looked at before the first entry is.
+            // Both home buckets are read before the first entry.
             let spread = hash::spread(message.source);
             let looks = [a.look(message, spread), b.look(message, spread)];
             if !Look::goes_on(looks[0].rest | looks[1].rest) {
@@ -348,7 +355,7 @@ impl Classes {
         &mut self,
         receives: &mut Receives<T>,
         message: Envelope,
-        work: &mut Work,
+        work: &mut ListWork,
     ) -> u32 {
         work.scans += u64::from(self.scanned.len != 0);
         match self.find(receives, message, &mut work.inspected) {
@@ -357,7 +364,8 @@ impl Classes {
         }
     }
 
-    /// The oldest receive that accepts a message; adds what was looked at to `steps`.
+    /// The oldest receive that accepts a message. Adds the number of buckets and entries read to
+    /// `steps`.
     #[inline(always)]
     pub(crate) fn find<T: Copy>(
         &self,
@@ -365,26 +373,26 @@ impl Classes {
         message: Envelope,
         steps: &mut u64,
     ) -> Found {
-        const LANES: u32 = KeyIndex::LANES_MAX;
+        const CELLS: u32 = KeyIndex::CELLS_MAX;
         let spread = hash::spread(message.source);
         let mut best = Found::NONE;
         let mut best_order = u64::MAX;
         let mut first_class = 0;
         let mut probes = 0;
         for together in self.known.chunks(TOGETHER) {
-            // All homes are looked at before the first entry is, so that the caches are asked for all
-            // at once, and so that there is hardly a branch that depends on which class has a match.
+            // All home buckets are read before the first entry, so that the cache misses overlap,
+            // and so that hardly a branch depends on which class has a match.
             let mut homes = [0; TOGETHER];
             let mut candidates = 0;
             let mut rest = 0;
             let mut shift = 0;
             for known in together {
-                // The last one's are the highest.
-                candidates >>= LANES;
+                // The candidates of the last class are the highest bits.
+                candidates >>= CELLS;
                 if !known.is_empty() {
                     let look = known.look(message, spread);
                     homes[shift % TOGETHER] = look.home;
-                    candidates |= look.candidates << (u64::BITS - LANES);
+                    candidates |= look.candidates << (u64::BITS - CELLS);
                     rest |= look.rest;
                 }
                 shift += 1;
@@ -393,9 +401,9 @@ impl Classes {
             while candidates != 0 {
                 let bit = candidates.trailing_zeros();
                 candidates &= candidates - 1;
-                let looked = ((bit / LANES) as usize + shift) % TOGETHER;
+                let looked = ((bit / CELLS) as usize + shift) % TOGETHER;
                 let known = &together[looked];
-                let (at, entry) = known.candidate(homes[looked], bit % LANES);
+                let (at, entry) = known.candidate(homes[looked], bit % CELLS);
                 let receive = receives.entry(entry);
                 if !known.shape.same(receives.envelope(entry), message) {
                     probes += 1;
@@ -419,8 +427,8 @@ impl Classes {
         best
     }
 
-    /// Searches the classes from this one on, [`TOGETHER`] of them, beyond the homes of the key as well; the
-    /// best then, and what was looked at.
+    /// Searches the buckets after the home in [`TOGETHER`] classes from this one on. Returns the
+    /// best receive then, and the number of buckets and entries read.
     #[inline(never)]
     fn find_farther<T: Copy>(
         &self,
@@ -446,7 +454,7 @@ impl Classes {
         (best, steps)
     }
 
-    /// Walks the scanned list up to the best match so far.
+    /// Searches the scanned list up to the best match so far.
     #[cold]
     #[inline(never)]
     fn find_scanned<T: Copy>(
@@ -468,7 +476,7 @@ impl Classes {
         best
     }
 
-    /// The entry of what was found, which is something.
+    /// The entry of a receive that was found; not for [`Found::NONE`].
     #[inline]
     pub(crate) fn entry_of(&self, found: Found) -> u32 {
         match self.known.get(found.class()) {
@@ -485,7 +493,7 @@ impl Classes {
         self.known[Found(found.0 & !Found::FARTHER).class()].entry(found.at())
     }
 
-    /// A receive's order; that of none is beyond all others.
+    /// The order of a receive that was found. For [`Found::NONE`] it is greater than all others.
     fn order_of<T: Copy>(&self, receives: &Receives<T>, found: Found) -> u64 {
         if found == Found::NONE {
             return u64::MAX;
@@ -493,7 +501,8 @@ impl Classes {
         receives.entry(self.entry_of(found)).order.word()
     }
 
-    /// Takes out the receive that [`find`](Self::find) found, which is something; its entry.
+    /// Takes out the receive that [`find`](Self::find) found, and returns its entry; not for
+    /// [`Found::NONE`].
     #[inline]
     fn remove_found<T: Copy>(&mut self, receives: &mut Receives<T>, found: Found) -> u32 {
         match self.known.get_mut(found.class()) {
@@ -529,7 +538,7 @@ impl Classes {
         &mut self,
         receives: &mut Receives<T>,
         entry: u32,
-        work: &mut Work,
+        work: &mut ListWork,
     ) {
         let class = receives.entry(entry).order.class();
         match self.known.get_mut(class as usize) {
@@ -543,7 +552,7 @@ impl Classes {
         }
     }
 
-    /// What a receive looks at.
+    /// The bits that a receive compares.
     pub(crate) fn shape_of<T: Copy>(&self, receives: &Receives<T>, entry: u32) -> Shape {
         match self.known.get(receives.entry(entry).order.class() as usize) {
             Some(known) => known.shape,
@@ -551,7 +560,7 @@ impl Classes {
         }
     }
 
-    /// All classes with an index, by number; also those without receives.
+    /// All classes with an index, by number, including those without receives.
     #[cfg(test)]
     pub(crate) fn known(&self) -> &[MaskClass] {
         &self.known

@@ -1,18 +1,18 @@
-//! A list so short that comparing with all of it is the fastest way to search it.
+//! Short lists: up to [`LANES`] entries, searched by comparing with all of them at once.
 //!
-//! Recorded applications rarely have more than a dozen and a half receives posted. Comparing with all of
-//! them at once takes less than one look into a hash table; there is nothing to hash when an entry comes,
-//! and nothing to unlink when it goes. An entry takes the lowest free *lane*; of several that are
-//! accepted, the one with the lowest sequence number is the oldest.
+//! Recorded applications rarely have more than eighteen receives posted. Comparing with all of them
+//! takes less time than one look into a hash table. There is no hash to compute when an entry is
+//! added, and no chain to unlink when it is removed. An entry takes the lowest free *lane*. If
+//! several lanes match, the one with the lowest sequence number is the oldest.
 
 use crate::class::{Envelope, Shape};
 use crate::lanes::{GROUP, LANE_BITS, equal_halves, equal_words, equal_words_under};
 
 const GROUPS: usize = 3;
-/// Most entries that are kept so.
+/// The most entries of a short list.
 pub(crate) const LANES: usize = GROUP * GROUPS;
 
-/// The bit that counts of every lane.
+/// The significant bit of every lane.
 const ALL: u64 = (1 << (LANES * LANE_BITS as usize)) / 3;
 /// The bits of one group.
 const GROUP_SHIFT: usize = GROUP * LANE_BITS as usize;
@@ -29,13 +29,13 @@ impl LaneSet {
         self.0 == 0
     }
 
-    /// The lowest; meaningless if there is none.
+    /// The lowest lane; any lane if the set is empty.
     #[inline]
     pub(crate) fn lowest(self) -> usize {
         self.0.trailing_zeros() as usize / LANE_BITS as usize % LANES
     }
 
-    /// All of it, or nothing.
+    /// The whole set if the condition is true, otherwise the empty set.
     #[inline]
     fn only_if(self, condition: bool) -> LaneSet {
         LaneSet(if condition { self.0 } else { 0 })
@@ -61,7 +61,7 @@ fn bit(lane: usize) -> u64 {
     1 << (lane * LANE_BITS as usize)
 }
 
-/// Which lanes have entries, and in what order these came.
+/// Which lanes have entries, and in which order these were added.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     live: u64,
@@ -83,8 +83,9 @@ impl Lanes {
         self.live == ALL
     }
 
-    /// Most short lists are no longer. What the vectors would load was often written just before,
-    /// in pieces, and would have to reach the cache first.
+    /// Whether there is at most one entry, as in most short lists. Then a plain comparison is
+    /// faster than vectors: the data was often written just before, in pieces, and a vector load
+    /// would have to wait until the pieces reach the cache.
     #[inline]
     fn is_one_at_most(&self) -> bool {
         self.all().without_lowest().is_empty()
@@ -103,7 +104,7 @@ impl Lanes {
         self.sequences[lane]
     }
 
-    /// All lanes in the order in which their entries came.
+    /// All lanes in the order in which their entries were added.
     pub(crate) fn in_order(&self) -> Vec<usize> {
         let mut lanes: Vec<usize> = self.all().iter().collect();
         lanes.sort_unstable_by_key(|&lane| self.sequences[lane]);
@@ -130,7 +131,7 @@ impl Lanes {
         oldest
     }
 
-    /// The lane that the next entry takes; there must be one.
+    /// Takes a free lane for an entry; there must be one.
     #[inline]
     fn add(&mut self, sequence: u64) -> usize {
         let lane = LaneSet(!self.live & ALL).lowest();
@@ -148,7 +149,7 @@ impl Lanes {
         self.live = 0;
     }
 
-    /// The lanes for which `compare` says yes, a group at a time.
+    /// The lanes for which `compare` is true, a group at a time.
     #[inline]
     fn find(&self, compare: impl Fn(usize) -> u64) -> LaneSet {
         let mut found = 0;
@@ -172,7 +173,7 @@ pub(crate) struct ShortPosted {
     sources: [[u32; GROUP]; GROUPS],
     /// The lanes whose receives name a source.
     sourced: u64,
-    /// The lane that was added last, as a bit, and its tag.
+    /// The lane of the receive that was added last, as a bit, and its tag.
     latest: u64,
     latest_tag: u64,
 }
@@ -190,7 +191,7 @@ impl ShortPosted {
         }
     }
 
-    /// Adds a receive to lanes that are not full; which it takes.
+    /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
     pub(crate) fn add(&mut self, envelope: Envelope, shape: Shape, sequence: u64) -> usize {
         let lane = self.lanes.add(sequence);
@@ -203,13 +204,13 @@ impl ShortPosted {
         lane
     }
 
-    /// Whether the receive that came last is still there and has the same tag.
+    /// Whether the receive that was added last is still there and has the same tag.
     #[inline]
     pub(crate) fn may_be_like_latest(&self, envelope: Envelope) -> bool {
         self.lanes.live & self.latest != 0 && self.latest_tag == envelope.tag
     }
 
-    /// The lane of the receive that came last, if it is still there and asks for the same.
+    /// The lane of the receive that was added last, if it is still there and equal.
     #[inline]
     pub(crate) fn lane_of_like(&self, envelope: Envelope, shape: Shape) -> Option<usize> {
         let latest = LaneSet(self.lanes.live & self.latest);
@@ -253,7 +254,7 @@ impl ShortPosted {
         Shape { mask: self.masks[lane / GROUP][lane % GROUP], source_mask }
     }
 
-    /// How many different shapes there are that aren't counted elsewhere.
+    /// The number of different shapes for which `is_counted` is false.
     pub(crate) fn shapes(&self, is_counted: impl Fn(Shape) -> bool) -> usize {
         let mut shapes: Vec<Shape> = Vec::new();
         for lane in self.lanes.all().iter() {
@@ -283,7 +284,7 @@ impl ShortUnexpected {
         }
     }
 
-    /// Adds a message to lanes that are not full; which it takes.
+    /// Adds a message to lanes that are not full, and returns its lane.
     #[inline]
     pub(crate) fn add(&mut self, message: Envelope, sequence: u64) -> usize {
         let lane = self.lanes.add(sequence);

@@ -1,34 +1,36 @@
-//! Entries by index, with a generation each, so that an old handle is an error and nothing else.
+//! Entries by index, each with a generation, so that an old handle gives an error and never another
+//! entry.
 
 use crate::link::NIL;
 use thiserror::Error;
 
-/// The handle's entry is gone: it was matched, cancelled or removed, or belongs to another list.
+/// The entry of the handle is gone: it was matched, cancelled or removed, or the handle belongs to
+/// another list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("stale handle: its entry was already matched, cancelled or removed")]
 pub struct StaleHandle;
 
-/// Where an entry is, and which of the entries that were ever there it is.
+/// The slot of an entry, and the generation that tells it from earlier entries of that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RawHandle {
     pub(crate) index: u32,
     generation: u32,
 }
 
-/// Names a receive in a [`PostedList`](crate::PostedList), until it is matched or cancelled.
+/// Identifies a receive in a [`PostedList`](crate::PostedList), until it is matched or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PostedHandle(pub(crate) RawHandle);
 
 impl PostedHandle {
-    /// The handle as a number, to be kept where there is no room for more.
+    /// The handle as a number, for places that can only store a number.
     #[inline]
     #[must_use]
     pub fn to_bits(self) -> u64 {
         u64::from(self.0.index) | u64::from(self.0.generation) << 32
     }
 
-    /// The handle that [`PostedHandle::to_bits`] gave. Of any other number: a handle that is stale, or
-    /// that of another receive.
+    /// The handle from which [`PostedHandle::to_bits`] made this number. Any other number gives a
+    /// stale handle, or the handle of another receive.
     #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
@@ -37,15 +39,16 @@ impl PostedHandle {
     }
 }
 
-/// Names a message in an [`UnexpectedList`](crate::UnexpectedList), until it is taken or removed.
+/// Identifies a message in an [`UnexpectedList`](crate::UnexpectedList), until it is taken or
+/// removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnexpectedHandle(pub(crate) RawHandle);
 
-/// One slot. `extra` belongs to the entry, and holds the chain of free slots when there is none:
-/// it sits beside the generation so that neither costs a word of padding.
+/// A slot. `extra` belongs to the entry; in a free slot it is the next one in the chain of free
+/// slots. It is next to the generation so that neither needs padding.
 #[derive(Clone, Debug)]
 struct Slot<E> {
-    /// Odd while an entry is here.
+    /// Odd while the slot has an entry.
     generation: u32,
     extra: u32,
     entry: E,
@@ -53,20 +56,20 @@ struct Slot<E> {
 
 /// The slots of one list.
 ///
-/// A slot whose generation has gone once round is never used again: two billion uses of one slot
-/// cost its few bytes, and no handle ever comes to mean another entry.
+/// A slot is never used again once its generation would wrap, after two billion uses. This wastes
+/// its few bytes, but no handle ever refers to a later entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<E> {
     slots: Vec<Slot<E>>,
-    /// The chain of slots that nobody holds.
+    /// The first slot of the chain of free slots.
     free: u32,
 }
 
-/// The most entries of one list: an entry's number has to differ from [`NIL`], and tables of keys have to
-/// hold as many.
+/// The most entries of one list: the number of an entry must differ from [`NIL`], and a table must
+/// hold a key for each.
 const MAX_SLOTS: usize = 1 << 30;
-/// Beyond this many slots a slab grows by a quarter rather than doubling: memory that is never used counts
-/// for every entry.
+/// The number of slots from which a slab grows by a quarter instead of doubling, since unused
+/// memory counts towards the bytes per entry.
 const DOUBLING_MAX: usize = 1 << 12;
 
 impl<E: Copy> Slab<E> {
@@ -80,11 +83,11 @@ impl<E: Copy> Slab<E> {
         self.slots.capacity() * Self::SLOT_BYTES
     }
 
-    /// Adds an entry in a free slot.
+    /// Adds an entry to a free slot.
     ///
-    /// Takes the entry as a closure, so that it is made in place: an entry that is also handed to
-    /// the slow path is made on the stack, and reading it back from there takes longer than all
-    /// else that happens here.
+    /// The entry is a closure's result, so that it is built in place. An entry that is also passed
+    /// to the slow path would be built on the stack, and reading it back from there would take
+    /// longer than the rest of this function.
     #[inline]
     pub(crate) fn insert(&mut self, extra: u32, entry: impl Fn(u32) -> E) -> RawHandle {
         if let Some(slot) = self.slots.get_mut(self.free as usize) {
@@ -113,11 +116,11 @@ impl<E: Copy> Slab<E> {
         self.occupy(index)
     }
 
-    /// A slot for somebody to hold, whose entry comes and goes by [`occupy`](Self::occupy) and
-    /// [`vacate`](Self::vacate).
+    /// Reserves a slot for the caller. [`occupy`](Self::occupy) and [`vacate`](Self::vacate) then
+    /// mark whether it has an entry.
     #[cold]
     #[inline(never)]
-    pub(crate) fn hold(&mut self, entry: E) -> u32 {
+    pub(crate) fn reserve(&mut self, entry: E) -> u32 {
         match self.slots.get_mut(self.free as usize) {
             Some(slot) => {
                 slot.entry = entry;
@@ -127,7 +130,7 @@ impl<E: Copy> Slab<E> {
         }
     }
 
-    /// A new slot, which is on no chain and vacant.
+    /// Adds a slot, which is vacant and not in the chain of free slots.
     #[cold]
     #[inline(never)]
     fn push(&mut self, entry: E) -> u32 {
@@ -141,7 +144,7 @@ impl<E: Copy> Slab<E> {
         index
     }
 
-    /// From now on there is an entry in a vacant slot: the one that is set there.
+    /// Marks a vacant slot as used by the entry that the caller has written there.
     #[inline]
     pub(crate) fn occupy(&mut self, index: u32) -> RawHandle {
         let slot = &mut self.slots[index as usize];
@@ -150,7 +153,8 @@ impl<E: Copy> Slab<E> {
         RawHandle { index, generation: slot.generation }
     }
 
-    /// Takes the entry out of a slot, which goes on no chain. `false` if it must never be used again.
+    /// Marks a slot as vacant, without adding it to the chain of free slots. `false` if it must
+    /// never be used again.
     #[inline]
     #[must_use]
     pub(crate) fn vacate(&mut self, index: u32) -> bool {
@@ -170,11 +174,12 @@ impl<E: Copy> Slab<E> {
         self.slots[index as usize].entry
     }
 
-    /// The index behind a handle, if its entry is still there.
+    /// The index of a handle's entry, if it is still there.
     #[inline]
     pub(crate) fn resolve(&self, handle: RawHandle) -> Option<u32> {
         let slot = self.slots.get(handle.index as usize)?;
-        // An even one is nobody's, whatever number it was made from.
+        // A vacant slot has an even generation, so a handle with an even generation never has an
+        // entry.
         let is_live = slot.generation == handle.generation && handle.generation & 1 == 1;
         is_live.then_some(handle.index)
     }
@@ -204,7 +209,7 @@ impl<E: Copy> Slab<E> {
         self.slots[index as usize].extra = extra;
     }
 
-    /// Indices of all live entries, in no order; looks at every slot ever used.
+    /// The indices of all entries, in no order. Reads every slot that was ever used.
     #[expect(clippy::cast_possible_truncation, reason = "at most MAX_SLOTS")]
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         let live = |(_, slot): &(usize, &Slot<E>)| slot.generation & 1 == 1;
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_whose_generations_are_spent_is_left_alone() {
+    fn a_slot_is_not_used_again_once_its_generation_would_wrap() {
         let mut slab = Slab::new();
         let old = slab.insert(0, |_| 'a');
         slab.slots[0].generation = u32::MAX;
@@ -262,22 +267,22 @@ mod tests {
     }
 
     #[test]
-    fn a_held_slot_is_nobody_elses() {
+    fn a_reserved_slot_is_not_given_to_others() {
         let mut slab = Slab::new();
         let freed = slab.insert(0, |_| 'a');
         slab.remove(freed.index);
-        let held = slab.hold('b');
-        assert_eq!(held, freed.index);
+        let reserved = slab.reserve('b');
+        assert_eq!(reserved, freed.index);
         assert_eq!(slab.indices().count(), 0);
-        let first = slab.occupy(held);
+        let first = slab.occupy(reserved);
         assert_eq!(slab.resolve(freed), None);
-        assert_ne!(slab.insert(0, |_| 'c').index, held);
-        assert!(slab.vacate(held));
+        assert_ne!(slab.insert(0, |_| 'c').index, reserved);
+        assert!(slab.vacate(reserved));
         assert_eq!(slab.resolve(first), None);
-        assert_ne!(slab.insert(0, |_| 'd').index, held);
-        slab.slots[held as usize].generation = u32::MAX - 1;
-        assert_eq!(slab.occupy(held).generation, u32::MAX);
-        assert!(!slab.vacate(held));
+        assert_ne!(slab.insert(0, |_| 'd').index, reserved);
+        slab.slots[reserved as usize].generation = u32::MAX - 1;
+        assert_eq!(slab.occupy(reserved).generation, u32::MAX);
+        assert!(!slab.vacate(reserved));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tags, masks, sources, and the pattern that a receive asks for.
+//! Tags, masks, sources, and the pattern of a receive.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
-/// Which bits of a tag a receive looks at: a set bit must be equal, a clear bit may be anything.
+/// The bits of a tag that a receive compares: a set bit must be equal, a clear bit may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagMask(pub u64);
 
-/// Who sent a message, as the receiver numbers its peers.
+/// The sender of a message, as the receiver numbers its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u32);
 
 impl TagMask {
     /// Every bit of the tag must be equal.
     pub const EXACT: TagMask = TagMask(u64::MAX);
-    /// Any tag will do.
+    /// Every tag is accepted.
     pub const ANY: TagMask = TagMask(0);
 }
 
@@ -49,11 +49,11 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// What a receive accepts: some bits of the tag, and one source or any.
+/// The messages that a receive accepts: those with some bits of the tag, from one source or any.
 ///
-/// A message with tag `t` is accepted iff `(t ^ tag) & mask == 0` and the source, if one is
-/// named, is the message's own. Bits of the tag outside the mask are dropped on construction, so
-/// that two patterns are equal exactly when they accept the same messages.
+/// A message with tag `t` is accepted if and only if `(t ^ tag) & mask == 0`, and it comes from the
+/// pattern's source, if the pattern names one. Bits of the tag outside the mask are cleared on
+/// construction, so two patterns are equal exactly if they accept the same messages.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -85,7 +85,7 @@ impl Pattern {
         Pattern { source: Some(source), ..self }
     }
 
-    /// The tag asked for; bits outside the mask are zero.
+    /// The tag; bits outside the mask are zero.
     #[inline]
     #[must_use]
     pub const fn tag(&self) -> Tag {
@@ -99,7 +99,7 @@ impl Pattern {
         self.mask
     }
 
-    /// The source named, or `None` for any.
+    /// The source, or `None` for any.
     #[inline]
     #[must_use]
     pub const fn source(&self) -> Option<SourceId> {
@@ -115,8 +115,9 @@ impl Pattern {
 
     /// Whether some message is accepted by both patterns.
     ///
-    /// Exact, not an approximation: the tags must agree on the bits that both masks look at, and
-    /// the sources must be equal or one of them any. Symmetric, and every pattern overlaps itself.
+    /// The answer is exact: the tags must agree in the bits that both masks compare, and the sources
+    /// must be equal, unless a pattern accepts any. The relation is symmetric, and every pattern
+    /// overlaps itself.
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_soft as soft; }

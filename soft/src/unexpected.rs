@@ -1,6 +1,6 @@
-//! The list of messages that came before their receives.
+//! The list of unexpected messages: those that arrived before their receives.
 
-use crate::class::{Entries, Envelope, MaskClass, Shape, Work};
+use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape};
 #[cfg(test)]
 use crate::class::{InChain, Lookup};
 use crate::hash;
@@ -11,27 +11,29 @@ use crate::slab::{Slab, StaleHandle, UnexpectedHandle};
 use crate::stats::MatchStats;
 use crate::tag::{Pattern, SourceId, Tag};
 
-/// Most classes that have an index at a time.
+/// The most classes with an index at a time.
 const MAX_CLASSES: usize = 32;
-/// Up to this many messages of a list that is not short are searched one by one rather than through an index.
+/// Up to this many messages of an indexed list are searched one by one rather than through an
+/// index.
 const FEW: usize = 4;
-/// Upkeep that a class may cost since it was last asked, beyond what building it anew would.
+/// The number of updates that a class may cost since its last search, in addition to the cost of
+/// building it again.
 const PATIENCE: usize = 64;
 
-/// A message; its source is the slot's extra word.
+/// A message. Its source is the `extra` word of the slot.
 #[derive(Clone, Copy, Debug)]
-struct Message<T> {
+struct UnexpectedMessage<T> {
     tag: u64,
     value: T,
-    /// Its neighbours in order of arrival. In a short list, `prev` is its lane.
+    /// The neighbours in order of arrival. In a short list, `prev` is the lane.
     arrival: Link,
 }
 
-type Messages<T> = Slab<Message<T>>;
+type Messages<T> = Slab<UnexpectedMessage<T>>;
 
 const _: () = assert!(Messages::<u64>::SLOT_BYTES == 32);
 
-/// The chain of arrivals.
+/// The chain in order of arrival.
 impl<T: Copy> Links for Messages<T> {
     #[inline]
     fn prev(&self, entry: u32) -> u32 {
@@ -54,22 +56,22 @@ impl<T: Copy> Links for Messages<T> {
     }
 }
 
-/// A class that somebody asked for, and the chains of its keys, by slot.
+/// A class that receives have searched, and the chains of its keys, by slot.
 #[derive(Clone, Debug)]
-struct AskedClass {
+struct SearchedClass {
     class: MaskClass,
     links: Vec<Link>,
-    /// Insertions and removals since the class was last asked.
+    /// The number of insertions and removals since the last search of the class.
     upkeep: usize,
 }
 
-/// A class's view of the messages.
-struct View<'a, T> {
+/// The messages with the chains of one class.
+struct ClassView<'a, T> {
     messages: &'a Messages<T>,
     links: &'a mut Vec<Link>,
 }
 
-impl<T: Copy> Links for View<'_, T> {
+impl<T: Copy> Links for ClassView<'_, T> {
     #[inline]
     fn prev(&self, entry: u32) -> u32 {
         self.links.prev(entry)
@@ -91,7 +93,7 @@ impl<T: Copy> Links for View<'_, T> {
     }
 }
 
-impl<T: Copy> Entries for View<'_, T> {
+impl<T: Copy> Entries for ClassView<'_, T> {
     #[inline]
     fn envelope(&self, entry: u32) -> Envelope {
         envelope(self.messages, entry)
@@ -103,14 +105,15 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
     Envelope { tag: messages.entry(entry).tag, source: messages.extra(entry) }
 }
 
-/// Messages without a receive yet: first arrived, first matched.
+/// Unexpected messages: first arrived, first matched.
 ///
-/// A short list is searched as a whole; one that has grown beyond that is indexed until it is empty again.
+/// A list is short at first: its messages are in lanes, which are compared all at once. A list that
+/// outgrows its lanes is indexed until it is empty again.
 ///
-/// `T` is what the caller wants to know a message by. Each search of an indexed list goes through the index of its
-/// pattern's class, which is built when such a pattern first asks, kept up with every arrival and
-/// removal, and given up when that has cost more than building it again would. Allocates only when
-/// it grows or builds.
+/// `T` is the caller's value for a message. A search of an indexed list uses the index of its pattern's
+/// class. The index is built at the first search with a pattern of the class, and updated with every new
+/// and removed message. It is dropped when the updates since its last search have cost more than building
+/// it again would. The list allocates only when it grows or builds an index.
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_soft as soft; }
@@ -127,56 +130,57 @@ fn envelope<T: Copy>(messages: &Messages<T>, entry: u32) -> Envelope {
 #[derive(Clone, Debug)]
 pub struct UnexpectedList<T: Copy> {
     messages: Messages<T>,
-    /// All messages, or none: then they are in the chain of arrivals and in the classes.
+    /// All messages of a short list. An indexed list has none here: they are in the chain of
+    /// arrivals and in the classes.
     short: ShortUnexpected,
-    /// The slot that each lane of the short list holds, [`NIL`] before its first use.
-    held: [u32; LANES],
-    /// The oldest message of a list that is not short.
+    /// The slot of each lane's message, [`NIL`] before its first use.
+    slots: [u32; LANES],
+    /// The oldest message of an indexed list.
     first: u32,
-    /// Messages of a list that is not short.
+    /// The number of messages of an indexed list.
     indexed: usize,
     next_sequence: u64,
-    classes: Vec<AskedClass>,
-    work: Work,
+    classes: Vec<SearchedClass>,
+    work: ListWork,
     builds: u64,
     retirements: u64,
 }
 
-/// The message that a search found.
+/// The result of a search.
 #[derive(Clone, Copy)]
-struct Found {
+struct FoundMessage {
     /// [`NIL`] if there is none.
     entry: u32,
-    /// The class whose index was asked, or [`NO_CLASS`].
+    /// The class whose index was searched, or [`NO_CLASS`].
     class: usize,
-    /// Where that index has it.
+    /// The cell of that index.
     at: Place,
 }
 
 const NO_CLASS: usize = usize::MAX;
 
-impl Found {
+impl FoundMessage {
     #[inline]
     fn unindexed(entry: u32) -> Self {
-        Found { entry, class: NO_CLASS, at: Place::default() }
+        FoundMessage { entry, class: NO_CLASS, at: Place::default() }
     }
 }
 
 impl<T: Copy> UnexpectedList<T> {
-    /// An empty list. The seed keeps senders from choosing tags that the hash is bad at: take it
-    /// from a source of randomness, or from a simulator.
+    /// An empty list. The seed prevents senders from choosing tags with equal hashes: take it from a
+    /// source of randomness, or from a simulator.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut work = Work::new(seed);
+        let mut work = ListWork::new(seed);
         let class = MaskClass::new(Shape::FULL, &mut work.seeds);
         UnexpectedList {
             messages: Slab::new(),
             short: ShortUnexpected::new(),
-            held: [NIL; LANES],
+            slots: [NIL; LANES],
             first: NIL,
             indexed: 0,
             next_sequence: 0,
-            classes: vec![AskedClass { class, links: Vec::new(), upkeep: 0 }],
+            classes: vec![SearchedClass { class, links: Vec::new(), upkeep: 0 }],
             work,
             builds: 0,
             retirements: 0,
@@ -197,7 +201,7 @@ impl<T: Copy> UnexpectedList<T> {
         self.indexed == 0 && self.short.lanes.is_empty()
     }
 
-    /// Adds a message behind all others. Amortised constant for each class that is asked for.
+    /// Adds a message after all others. Amortised constant for each class with an index.
     ///
     /// # Panics
     /// If the list holds 2^30 messages already, which takes more than 32 GiB.
@@ -209,22 +213,22 @@ impl<T: Copy> UnexpectedList<T> {
         }
         let lane = self.short.add(message, self.next_sequence);
         self.next_sequence += 1;
-        let mut entry = self.held[lane];
+        let mut entry = self.slots[lane];
         if entry == NIL {
-            entry = self.hold(lane, value);
+            entry = self.reserve_slot(lane, value);
         }
         self.messages.entry_mut(entry).value = value;
         UnexpectedHandle(self.messages.occupy(entry))
     }
 
-    /// Gives a lane a slot.
+    /// Reserves a slot for a lane.
     #[cold]
     #[inline(never)]
     #[expect(clippy::cast_possible_truncation, reason = "a lane")]
-    fn hold(&mut self, lane: usize, value: T) -> u32 {
+    fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
         let arrival = Link { prev: lane as u32, next: NIL };
-        let entry = self.messages.hold(Message { tag: 0, value, arrival });
-        self.held[lane] = entry;
+        let entry = self.messages.reserve(UnexpectedMessage { tag: 0, value, arrival });
+        self.slots[lane] = entry;
         entry
     }
 
@@ -234,20 +238,20 @@ impl<T: Copy> UnexpectedList<T> {
             self.index_all();
         }
         let Envelope { tag, source } = message;
-        let receive = |entry| Message { tag, value, arrival: Link::alone(entry) };
-        let handle = self.messages.insert(source, receive);
+        let waiting = |entry| UnexpectedMessage { tag, value, arrival: Link::alone(entry) };
+        let handle = self.messages.insert(source, waiting);
         self.index_one(handle.index, message);
-        self.retire_unasked();
+        self.drop_unused_classes();
         UnexpectedHandle(handle)
     }
 
-    /// The list is short no more.
+    /// Moves all messages from the lanes into the classes.
     #[cold]
     #[inline(never)]
     fn index_all(&mut self) {
         for lane in self.short.lanes.in_order() {
             let message = self.short.envelope(lane);
-            let entry = std::mem::replace(&mut self.held[lane], NIL);
+            let entry = std::mem::replace(&mut self.slots[lane], NIL);
             let waiting = self.messages.entry_mut(entry);
             waiting.tag = message.tag;
             waiting.arrival = Link::alone(entry);
@@ -270,8 +274,8 @@ impl<T: Copy> UnexpectedList<T> {
         self.indexed += 1;
     }
 
-    /// The oldest message that the pattern accepts; it stays. Constant, once the pattern's class
-    /// has its index.
+    /// The oldest message that the pattern accepts, which stays. Constant once the pattern's class
+    /// has an index.
     #[inline]
     pub fn find(&mut self, pattern: &Pattern) -> Option<UnexpectedHandle> {
         let entry = if self.indexed == 0 {
@@ -279,15 +283,15 @@ impl<T: Copy> UnexpectedList<T> {
             if found.is_empty() {
                 return None;
             }
-            self.held[self.short.lanes.oldest(found)]
+            self.slots[self.short.lanes.oldest(found)]
         } else {
             self.search(pattern).entry
         };
         (entry != NIL).then(|| UnexpectedHandle(self.messages.handle(entry)))
     }
 
-    /// Removes the oldest message that the pattern accepts. Constant for each class that is asked
-    /// for, once the pattern's own has its index.
+    /// Removes the oldest message that the pattern accepts. Constant for each class with an index,
+    /// once the pattern's own has one.
     #[inline]
     pub fn take(&mut self, pattern: &Pattern) -> Option<T> {
         if self.indexed != 0 {
@@ -310,9 +314,9 @@ impl<T: Copy> UnexpectedList<T> {
     #[inline]
     fn remove_short(&mut self, lane: usize) -> T {
         self.short.lanes.remove(lane);
-        let entry = self.held[lane];
+        let entry = self.slots[lane];
         if !self.messages.vacate(entry) {
-            self.held[lane] = NIL;
+            self.slots[lane] = NIL;
         }
         self.messages.entry(entry).value
     }
@@ -323,7 +327,7 @@ impl<T: Copy> UnexpectedList<T> {
         (found.entry != NIL).then(|| self.unlink(found))
     }
 
-    /// Removes one message. Constant for each class that is asked for.
+    /// Removes one message. Constant for each class with an index.
     ///
     /// # Errors
     /// [`StaleHandle`] if it was taken or removed already; nothing changes.
@@ -332,7 +336,7 @@ impl<T: Copy> UnexpectedList<T> {
         let entry = self.messages.resolve(handle.0).ok_or(StaleHandle)?;
         Ok(match self.lane(entry) {
             Some(lane) => self.remove_short(lane),
-            None => self.unlink(Found::unindexed(entry)),
+            None => self.unlink(FoundMessage::unindexed(entry)),
         })
     }
 
@@ -345,19 +349,20 @@ impl<T: Copy> UnexpectedList<T> {
 
     /// All messages in order of arrival.
     pub fn iter_in_order(&self) -> impl Iterator<Item = (UnexpectedHandle, Tag, SourceId, T)> {
-        let short = self.short.lanes.in_order().into_iter().map(|lane| self.held[lane]);
+        let short = self.short.lanes.in_order().into_iter().map(|lane| self.slots[lane]);
         short.chain(self.in_order()).map(|entry| {
             let (tag, source, value) = self.message(entry);
             (UnexpectedHandle(self.messages.handle(entry)), tag, source, value)
         })
     }
 
-    /// What the list holds and has cost so far.
+    /// The contents of the list, and the work that it has done so far.
     #[must_use]
     pub fn stats(&self) -> MatchStats {
         let probes = self.classes.iter().map(|asked| asked.class.longest_probe());
-        let of_class =
-            |asked: &AskedClass| asked.class.bytes() + asked.links.capacity() * size_of::<Link>();
+        let of_class = |asked: &SearchedClass| {
+            asked.class.bytes() + asked.links.capacity() * size_of::<Link>()
+        };
         MatchStats {
             entries: self.len(),
             bytes: self.messages.bytes() + self.classes.iter().map(of_class).sum::<usize>(),
@@ -373,27 +378,27 @@ impl<T: Copy> UnexpectedList<T> {
         }
     }
 
-    /// What a search for a pattern comes to in its class; `None` without an index of that class.
+    /// The result of a search for a pattern in its class; `None` if the class has no index.
     #[cfg(test)]
     pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
         let (wanted, shape) = asked(pattern);
         let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
-        let view = View { messages: &self.messages, links: &mut asked.links.clone() };
+        let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
         Some(asked.class.lookup(&view, wanted).0)
     }
 
-    /// Where a message is, in each class that has an index.
+    /// The places of a message in each class with an index.
     #[cfg(test)]
     pub(crate) fn standings(&self, handle: UnexpectedHandle) -> Vec<(Lookup, InChain)> {
         let Some(entry) = self.messages.resolve(handle.0) else { return Vec::new() };
-        let standing = |asked: &AskedClass| {
-            let view = View { messages: &self.messages, links: &mut asked.links.clone() };
+        let standing = |asked: &SearchedClass| {
+            let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
             asked.class.standing(&view, entry)
         };
         self.classes.iter().filter(|_| self.indexed != 0).map(standing).collect()
     }
 
-    /// The lane that a message is in, if the list is short.
+    /// The lane of a message; `None` if the list is indexed.
     #[inline]
     fn lane(&self, entry: u32) -> Option<usize> {
         (self.indexed == 0).then(|| self.messages.entry(entry).arrival.prev as usize)
@@ -407,7 +412,7 @@ impl<T: Copy> UnexpectedList<T> {
         (Tag(tag), SourceId(source), self.messages.entry(entry).value)
     }
 
-    /// All messages of a list that is not short.
+    /// All messages of an indexed list, in order of arrival.
     fn in_order(&self) -> impl Iterator<Item = u32> {
         let mut next = self.first;
         std::iter::from_fn(move || {
@@ -419,12 +424,12 @@ impl<T: Copy> UnexpectedList<T> {
         })
     }
 
-    /// Searches a list that is not short.
+    /// Searches an indexed list.
     #[inline]
-    fn search(&mut self, pattern: &Pattern) -> Found {
+    fn search(&mut self, pattern: &Pattern) -> FoundMessage {
         let (wanted, shape) = asked(pattern);
         if shape == Shape::ANY {
-            return Found::unindexed(self.first);
+            return FoundMessage::unindexed(self.first);
         }
         if self.indexed <= FEW {
             return self.scan(shape, wanted);
@@ -438,15 +443,15 @@ impl<T: Copy> UnexpectedList<T> {
         };
         let asked = &mut self.classes[class];
         asked.upkeep = 0;
-        let view = View { messages: &self.messages, links: &mut asked.links };
+        let view = ClassView { messages: &self.messages, links: &mut asked.links };
         let probe = asked.class.find(&view, wanted, hash::spread(wanted.source));
         self.work.inspected += probe.steps;
-        Found { entry: probe.entry, class, at: probe.at }
+        FoundMessage { entry: probe.entry, class, at: probe.at }
     }
 
     #[cold]
     #[inline(never)]
-    fn scan(&mut self, shape: Shape, wanted: Envelope) -> Found {
+    fn scan(&mut self, shape: Shape, wanted: Envelope) -> FoundMessage {
         self.work.scans += 1;
         let mut entry = self.first;
         while entry != NIL {
@@ -456,10 +461,10 @@ impl<T: Copy> UnexpectedList<T> {
             }
             entry = self.messages.next(entry);
         }
-        Found::unindexed(entry)
+        FoundMessage::unindexed(entry)
     }
 
-    /// Builds the index of a class; `None` if there are too many already.
+    /// Builds the index of a class; `None` if there are [`MAX_CLASSES`] already.
     #[cold]
     #[inline(never)]
     fn build(&mut self, shape: Shape) -> Option<usize> {
@@ -468,7 +473,7 @@ impl<T: Copy> UnexpectedList<T> {
             return None;
         }
         let order: Vec<u32> = self.in_order().collect();
-        self.classes.push(AskedClass {
+        self.classes.push(SearchedClass {
             class: MaskClass::new(shape, &mut self.work.seeds),
             links: Vec::new(),
             upkeep: 0,
@@ -483,22 +488,22 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[inline]
     fn insert_into(&mut self, class: usize, entry: u32, envelope: Envelope) {
-        let AskedClass { class, links, upkeep } = &mut self.classes[class];
+        let SearchedClass { class, links, upkeep } = &mut self.classes[class];
         *upkeep += 1;
         if links.len() <= entry as usize {
             make_room(links, entry as usize);
         }
         links[entry as usize] = Link::alone(entry);
-        let mut view = View { messages: &self.messages, links };
+        let mut view = ClassView { messages: &self.messages, links };
         class.insert(&mut view, entry, envelope, &mut self.work);
     }
 
     #[inline]
-    fn unlink(&mut self, found: Found) -> T {
+    fn unlink(&mut self, found: FoundMessage) -> T {
         let entry = found.entry;
         for (class, asked) in self.classes.iter_mut().enumerate() {
             asked.upkeep += 1;
-            let mut view = View { messages: &self.messages, links: &mut asked.links };
+            let mut view = ClassView { messages: &self.messages, links: &mut asked.links };
             if class == found.class {
                 asked.class.remove_found(&mut view, found.at, entry);
             } else {
@@ -512,12 +517,12 @@ impl<T: Copy> UnexpectedList<T> {
         }
         self.indexed -= 1;
         let value = self.messages.remove(entry).value;
-        self.retire_unasked();
+        self.drop_unused_classes();
         value
     }
 
     #[inline]
-    fn retire_unasked(&mut self) {
+    fn drop_unused_classes(&mut self) {
         let worth = self.indexed + PATIENCE;
         if self.classes.iter().any(|asked| asked.upkeep > worth) {
             let before = self.classes.len();
@@ -527,14 +532,14 @@ impl<T: Copy> UnexpectedList<T> {
     }
 }
 
-/// What a pattern asks for, and what it looks at.
+/// The tag and source of a pattern, and the bits that it compares.
 #[inline]
 fn asked(pattern: &Pattern) -> (Envelope, Shape) {
     let source = pattern.source().map_or(0, |source| source.0);
     (Envelope { tag: pattern.tag().0, source }, Shape::of(pattern))
 }
 
-/// Makes a class's links reach an entry, and a quarter of that more.
+/// Grows the links of a class so that they include an entry, with a quarter of spare room.
 #[cold]
 #[inline(never)]
 fn make_room(links: &mut Vec<Link>, entry: usize) {

@@ -1,4 +1,4 @@
-//! Layouts at every boundary.
+//! Layouts with fields of every boundary width.
 
 use tagmatch_soft::{LayoutError, Pattern, SourceId, Tag, TagLayout, TagMask};
 
@@ -46,7 +46,7 @@ fn widths_that_wrap_are_too_wide() {
 }
 
 #[test]
-fn masks_are_apart_and_as_wide_as_their_fields() {
+fn masks_are_disjoint_and_as_wide_as_their_fields() {
     for layout in layouts() {
         let masks = [layout.context_mask(), layout.source_mask(), layout.tag_mask()];
         let widths = [layout.context_bits(), layout.source_bits(), layout.tag_bits()];
@@ -92,7 +92,7 @@ fn values_beyond_their_field_are_named() {
 }
 
 #[test]
-fn patterns_look_at_what_they_name() {
+fn patterns_compare_the_fields_that_they_name() {
     for layout in layouts() {
         let exact = layout.pattern(0, Some(0), Some(0)).expect("in range");
         assert_eq!(exact.mask(), TagMask::EXACT);
@@ -121,12 +121,12 @@ fn mpi_envelopes_match_as_mpi_says() {
     assert!(!accepts(layout.pattern(0xffff, Some(1), None).expect("in range")));
     assert!(!accepts(layout.pattern(0xffff, None, Some(4)).expect("in range")));
     let error = layout.pack(0, 1 << 24, 0).expect_err("too large");
-    assert_eq!(error.to_string(), "source 16777216 doesn't fit 24 bits");
+    assert_eq!(error.to_string(), "source 16777216 doesn't fit in 24 bits");
 }
 
-/// A mask that misses one bit of the source lets two senders in.
+/// A mask that leaves out one bit of the source accepts two senders.
 #[test]
-fn a_source_is_pinned_by_all_its_bits_only() {
+fn a_source_is_pinned_only_by_all_its_bits() {
     let layout = TagLayout::MPI;
     for bit in 0..64 {
         let pattern = Pattern::new(Tag(0), TagMask(!(1 << bit)));

@@ -1,8 +1,8 @@
-//! Patterns over a space so small that all of it can be tried.
+//! Patterns in a space so small that the tests try every one.
 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
-/// Three bits of tag, two of them far apart, and two sources beside any.
+/// Three bits of the tag, far apart, and two sources besides any.
 fn patterns() -> Vec<Pattern> {
     let place = |bits: u64| bits & 1 | (bits & 2) << 20 | (bits & 4) << 61;
     let mut all = Vec::new();
@@ -53,7 +53,7 @@ fn bits_outside_the_mask_are_dropped() {
 }
 
 #[test]
-fn names_read_well() {
+fn display_is_readable() {
     assert_eq!(Tag(0x2a).to_string(), "0x000000000000002a");
     assert_eq!(TagMask::EXACT.to_string(), "exact");
     assert_eq!(TagMask::ANY.to_string(), "any");

@@ -1,22 +1,24 @@
-//! No operation's work grows with the list, whatever the tags: counted, not timed.
+//! The work of an operation does not grow with the list, whatever the tags. The tests count work,
+//! not time.
 
 use tagmatch_soft::{MatchStats, Pattern, PostedList, SourceId, Tag, TagMask, UnexpectedList};
 
 const ENTRIES: u64 = 100_000;
-/// Buckets and entries that one operation may look at for each class in use: most look at one.
+/// The most buckets and entries that one operation may read for each class in use. Most read one.
 const MOST_ONCE: u64 = 32;
-/// The same on average, in hundredths.
+/// The most buckets and entries that an operation may read on average, in hundredths.
 const MOST_ON_AVERAGE: u64 = 160;
 
 fn low(number: u64) -> u32 {
     u32::try_from(number % 64).expect("small")
 }
 
-/// The tag of the n-th entry, or its tag and source.
+/// The tag of the n-th entry.
 type TagOf = fn(u64) -> u64;
+/// The tag and source of the n-th entry.
 type KeyOf = fn(u64) -> (u64, u64);
 
-/// Tags that defeat one fixed hash or another.
+/// Tags on which one fixed hash or another is slow.
 fn adversaries() -> Vec<(&'static str, TagOf)> {
     vec![
         ("counting", |i| i),
@@ -36,7 +38,7 @@ fn adversaries() -> Vec<(&'static str, TagOf)> {
     ]
 }
 
-/// Fails if any step did too much, or all together did.
+/// Checks the work of each step, and of all steps together.
 struct Meter {
     what: String,
     classes: u64,
@@ -67,7 +69,7 @@ impl Meter {
     }
 }
 
-/// 0, then far apart: visits every number below a power of two once.
+/// Visits every number below `count` once: 0, then numbers far apart.
 fn shuffled(count: u64) -> impl Iterator<Item = u64> {
     let space = count.next_power_of_two();
     (0..space).map(move |i| i.wrapping_mul(0x9e37_79b1) & (space - 1)).filter(move |&i| i < count)
@@ -119,7 +121,7 @@ fn unexpected_messages_with_adversarial_tags_and_sources() {
     }
 }
 
-/// The same tag from every source, and every tag from the same source.
+/// One tag from many sources, and many tags from one source.
 #[test]
 fn sources_are_hashed_as_well_as_tags() {
     let grids: [(&str, KeyOf); 4] = [
@@ -165,7 +167,8 @@ fn many_receives_with_one_key_beside_others() {
         assert_eq!(list.take_match(Tag(1000 + i % 100), SourceId(0)), Some(i));
         meter.step(&list.stats());
     }
-    // From the middle, the end and the front, in no order that the chain knows.
+    // Cancels at the middle, the end and the front of the chain, in an order that has nothing to do
+    // with it.
     for i in shuffled(ENTRIES).take(90_000) {
         let handle = flood[usize::try_from(i).expect("small")];
         assert_eq!(list.cancel(handle), Ok(i));
@@ -215,7 +218,7 @@ fn receives_that_never_match_cost_nothing() {
     }
     let mut meter = Meter::new("never matching", 4, &list.stats());
     for i in 0..ENTRIES {
-        // Every fourth arrival finds nothing at all.
+        // Every fourth message matches nothing.
         let tag = Tag(i << 32 | 0xffaa02);
         let wanted = i % 4 != 0;
         if wanted {
@@ -242,7 +245,7 @@ fn wildcards_find_among_unexpected_messages() {
             Pattern::new(Tag(0), TagMask::ANY).from_source(source),
         ]
     };
-    // The first question of a class builds its index; the questions after it are what counts.
+    // The first search of a class builds its index. Only the later ones are measured.
     for pattern in patterns(5) {
         assert!(list.find(&pattern).is_some());
     }
@@ -289,10 +292,10 @@ fn filling_and_draining_again_costs_the_same_each_time() {
     assert!(costs.iter().all(|&cost| cost < 20_000), "{costs:?}");
 }
 
-/// A class that asked once must not be paid for by every message ever after, nor be built again
-/// and again.
+/// A class that was searched once must not cost every message from then on, nor be built again and
+/// again.
 #[test]
-fn classes_that_ask_rarely_are_given_up() {
+fn classes_that_are_rarely_searched_lose_their_indexes() {
     let mut list = UnexpectedList::new(21);
     let exact = |i: u64| Pattern::new(Tag(i), TagMask::EXACT).from_source(SourceId(0));
     for i in 0..1000 {
@@ -311,11 +314,12 @@ fn classes_that_ask_rarely_are_given_up() {
     assert_eq!(after.classes, 1);
     assert_eq!(after.builds - before.builds, 10);
     assert_eq!(after.retirements, 10);
-    // Ten times: building it, and keeping it up for as long as building it took.
+    // Ten times the cost of building the index, and of updating it for as long as building it took.
     assert!(after.inspected - before.inspected < 2 * ENTRIES * 3 / 2 + 10 * 4 * 1100);
 }
 
-/// A question of ever another class is a linear search at worst, once per class and upkeep.
+/// A search of a new class each time is a linear search at worst, once per class and period of
+/// updates.
 #[test]
 fn more_classes_than_indexes_still_answer() {
     let mut list = UnexpectedList::new(34);
@@ -330,7 +334,7 @@ fn more_classes_than_indexes_still_answer() {
     assert!(list.stats().scans > 0);
 }
 
-/// A class that all its receives have left costs nothing, and its place goes to another.
+/// A class without receives costs nothing, and another class can take its place.
 #[test]
 fn classes_come_and_go() {
     let mut list = PostedList::new(55);
@@ -347,7 +351,8 @@ fn classes_come_and_go() {
     assert_eq!(list.stats().inspected, before);
 }
 
-/// What the protocol keeps beside each entry has to fit 128 bytes with this, slack included.
+/// The protocol's own data for an entry and the list's bytes together have to fit in 128 bytes,
+/// slack included.
 #[test]
 fn bytes_per_entry_are_few_at_any_length() {
     for classes in [1, 4] {
@@ -364,13 +369,13 @@ fn bytes_per_entry_are_few_at_any_length() {
                 most_unexpected = most_unexpected.max(per_entry(unexpected.stats()));
             }
         }
-        // Tenths of a byte: slots with a quarter of slack, and a table that has just doubled.
+        // In tenths of a byte: slots with a quarter of slack, and a table that has just doubled.
         assert!(most_posted <= 720, "{classes} classes: {most_posted}");
         assert!(most_unexpected <= 720, "{classes} classes: {most_unexpected}");
     }
 }
 
-/// Lists that go to and fro between short and indexed, and have entries of both ages in every state.
+/// The lists change between short and indexed, and entries of both ages are there in every state.
 #[test]
 fn handles_stay_good_while_a_list_becomes_long() {
     let mut posted = PostedList::new(3);
