@@ -76,6 +76,7 @@ macro_rules! constants {
         }
     )*) => {
         $(
+            /// Constants of a header.
             #[doc = concat!("From `", $header, "`:")]
             $(#[$meta])*
             pub type $set = $type;
