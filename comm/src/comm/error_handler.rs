@@ -10,8 +10,10 @@ type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
 /// What happens to errors of a communicator, or of an intercommunicator, in addition to the call's returning them.
 ///
 /// MPI's default is to end the program. Here a program that wants that sets a handler that does it.
+#[derive(Default)]
 pub enum ErrorHandler<C> {
     /// Nothing (`MPI_ERRORS_RETURN`).
+    #[default]
     Returns,
     /// This function is called first, in the thread that gets the error: in a blocking call, or where the result of a
     /// request is taken. It may use the communicator: revoke it, or shrink it and keep the smaller one.
@@ -28,12 +30,6 @@ impl<C> ErrorHandler<C> {
         if let ErrorHandler::Calls(callback) = self {
             callback(comm, error);
         }
-    }
-}
-
-impl<C> Default for ErrorHandler<C> {
-    fn default() -> Self {
-        ErrorHandler::Returns
     }
 }
 
