@@ -167,7 +167,7 @@ fn survivor(runtime: &Process<Local>) {
         // Until it is killed. The others may still need its part in the agreement, so it makes progress.
         loop {
             runtime.progress();
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
     let mut any = world.recv(Source::Any, 1, vec![0; 8]);
