@@ -1,4 +1,5 @@
-//! What posting and matching cost beside a list of 127 slots: `cargo run --release --example cost`.
+//! Measures what posting and matching cost with a NIC's list of 127 slots:
+//! `cargo run --release -p tagmatch-shadow --example cost`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,7 +21,7 @@ fn shadow(slots: u32) -> Shadow {
     })
 }
 
-/// A NIC that answers at once.
+/// Plays a NIC that answers each operation at once.
 fn drain(shadow: &mut Shadow) {
     while let Some(op) = shadow.next_op() {
         let (Op::Add { slot, .. } | Op::Delete { slot, .. }) = op else {
@@ -39,7 +40,7 @@ fn post(shadow: &mut Shadow, id: u32, mask: u64, length: u64) {
     drain(shadow);
 }
 
-/// Posts one receive more and matches it in software, with `depth` posted before it.
+/// Posts one more receive and matches it in software, with `depth` receives posted before it.
 fn software(name: &str, depth: u32, blocker: Option<u64>) {
     let mut shadow = shadow(127);
     if let Some(mask) = blocker {
@@ -56,7 +57,7 @@ fn software(name: &str, depth: u32, blocker: Option<u64>) {
     report(name, depth, start, &shadow);
 }
 
-/// The NIC matches the oldest, the next waiting one is promoted, and one more is posted.
+/// The NIC matches the oldest receive, the oldest waiting one is added, and one more is posted.
 fn hardware(name: &str, depth: u32) {
     let mut shadow = shadow(127);
     (0..depth).for_each(|id| post(&mut shadow, id, u64::MAX, 4096));
@@ -80,7 +81,7 @@ fn report(name: &str, depth: u32, start: Instant, shadow: &Shadow) {
 fn main() {
     for depth in [127, 1_000, 10_000] {
         software("post and take, list full or not", depth, None);
-        software("the same, all behind a small wildcard", depth, Some(0));
+        software("post and take behind a short wildcard", depth, Some(0));
         hardware("post, match in the NIC, promotion", depth);
     }
 }

@@ -1,49 +1,50 @@
-//! What the shadow is told about the NIC, and what it tells about receives.
+//! The shadow's configuration, and the reasons for which a receive stays in software.
 
 use std::fmt;
 
 use tagmatch_soft::TagMask;
 
-/// What the NIC's list can do, and which receives are worth giving to it.
+/// The limits of the NIC's list, and the sizes of the receives that are worth adding to it.
 #[derive(Clone, Copy, Debug)]
 pub struct ShadowConfig {
-    /// Entries that the list holds at once.
+    /// The most entries that the list holds at once.
     pub slots: u32,
-    /// Operations that may be outstanding. With fewer than 2 the list is not used.
+    /// The most operations that may be outstanding. With fewer than 2 the list is not used.
     pub operations: u32,
-    /// Messages come up after which the NIC must have been told a count again, at least 1.
+    /// The NIC must have been told a new count after this many unexpected messages. At least 1.
     pub sync_every: u16,
-    /// What the count of messages starts at.
+    /// The first value of the count of unexpected messages.
     pub first_count: u16,
     /// Receives shorter than this, in bytes, stay in software.
     pub threshold: u64,
     /// Receives longer than this, in bytes, stay in software.
     pub read_max: u64,
-    /// The bits of a tag that name its source; zero if none do.
+    /// The bits of a tag that name the sender; zero if tags don't name their sender.
     pub source_bits: TagMask,
 }
 
-/// Why a receive is in software.
+/// The reason for which a receive is matched in software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// It is shorter than the threshold.
+    /// The receive is shorter than the threshold.
     TooSmall,
-    /// The list has no room for it now.
+    /// The list has no room now.
     ListFull,
-    /// An older receive that overlaps it is in its way.
+    /// An older receive could take the same messages and is not known to be active in the NIC.
     Order,
-    /// Its messages may come up elsewhere, or it names a source apart from the tag.
+    /// Its messages may arrive on another path than through the NIC's list, or its pattern names a
+    /// source that the tag doesn't contain.
     Source,
-    /// The NIC can't use its buffer.
+    /// The NIC can't use the receive's buffer.
     Memory,
-    /// Messages that came up are still to be searched for, or it missed its phase.
+    /// Software has not yet searched for all unexpected messages, or the entry missed its phase.
     Phase,
-    /// There is no list, or it is out of order.
+    /// The NIC has no list, or the list is broken.
     Off,
 }
 
 impl Why {
-    /// All of them, in the order of [`Counters::software`](crate::Counters::software).
+    /// All reasons, in the order of [`Counters::software`](crate::Counters::software).
     pub const ALL: [Why; 7] =
         [Why::TooSmall, Why::ListFull, Why::Order, Why::Source, Why::Memory, Why::Phase, Why::Off];
 }

@@ -1,36 +1,36 @@
-//! What happened so far.
+//! Counters of the shadow.
 
 use crate::config::Why;
 
-/// Counts since the start, and what is held now.
+/// Event counts since the start, and gauges of the current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Receives that the NIC gave a message.
+    /// Receives that the NIC matched.
     pub hardware: u64,
-    /// Receives that software gave a message, by [`Why::ALL`].
+    /// Receives that software matched, by reason, in the order of [`Why::ALL`].
     pub software: [u64; Why::ALL.len()],
     /// Entries added.
     pub added: u64,
-    /// Entries that missed their phase and were deleted for that.
+    /// Entries that were deleted because they missed their phase.
     pub again: u64,
-    /// Messages that came up through the list and took an entry out of the NIC.
+    /// Unexpected messages of the list that took a receive whose entry was then withdrawn.
     pub withdrawn: u64,
-    /// Messages that came up elsewhere and had to wait for the NIC.
+    /// Messages that had to wait until the NIC had answered a delete.
     pub waited: u64,
-    /// Deletes that came after a match.
+    /// Deletes that the NIC executed after the entry had matched.
     pub lost: u64,
-    /// Counts told with an operation of their own.
+    /// Sync operations sent.
     pub synced: u64,
-    /// Times that the NIC refused an operation.
+    /// Operations that the NIC refused.
     pub refused: u64,
-    /// Receives posted and not gone.
+    /// Gauge: receives that are posted.
     pub receives: usize,
-    /// Receives in software that may go to the NIC yet.
+    /// Gauge: receives in software that may still be added to the NIC's list.
     pub waiting: usize,
-    /// Slots in use.
+    /// Gauge: slots in use.
     pub slots: usize,
-    /// Whether the list is out of order and gets no more receives.
+    /// Whether the list is broken. A broken list gets no more receives.
     pub broken: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A posted receive, and an entry of the NIC's list, as the shadow knows them.
+//! The shadow's records of a posted receive and of an entry of the NIC's list.
 
 use tagmatch_soft::Pattern;
 
@@ -13,18 +13,18 @@ pub(crate) struct Receive {
     pub(crate) age: Age,
     pub(crate) pattern: Pattern,
     pub(crate) place: Place,
-    /// Whether younger receives that accept the same messages must stay in software because of it.
+    /// Whether this receive keeps younger receives that accept the same messages in software.
     pub(crate) blocks: bool,
 }
 
 /// Where a receive is matched.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Place {
-    /// In software, and never in the NIC.
+    /// In software. It will never be added to the NIC's list.
     Software(Why),
-    /// In software until the NIC can take it.
+    /// In software until it can be added to the NIC's list.
     Waiting(Option<Hold>),
-    /// In the NIC, at this slot.
+    /// In the NIC's list, in this slot.
     Entry(u32),
 }
 
@@ -32,9 +32,9 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) state: State,
-    /// The receive.
+    /// The receive's id.
     pub(crate) id: u32,
-    /// The device's name for the entry.
+    /// The device's handle of the entry.
     pub(crate) handle: u32,
     /// Unexpected messages for which software had searched when the entry was added.
     pub(crate) count: u64,
@@ -42,13 +42,13 @@ pub(crate) struct Entry {
     pub(crate) removal: Option<Removal>,
 }
 
-/// Why an entry is being deleted. A later reason of this list replaces an earlier one.
+/// Why an entry is being deleted. A variant further down replaces one further up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Removal {
-    /// It was added too late to be active, and is to be added again.
+    /// The entry was added too late to be active. The receive will be added again.
     Again,
     /// The user cancels the receive.
     Cancel,
-    /// A message that did not come through the NIC's list is to take the receive.
+    /// A message that did not arrive through the NIC's list is to take the receive.
     Message,
 }

@@ -1,44 +1,46 @@
-//! How a NIC can break its contract.
+//! Events by which a NIC breaks its contract.
 
 use thiserror::Error;
 
 use crate::table::{State, Step};
 
-/// An event that can't be. No entry has changed, but the list gets no more receives.
+/// An event that the contract of the NIC's list doesn't allow.
+///
+/// The entries stay as they were, and the list gets no more receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ShadowError {
-    /// The list never had so many entries.
-    #[error("an event of the NIC's list names entry {slot}, there are {slots}")]
+    /// The event names a slot that the list doesn't have.
+    #[error("the NIC reported an event for entry {slot} of its list, which has {slots} entries")]
     NoSuchEntry {
-        /// What the event said.
+        /// The slot that the event named.
         slot: u32,
-        /// Entries that there are.
+        /// The number of slots.
         slots: u32,
     },
-    /// The entry's state doesn't allow the event.
+    /// The event can't happen in the entry's state.
     #[error("entry {slot} of the NIC's list was {state} when it got the event {step}")]
     Impossible {
-        /// Which entry.
+        /// The entry's slot.
         slot: u32,
-        /// Its state.
+        /// The entry's state.
         state: State,
-        /// The event.
+        /// The reported event.
         step: Step,
     },
-    /// No sync is next to be answered.
-    #[error("the NIC answered a sync that was not its turn")]
+    /// The NIC answered a sync, but the oldest operation without an answer is no sync.
+    #[error("the NIC answered a sync that was not the oldest operation without an answer")]
     Unsynced,
-    /// Answers must come in the order of the operations.
+    /// The NIC answered an operation before an older one.
     #[error(
         "entry {slot} of the NIC's list ({state}) got the answer {step} before older operations"
     )]
     OutOfTurn {
-        /// Which entry.
+        /// The entry's slot.
         slot: u32,
-        /// Its state.
+        /// The entry's state.
         state: State,
-        /// The answer.
+        /// The reported answer.
         step: Step,
     },
 }

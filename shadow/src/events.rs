@@ -7,48 +7,50 @@ use crate::queue::Sent;
 use crate::shadow::Shadow;
 use crate::table::{State, Step};
 
-/// The meaning of a delete that has removed its entry.
+/// What follows from a delete that removed its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The receive is cancelled, and forgotten.
+    /// The receive is cancelled. The shadow has forgotten it.
     Cancelled {
-        /// The receive.
+        /// The receive's id.
         id: u32,
     },
-    /// The first of the messages that wait for the receive takes it. The receive is forgotten, and the
-    /// other messages search on.
+    /// The first of the messages that wait for the receive takes it. The shadow has forgotten the
+    /// receive, and the other waiting messages must be searched for again.
     ForMessage {
-        /// The receive.
+        /// The receive's id.
         id: u32,
     },
-    /// The receive is in software again, and may go to the NIC again.
+    /// The receive is in software again, and may be added to the list again.
     Again {
-        /// The receive.
+        /// The receive's id.
         id: u32,
     },
-    /// A message took the receive before the delete was answered.
+    /// A message took the receive before the NIC answered the delete.
     Ignored,
 }
 
-/// The meaning of a delete that came after a match. The NIC reports nothing more about the delete; it has
-/// reported the match, or will.
+/// What follows from a delete that the NIC executed after the entry had matched.
+///
+/// The NIC reports the match as well, before or after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The receive, if its match was not reported yet: it leaves the list now, and messages that wait
-    /// for it search on.
+    /// The receive, if its match was not reported yet. It leaves the posted receives now, and messages
+    /// that wait for it must be searched for again.
     pub id: Option<u32>,
-    /// Why the entry was to be deleted.
+    /// Why the entry was being deleted.
     pub was: Option<Removal>,
 }
 
 impl Shadow {
-    /// The NIC has taken an entry up.
+    /// The NIC has added an entry to its list.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn added(&mut self, slot: u32) -> Result<(), ShadowError> {
         self.event();
-        // Not `searched`: the NIC has counted messages that software is still to search for.
+        // The NIC's count includes unexpected messages for which software has not searched yet. So
+        // this compares with `arrived`, not with `searched`.
         let now = self.arrived;
         let in_phase = self.entries.get(slot as usize).is_some_and(|entry| entry.count == now);
         let step = if in_phase { Step::AddedInPhase } else { Step::AddedLate };
@@ -62,8 +64,9 @@ impl Shadow {
         Ok(())
     }
 
-    /// An entry missed its phase, and so did those added after it with the same count. The youngest is
-    /// deleted first: a delete may wake what it leaves.
+    /// Deletes an entry that missed its phase, and the entries added after it with the same count, which
+    /// missed it as well. The youngest is deleted first, because a delete may activate the entries that
+    /// are left.
     fn missed_phase(&mut self, slot: u32) {
         if self.counters.broken {
             return;
@@ -86,7 +89,7 @@ impl Shadow {
     /// The NIC has answered a sync.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn synced(&mut self) -> Result<(), ShadowError> {
         self.event();
         if self.queue.due() != Some(Sent::Sync) {
@@ -97,17 +100,17 @@ impl Shadow {
         Ok(())
     }
 
-    /// The NIC gave an entry a message. Its receive, which has left the list; if it had before, by
-    /// [`lost`](Self::lost), the same id again.
+    /// The NIC matched an entry with a message. Returns the receive, which has left the posted receives.
+    /// If [`lost`](Self::lost) returned it already, this returns the same id again.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn matched(&mut self, slot: u32) -> Result<u32, ShadowError> {
         self.event();
         let next = self.checked(slot, Step::Match)?;
         let Entry { state: before, id, removal, .. } = self.entries[slot as usize];
         if removal.is_some() && before.may_be_deleted() {
-            // The delete wasn't sent yet, and there is nothing left to delete.
+            // The delete wasn't sent yet, and the entry it was for is gone.
             self.removals.retain(|other| *other != slot);
             self.entries[slot as usize].removal = None;
             self.thaw();
@@ -120,10 +123,11 @@ impl Shadow {
         Ok(id)
     }
 
-    /// The data of an entry's message is there, will never be, or is software's to fetch. Its receive.
+    /// The data of a matched message is in place, or will never be, or software has to fetch it. Returns
+    /// the receive.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn landed(&mut self, slot: u32) -> Result<u32, ShadowError> {
         self.event();
         let next = self.checked(slot, Step::Landed)?;
@@ -131,10 +135,10 @@ impl Shadow {
         Ok(self.entries[slot as usize].id)
     }
 
-    /// A delete found its entry.
+    /// The NIC executed a delete and removed the entry.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn deleted(&mut self, slot: u32) -> Result<Deleted, ShadowError> {
         self.event();
         let Some(&Entry { id, removal, .. }) = self.entries.get(slot as usize) else {
@@ -159,7 +163,7 @@ impl Shadow {
         }
     }
 
-    /// The receive is in software as if just posted, but for its age.
+    /// Puts the receive back into software, as if it had just been posted. It keeps its age.
     fn wait_again(&mut self, id: u32) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.age;
@@ -168,10 +172,10 @@ impl Shadow {
         self.block(id);
     }
 
-    /// A delete came after a match, whose events came or will.
+    /// The NIC executed a delete after the entry had matched. The match is reported separately.
     ///
     /// # Errors
-    /// The NIC has broken its contract.
+    /// The NIC broke its contract.
     pub fn lost(&mut self, slot: u32) -> Result<Lost, ShadowError> {
         self.event();
         let entry = self.entries.get(slot as usize).copied();
@@ -187,14 +191,14 @@ impl Shadow {
         Ok(Lost { id: Some(id), was })
     }
 
-    /// The state after an event. After one that can't be, the list gets no more receives.
+    /// The state after an event. An event that the table doesn't allow breaks the list.
     fn checked(&mut self, slot: u32, step: Step) -> Result<State, ShadowError> {
         let next = self.next(slot, step);
         self.counters.broken |= next.is_err();
         next
     }
 
-    /// An operation was answered, in turn.
+    /// Records the answer to the oldest operation without one.
     fn answer(&mut self, slot: u32, step: Step, sent: Sent) -> Result<(), ShadowError> {
         let next = self.checked(slot, step)?;
         if self.queue.due() != Some(sent) {

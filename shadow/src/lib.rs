@@ -1,61 +1,67 @@
-//! What a tag-matching NIC holds of the posted-receive list, and what it may be given next.
+//! The receives that a tag-matching NIC holds, and the receives that it may be given next.
 //!
-//! A NIC's list is short, asynchronous, and only one of the ways by which messages come. This room decides
-//! which receives go there, and what it means when software finds a message for one that is there. It
-//! gives operations for the list and takes the list's events; it knows nothing of verbs, buffers or
-//! messages. [`Shadow`] is all of it.
+//! The tag-matching list of a NIC is short and asynchronous, and it is only one of the ways on which
+//! messages arrive. This crate decides which posted receives are added to the list, and what follows when
+//! software finds a message for a receive that is there. It produces operations for the list and takes
+//! the list's events. It knows nothing of verbs, buffers or messages. [`Shadow`] is its one type with
+//! behaviour.
 //!
-//! P is the list of posted receives, in order of posting; N is what the NIC holds of it.
+//! # Order
+//! MPI gives a message to the first posted receive that matches, in the order of posting. The NIC knows
+//! only the receives in its list, in the order in which they were added. So a receive may be added only if
+//! no older receive that could take one of its messages *blocks* it. These receives block younger ones:
 //!
-//! # C1: order
-//! MPI gives a message to the first receive of P that matches. The NIC knows N only, in the order of
-//! adding. So a receive may be added iff no older one that overlaps it is in its way. In the way are
-//! receives in software, those being deleted (they may come back), and those in N that are not known
-//! to be active and carried another count than an ADD would now. With the same count, an older one
-//! that misses its phase takes the younger one with it.
+//! - receives in software;
+//! - receives whose entry is being deleted, because they may return to software;
+//! - receives whose entry is not known to be active and was added with another count than an ADD would
+//!   carry now. An entry with the same count doesn't block: if it misses its phase, the younger one
+//!   misses it as well.
 //!
 //! # Phases
-//! The NIC counts messages that it hands up, software those that it has searched P for; each operation
-//! carries software's count, and an entry is added inactive if the counts differ
-//! (rdma-core, `Documentation/tag_matching.md`). Otherwise a message on its way up could be overtaken.
-//! An ADD whose answer comes when no message has come up since the count that it carried is *active*. Any
-//! other may be inactive. Whether it wakes later differs between NICs: it is deleted and added again,
-//! together with those added after it with the same count, the youngest first: an older one must not
-//! be missing while a younger one can be awake.
+//! The NIC counts the messages that it reports as unexpected, and software counts those for which it has
+//! searched the posted receives. Each operation carries software's count, and the NIC adds an entry as
+//! inactive if the two counts differ (rdma-core, `Documentation/tag_matching.md`). Otherwise a younger
+//! message could overtake an unexpected message that software has not seen yet.
 //!
-//! # C2: one order of arrival
-//! A message that did not come up through the list and whose first match is in N waits: the NIC may have
-//! given that receive another message already. A delete with an answer decides. Which is why, once there
-//! are other ways by which messages come, only receives that pin a source whose messages all come up
-//! through the list are added.
+//! An entry is known to be *active* if no unexpected message was reported between the count that its ADD
+//! carried and the answer to the ADD. Any other entry may be inactive. NICs differ in whether they activate
+//! it later. So it is deleted and added again, together with the entries added after it with the same
+//! count, the youngest first: an older entry must not be missing while a younger one can be active.
 //!
-//! # Withdraw
-//! A message that came up through the list and whose first match is in N can be delivered at once: the NIC
-//! did not match it, so the entry was not active and, until the count is raised, can't be. The entry's
-//! delete goes before any other operation and carries the count from before.
+//! # Messages that don't arrive through the list
+//! If the first match of such a message is in the NIC's list, the message waits: the NIC may have given
+//! that receive another message already. A delete with an answer decides. To keep this rare, as soon as
+//! messages can arrive on other ways, a receive is added only if its tag names a sender whose messages have
+//! all arrived through the list.
 //!
-//! An entry whose delete is under way for a cancel or a message of C2 can't be taken any more: the delete may
-//! be done, and the NIC may since have given younger receives messages that came before this one. Who finds it
-//! waits for the answer, which can only be that the delete won, and searches on.
+//! # Withdrawing an entry
+//! An unexpected message of the list whose first match is in the list can be delivered at once. The NIC did
+//! not match it, so the entry was not active, and it can't become active until the NIC is told a higher
+//! count. The delete of the entry goes before any other operation and carries the old count.
+//!
+//! An entry whose delete is under way for a cancel, or for a message that arrived on another way, can't be
+//! taken like this. The delete may have been executed, and the NIC may since have matched younger receives
+//! with older messages. A message that finds such an entry waits for the answer, which can only be that
+//! the delete removed the entry, and is then searched for again.
 //!
 //! # Promotion
-//! Receives that could not be added wait until what was in their way is gone, and are looked at in order
-//! of posting, at most [`LOOKS_MAX`] per event. A full list never stops anything.
+//! Receives that could not be added wait until the reason is gone. They are then examined in the order of
+//! posting, at most [`LOOKS_MAX`] per event. A full list never blocks a caller.
 //!
-//! # Rooms
+//! # Modules
 //!
 //! | module | knows | must not know |
 //! |---|---|---|
-//! | `table` | the life of an entry | receives |
-//! | `order` | what is in whose way (C1) | why |
-//! | `waiting` | who is to be looked at | what for |
-//! | `policy` | what is worth it; sources (C2) | other receives |
+//! | `table` | the life cycle of an entry | receives |
+//! | `order` | which receive blocks which | the reason |
+//! | `waiting` | the receives to be examined | what they are examined for |
+//! | `policy` | which receives are worth adding; senders | other receives |
 //! | `queue` | operations without answers | what they are for |
-//! | `digest` | what later behaviour depends on | |
-//! | `shadow`, `events`, `operations` | all of these: calls, events in, operations out | the NIC |
+//! | `digest` | everything that later behaviour depends on | |
+//! | `shadow`, `events`, `operations` | all modules above: calls, events in, operations out | the NIC |
 //!
-//! Everything is O(log n) in the receives posted and the masks in use, amortised; there is no I/O, no clock
-//! and no randomness.
+//! Each call takes O(log n) amortised, in the posted receives and the masks in use. The crate has no I/O, no
+//! clock and no randomness.
 #![forbid(unsafe_code)]
 
 mod config;

@@ -6,22 +6,22 @@ pub const LOOKS_MAX: u32 = 16;
 /// An operation for the NIC's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Append an entry.
+    /// Append an entry to the list.
     Add {
-        /// The receive.
+        /// The receive's id.
         id: u32,
-        /// The entry's name in events.
+        /// The shadow's number for the entry. Events name the entry by it.
         slot: u32,
         /// Unexpected messages for which software has searched, modulo 2^16.
         count: u16,
     },
     /// Remove an entry.
     Delete {
-        /// The device's name for the entry.
+        /// The device's handle of the entry.
         handle: u32,
-        /// The shadow's name for the entry.
+        /// The shadow's number for the entry.
         slot: u32,
-        /// Whether the NIC is to report the outcome.
+        /// Whether the NIC reports the outcome.
         answer: bool,
         /// Unexpected messages for which software has searched, modulo 2^16.
         count: u16,
@@ -33,14 +33,14 @@ pub enum Op {
     },
 }
 
-/// Why the NIC did not take an operation.
+/// Why the NIC refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No entry is free.
+    /// The list has no free entry.
     ListFull,
     /// Too many operations are outstanding.
     QueueFull,
-    /// The buffer can't be used.
+    /// The NIC can't use the receive's buffer.
     Buffer,
     /// The NIC's list can't be used any more.
     Broken,

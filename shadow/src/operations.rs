@@ -1,4 +1,4 @@
-//! The operations that are due on the NIC's list, in their order.
+//! The operations that are due on the NIC's list, in the order in which the NIC must get them.
 
 use crate::config::Why;
 use crate::entry::{Entry, Place};
@@ -12,9 +12,9 @@ use crate::waiting::Hold;
 
 impl Shadow {
     /// The next operation that is due. The caller hands it to the NIC and then calls
-    /// [`accepted`](Self::accepted) or [`refused`](Self::refused), with nothing between.
+    /// [`accepted`](Self::accepted) or [`refused`](Self::refused), without another call between.
     ///
-    /// Removals come first. Adds come while there is room and nothing is in the way.
+    /// Deletes come first. ADDs follow while the list has room and nothing blocks them.
     pub fn next_op(&mut self) -> Option<Op> {
         if self.stalled {
             return None;
@@ -22,7 +22,8 @@ impl Shadow {
         if let Some(op) = self.delete_due() {
             return Some(op);
         }
-        // A message that came up and isn't searched for would make it miss its phase.
+        // An entry added while software still has to search for an unexpected message would miss its
+        // phase.
         if !self.counters.broken
             && self.arrived == self.searched
             && let Some(op) = self.promote()
@@ -35,21 +36,21 @@ impl Shadow {
     fn delete_due(&self) -> Option<Op> {
         let slot = *self.removals.front()?;
         let Entry { state, handle, .. } = self.entries[slot as usize];
-        // An operation without an answer counts until a later one is answered: room for that one,
-        // an ADD and its delete, must remain.
+        // A delete without an answer occupies the queue until a later operation is answered. So there must
+        // be room for a later ADD and its delete.
         let silent = state.next(Step::Withdraw).is_some() && self.queue.room() >= 2;
         Some(Op::Delete { handle, slot, answer: !silent, count: self.count() })
     }
 
-    /// A count that must be told and that no other operation tells.
+    /// A sync, if the NIC must be told the count and no other operation carries it.
     fn sync_due(&mut self) -> Option<Op> {
-        // The NIC is ahead of what came up here: half the distance is left to it.
+        // The NIC has counted messages that it has not reported yet, so the sync goes at half the limit.
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
         let can = !self.counters.broken && self.queue.room() > 0;
         (due && can).then(|| Op::Sync { count: self.count() })
     }
 
-    /// The NIC has taken the operation; of an ADD, its name for the entry.
+    /// The NIC took the operation. For an ADD, `handle` is the device's handle of the entry.
     pub fn accepted(&mut self, op: Op, handle: Option<u32>) {
         self.told = self.frozen.unwrap_or(self.searched);
         match op {
@@ -62,7 +63,7 @@ impl Shadow {
         }
     }
 
-    /// The NIC has not taken the operation, for this reason.
+    /// The NIC refused the operation.
     pub fn refused(&mut self, op: Op, refusal: Refusal) {
         self.counters.refused += 1;
         match (op, refusal) {
@@ -103,20 +104,20 @@ impl Shadow {
         self.thaw();
     }
 
-    /// Without removals to be sent, the count may rise.
+    /// Lets the count rise again once no delete is left to be sent.
     pub(crate) fn thaw(&mut self) {
         if self.removals.is_empty() {
             self.frozen = None;
         }
     }
 
-    /// The count that an operation carries.
+    /// The count that the next operation carries.
     #[expect(clippy::cast_possible_truncation, reason = "the NIC counts modulo 2^16")]
     fn count(&self) -> u16 {
         self.frozen.unwrap_or(self.searched) as u16
     }
 
-    /// The oldest waiting receive that may go now.
+    /// An ADD for the oldest waiting receive that may be added now.
     fn promote(&mut self) -> Option<Op> {
         while let Some(id) = self.waiting.first().filter(|_| self.looks > 0) {
             if !self.has_room() {
@@ -131,7 +132,7 @@ impl Shadow {
         None
     }
 
-    /// Looks at a candidate; one that can't go is put where it need not be looked at for nothing.
+    /// Whether a receive may be added now. If not, it is held back until the reason is gone.
     fn may_go(&mut self, id: u32) -> bool {
         let Some(receive) = self.receive(id) else { return false };
         let (age, pattern) = (receive.age, receive.pattern);
@@ -166,7 +167,7 @@ impl Shadow {
         self.waiting.hold(hold, age, id);
     }
 
-    /// The receive stays in software for good.
+    /// The receive stays in software until it ends.
     fn keep(&mut self, id: u32, why: Why) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.age;

@@ -1,22 +1,23 @@
-//! C1's index: is an older receive in the way of a candidate?
+//! An index that answers: does an older receive block this candidate for the NIC's list?
 //!
-//! A receive in the way is a *blocker*. It overlaps a candidate iff their tags agree on the bits that
-//! both look at. So for each mask of candidates there is a *view*: all blockers, grouped by what their
-//! mask and the view's have in common, each group ordered by those bits of the tag and by age. One
-//! look at each group finds the blocker, if there is one. Both numbers are bounded: what doesn't fit
-//! goes where fewer bits are compared, which finds overlaps that are none, but misses none.
+//! A receive that blocks younger ones is a *blocker*. It overlaps a candidate if their tags agree on the
+//! bits that both masks compare. So each mask of a candidate has a *view*: all blockers, grouped by the
+//! bits that their mask and the view's mask share, and each group ordered by these bits of the tag and by
+//! age. One look-up per group finds the blocker. The numbers of views and groups are bounded. A mask that
+//! gets no view or group of its own uses one that compares fewer bits: that may find a blocker that doesn't
+//! overlap, and never misses one that does.
 
 use std::collections::BTreeMap;
 
 use tagmatch_soft::Pattern;
 
-/// Masks of candidates with a view of their own.
+/// The most masks of candidates with a view of their own.
 const VIEWS_MAX: usize = 8;
-/// Groups of one view.
+/// The most groups of one view with a mask of their own.
 const GROUPS_MAX: usize = 32;
 
-/// Blockers, by what candidates need to know of them.
-#[derive(Clone, Debug)]
+/// The blockers, indexed for look-ups by candidates.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     views: Vec<View>,
 }
@@ -27,17 +28,17 @@ struct View {
     groups: Vec<Group>,
 }
 
-/// Blockers that share a mask with the view.
+/// Blockers whose masks share the same bits with the view's mask.
 #[derive(Clone, Debug)]
 struct Group {
     mask: u64,
     blockers: BTreeMap<(u64, Age), Blocker>,
 }
 
-/// Place in the order of posting.
+/// A receive's place in the order of posting.
 pub(crate) type Age = u64;
 
-/// A receive in the way of younger ones.
+/// A receive that keeps younger ones out of the NIC's list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocker {
     pub(crate) id: u32,
@@ -46,10 +47,6 @@ pub(crate) struct Blocker {
 }
 
 impl Order {
-    pub(crate) fn new() -> Self {
-        Order { views: Vec::new() }
-    }
-
     pub(crate) fn insert(&mut self, blocker: Blocker) {
         for view in &mut self.views {
             view.insert(blocker);
@@ -62,7 +59,8 @@ impl Order {
         }
     }
 
-    /// A blocker older than the candidate that overlaps it. `all` are the blockers, for a first view.
+    /// A blocker that is older than the candidate and overlaps it. `all` are the blockers; they fill the
+    /// view if the candidate's mask is new.
     pub(crate) fn blocker(
         &mut self,
         age: Age,
@@ -72,7 +70,7 @@ impl Order {
         self.view(pattern.mask().0, all).oldest(age, pattern.tag().0)
     }
 
-    /// The view of a mask; of mask 0, where everything overlaps, if there are too many.
+    /// The view of a mask. If there are too many views, the view of mask 0, where everything overlaps.
     fn view(&mut self, mask: u64, all: impl Iterator<Item = Blocker>) -> &View {
         let find = |views: &[View], mask| views.iter().position(|view| view.mask == mask);
         let mask = match find(&self.views, mask) {
@@ -96,7 +94,8 @@ impl View {
         group.blockers.insert((blocker.pattern.tag().0 & group.mask, blocker.age), blocker);
     }
 
-    /// The group of a mask: an emptied one serves anew, and beyond the last there is that of mask 0.
+    /// The group of a mask. If there are too many groups, an empty one is reused, or else the group of
+    /// mask 0 is taken.
     fn group_for(&mut self, mask: u64) -> &mut Group {
         let find = |groups: &[Group], mask| groups.iter().position(|group| group.mask == mask);
         let place = find(&self.groups, mask).unwrap_or_else(|| {
@@ -117,7 +116,8 @@ impl View {
         &mut self.groups[place]
     }
 
-    /// It is in its mask's group, or, if that was made later, in that of mask 0.
+    /// Removes a blocker. It is in the group of its mask, or in the group of mask 0 if its own group was made
+    /// after it was inserted.
     fn remove(&mut self, age: Age, pattern: &Pattern) {
         let own = self.mask & pattern.mask().0;
         for mask in [own, 0] {
@@ -144,7 +144,7 @@ mod tests {
     use proptest::prelude::*;
     use tagmatch_soft::{Tag, TagMask};
 
-    /// Few bits, so that overlaps are common, and more masks than there are views and groups.
+    /// Patterns of few bits, so that overlaps are common, with more masks than views and groups.
     fn pattern() -> impl Strategy<Value = Pattern> {
         let mask = prop_oneof![
             3 => prop::sample::select(vec![u64::MAX, !0xf, !0xf0, 0]),
@@ -154,21 +154,21 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Do {
+    enum Action {
         Insert(Pattern),
         Remove(prop::sample::Index),
         Ask(Pattern, prop::sample::Index),
     }
 
-    fn what() -> impl Strategy<Value = Do> {
+    fn action() -> impl Strategy<Value = Action> {
         prop_oneof![
-            4 => pattern().prop_map(Do::Insert),
-            2 => any::<prop::sample::Index>().prop_map(Do::Remove),
-            4 => (pattern(), any::<prop::sample::Index>()).prop_map(|(p, at)| Do::Ask(p, at)),
+            4 => pattern().prop_map(Action::Insert),
+            2 => any::<prop::sample::Index>().prop_map(Action::Remove),
+            4 => (pattern(), any::<prop::sample::Index>()).prop_map(|(p, at)| Action::Ask(p, at)),
         ]
     }
 
-    /// Every pair compared.
+    /// Compares every pair.
     fn naive<'a>(all: &'a [Blocker], age: Age, pattern: &Pattern) -> Option<&'a Blocker> {
         all.iter().find(|other| other.age < age && other.pattern.overlaps(pattern))
     }
@@ -177,25 +177,25 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn finds_what_comparing_every_pair_finds(plan in prop::collection::vec(what(), 1..200)) {
-            let mut order = Order::new();
+        fn finds_what_comparing_every_pair_finds(plan in prop::collection::vec(action(), 1..200)) {
+            let mut order = Order::default();
             let mut all: Vec<Blocker> = Vec::new();
             let mut masks = vec![];
             let mut age = 0;
             for step in plan {
                 match step {
-                    Do::Insert(pattern) => {
+                    Action::Insert(pattern) => {
                         age += 1;
                         let blocker = Blocker { id: u32::try_from(age).unwrap(), age, pattern };
                         order.insert(blocker);
                         all.push(blocker);
                     }
-                    Do::Remove(index) if !all.is_empty() => {
+                    Action::Remove(index) if !all.is_empty() => {
                         let gone = all.remove(index.index(all.len()));
                         order.remove(gone.age, &gone.pattern);
                     }
-                    Do::Remove(_) => {}
-                    Do::Ask(pattern, index) => {
+                    Action::Remove(_) => {}
+                    Action::Ask(pattern, index) => {
                         let asked = Age::try_from(index.index(usize::try_from(age).unwrap() + 2));
                         let asked = asked.unwrap();
                         if !masks.contains(&pattern.mask()) {
@@ -207,7 +207,7 @@ mod tests {
                             (Some(found), None) => {
                                 let is_exact = masks.len() <= VIEWS_MAX
                                     && order.views.iter().all(|v| v.groups.len() < GROUPS_MAX);
-                                prop_assert!(!is_exact, "{pattern:?} is not in {found:?}'s way");
+                                prop_assert!(!is_exact, "{found:?} does not block {pattern:?}");
                             }
                             (found, right) => prop_assert_eq!(found.is_some(), right.is_some()),
                         }

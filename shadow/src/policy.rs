@@ -1,4 +1,4 @@
-//! Which receives are worth giving to a NIC, and may be: all that doesn't depend on other receives.
+//! Which receives are worth adding to the NIC's list, as far as that doesn't depend on other receives.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -7,17 +7,17 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::config::{ShadowConfig, Why};
 
-/// Sources of which is known where their messages come up.
+/// The most sources that are remembered.
 const SOURCES_MAX: usize = 1 << 16;
 
-/// What the source of a receive's messages says.
+/// How the messages of a receive's source arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// All its messages come up through the list.
+    /// All messages of the source arrive through the list.
     Listed,
-    /// Nothing came from this source yet.
+    /// No message of this source has arrived yet.
     Unknown(u64),
-    /// Its messages may come up elsewhere.
+    /// Messages of the source may arrive on another way.
     Elsewhere,
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Policy {
     threshold: u64,
     read_max: u64,
     source_bits: u64,
-    /// Whether messages come up elsewhere than through the list.
+    /// Whether messages may arrive on other ways than through the list.
     others: bool,
-    /// By source: whether all of its messages have come up through the list.
+    /// For each known source, whether all of its messages have arrived through the list.
     listed: BTreeMap<u64, bool>,
 }
 
@@ -44,26 +44,27 @@ impl Policy {
         }
     }
 
-    /// Why a receive can never go into the NIC, if so.
+    /// Why a receive can never be added to the list; `None` if it can.
     pub(crate) fn refuses(&self, pattern: &Pattern, length: u64, usable: bool) -> Option<Why> {
         if length < self.threshold {
             Some(Why::TooSmall)
         } else if !usable || length > self.read_max {
             Some(Why::Memory)
         } else if pattern.source().is_some() {
-            // The list knows tags only. See `Shadow::post` for receives whose tag has one sender.
+            // The NIC compares tags only. `Shadow::post` tells how to post a receive whose tag has one
+            // sender.
             Some(Why::Source)
         } else {
             None
         }
     }
 
-    /// Where the messages of a receive come up.
+    /// How the messages of a receive's source arrive.
     pub(crate) fn source(&self, pattern: &Pattern) -> Source {
         if !self.others {
             return Source::Listed;
         }
-        // Without bits for the source, no tag pins one.
+        // If tags don't name their sender, no receive is limited to one.
         let pinned =
             self.source_bits != 0 && pattern.mask().0 & self.source_bits == self.source_bits;
         let source = pattern.tag().0 & self.source_bits;
@@ -84,14 +85,14 @@ impl Policy {
         (self.others, &self.listed).hash(state);
     }
 
-    /// Learns where a message of this tag came up. The source, if it is now known to be listed.
+    /// Learns how a message of this tag arrived. Returns the source if it is new and listed.
     pub(crate) fn seen(&mut self, tag: Tag, through_list: bool) -> Option<u64> {
         let source = tag.0 & self.source_bits;
         if let Some(listed) = self.listed.get_mut(&source) {
             *listed &= through_list;
             return None;
         }
-        // Receives of sources beyond the bound stay in software.
+        // Receives of sources that are not remembered stay in software.
         if self.listed.len() >= SOURCES_MAX {
             return None;
         }

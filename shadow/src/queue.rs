@@ -1,4 +1,4 @@
-//! Operations that the NIC has and hasn't answered, in their order.
+//! Operations that the NIC has taken and not answered yet, in order.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -12,12 +12,14 @@ pub(crate) enum Sent {
     Delete(u32),
     /// A sync.
     Sync,
-    /// One that is done when a later one is answered.
+    /// A delete without an answer. It is done when a later operation is answered.
     Silent,
 }
 
-/// The NIC takes so many operations without answers and no more. For each entry one is kept back for
-/// its delete, so that the NIC has no cause to refuse that.
+/// The operations without answers, which the NIC limits in number.
+///
+/// For each entry one operation is kept back for its delete, so that the NIC doesn't have to refuse the
+/// delete.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     sent: VecDeque<Sent>,
@@ -39,7 +41,7 @@ impl Queue {
         self.reserved -= 1;
     }
 
-    /// Operations that can go besides those kept back.
+    /// The number of operations that can be sent besides those kept back.
     pub(crate) fn room(&self) -> usize {
         self.operations.saturating_sub(self.sent.len() + self.reserved)
     }
@@ -48,12 +50,12 @@ impl Queue {
         self.sent.push_back(sent);
     }
 
-    /// What the NIC must answer next.
+    /// The operation that the NIC must answer next.
     pub(crate) fn due(&self) -> Option<Sent> {
         self.sent.iter().copied().find(|sent| *sent != Sent::Silent)
     }
 
-    /// The one that was due has been answered.
+    /// Removes the operation that was due, which the NIC has answered.
     pub(crate) fn answered(&mut self) {
         while self.sent.pop_front() == Some(Sent::Silent) {}
     }

@@ -1,4 +1,4 @@
-//! The shadow: its state, and the calls of the engine.
+//! The shadow's state, and the calls of the software that matches messages.
 
 use std::collections::VecDeque;
 
@@ -15,44 +15,44 @@ use crate::queue::Queue;
 use crate::table::{State, Step};
 use crate::waiting::{Hold, Waiting};
 
-/// What a NIC holds of the posted-receive list. See the crate's page for the rules.
+/// A record of the posted receives that a NIC holds. See the crate's documentation for the rules.
 ///
-/// A receive is known by the caller's number for it, an entry of the NIC's list by the shadow's *slot*.
-/// After each call [`next_op`](Self::next_op) may have operations for the NIC.
+/// A receive is named by the caller's id, and an entry of the NIC's list by the shadow's *slot*. After each
+/// call [`next_op`](Self::next_op) may have operations for the NIC.
 ///
-/// **Whenever a receive that messages wait for ([`Take::Wait`]) leaves the list by another way than
-/// [`Deleted::ForMessage`](crate::Deleted::ForMessage), those messages search on**: that is at
-/// [`matched`](Self::matched), at [`lost`](Self::lost) that names it, and at [`Take::Reclaim`].
+/// **The caller must search again for messages that wait for a receive ([`Take::Wait`]) when the receive
+/// leaves the posted receives** by [`matched`](Self::matched), by a [`lost`](Self::lost) that names it, or
+/// by [`Take::Reclaim`]. At [`Deleted::ForMessage`](crate::Deleted::ForMessage) the first of them takes it.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     pub(crate) policy: Policy,
     pub(crate) order: Order,
     pub(crate) waiting: Waiting,
     pub(crate) queue: Queue,
-    /// By id.
+    /// Indexed by id.
     pub(crate) receives: Vec<Option<Receive>>,
     pub(crate) next_age: Age,
-    /// By slot.
+    /// Indexed by slot.
     pub(crate) entries: Vec<Entry>,
     pub(crate) free: Vec<u32>,
-    /// Entries whose delete is still to be handed to the NIC.
+    /// Slots of the entries whose delete is still to be handed to the NIC.
     pub(crate) removals: VecDeque<u32>,
-    /// The entries that were added with the current count, and maybe others.
+    /// Slots of the entries added with the current count. May contain others.
     pub(crate) recent: Vec<u32>,
     /// Messages that the NIC's list has reported as unexpected.
     pub(crate) arrived: u64,
     /// Unexpected messages for which software has searched the posted receives.
     pub(crate) searched: u64,
-    /// The last value of `searched` that the NIC was told.
+    /// The last count that the NIC was told.
     pub(crate) told: u64,
-    /// The value of `searched` that operations carry until all removals were handed to the NIC.
+    /// The count that operations carry until all deletes were handed to the NIC.
     pub(crate) frozen: Option<u64>,
     pub(crate) sync_every: u64,
-    /// Candidates that may still be looked at for this event.
+    /// The number of waiting receives that may still be examined for this event.
     pub(crate) looks: u32,
-    /// The NIC refused an operation: no other one is handed to it until the next event.
+    /// The NIC refused an operation. It gets no other one until the next event.
     pub(crate) stalled: bool,
-    /// The NIC says that its list is full, even if slots are free here.
+    /// The NIC said that its list is full. There may still be free slots here.
     pub(crate) full: bool,
     pub(crate) counters: Counters,
 }
@@ -60,22 +60,21 @@ pub struct Shadow {
 /// What happens to an unexpected message for which software has found a posted receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// The message takes the receive. The NIC never held it. The receive is forgotten.
+    /// The message takes the receive, which was in software. The shadow has forgotten the receive.
     Software(Why),
-    /// The message takes the receive. The NIC can't have matched the entry of this handle; the caller
-    /// reclaims its buffer from the device. The receive is forgotten.
+    /// The message takes the receive. The NIC can't have matched its entry, and the caller reclaims the
+    /// buffer from the device. The shadow has forgotten the receive.
     Reclaim {
-        /// The shadow's name for the entry.
+        /// The shadow's number for the entry.
         slot: u32,
-        /// The device's name for the entry.
+        /// The device's handle of the entry.
         handle: u32,
         /// Why the NIC did not match the message.
         why: Why,
     },
-    /// The message waits until the receive has left the list, and so do all later messages of its sender:
-    /// the NIC is asked whether it has matched the receive with another message. A message that the NIC's
-    /// list reported as unexpected may have to wait, too: for a receive whose delete is under way for
-    /// another reason.
+    /// The message and all later messages of its sender wait until the receive has left the posted
+    /// receives. The NIC is asked whether it has matched the receive with another message. An unexpected
+    /// message of the list waits as well if the receive is being deleted for another reason.
     Wait,
 }
 
@@ -84,14 +83,14 @@ pub enum Take {
 pub enum Cancel {
     /// The receive was in software. It is cancelled and forgotten.
     Software,
-    /// The NIC was asked: the receive ends as cancelled, or by a match.
+    /// The NIC was asked. The receive ends as cancelled, or with a match.
     Asked,
-    /// The receive has a message, or will get one.
+    /// The receive has a message, or is about to get one.
     TooLate,
 }
 
 impl Shadow {
-    /// An empty list.
+    /// A shadow of an empty list.
     #[must_use]
     pub fn new(config: &ShadowConfig) -> Self {
         let slots = if config.operations < 2 { 0 } else { config.slots };
@@ -99,7 +98,7 @@ impl Shadow {
         let first = u64::from(config.first_count);
         Shadow {
             policy: Policy::new(config),
-            order: Order::new(),
+            order: Order::default(),
             waiting: Waiting::default(),
             queue: Queue::new(config.operations),
             receives: Vec::new(),
@@ -120,13 +119,14 @@ impl Shadow {
         }
     }
 
-    /// A receive was posted, the youngest of all. `length` is in bytes; `usable`: its buffer can be given
-    /// to a NIC. Ids are indexes of a table: memory goes up to the largest. An id is free again when its
-    /// receive is forgotten, and at [`landed`](Self::landed) if the NIC matched it.
+    /// A receive was posted; it is the youngest of all. `length` is in bytes. `usable` says whether the NIC
+    /// can use its buffer. Ids are indexes of a table, so memory grows with the largest id. An id is free
+    /// again when the shadow has forgotten its receive, or at [`landed`](Self::landed) if the NIC matched
+    /// it.
     ///
-    /// A NIC compares tags alone, so a receive whose pattern names a source stays in software. A caller who
-    /// knows that its tag has one sender posts it without the source here, and looks at the sender when the
-    /// match is [reported](Self::matched). Order is kept by tags in either case.
+    /// A NIC compares tags only, so a receive whose pattern names a source stays in software. A caller that
+    /// knows that the tag has one sender posts the receive without the source here, and checks the sender
+    /// when the match is [reported](Self::matched). The order of receives depends on tags only.
     pub fn post(&mut self, id: u32, pattern: &Pattern, length: u64, usable: bool) {
         self.event();
         self.forget(id);
@@ -152,8 +152,8 @@ impl Shadow {
         self.counters.receives += 1;
     }
 
-    /// Software found the receive to be the first match of a message, which came up through the list
-    /// or not. A receive that isn't known counts as one in software.
+    /// Software found that the receive is the first match of a message. `through_list` says whether the
+    /// NIC's list reported the message as unexpected. An unknown receive counts as one in software.
     pub fn take(&mut self, id: u32, through_list: bool) -> Take {
         self.event();
         match self.place(id) {
@@ -172,13 +172,14 @@ impl Shadow {
         let is_sent = removal.is_some() && !state.may_be_deleted();
         let next = state.next(Step::Take);
         if is_sent && removal > Some(Removal::Again) {
-            // The delete may be done, and younger receives may have got older messages since: who
-            // asked first has it.
+            // The NIC may have executed the delete, and may then have matched younger receives with older
+            // messages. So the receive stays with the request that came first.
             self.counters.waited += 1;
             return Take::Wait;
         }
         let Some(next) = next.filter(|_| through_list) else {
-            // An active entry would have matched a message of the list: the NIC has broken its rules.
+            // An active entry would have matched a message of the list. If this message arrived through
+            // the list, the NIC broke its contract.
             self.counters.broken |= through_list;
             self.counters.waited += 1;
             self.ask(slot, Removal::Message);
@@ -198,13 +199,13 @@ impl Shadow {
         Take::Reclaim { slot, handle, why: Why::Phase }
     }
 
-    /// A message came up through the list. Comes before anything else is done for it, and
-    /// [`searched`](Self::searched) follows. May be left out by a caller who searches at once.
-    pub fn came_up(&mut self) {
+    /// The NIC's list reported a message as unexpected. Must be called before any other call for the message;
+    /// [`searched`](Self::searched) follows later. A caller that searches at once may leave this call out.
+    pub fn unexpected_reported(&mut self) {
         self.arrived += 1;
     }
 
-    /// A message that came up through the list is done with: delivered, or stored.
+    /// Software has delivered or stored an unexpected message of the list.
     pub fn searched(&mut self) {
         self.event();
         self.searched += 1;
@@ -217,7 +218,7 @@ impl Shadow {
         }
     }
 
-    /// The user wants the receive back.
+    /// The user cancels the receive.
     pub fn cancel(&mut self, id: u32) -> Cancel {
         self.event();
         match self.place(id) {
@@ -236,8 +237,8 @@ impl Shadow {
         }
     }
 
-    /// A receive in software ended otherwise. One in the NIC must be [cancelled](Self::cancel); nothing
-    /// happens to it here.
+    /// A receive in software ended in another way. For a receive in the NIC's list this does nothing: it must
+    /// be [cancelled](Self::cancel).
     pub fn end(&mut self, id: u32) {
         self.event();
         if !matches!(self.place(id), Some(Place::Entry(_))) {
@@ -245,12 +246,12 @@ impl Shadow {
         }
     }
 
-    /// From now on messages may come up elsewhere than through the list.
+    /// From now on messages may arrive on other ways than through the list.
     pub fn other_device(&mut self) {
         self.policy.other_device();
     }
 
-    /// Learns from a message which sources come up through the list.
+    /// Learns from a message how the messages of its source arrive.
     pub fn source_seen(&mut self, tag: Tag, through_list: bool) {
         if let Some(source) = self.policy.seen(tag, through_list) {
             self.release(Hold::Source(source));
@@ -271,26 +272,26 @@ impl Shadow {
         }
     }
 
-    /// The device's name for the entry in a slot; `None` if the slot is free.
+    /// The device's handle of the entry in a slot; `None` if the slot is free.
     #[must_use]
     pub fn handle(&self, slot: u32) -> Option<u32> {
         let entry = self.entries.get(slot as usize)?;
         (entry.state != State::Free).then_some(entry.handle)
     }
 
-    /// The state of a slot; `None` beyond the last.
+    /// The state of a slot; `None` beyond the last slot.
     #[must_use]
     pub fn state(&self, slot: u32) -> Option<State> {
         Some(self.entries.get(slot as usize)?.state)
     }
 
-    /// Slots in this state.
+    /// The number of slots in this state.
     #[must_use]
     pub fn slots_in(&self, state: State) -> usize {
         self.entries.iter().filter(|entry| entry.state == state).count()
     }
 
-    /// Counts and gauges.
+    /// Counters and gauges.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
@@ -301,9 +302,9 @@ impl Shadow {
     }
 }
 
-/// What the rules are made of.
+/// Steps that calls, events and operations share.
 impl Shadow {
-    /// Something happened: what the NIC refused may be tried again.
+    /// Something happened, so an operation that the NIC refused may be tried again.
     pub(crate) fn event(&mut self) {
         self.looks = LOOKS_MAX;
         self.stalled = false;
@@ -317,7 +318,7 @@ impl Shadow {
         Some(self.receives.get(id as usize)?.as_ref()?.place)
     }
 
-    /// The state after a step, which the table allows.
+    /// The state after a step, if the table allows the step.
     pub(crate) fn next(&self, slot: u32, step: Step) -> Result<State, ShadowError> {
         let slots = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let entry = self.entries.get(slot as usize);
@@ -325,7 +326,7 @@ impl Shadow {
         state.next(step).ok_or(ShadowError::Impossible { slot, state, step })
     }
 
-    /// Changes an entry's state, and with it what is kept for the entry.
+    /// Changes an entry's state, and with it the operation kept back for its delete and the free slots.
     pub(crate) fn move_to(&mut self, slot: u32, next: State) {
         let entry = &mut self.entries[slot as usize];
         let before = std::mem::replace(&mut entry.state, next);
@@ -341,7 +342,7 @@ impl Shadow {
         }
     }
 
-    /// Wants an entry deleted. A stronger reason replaces a weaker one.
+    /// Asks for the delete of an entry. A stronger reason replaces a weaker one.
     pub(crate) fn ask(&mut self, slot: u32, removal: Removal) {
         let entry = &mut self.entries[slot as usize];
         let id = entry.id;
@@ -353,7 +354,7 @@ impl Shadow {
         self.block(id);
     }
 
-    /// The receive is in the way of younger ones.
+    /// The receive blocks younger ones from now on.
     pub(crate) fn block(&mut self, id: u32) {
         let Some(receive) = self.receive(id).filter(|receive| !receive.blocks) else { return };
         receive.blocks = true;
@@ -361,7 +362,7 @@ impl Shadow {
         self.order.insert(blocker);
     }
 
-    /// The receive is in nobody's way.
+    /// The receive blocks no younger ones from now on.
     pub(crate) fn unblock(&mut self, id: u32) {
         if let Some(receive) = self.receive(id).filter(|receive| receive.blocks) {
             receive.blocks = false;
@@ -371,7 +372,7 @@ impl Shadow {
         self.release(Hold::Receive(id));
     }
 
-    /// The receive leaves the list.
+    /// Removes the receive from the posted receives.
     pub(crate) fn forget(&mut self, id: u32) {
         self.unblock(id);
         let Some(receive) = self.receives.get_mut(id as usize).and_then(Option::take) else {
@@ -394,7 +395,7 @@ impl Shadow {
         });
     }
 
-    /// Whether the NIC can take an entry more, and its delete.
+    /// Whether the NIC can take one more entry and its delete.
     pub(crate) fn has_room(&self) -> bool {
         !self.full && !self.free.is_empty() && self.queue.room() >= 2
     }

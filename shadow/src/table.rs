@@ -1,8 +1,8 @@
-//! The life of an entry: which event may come in which state, and what follows.
+//! The life cycle of an entry: the steps that each state allows, and the state that follows.
 //!
-//! A state says what is still to come for the entry, so the name of a state lists it: `Adding`, ADD's
-//! answer; `Removing`, the answer of a signalled delete; `Matched`, the data. The slot is free when
-//! nothing is. What isn't a row of [`ROWS`] can't happen with a NIC that keeps its contract.
+//! The name of a state lists the events that are still to come: `Adding`, the answer to the ADD;
+//! `Removing`, the answer to a delete; `Matched`, the data of the message. When nothing is to come, the slot
+//! is free. A NIC that keeps its contract never causes a step that isn't in [`ROWS`].
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -16,75 +16,75 @@ use Step::{
     Add, AddedInPhase, AddedLate, DeleteLost, Deleted, Landed, Match, Remove, Take, Withdraw,
 };
 
-/// What an entry of the NIC's list waits for.
+/// The state of an entry of the NIC's list, described by what the entry waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing: the slot can be used.
+    /// Nothing. The slot can be used.
     Free,
-    /// ADD's answer.
+    /// The answer to the ADD.
     Adding,
-    /// A message; the NIC looks for one.
+    /// A message. The NIC compares the entry with messages.
     Active,
-    /// A message, for which the NIC may not be looking: the entry missed its phase.
+    /// A message. The entry missed its phase, so the NIC may not compare it with messages.
     Inactive,
-    /// ADD's answer and the data.
+    /// The answer to the ADD, and the data of the matched message.
     AddingMatched,
-    /// The data.
+    /// The data of the matched message.
     Matched,
-    /// ADD's answer; the data is there.
+    /// The answer to the ADD. The data is in place.
     AddingLanded,
-    /// ADD's answer and the delete's.
+    /// The answers to the ADD and to the delete.
     AddingRemoving,
-    /// The delete's answer.
+    /// The answer to the delete.
     Removing,
-    /// ADD's answer, the delete's, which will be that it lost, and the data.
+    /// The answer to the ADD, the data of the matched message, and the answer that the delete came too late.
     AddingRemovingMatched,
-    /// The delete's answer, which will be that it lost, and the data.
+    /// The data of the matched message, and the answer that the delete came too late.
     RemovingMatched,
-    /// ADD's answer and the delete's, which will be that it lost.
+    /// The answer to the ADD, and the answer that the delete came too late.
     AddingRemovingLanded,
-    /// The delete's answer, which will be that it lost.
+    /// The answer that the delete came too late.
     RemovingLanded,
-    /// ADD's answer, and to be deleted: software has taken the receive.
+    /// The answer to the ADD, and the sending of a delete. Software has taken the receive.
     AddingDropping,
-    /// To be deleted: software has taken the receive.
+    /// The sending of a delete. Software has taken the receive.
     Dropping,
-    /// ADD's answer and the delete's, of a receive that software has taken.
+    /// The answers to the ADD and to the delete. Software has taken the receive.
     AddingTaken,
-    /// The delete's answer, of a receive that software has taken.
+    /// The answer to the delete. Software has taken the receive.
     Taken,
-    /// ADD's answer, of an entry deleted without one.
+    /// The answer to the ADD. A delete without an answer was sent.
     AddingWithdrawn,
-    /// The match that won against a delete.
+    /// The report of the match. The NIC has answered that the delete came too late.
     Lost,
 }
 
 /// What happens to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// ADD was handed to the NIC.
+    /// The ADD was handed to the NIC.
     Add,
-    /// ADD's answer, with no message come up since: the entry is active.
+    /// The NIC answered the ADD, and no unexpected message was reported since: the entry is active.
     AddedInPhase,
-    /// ADD's answer, after a message came up: the entry may be inactive.
+    /// The NIC answered the ADD after an unexpected message was reported: the entry may be inactive.
     AddedLate,
-    /// The NIC gave it a message.
+    /// The NIC matched the entry with a message.
     Match,
-    /// The message's data is there, or will never be.
+    /// The data of the message is in place, or will never be.
     Landed,
     /// A delete that will be answered was handed to the NIC.
     Remove,
     /// A delete without an answer was handed to the NIC.
     Withdraw,
-    /// Software gave the receive a message that came up through the list.
+    /// Software gave the receive an unexpected message of the list.
     Take,
-    /// The delete found the entry.
+    /// The delete removed the entry.
     Deleted,
-    /// The delete came after a match.
+    /// The delete came too late: the entry had matched.
     DeleteLost,
 }
 
-/// State, what happens, next state.
+/// The transitions: state, step, next state.
 pub const ROWS: &[(State, Step, State)] = &[
     (Free, Add, Adding),
     (Adding, AddedInPhase, Active),
@@ -94,7 +94,7 @@ pub const ROWS: &[(State, Step, State)] = &[
     (Adding, Take, AddingDropping),
     (Active, Match, Matched),
     (Active, Remove, Removing),
-    // A later operation may have woken it: the contract leaves that open.
+    // A later operation may activate the entry: the contract leaves that open.
     (Inactive, Match, Matched),
     (Inactive, Remove, Removing),
     (Inactive, Take, Dropping),
@@ -134,7 +134,7 @@ pub const ROWS: &[(State, Step, State)] = &[
     (Lost, Match, Matched),
 ];
 
-/// The rows by state and step.
+/// [`ROWS`], indexed by state and step.
 const NEXT: [[Option<State>; Step::ALL.len()]; State::ALL.len()] = {
     let mut table = [[None; Step::ALL.len()]; State::ALL.len()];
     let mut row = 0;
@@ -148,13 +148,13 @@ const NEXT: [[Option<State>; Step::ALL.len()]; State::ALL.len()] = {
 };
 
 impl Step {
-    /// All of them, in order of appearance.
+    /// All of them, in the order of their declaration.
     pub const ALL: [Step; 10] =
         [Add, AddedInPhase, AddedLate, Match, Landed, Remove, Withdraw, Take, Deleted, DeleteLost];
 }
 
 impl State {
-    /// All of them, in order of appearance.
+    /// All of them, in the order of their declaration.
     pub const ALL: [State; 19] = [
         Free,
         Adding,
@@ -177,14 +177,14 @@ impl State {
         Lost,
     ];
 
-    /// The state after `step`, or `None` where that can't happen.
+    /// The state after `step`; `None` if the step can't happen in this state.
     #[inline]
     #[must_use]
     pub const fn next(self, step: Step) -> Option<State> {
         NEXT[self as usize][step as usize]
     }
 
-    /// Whether the entry may yet want a delete, for which an operation is kept.
+    /// Whether a delete with an answer may still be sent for the entry. An operation is kept back for it.
     pub(crate) const fn may_be_deleted(self) -> bool {
         self.next(Remove).is_some()
     }
@@ -229,7 +229,11 @@ mod tests {
     fn the_drawing_is_what_the_table_says() {
         let page = include_str!("../STATES.md");
         let drawn = page.split("```mermaid\n").nth(1).and_then(|rest| rest.split("```").next());
-        assert_eq!(drawn, Some(drawing().as_str()), "STATES.md, beside src, should hold this");
+        assert_eq!(
+            drawn,
+            Some(drawing().as_str()),
+            "shadow/STATES.md differs from the table: put this drawing there"
+        );
     }
 
     #[test]
@@ -238,7 +242,6 @@ mod tests {
         assert!(Step::ALL.iter().zip(0..).all(|(step, place)| *step as usize == place));
     }
 
-    /// Every way through the table takes each answer once and ends with a free slot.
     #[test]
     fn every_life_takes_each_answer_once_and_ends_free() {
         fn walk(state: State, life: &mut Vec<Step>, lives: &mut u32) {
@@ -247,7 +250,7 @@ mod tests {
                 assert_eq!(count(&[AddedInPhase, AddedLate]), 1, "{life:?}");
                 assert_eq!(count(&[Remove]), count(&[Deleted, DeleteLost]), "{life:?}");
                 assert_eq!(count(&[Match]), count(&[Landed]), "{life:?}");
-                // The NIC or software gives it one message, or a delete removes it, or both of the last.
+                // Each entry ends once: by a match of the NIC, or by a delete that removes it.
                 let ends = count(&[Match]) + count(&[Deleted, Withdraw]);
                 assert_eq!(ends, 1, "{life:?}");
                 *lives += 1;

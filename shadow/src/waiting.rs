@@ -1,16 +1,16 @@
-//! Candidates that wait: those to be looked at, in the order in which they were posted, and those that
-//! need not be until something has happened.
+//! The receives that wait to be added to the NIC's list: those to be examined, in the order of posting, and
+//! those held back until something has happened.
 
 use std::collections::BTreeMap;
 
 use crate::order::Age;
 
-/// What must happen before another look is worth it.
+/// What must happen before a receive is worth examining again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Hold {
-    /// This receive leaves, or stops being in the way.
+    /// This receive leaves, or stops blocking younger ones.
     Receive(u32),
-    /// The list carries a message of this source.
+    /// A message of this source arrives through the list.
     Source(u64),
 }
 
@@ -25,7 +25,7 @@ impl Waiting {
         self.ready.insert(age, id);
     }
 
-    /// The oldest to be looked at.
+    /// The oldest receive to be examined.
     pub(crate) fn first(&self) -> Option<u32> {
         self.ready.first_key_value().map(|(_, id)| *id)
     }
@@ -42,8 +42,8 @@ impl Waiting {
         };
     }
 
-    /// All that `hold` held are to be looked at; calls `each` with their ids. Each was looked at once to
-    /// get here, which pays for this.
+    /// Makes all receives that `hold` held back ready to be examined, and calls `each` with their ids.
+    /// A receive is examined once before it is held back, so the amortised cost per look is constant.
     pub(crate) fn release(&mut self, hold: Hold, mut each: impl FnMut(u32)) {
         while let Some((&(_, age), &id)) = self.held.range((hold, 0)..=(hold, Age::MAX)).next() {
             self.held.remove(&(hold, age));

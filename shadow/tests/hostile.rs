@@ -1,4 +1,4 @@
-//! A NIC that reports anything, in any order: errors, and a shadow that still adds up.
+//! A NIC may report any events in any order: the shadow returns errors and its counters stay consistent.
 
 use proptest::prelude::*;
 use tagmatch_shadow::table::State;
@@ -19,7 +19,7 @@ fn shadow() -> Shadow {
     })
 }
 
-/// One call: events name any slot, and one that isn't there.
+/// Makes one call. Events name any slot, or a slot that doesn't exist.
 fn call(shadow: &mut Shadow, what: u8, which: u32) {
     let (slot, id) = (which % (SLOTS + 1), which % 12);
     match what {
@@ -45,7 +45,7 @@ fn call(shadow: &mut Shadow, what: u8, which: u32) {
             shadow.cancel(id);
         }
         7 => shadow.searched(),
-        8 => shadow.came_up(),
+        8 => shadow.unexpected_reported(),
         _ => shadow.end(id),
     }
 }
@@ -54,7 +54,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_events_leave_a_list_that_adds_up(
+    fn any_events_leave_consistent_counters(
         calls in prop::collection::vec((0u8..10, any::<u32>(), 0u8..8), 1..80),
     ) {
         let mut shadow = shadow();
@@ -69,7 +69,7 @@ proptest! {
             let mut ops = 0;
             while let Some(op) = shadow.next_op() {
                 ops += 1;
-                prop_assert!(ops <= 100, "operations without end");
+                prop_assert!(ops <= 100, "next_op never ends");
                 let all = [Refusal::ListFull, Refusal::QueueFull, Refusal::Buffer];
                 match all.get(usize::from(refuse)) {
                     Some(refusal) => shadow.refused(op, *refusal),

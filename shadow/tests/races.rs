@@ -1,5 +1,5 @@
-//! Random histories of a receiver and an honest NIC: see `world`. `SHADOW_FIRST` and `SHADOW_SEEDS` say
-//! which, `SHADOW_LOG` prints what happens.
+//! Random histories of a receiver and a NIC that keeps its contract; see `world`. `SHADOW_SEEDS` is the number
+//! of histories, `SHADOW_FIRST` is the first seed, and `SHADOW_LOG` prints each step.
 
 mod world;
 

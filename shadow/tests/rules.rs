@@ -1,4 +1,4 @@
-//! Each rule by itself.
+//! A test for each rule of the shadow.
 
 use tagmatch_shadow::table::State;
 use tagmatch_shadow::{
@@ -33,7 +33,7 @@ fn any() -> Pattern {
     Pattern::new(Tag(0), TagMask::ANY)
 }
 
-/// Hands over all that is due; an entry's handle is its slot and 100.
+/// Takes all operations that are due. The handle of an entry is its slot plus 100.
 fn drain(shadow: &mut Shadow) -> Vec<Op> {
     let mut ops = vec![];
     while let Some(op) = shadow.next_op() {
@@ -49,7 +49,7 @@ fn post(shadow: &mut Shadow, id: u32, pattern: &Pattern) -> Vec<Op> {
     drain(shadow)
 }
 
-/// A receive that the NIC holds, active.
+/// Posts a receive and makes its entry active. Returns the slot.
 fn active(shadow: &mut Shadow, id: u32, pattern: &Pattern) -> u32 {
     let ops = post(shadow, id, pattern);
     let [Op::Add { slot, .. }] = ops[..] else { panic!("{ops:?}") };
@@ -67,7 +67,7 @@ fn delete(slot: u32, answer: bool, count: u16) -> Op {
 }
 
 #[test]
-fn what_is_not_worth_it_stays_in_software() {
+fn receives_that_are_not_worth_adding_stay_in_software() {
     let mut shadow = shadow();
     shadow.post(0, &exact(1), 1023, true);
     shadow.post(1, &exact(2), LONG, false);
@@ -85,7 +85,7 @@ fn what_is_not_worth_it_stays_in_software() {
 }
 
 #[test]
-fn without_a_list_nothing_goes_there() {
+fn without_a_list_nothing_is_added() {
     let mut shadow = Shadow::new(&ShadowConfig { slots: 0, ..config() });
     assert_eq!(post(&mut shadow, 0, &any()), []);
     assert_eq!(shadow.why(0), Some(Why::Off));
@@ -94,22 +94,22 @@ fn without_a_list_nothing_goes_there() {
 }
 
 #[test]
-fn an_older_receive_in_software_is_in_the_way_of_what_it_overlaps() {
+fn an_older_receive_in_software_blocks_the_receives_that_it_overlaps() {
     let mut shadow = shadow();
     shadow.post(0, &Pattern::new(Tag(0x10), TagMask(0xf0)), 0, true);
     assert_eq!(post(&mut shadow, 1, &exact(0x11)), []);
     assert_eq!(post(&mut shadow, 2, &exact(0x21)), [add(2, 0, 0)]);
-    // Younger ones wait for their elders, whatever keeps those.
+    // A receive waits for older ones that overlap it, for whatever reason these are in software.
     assert_eq!(post(&mut shadow, 3, &any()), []);
     assert_eq!([1, 3].map(|id| shadow.why(id)), [Some(Why::Order); 2]);
     assert_eq!(shadow.take(0, true), Take::Software(Why::TooSmall));
     shadow.searched();
-    // 2 was added with another count and is not known to be active.
+    // Receive 3 still waits: receive 2 was added with another count and is not known to be active.
     assert_eq!(drain(&mut shadow), [add(1, 1, 1)]);
 }
 
 #[test]
-fn entries_of_the_same_count_are_not_in_the_way() {
+fn entries_of_the_same_count_do_not_block() {
     let mut shadow = shadow();
     assert_eq!(post(&mut shadow, 0, &any()), [add(0, 0, 0)]);
     assert_eq!(post(&mut shadow, 1, &any()), [add(1, 1, 0)]);
@@ -133,7 +133,7 @@ fn entries_that_missed_their_phase_are_deleted_youngest_first() {
     shadow.added(2).unwrap();
     assert_eq!(shadow.deleted(2), Ok(Deleted::Again { id: 2 }));
     assert_eq!(drain(&mut shadow), []);
-    // The NIC may have woken it, and then its match stands.
+    // The NIC may have activated the entry, and then its match is valid.
     assert_eq!(shadow.lost(1), Ok(Lost { id: Some(1), was: Some(Removal::Again) }));
     assert_eq!(shadow.deleted(0), Ok(Deleted::Again { id: 0 }));
     assert_eq!(drain(&mut shadow), [add(0, 0, 1), add(2, 2, 1)]);
@@ -142,11 +142,11 @@ fn entries_that_missed_their_phase_are_deleted_youngest_first() {
 }
 
 #[test]
-fn messages_that_wait_to_be_searched_for_count_in_the_phase() {
+fn unexpected_messages_that_software_has_not_searched_for_count_in_the_phase() {
     let mut shadow = shadow();
     post(&mut shadow, 0, &exact(1));
-    shadow.came_up();
-    // It would be added inactive.
+    shadow.unexpected_reported();
+    // The NIC would add the entry as inactive.
     assert_eq!(post(&mut shadow, 1, &exact(2)), []);
     assert_eq!(shadow.why(1), Some(Why::Phase));
     shadow.added(0).unwrap();
@@ -154,16 +154,16 @@ fn messages_that_wait_to_be_searched_for_count_in_the_phase() {
 }
 
 #[test]
-fn a_message_of_the_list_withdraws_with_the_count_of_before() {
+fn a_message_of_the_list_withdraws_an_entry_with_the_old_count() {
     let mut shadow = shadow();
     post(&mut shadow, 0, &exact(1));
-    shadow.came_up();
+    shadow.unexpected_reported();
     assert_eq!(shadow.take(0, true), Take::Reclaim { slot: 0, handle: 100, why: Why::Phase });
     shadow.searched();
     shadow.post(1, &exact(1), LONG, true);
     let op = shadow.next_op().unwrap();
     assert_eq!(op, delete(0, false, 0));
-    // Refused: nothing else goes, and the count stays.
+    // The delete is refused: no other operation is sent, and the count stays.
     shadow.refused(op, Refusal::QueueFull);
     assert_eq!(shadow.next_op(), None);
     shadow.searched();
@@ -174,12 +174,12 @@ fn a_message_of_the_list_withdraws_with_the_count_of_before() {
 }
 
 #[test]
-fn a_message_from_elsewhere_waits_for_the_nic() {
+fn a_message_that_arrives_on_another_way_waits_for_the_nic() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 7, &exact(1));
     assert_eq!(shadow.take(7, false), Take::Wait);
     assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
-    // A second one, and who came too late to cancel.
+    // A second message waits as well, and a cancel is too late.
     assert_eq!(shadow.take(7, false), Take::Wait);
     assert_eq!(shadow.cancel(7), Cancel::TooLate);
     assert_eq!(drain(&mut shadow), []);
@@ -189,11 +189,11 @@ fn a_message_from_elsewhere_waits_for_the_nic() {
 }
 
 #[test]
-fn a_match_that_wins_takes_the_receive_from_who_waits() {
+fn a_match_of_the_nic_takes_the_receive_from_waiting_messages() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 7, &exact(1));
     assert_eq!(shadow.take(7, false), Take::Wait);
-    // Before the delete goes out, there is nothing to delete any more.
+    // The entry has matched before its delete is sent, so there is nothing to delete.
     assert_eq!(shadow.matched(slot), Ok(7));
     assert_eq!(drain(&mut shadow), []);
     shadow.landed(slot).unwrap();
@@ -203,19 +203,19 @@ fn a_match_that_wins_takes_the_receive_from_who_waits() {
     drain(&mut shadow);
     assert_eq!(shadow.matched(slot), Ok(8));
     assert_eq!(shadow.landed(slot), Ok(8));
-    // The number may be used anew before the answer comes.
+    // The id may be used again before the NIC answers the delete.
     post(&mut shadow, 8, &exact(2));
     assert_eq!(shadow.lost(slot), Ok(Lost { id: None, was: Some(Removal::Message) }));
     assert_eq!(shadow.state(slot), Some(State::Free));
 }
 
 #[test]
-fn a_cancel_that_the_nic_was_told_keeps_its_turn() {
+fn a_cancel_that_was_sent_to_the_nic_comes_before_a_later_message() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 0, &exact(1));
     assert_eq!((shadow.cancel(0), shadow.cancel(0)), (Cancel::Asked, Cancel::Asked));
     assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
-    shadow.came_up();
+    shadow.unexpected_reported();
     assert_eq!(shadow.take(0, true), Take::Wait);
     assert!(!shadow.counters().broken);
     assert_eq!(shadow.deleted(slot), Ok(Deleted::Cancelled { id: 0 }));
@@ -226,7 +226,7 @@ fn a_cancel_that_the_nic_was_told_keeps_its_turn() {
 fn a_nic_that_missed_a_match_gets_no_more_receives() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 0, &exact(1));
-    shadow.came_up();
+    shadow.unexpected_reported();
     assert_eq!(shadow.take(0, true), Take::Wait);
     assert!(shadow.counters().broken);
     assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
@@ -237,7 +237,7 @@ fn a_nic_that_missed_a_match_gets_no_more_receives() {
 }
 
 #[test]
-fn once_there_are_others_a_receive_must_pin_a_source_of_the_list() {
+fn with_other_devices_a_receive_must_name_a_source_of_the_list() {
     let mut shadow = shadow();
     shadow.other_device();
     assert_eq!(post(&mut shadow, 0, &exact(0x10)), []);
@@ -246,7 +246,7 @@ fn once_there_are_others_a_receive_must_pin_a_source_of_the_list() {
     assert_eq!(shadow.take(1, true), Take::Software(Why::Source));
     shadow.source_seen(Tag(0x13), true);
     assert_eq!(drain(&mut shadow), [add(0, 0, 0)]);
-    // Whoever came elsewhere once is not the list's.
+    // A source with one message that arrived on another way isn't listed any more.
     shadow.source_seen(Tag(0x20), true);
     shadow.source_seen(Tag(0x21), false);
     shadow.source_seen(Tag(0x21), true);
@@ -254,7 +254,7 @@ fn once_there_are_others_a_receive_must_pin_a_source_of_the_list() {
 }
 
 #[test]
-fn a_freed_slot_goes_to_the_oldest_that_waits() {
+fn a_freed_slot_goes_to_the_oldest_waiting_receive() {
     let mut shadow = Shadow::new(&ShadowConfig { slots: 1, ..config() });
     let slot = active(&mut shadow, 0, &exact(1));
     for id in 1..4 {
@@ -268,7 +268,7 @@ fn a_freed_slot_goes_to_the_oldest_that_waits() {
 }
 
 #[test]
-fn few_are_looked_at_per_event() {
+fn few_waiting_receives_are_examined_per_event() {
     let mut shadow = Shadow::new(&ShadowConfig { slots: 127, operations: 1024, ..config() });
     shadow.post(0, &any(), 0, true);
     for id in 1..=40 {
@@ -284,7 +284,7 @@ fn few_are_looked_at_per_event() {
 }
 
 #[test]
-fn the_nic_is_told_in_time() {
+fn the_nic_is_told_the_count_in_time() {
     let mut shadow = shadow();
     let mut told = vec![];
     for _ in 0..8 {
@@ -300,7 +300,7 @@ fn the_nic_is_told_in_time() {
 #[test]
 fn operations_are_kept_for_deletes() {
     let mut shadow = Shadow::new(&ShadowConfig { operations: 4, ..config() });
-    // Two adds, and a delete for each.
+    // The four operations are enough for two ADDs and a delete for each.
     for id in 0..3 {
         shadow.post(id, &exact(u64::from(id)), LONG, true);
     }
@@ -343,20 +343,21 @@ fn the_count_goes_on_when_the_last_entry_to_be_deleted_is_matched_instead() {
     let mut shadow = shadow();
     let matched = active(&mut shadow, 0, &exact(1));
     post(&mut shadow, 1, &exact(2));
-    // A message of the list takes the second before the NIC has answered; its delete goes first.
-    shadow.came_up();
+    // A message of the list takes the second receive before the NIC has answered its ADD. The delete of
+    // its entry goes first.
+    shadow.unexpected_reported();
     assert_eq!(shadow.take(1, true), Take::Reclaim { slot: 1, handle: 101, why: Why::Phase });
     shadow.searched();
     assert_eq!(shadow.cancel(0), Cancel::Asked);
     let op = shadow.next_op().unwrap();
     assert_eq!(op, delete(1, false, 0));
     shadow.accepted(op, None);
-    // Before the delete of the first goes out, there is nothing to delete any more.
+    // The first entry has matched before its delete is sent, so there is nothing to delete.
     assert_eq!(shadow.matched(matched), Ok(0));
     assert_eq!(post(&mut shadow, 2, &exact(3)), [add(2, 2, 1)]);
 }
 
-/// An operation without an answer takes a place until a later one is answered.
+/// An operation without an answer occupies a place until a later operation is answered.
 #[test]
 fn withdrawn_entries_never_use_up_the_operations() {
     for operations in 2..8 {
@@ -366,7 +367,7 @@ fn withdrawn_entries_never_use_up_the_operations() {
             let [Op::Add { slot, .. }] = ops[..] else {
                 panic!("with {operations} operations, round {round} hands over {ops:?}")
             };
-            shadow.came_up();
+            shadow.unexpected_reported();
             assert!(matches!(shadow.take(0, true), Take::Reclaim { .. }));
             shadow.searched();
             let ops = drain(&mut shadow);
@@ -380,9 +381,9 @@ fn withdrawn_entries_never_use_up_the_operations() {
     }
 }
 
-/// With more masks among them than are told apart.
+/// The receives have more masks than the index has views and groups.
 #[test]
-fn receives_in_software_that_have_left_are_in_the_way_of_none() {
+fn receives_that_have_left_block_none() {
     let mut shadow = shadow();
     for id in 0..60 {
         let mask = TagMask(!(u64::from(id) << 8));
@@ -402,7 +403,7 @@ fn counts_wrap() {
     assert_eq!(post(&mut shadow, 0, &exact(1)), [add(0, 0, u16::MAX)]);
     shadow.searched();
     assert_eq!(post(&mut shadow, 1, &exact(2)), [add(1, 1, 0)]);
-    // As many as make the count look as it did.
+    // After 2^16 messages the NIC's count has the value again that the ADD carried.
     for _ in 0..u16::MAX {
         shadow.searched();
     }
@@ -422,7 +423,7 @@ fn an_event_that_cannot_be_names_the_entry() {
     assert!(wrong.starts_with("entry 1 of the NIC's list (Adding) got the answer"), "{wrong}");
     assert_eq!(shadow.deleted(9), Err(ShadowError::NoSuchEntry { slot: 9, slots: 4 }));
     shadow.added(0).unwrap();
-    // What is there goes on, and nothing is added.
+    // Entries that are in the list go on, and no entry is added.
     assert_eq!(post(&mut shadow, 2, &exact(3)), []);
     assert_eq!((shadow.why(2), shadow.matched(0)), (Some(Why::Off), Ok(0)));
 }

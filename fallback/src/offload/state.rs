@@ -118,7 +118,7 @@ impl Offload {
         let peer = status.source;
         self.shadow.source_seen(status.tag, through_list);
         if through_list {
-            self.shadow.came_up();
+            self.shadow.unexpected_reported();
         } else {
             self.shadow.other_device();
         }
@@ -145,7 +145,7 @@ impl Offload {
 
     /// A message is not taken in. The NIC has counted it, so software must as well.
     pub(crate) fn dropped(&mut self, rx: &mut Receiver) {
-        self.shadow.came_up();
+        self.shadow.unexpected_reported();
         self.shadow.searched();
         self.due(rx);
     }

@@ -1,4 +1,4 @@
-//! Who may get which message, by MPI's rules, on a plain list.
+//! A judge: MPI's matching rules on a plain list of receives and messages.
 
 use tagmatch_soft::{Pattern, SourceId, Tag};
 
@@ -14,14 +14,14 @@ struct Receive {
     pattern: Pattern,
     end: End,
     cancelling: bool,
-    /// A younger one got a message of the list that this one matches. Right only if, seen from afterwards,
-    /// this one was gone: cancelled, or taken by a message that came elsewhere.
+    /// A younger receive got a message of the list that this one matches. That is right only if this
+    /// receive turns out to have been cancelled, or taken by a message that arrived on another way.
     passed_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    Flying,
+enum MessageState {
+    InTransit,
     Stored,
     Done,
 }
@@ -31,14 +31,14 @@ struct Message {
     tag: Tag,
     source: SourceId,
     listed: bool,
-    place: Where,
+    state: MessageState,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     receives: Vec<Receive>,
     messages: Vec<Message>,
-    /// Receives that a message which came elsewhere waits for.
+    /// Receives that a message which arrived on another way waits for.
     pub(crate) wanted: Vec<usize>,
 }
 
@@ -51,11 +51,16 @@ impl Judge {
 
     pub(crate) fn sent(&mut self, message: usize, tag: u64, source: SourceId, listed: bool) {
         assert_eq!(message, self.messages.len());
-        self.messages.push(Message { tag: Tag(tag), source, listed, place: Where::Flying });
+        self.messages.push(Message {
+            tag: Tag(tag),
+            source,
+            listed,
+            state: MessageState::InTransit,
+        });
     }
 
     pub(crate) fn stored(&mut self, message: usize) {
-        self.messages[message].place = Where::Stored;
+        self.messages[message].state = MessageState::Stored;
     }
 
     pub(crate) fn cancel(&mut self, receive: usize) {
@@ -70,7 +75,7 @@ impl Judge {
         self.receives.iter().position(|receive| receive.end == End::Matched(message))
     }
 
-    /// The NIC gives a message to a receive: of any sender, if the receive's tag fits.
+    /// The NIC gives a message to a receive. It compares tags only, so the sender may be any.
     pub(crate) fn matched(&mut self, receive: usize, message: usize) -> Result<(), String> {
         let Message { tag, source, .. } = self.messages[message];
         for (older, other) in self.receives.iter_mut().enumerate().take(receive) {
@@ -78,30 +83,38 @@ impl Judge {
                 continue;
             }
             if !other.cancelling && !self.wanted.contains(&older) {
-                return Err(format!("message {message} to {receive}, past {older}"));
+                return Err(format!(
+                    "message {message} was given to receive {receive}, although {older} is older"
+                ));
             }
             other.passed_over = true;
         }
         let pattern = self.receives[receive].pattern;
         let overtaken = self.messages[..message].iter().position(|other| {
-            other.listed && other.place != Where::Done && pattern.matches(other.tag, other.source)
+            other.listed
+                && other.state != MessageState::Done
+                && pattern.matches(other.tag, other.source)
         });
         if let Some(overtaken) = overtaken {
-            return Err(format!("message {message} to {receive}, before {overtaken}"));
+            return Err(format!(
+                "message {message} was given to receive {receive} before {overtaken}"
+            ));
         }
         self.delivered(receive, message)
     }
 
     /// Software gives a message to a receive.
     pub(crate) fn delivered(&mut self, receive: usize, message: usize) -> Result<(), String> {
-        let Message { listed, place, .. } = self.messages[message];
-        if place == Where::Done {
-            return Err(format!("message {message} to a second receive, {receive}"));
+        let Message { listed, state, .. } = self.messages[message];
+        if state == MessageState::Done {
+            return Err(format!("message {message} was given to a second receive, {receive}"));
         }
         if listed && self.receives[receive].passed_over {
-            return Err(format!("{receive} gets {message}, a younger one got an earlier message"));
+            return Err(format!(
+                "receive {receive} gets {message}, but a younger one got an earlier message"
+            ));
         }
-        self.messages[message].place = Where::Done;
+        self.messages[message].state = MessageState::Done;
         self.end(receive, End::Matched(message))
     }
 
@@ -114,15 +127,15 @@ impl Judge {
         Ok(())
     }
 
-    /// All receives have ended but those that are posted, and all messages are somewhere.
+    /// Checks that exactly the posted receives are pending, and that each message was stored or delivered.
     pub(crate) fn all_ended(&self, posted: impl Iterator<Item = usize>) -> Result<(), String> {
         let posted: Vec<usize> = posted.collect();
         for (number, receive) in self.receives.iter().enumerate() {
             if (receive.end == End::Pending) != posted.contains(&number) {
-                return Err(format!("receive {number} is {:?} at rest", receive.end));
+                return Err(format!("receive {number} is {:?} at the end", receive.end));
             }
         }
-        match self.messages.iter().position(|message| message.place == Where::Flying) {
+        match self.messages.iter().position(|message| message.state == MessageState::InTransit) {
             Some(message) => Err(format!("message {message} was lost")),
             None => Ok(()),
         }

@@ -1,5 +1,5 @@
-//! A receiver with a NIC, senders whose messages come through its list and others, and a judge who knows
-//! at each moment what has really happened.
+//! A receiver with a NIC, two senders whose messages arrive through its list, a sender whose messages don't,
+//! and a judge that knows at each moment what has really happened.
 
 mod judge;
 mod nic;
@@ -13,9 +13,9 @@ use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::random::Random;
 
-/// Senders 0 and 1 send through the list, the last one doesn't.
+/// Messages of senders 0 and 1 arrive through the list, those of [`OTHER_SENDER`] don't.
 const SENDERS: usize = 3;
-const ELSEWHERE: usize = 2;
+const OTHER_SENDER: usize = 2;
 const IDS: u32 = 40;
 
 #[derive(Clone, Copy, Debug)]
@@ -34,41 +34,42 @@ fn source(sender: usize) -> SourceId {
     SourceId(u32::try_from(sender).unwrap())
 }
 
-/// What a NIC and the shadow know of a receive whose tag has one sender, or should have.
+/// The pattern as the NIC and the shadow know it: without a source.
 pub(crate) fn by_tag(pattern: &Pattern) -> Pattern {
     Pattern::new(pattern.tag(), pattern.mask())
 }
 
+/// The messages of one sender that software has still to search for.
 #[derive(Debug, Default)]
-struct Lane {
+struct Incoming {
     messages: VecDeque<usize>,
     /// The receive that the first message waits for.
     waits: Option<u32>,
 }
 
-/// One run. All that goes wrong is an `Err` that says what.
+/// One run. Each wrong behaviour ends it with an `Err` that says what is wrong.
 pub(crate) struct World {
     random: Random,
     shadow: Shadow,
     nic: Nic,
     judge: Judge,
     messages: Vec<Message>,
-    lanes: [Lane; SENDERS],
-    /// Senders whose first message waits for the receive, in order.
+    incoming: [Incoming; SENDERS],
+    /// For each receive, the senders whose first message waits for it, in order.
     waiters: BTreeMap<u32, VecDeque<usize>>,
-    /// The posted list: id and number of the receive.
+    /// The posted receives: id, the judge's number, pattern.
     posted: Vec<(u32, usize, Pattern)>,
-    /// Messages that nobody wanted, in order.
+    /// Messages that matched no posted receive, in order.
     stored: Vec<usize>,
     free_ids: Vec<u32>,
     slots: u32,
     sync_every: u16,
     searched: u64,
     told: u64,
-    moody: u64,
+    needless_refusals: u64,
     has_other: bool,
-    /// Some receives name a sender, and are given to the shadow without.
-    has_sole: bool,
+    /// Some receives name a sender, and the shadow gets their pattern without it.
+    has_sources: bool,
     log: bool,
 }
 
@@ -81,7 +82,7 @@ impl World {
         let operations = u32::try_from(2 + random.below(12)).unwrap();
         let first_count = random.pick(&[0, 5, u16::MAX, u16::MAX - 3]);
         let sync_every = random.pick(&[2, 5, 1 << 14]);
-        let (wakes, moody) = (random.below(2) == 0, random.pick(&[0, 0, 10]));
+        let (wakes, needless_refusals) = (random.below(2) == 0, random.pick(&[0, 0, 10]));
         let has_other = random.below(2) == 0;
         let mut shadow = Shadow::new(&ShadowConfig {
             slots,
@@ -98,10 +99,10 @@ impl World {
         World {
             random,
             shadow,
-            nic: Nic::new(slots, operations, first_count, wakes, moody),
+            nic: Nic::new(slots, operations, first_count, wakes, needless_refusals),
             judge: Judge::default(),
             messages: vec![],
-            lanes: Default::default(),
+            incoming: Default::default(),
             waiters: BTreeMap::new(),
             posted: vec![],
             stored: vec![],
@@ -110,9 +111,9 @@ impl World {
             sync_every,
             searched: u64::from(first_count),
             told: u64::from(first_count),
-            moody,
+            needless_refusals,
             has_other,
-            has_sole: seed % 2 == 1,
+            has_sources: seed % 2 == 1,
             log: std::env::var_os("SHADOW_LOG").is_some(),
         }
     }
@@ -122,8 +123,8 @@ impl World {
             self.step()?;
             self.drain()?;
         }
-        self.rest()?;
-        self.check_rest()
+        self.settle()?;
+        self.check_settled()
     }
 
     fn say(&self, what: impl FnOnce() -> String) {
@@ -133,7 +134,8 @@ impl World {
     }
 
     fn step(&mut self) -> Outcome {
-        // Late or never: C2 must be right without the policy that makes it rare.
+        // The shadow learns late or never that there is another device. It must be right even without the
+        // policy that makes such conflicts rare.
         if self.has_other && self.random.below(1000) == 0 {
             self.shadow.other_device();
         }
@@ -157,7 +159,7 @@ impl World {
         let tag = sender << 4 | self.random.below(2);
         let mask = self.random.pick(&[u64::MAX, u64::MAX, !0xf0, !0xf, !0xff]);
         let mut pattern = Pattern::new(Tag(tag), TagMask(mask));
-        if self.has_sole && self.random.below(3) == 0 {
+        if self.has_sources && self.random.below(3) == 0 {
             pattern = pattern.from_source(source(usize::try_from(sender).unwrap()));
         }
         let found = self.stored.iter().position(|m| self.messages[*m].matches(&pattern));
@@ -177,18 +179,18 @@ impl World {
     }
 
     fn send(&mut self) -> Outcome {
-        let senders = if self.has_other { SENDERS } else { ELSEWHERE };
+        let senders = if self.has_other { SENDERS } else { OTHER_SENDER };
         let sender = self.random.index(senders);
-        // Some lie about it.
-        let lies = self.has_sole && self.random.below(8) == 0;
+        // Some senders put another sender into the tag.
+        let lies = self.has_sources && self.random.below(8) == 0;
         let named = if lies { self.random.index(senders) } else { sender };
         let tag = (named as u64) << 4 | self.random.below(2);
         let message = self.messages.len();
         self.messages.push(Message { tag, sender });
-        self.judge.sent(message, tag, source(sender), sender != ELSEWHERE);
+        self.judge.sent(message, tag, source(sender), sender != OTHER_SENDER);
         self.say(|| format!("send {message} from {sender} tag {tag:#x}"));
-        if sender == ELSEWHERE {
-            self.lanes[sender].messages.push_back(message);
+        if sender == OTHER_SENDER {
+            self.incoming[sender].messages.push_back(message);
             return self.search(sender);
         }
         let Some(receive) = self.nic.arrive(message, tag) else { return Ok(()) };
@@ -209,7 +211,7 @@ impl World {
             Decision::Matched { slot, message } => {
                 let id = self.shadow.matched(slot).map_err(|e| e.to_string())?;
                 let number = self.judge.receive_of(message);
-                // A delete that lost has taken it out of the list before.
+                // It isn't posted any more if the answer to a late delete came before.
                 if let Some(place) = self.posted.iter().position(|(_, n, _)| Some(*n) == number) {
                     let (posted, ..) = self.posted.remove(place);
                     if posted != id {
@@ -220,9 +222,9 @@ impl World {
                 Ok(())
             }
             Decision::Unexpected { message } => {
-                self.shadow.came_up();
+                self.shadow.unexpected_reported();
                 let sender = self.messages[message].sender;
-                self.lanes[sender].messages.push_back(message);
+                self.incoming[sender].messages.push_back(message);
                 if self.random.below(2) == 0 { self.search(sender) } else { Ok(()) }
             }
         }
@@ -255,14 +257,14 @@ impl World {
         }
     }
 
-    /// The receive goes to the first message that waits for it.
+    /// Gives the receive to the first message that waits for it.
     fn give(&mut self, id: u32) -> Outcome {
         let number = self.unpost(id)?;
         self.free_ids.push(id);
         let sender = self.waiters.get_mut(&id).and_then(VecDeque::pop_front);
         let sender = sender.ok_or("a receive for a message, and none waits for it")?;
-        self.lanes[sender].waits = None;
-        let message = self.lanes[sender].messages.pop_front().ok_or("nothing waits")?;
+        self.incoming[sender].waits = None;
+        let message = self.incoming[sender].messages.pop_front().ok_or("nothing waits")?;
         self.judge.delivered(number, message)?;
         self.finish(sender);
         self.let_go(id)?;
@@ -277,10 +279,10 @@ impl World {
         Ok(())
     }
 
-    /// Searches the posted list for the messages of one sender.
+    /// Searches the posted receives for the messages of one sender.
     fn search(&mut self, sender: usize) -> Outcome {
-        while let Some(&message) = self.lanes[sender].messages.front() {
-            if self.lanes[sender].waits.is_some() {
+        while let Some(&message) = self.incoming[sender].messages.front() {
+            if self.incoming[sender].waits.is_some() {
                 return Ok(());
             }
             let tag = Tag(self.messages[message].tag);
@@ -289,21 +291,21 @@ impl World {
                 self.say(|| format!("message {message} is stored"));
                 self.stored.push(message);
                 self.judge.stored(message);
-                self.lanes[sender].messages.pop_front();
-                self.shadow.source_seen(tag, sender != ELSEWHERE);
+                self.incoming[sender].messages.pop_front();
+                self.shadow.source_seen(tag, sender != OTHER_SENDER);
                 self.finish(sender);
                 continue;
             };
-            let take = self.shadow.take(id, sender != ELSEWHERE);
+            let take = self.shadow.take(id, sender != OTHER_SENDER);
             self.say(|| format!("message {message} takes id {id} receive {number}: {take:?}"));
             if take == Take::Wait {
-                self.lanes[sender].waits = Some(id);
+                self.incoming[sender].waits = Some(id);
                 self.waiters.entry(id).or_default().push_back(sender);
                 return Ok(());
             }
             self.unpost(id)?;
             self.free_ids.push(id);
-            self.lanes[sender].messages.pop_front();
+            self.incoming[sender].messages.pop_front();
             self.judge.delivered(number, message)?;
             self.finish(sender);
             self.let_go(id)?;
@@ -312,16 +314,16 @@ impl World {
     }
 
     fn finish(&mut self, sender: usize) {
-        if sender != ELSEWHERE {
+        if sender != OTHER_SENDER {
             self.searched += 1;
             self.shadow.searched();
         }
     }
 
-    /// The receive has left the list: who waits for it searches on.
+    /// The receive has left: the messages that wait for it are searched for again.
     fn let_go(&mut self, id: u32) -> Outcome {
         for sender in self.waiters.remove(&id).unwrap_or_default() {
-            self.lanes[sender].waits = None;
+            self.incoming[sender].waits = None;
             self.search(sender)?;
         }
         Ok(())
@@ -354,7 +356,7 @@ impl World {
         }
     }
 
-    /// Hands over what is due.
+    /// Hands all due operations to the NIC.
     fn drain(&mut self) -> Outcome {
         while let Some(op) = self.shadow.next_op() {
             let receive = match op {
@@ -375,7 +377,7 @@ impl World {
                     self.shadow.accepted(op, handle);
                 }
                 Err(refusal) => {
-                    let needless = self.moody == 0 && !matches!(op, Op::Sync { .. });
+                    let needless = self.needless_refusals == 0 && !matches!(op, Op::Sync { .. });
                     if needless || refusal == Refusal::ListFull {
                         return Err(format!("{op:?} was refused: {refusal:?}"));
                     }
@@ -384,10 +386,15 @@ impl World {
             }
         }
         if self.shadow.counters().broken {
-            return Err("the NIC kept its contract, and the shadow gave it up".into());
+            return Err(
+                "the NIC kept its contract, but the shadow counts the list as broken".into()
+            );
         }
         let behind = self.searched - self.told;
-        if behind >= u64::from(self.sync_every) && !self.nic.is_near_full() && self.moody == 0 {
+        if behind >= u64::from(self.sync_every)
+            && !self.nic.is_near_full()
+            && self.needless_refusals == 0
+        {
             return Err(format!("the NIC was not told of {behind} messages"));
         }
         self.judge.wanted = self
@@ -399,9 +406,9 @@ impl World {
         Ok(())
     }
 
-    /// Lets everything come to rest.
-    fn rest(&mut self) -> Outcome {
-        self.nic.calm();
+    /// Runs the NIC and all searches until nothing is left to do.
+    fn settle(&mut self) -> Outcome {
+        self.nic.end_needless_refusals();
         for _ in 0..400 {
             for what in
                 [World::execute, World::decision, World::answer, World::landed, World::decision]
@@ -413,23 +420,25 @@ impl World {
                 self.search(sender)?;
                 self.drain()?;
             }
-            // What was refused is tried again at the next call.
+            // A call, so that the shadow tries refused operations again.
             self.shadow.end(u32::MAX);
             self.drain()?;
         }
         Ok(())
     }
 
-    fn check_rest(&self) -> Outcome {
-        if let Some(lane) = self.lanes.iter().find(|lane| !lane.messages.is_empty()) {
-            return Err(format!("at rest, and {lane:?}"));
+    /// Checks that nothing waits, and that each receive in software is there for a good reason.
+    fn check_settled(&self) -> Outcome {
+        if let Some(incoming) = self.incoming.iter().find(|incoming| !incoming.messages.is_empty())
+        {
+            return Err(format!("at the end, messages are left: {incoming:?}"));
         }
         if !self.waiters.is_empty() {
-            return Err(format!("at rest, and {:?} wait", self.waiters));
+            return Err(format!("at the end, messages wait: {:?}", self.waiters));
         }
         let states: Vec<State> = (0..self.slots).filter_map(|s| self.shadow.state(s)).collect();
         if states.iter().any(|state| ![State::Free, State::Active].contains(state)) {
-            return Err(format!("at rest, and the slots are {states:?}"));
+            return Err(format!("at the end, the slots are {states:?}"));
         }
         let active = states.iter().filter(|state| **state == State::Active).count();
         if active != self.nic.listed() || active != self.shadow.counters().slots {
@@ -454,7 +463,9 @@ impl World {
         let matched =
             |m: &&usize| self.posted.iter().any(|(_, _, p)| self.messages[**m].matches(p));
         if let Some(message) = self.stored.iter().find(matched) {
-            return Err(format!("at rest, and message {message} is stored beside its receive"));
+            return Err(format!(
+                "at the end, message {message} is stored although a posted receive matches it"
+            ));
         }
         let ids = self.free_ids.len() + self.posted.len();
         if ids != IDS as usize || self.shadow.counters().receives != self.posted.len() {

@@ -1,4 +1,4 @@
-//! A NIC that keeps the contract of `tagmatch_device::TagList`, as a list and three queues.
+//! A model of a NIC that keeps the contract of `tagmatch_device::TagList`: a list and three queues.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use tagmatch_testkit::random::Random;
 
 use super::by_tag;
 
-/// What the NIC did with a message. Reported in order.
+/// What the NIC did with a message. Decisions are reported in the order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Decision {
     Matched { slot: u32, message: usize },
@@ -32,7 +32,7 @@ struct Listed {
     active: bool,
 }
 
-/// A slot of the NIC is taken until the last event of its entry was delivered.
+/// The events that a slot waits for. A slot is in use until the last event of its entry was reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     adding: bool,
@@ -46,24 +46,26 @@ pub(crate) struct Nic {
     operations: usize,
     /// Whether an operation with an equal count activates entries that missed their phase.
     wakes: bool,
-    /// One operation in so many is refused without need; 0 is none.
-    moody: u64,
+    /// On average one operation in this many is refused without need; 0 means none.
+    needless_refusals: u64,
     list: Vec<Listed>,
     held: Vec<(u32, Held)>,
     count: u16,
     next_handle: u32,
-    /// Operations to be executed, with the entry of an ADD.
+    /// Operations that the NIC has still to execute; an ADD with its entry.
     todo: VecDeque<(Op, Option<Listed>)>,
-    /// Per operation without an answer that was delivered: whether it will have one.
+    /// For each operation in the queue, whether it will be answered.
     outstanding: VecDeque<bool>,
     decisions: VecDeque<Decision>,
-    /// Decisions so far, those delivered, and which was the last unexpected one.
+    /// Decisions made.
     decided: u64,
+    /// Decisions reported.
     delivered: u64,
+    /// The number of the last decision that was an unexpected message.
     unexpected: u64,
-    /// Answers, and how many decisions must be delivered before.
+    /// Answers, each with the number of decisions that must be reported before it.
     answers: VecDeque<(Answer, u64)>,
-    /// Matched entries whose match was delivered and whose data wasn't.
+    /// Slots whose match was reported and whose data was not.
     data: Vec<u32>,
 }
 
@@ -73,13 +75,13 @@ impl Nic {
         operations: u32,
         first_count: u16,
         wakes: bool,
-        moody: u64,
+        needless_refusals: u64,
     ) -> Self {
         Nic {
             slots: slots as usize,
             operations: operations as usize,
             wakes,
-            moody,
+            needless_refusals,
             list: vec![],
             held: vec![],
             count: first_count,
@@ -95,14 +97,15 @@ impl Nic {
         }
     }
 
-    /// Takes an operation to be executed later.
+    /// Takes an operation, which the NIC executes later.
     pub(crate) fn hand(
         &mut self,
         op: Op,
         receive: Option<(Pattern, usize)>,
         random: &mut Random,
     ) -> Result<Option<u32>, Refusal> {
-        if self.moody > 0 && random.below(self.moody) == 0 || self.is_busy() {
+        if self.needless_refusals > 0 && random.below(self.needless_refusals) == 0 || self.is_busy()
+        {
             return Err(Refusal::QueueFull);
         }
         let mut add = None;
@@ -142,7 +145,7 @@ impl Nic {
         self.outstanding.len() >= self.operations
     }
 
-    /// Executes the oldest operation. A delete that found its entry says whose.
+    /// Executes the oldest operation. Returns the receive whose entry a delete removed.
     pub(crate) fn execute(&mut self) -> Option<usize> {
         let (op, add) = self.todo.pop_front()?;
         let (Op::Add { count, .. } | Op::Delete { count, .. } | Op::Sync { count }) = op;
@@ -173,7 +176,7 @@ impl Nic {
         None
     }
 
-    /// A message comes; says which receive it matched.
+    /// A message arrives. Returns the receive that it matched.
     pub(crate) fn arrive(&mut self, message: usize, tag: u64) -> Option<usize> {
         self.decided += 1;
         let matches = |e: &Listed| e.active && e.pattern.matches(Tag(tag), SourceId(0));
@@ -229,12 +232,12 @@ impl Nic {
         Some(slot)
     }
 
-    /// Refuses nothing without need from now on.
-    pub(crate) fn calm(&mut self) {
-        self.moody = 0;
+    /// From now on no operation is refused without need.
+    pub(crate) fn end_needless_refusals(&mut self) {
+        self.needless_refusals = 0;
     }
 
-    /// Whether an entry and its delete would be too much.
+    /// Whether an ADD and its delete may exceed the number of operations.
     pub(crate) fn is_near_full(&self) -> bool {
         self.outstanding.len() + self.held.len() + 3 > self.operations
     }
@@ -244,7 +247,7 @@ impl Nic {
         self.list.len()
     }
 
-    /// A broken caller may ask for an entry that is none.
+    /// A broken shadow may name a slot that is not in use; it then gets one.
     fn held_mut(&mut self, slot: u32) -> &mut Held {
         let place = self.held.iter().position(|(held, _)| *held == slot);
         let place = place.unwrap_or_else(|| {
