@@ -1,47 +1,47 @@
-//! The collective operations, and a call of one as data.
+//! The list of collective operations, and the arguments of one call as data.
 
 use super::op::Op;
 
 /// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coll {
-    /// All have come.
+    /// Waits until all members have called it.
     Barrier,
-    /// The root's bytes to all.
+    /// Copies the root's bytes to all members.
     Broadcast,
-    /// All values, combined, to the root.
+    /// Combines the values of all members at the root.
     Reduce,
-    /// All values, combined, to all.
+    /// Combines the values of all members at all members.
     Allreduce,
-    /// A block of each to the root.
+    /// Collects one block of each member at the root.
     Gather,
-    /// A block to each from the root.
+    /// Sends one block of the root's bytes to each member.
     Scatter,
-    /// A block of each to all.
+    /// Collects one block of each member at all members.
     Allgather,
-    /// A block of each to each.
+    /// Sends one block of each member to each member.
     Alltoall,
-    /// The values up to the own one, combined.
+    /// Combines the values of the ranks up to and including this member's.
     Scan,
-    /// The values before the own one, combined.
+    /// Combines the values of the ranks before this member's.
     ExclusiveScan,
-    /// A block of each to the root, of any lengths.
+    /// [`Gather`](Coll::Gather) with blocks of different lengths.
     Gatherv,
-    /// A block to each from the root, of any lengths.
+    /// [`Scatter`](Coll::Scatter) with blocks of different lengths.
     Scatterv,
-    /// A block of each to all, of any lengths.
+    /// [`Allgather`](Coll::Allgather) with blocks of different lengths.
     Allgatherv,
-    /// A block of each to each, of any lengths.
+    /// [`Alltoall`](Coll::Alltoall) with blocks of different lengths.
     Alltoallv,
-    /// All values, combined; a block of them to each, of any lengths.
+    /// Combines the values of all members, and sends one block of the result to each member.
     ReduceScatter,
 }
 
-/// How many there are.
+/// The number of collective operations.
 pub(crate) const COLLS: usize = 15;
 
 impl Coll {
-    /// All of them.
+    /// All collective operations, in the order of their numbers.
     pub const ALL: [Coll; COLLS] = [
         Coll::Barrier,
         Coll::Broadcast,
@@ -61,20 +61,21 @@ impl Coll {
     ];
 }
 
-/// A call of a collective operation, as the table's entries get it.
+/// A call of a collective operation: the arguments that an entry of the table gets.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which operation.
+    /// The operation.
     pub coll: Coll,
-    /// The root, where there is one; else 0.
+    /// The rank of the root; 0 for an operation without a root.
     pub root: u32,
-    /// What this member gives.
+    /// The bytes that this member contributes.
     pub data: Vec<u8>,
-    /// Bytes for each rank, where they may differ.
+    /// The bytes of the block for each rank, for operations with blocks of different lengths; otherwise empty.
     pub sends: Vec<usize>,
-    /// Bytes from each rank, where they may differ; one number where there is one source.
+    /// The bytes of the block from each rank, for operations with blocks of different lengths. One number for the
+    /// scatters, in which this member gets a single block. Otherwise empty.
     pub receives: Vec<usize>,
-    /// What values are combined with, where they are.
+    /// The operation that combines values, for reductions and scans.
     pub op: Option<Op>,
 }
 

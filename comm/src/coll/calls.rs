@@ -1,4 +1,5 @@
-//! The calls of collective operations.
+//! The collective operations as methods of a communicator. Each one has a blocking form and a form that returns a
+//! request.
 
 use std::sync::Arc;
 
@@ -13,39 +14,39 @@ use super::op::Op;
 use super::table::{CollRequest, CollTable};
 
 impl<N: Net> Comm<N> {
-    /// The table of its collective operations.
+    /// The table that carries out this communicator's collective operations.
     pub fn table(&self) -> &Arc<CollTable<N>> {
         &self.inner.bound.table
     }
 
-    /// Blocks until all members have called it.
+    /// Blocks until all members have called `barrier`.
     ///
     /// # Errors
-    /// A member is down. As for all collective operations: this member depended on it; another one may have
-    /// succeeded.
+    /// A member on which this one depends is down. As in all collective operations, another member may have succeeded.
     pub fn barrier(&self) -> Result<(), Error> {
         self.table().run(self, Call::new(Coll::Barrier, 0, Vec::new())).map(drop)
     }
 
-    /// The same, without blocking.
+    /// As [`barrier`](Self::barrier), without blocking.
     pub fn ibarrier(&self) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Barrier, 0, Vec::new()))
     }
 
-    /// Gives all members the root's bytes. Others give as many of their own. Blocks.
+    /// Copies the root's bytes to all members. Each other member passes as many bytes, whose contents are ignored.
+    /// Blocks.
     ///
     /// # Errors
-    /// A member is down; there is no such root; lengths differ.
+    /// A member is down; the communicator has no rank `root`; the lengths differ.
     pub fn broadcast(&self, root: u32, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         self.table().run(self, Call::new(Coll::Broadcast, root, data))
     }
 
-    /// The same, without blocking.
+    /// As [`broadcast`](Self::broadcast), without blocking.
     pub fn ibroadcast(&self, root: u32, data: Vec<u8>) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Broadcast, root, data))
     }
 
-    /// Gives the root all members' values, combined; others nothing. Blocks.
+    /// Combines the values of all members. The root gets the result, the other members get nothing. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -53,25 +54,25 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Reduce, root, data).with(op))
     }
 
-    /// The same, without blocking.
+    /// As [`reduce`](Self::reduce), without blocking.
     pub fn ireduce(&self, root: u32, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Reduce, root, data).with(op))
     }
 
-    /// Gives all members all members' values, combined. Blocks.
+    /// Combines the values of all members. All members get the result. Blocks.
     ///
     /// # Errors
-    /// A member is down; lengths differ.
+    /// A member is down; the lengths differ.
     pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
         self.table().run(self, Call::new(Coll::Allreduce, 0, data).with(op))
     }
 
-    /// The same, without blocking.
+    /// As [`allreduce`](Self::allreduce), without blocking.
     pub fn iallreduce(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Allreduce, 0, data).with(op))
     }
 
-    /// Gives the root all members' bytes, by rank; others nothing. Blocks.
+    /// Collects the bytes of all members at the root, in the order of ranks. The other members get nothing. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -79,13 +80,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Gather, root, data))
     }
 
-    /// The same, without blocking.
+    /// As [`gather`](Self::gather), without blocking.
     pub fn igather(&self, root: u32, data: Vec<u8>) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Gather, root, data))
     }
 
-    /// Gives each member its block, of `block` bytes, of the root's bytes. What others give is ignored.
-    /// Blocks.
+    /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that the other members pass
+    /// is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -93,12 +94,12 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
-    /// The same, without blocking.
+    /// As [`scatter`](Self::scatter), without blocking.
     pub fn iscatter(&self, root: u32, data: Vec<u8>, block: usize) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Scatter, root, data).receiving(&[block]))
     }
 
-    /// Gives all members all members' bytes, by rank. Blocks.
+    /// Collects the bytes of all members at each member, in the order of ranks. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -106,12 +107,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Allgather, 0, data))
     }
 
-    /// The same, without blocking.
+    /// As [`allgather`](Self::allgather), without blocking.
     pub fn iallgather(&self, data: Vec<u8>) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Allgather, 0, data))
     }
 
-    /// Gives each member the blocks that all have for it, by rank. Blocks.
+    /// Each member passes one block for each rank, and gets the blocks that all members have passed for its own rank, in
+    /// the order of ranks. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -119,12 +121,12 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Alltoall, 0, data))
     }
 
-    /// The same, without blocking.
+    /// As [`alltoall`](Self::alltoall), without blocking.
     pub fn ialltoall(&self, data: Vec<u8>) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Alltoall, 0, data))
     }
 
-    /// Gives each member the values up to its own, combined in the order of ranks. Blocks.
+    /// Combines, in the order of ranks, the values of all members up to and including this one. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -132,13 +134,12 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Scan, 0, data).with(op))
     }
 
-    /// The same, without blocking.
+    /// As [`scan`](Self::scan), without blocking.
     pub fn iscan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Scan, 0, data).with(op))
     }
 
-    /// Gives each member the values before its own, combined in the order of ranks; the first one nothing.
-    /// Blocks.
+    /// Combines, in the order of ranks, the values of all members before this one. Rank 0 gets nothing. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -146,12 +147,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
     }
 
-    /// The same, without blocking.
+    /// As [`exclusive_scan`](Self::exclusive_scan), without blocking.
     pub fn iexclusive_scan(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::ExclusiveScan, 0, data).with(op))
     }
 
-    /// Combines all members' values and gives each member its block of them, of `lengths` bytes by rank. Blocks.
+    /// Combines the values of all members, and sends each member its block of the result. `lengths` has the bytes of
+    /// each rank's block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -164,12 +166,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
-    /// The same, without blocking.
+    /// As [`reduce_scatter`](Self::reduce_scatter), without blocking.
     pub fn ireduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
-    /// Like [`gather`](Self::gather), with blocks of `lengths` bytes by rank, which count at the root. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each rank's block; it is
+    /// read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -177,13 +180,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
-    /// The same, without blocking.
+    /// As [`gatherv`](Self::gatherv), without blocking.
     pub fn igatherv(&self, root: u32, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
-    /// Like [`scatter`](Self::scatter), with blocks of `lengths` bytes by rank, which count at the root; `own`
-    /// is this member's. Blocks.
+    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each rank's block; it
+    /// is read at the root alone. `own` is the length of this member's block. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -198,7 +201,7 @@ impl<N: Net> Comm<N> {
         self.table().run(self, call)
     }
 
-    /// The same, without blocking.
+    /// As [`scatterv`](Self::scatterv), without blocking.
     pub fn iscatterv(
         &self,
         root: u32,
@@ -210,7 +213,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, call)
     }
 
-    /// Like [`allgather`](Self::allgather), with blocks of `lengths` bytes by rank. Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each rank's block.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -218,13 +222,13 @@ impl<N: Net> Comm<N> {
         self.table().run(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
     }
 
-    /// The same, without blocking.
+    /// As [`allgatherv`](Self::allgatherv), without blocking.
     pub fn iallgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
         self.table().start(self, Call::new(Coll::Allgatherv, 0, data).receiving(lengths))
     }
 
-    /// Like [`alltoall`](Self::alltoall), with blocks of `sends` bytes for each rank and of `receives` from
-    /// each. Blocks.
+    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of the block for each
+    /// rank, `receives` the bytes of the block from each rank. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -238,21 +242,22 @@ impl<N: Net> Comm<N> {
         self.table().run(self, call)
     }
 
-    /// The same, without blocking.
+    /// As [`alltoallv`](Self::alltoallv), without blocking.
     pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
         let call = Call::new(Coll::Alltoallv, 0, data).sending(sends).receiving(receives);
         self.table().start(self, call)
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {
-        // A call that is refused here uses up no number: other members' calls may be right.
+        // The channel gets its number after the plan is made. A call that fails here uses up no number, so this member's
+        // numbers stay equal to those of members whose calls were right.
         let channel = self.outside(0);
         let op = call.op.clone();
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;
         Ok(Exchange::new(self.numbered(channel), plan, op))
     }
 
-    /// Begins a call by the algorithms of this crate: the bottom of every table.
+    /// Begins a call with the algorithms of this crate. This is the bottom entry of every table.
     pub(crate) fn start_planned(&self, call: Call) -> CollRequest<N> {
         match self.planned(call) {
             Ok(exchange) => self.start(exchange),
@@ -260,9 +265,9 @@ impl<N: Net> Comm<N> {
         }
     }
 
-    /// Carries a call out by the algorithms of this crate. Blocks.
+    /// Carries a call out with the algorithms of this crate. Blocks.
     pub(crate) fn run_planned(&self, call: Call) -> Result<Vec<u8>, Error> {
-        // The kept plans may be in use by another thread's operation.
+        // If another thread's operation uses the kept plans, this one makes its own plan.
         let result = match self.inner.repeats.try_lock() {
             Ok(mut repeats) => repeats.run(
                 self.driver(),

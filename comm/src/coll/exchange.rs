@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, Port, Turn};
+use crate::driver::{Channel, Ended, Handle, INJECT_MAX, Machine, MachineIo, Turn};
 use crate::error::Error;
 use crate::net::Net;
 
@@ -65,7 +65,7 @@ impl Exchange {
     }
 
     /// Nothing comes of this member any more: to receive from it fails.
-    pub(crate) fn give_up_on<N: Net>(&mut self, port: &mut Port<'_, N>, rank: u32) {
+    pub(crate) fn give_up_on<N: Net>(&mut self, io: &mut MachineIo<'_, N>, rank: u32) {
         if self.gone.contains(&rank) {
             return;
         }
@@ -73,7 +73,7 @@ impl Exchange {
         self.failure.get_or_insert(Error::ProcessFailed { rank: None });
         for (handle, at) in &self.pending {
             if matches!(self.plan.steps[*at], PlanStep::Receive { from, .. } if from == rank) {
-                port.cancel(*handle);
+                io.cancel(*handle);
             }
         }
     }
@@ -112,25 +112,25 @@ impl Exchange {
     }
 
     /// Short messages first, which others wait for; then receives, so that long messages are expected.
-    fn post<N: Net>(&mut self, port: &mut Port<'_, N>) {
-        let has_long = self.send(port, false);
+    fn post<N: Net>(&mut self, io: &mut MachineIo<'_, N>) {
+        let has_long = self.send(io, false);
         for at in self.round.clone() {
             if let PlanStep::Receive { from, into, placement } = &self.plan.steps[at]
                 && !self.gone.contains(from)
             {
                 let (from, into, placement) = (*from, into.clone(), *placement);
                 let room = self.room(at, into, placement);
-                let posted = port.receive_vec(&self.channel, from, room);
+                let posted = io.receive_vec(&self.channel, from, room);
                 self.posted(at, posted.map(Some));
             }
         }
         if has_long {
-            self.send(port, true);
+            self.send(io, true);
         }
     }
 
     /// Sends the round's messages that are long, or those that aren't; whether there are others.
-    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, long: bool) -> bool {
+    fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, long: bool) -> bool {
         let mut has_others = false;
         for at in self.round.clone() {
             let PlanStep::Send { to, from } = &self.plan.steps[at] else { continue };
@@ -140,12 +140,12 @@ impl Exchange {
             }
             let to = *to;
             let sent = if self.failure.is_some() {
-                port.send(&self.channel, to, &[], true)
+                io.send(&self.channel, to, &[], true)
             } else if long {
                 let data = self.long(at, from.clone());
-                port.send_vec(&self.channel, to, data, false).map(Some)
+                io.send_vec(&self.channel, to, data, false).map(Some)
             } else {
-                port.send(&self.channel, to, &self.plan.memory[from.clone()], false)
+                io.send(&self.channel, to, &self.plan.memory[from.clone()], false)
             };
             self.posted(at, sent);
         }
@@ -192,10 +192,10 @@ impl Exchange {
     }
 
     /// Looks at what is under way; whether all of it has ended.
-    fn poll<N: Net>(&mut self, port: &mut Port<'_, N>) -> bool {
+    fn poll<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> bool {
         let mut at = 0;
         while let Some((handle, step)) = self.pending.get(at).copied() {
-            let Some(ended) = port.test(&self.channel, handle) else {
+            let Some(ended) = io.test(&self.channel, handle) else {
                 at += 1;
                 continue;
             };
@@ -291,7 +291,7 @@ fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], placement: Placem
 impl<N: Net> Machine<N> for Exchange {
     type Output = Vec<u8>;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
         let is_begun = self.is_posted || self.round.end > 0;
         if !is_begun && !self.channel.has_turn() {
             return None;
@@ -299,9 +299,9 @@ impl<N: Net> Machine<N> for Exchange {
         while self.round.start < self.plan.steps.len() {
             if !mem::replace(&mut self.is_posted, true) {
                 self.round = self.round_from(self.round.start);
-                self.post(port);
+                self.post(io);
             }
-            if !self.poll(port) {
+            if !self.poll(io) {
                 return None;
             }
             self.is_posted = false;

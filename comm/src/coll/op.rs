@@ -1,25 +1,26 @@
-//! What reductions combine values with.
+//! The operations that combine values in reductions, and the number types that they know.
 
 use std::fmt;
+use std::ops::{Add, Mul};
 use std::sync::Arc;
 
 use crate::error::Error;
 
-type Combine = dyn Fn(&[u8], &mut [u8]) + Send + Sync;
-
-/// An associative operation on values of some width: `right := left op right`, for as many values as the
-/// slices hold.
+/// An associative operation on values of a fixed width. Applied to two slices, it sets `right := left op right` for
+/// each value that they hold.
 #[derive(Clone)]
 pub struct Op {
-    combine: How,
+    combine: Combine,
     width: usize,
     is_commutative: bool,
 }
 
+type Closure = dyn Fn(&[u8], &mut [u8]) + Send + Sync;
+
 #[derive(Clone)]
-enum How {
-    Known(fn(&[u8], &mut [u8])),
-    Given(Arc<Combine>),
+enum Combine {
+    Function(fn(&[u8], &mut [u8])),
+    Closure(Arc<Closure>),
 }
 
 impl Op {
@@ -62,9 +63,9 @@ impl Op {
         Self::known(1, |left, right| left.iter().zip(right).for_each(|(l, r)| *r ^= l))
     }
 
-    /// An operation of the caller's, on values of `width` bytes. It runs while the runtime is locked, on any
-    /// thread that makes progress, and must not call a communicator. If it isn't commutative, values are
-    /// combined in the order of ranks.
+    /// An operation that the caller defines, on values of `width` bytes. Any thread that makes progress may run
+    /// `combine`, and runs it while the runtime is locked, so `combine` must not call a communicator. If the operation is
+    /// not commutative, values are combined in the order of ranks.
     ///
     /// # Errors
     /// The width is 0.
@@ -74,9 +75,12 @@ impl Op {
         combine: impl Fn(&[u8], &mut [u8]) + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         if width == 0 {
-            return Err(Error::Length { length: 0, what: "a value has one byte at least" });
+            return Err(Error::Length {
+                length: 0,
+                what: "the width of a value is at least 1 byte",
+            });
         }
-        Ok(Op { combine: How::Given(Arc::new(combine)), width, is_commutative })
+        Ok(Op { combine: Combine::Closure(Arc::new(combine)), width, is_commutative })
     }
 
     /// Whether the order of the values doesn't matter.
@@ -89,20 +93,20 @@ impl Op {
     }
 
     fn known(width: usize, combine: fn(&[u8], &mut [u8])) -> Self {
-        Op { combine: How::Known(combine), width, is_commutative: true }
+        Op { combine: Combine::Function(combine), width, is_commutative: true }
     }
 
     pub(crate) fn check(&self, length: usize) -> Result<(), Error> {
         if length.is_multiple_of(self.width) {
             return Ok(());
         }
-        Err(Error::Length { length, what: "a whole number of the operation's values is due" })
+        Err(Error::Length { length, what: "expected a whole number of the operation's values" })
     }
 
     pub(crate) fn apply(&self, left: &[u8], right: &mut [u8]) {
         match &self.combine {
-            How::Known(combine) => combine(left, right),
-            How::Given(combine) => combine(left, right),
+            Combine::Function(combine) => combine(left, right),
+            Combine::Closure(combine) => combine(left, right),
         }
     }
 }
@@ -114,14 +118,14 @@ impl fmt::Debug for Op {
     }
 }
 
-/// A number that reductions know, in this machine's order of bytes.
+/// A type of numbers that reductions can combine. Its bytes are in this machine's byte order.
 pub trait Element: Copy + PartialOrd + sealed::Element {
-    /// Its bytes.
+    /// The size of a number in bytes.
     const BYTES: usize;
 }
 
 mod sealed {
-    /// Keeps [`Element`](super::Element) to numbers.
+    /// Makes sure that only this crate implements [`Element`](super::Element).
     pub trait Element: Sized {
         #[doc(hidden)]
         fn plus(self, other: Self) -> Self;
@@ -142,11 +146,11 @@ macro_rules! element {
 
         impl sealed::Element for $type {
             fn plus(self, other: Self) -> Self {
-                $plus!(self, other)
+                <$type>::$plus(self, other)
             }
 
             fn times(self, other: Self) -> Self {
-                $times!(self, other)
+                <$type>::$times(self, other)
             }
 
             fn read(bytes: &[u8]) -> Self {
@@ -160,29 +164,8 @@ macro_rules! element {
     )*};
 }
 
-macro_rules! wrapping_plus {
-    ($a:expr, $b:expr) => {
-        $a.wrapping_add($b)
-    };
-}
-macro_rules! wrapping_times {
-    ($a:expr, $b:expr) => {
-        $a.wrapping_mul($b)
-    };
-}
-macro_rules! plain_plus {
-    ($a:expr, $b:expr) => {
-        $a + $b
-    };
-}
-macro_rules! plain_times {
-    ($a:expr, $b:expr) => {
-        $a * $b
-    };
-}
-
-element!(wrapping_plus, wrapping_times: u8 u16 u32 u64 i8 i16 i32 i64);
-element!(plain_plus, plain_times: f32 f64);
+element!(wrapping_add, wrapping_mul: u8 u16 u32 u64 i8 i16 i32 i64);
+element!(add, mul: f32 f64);
 
 fn each<T: Element>(left: &[u8], right: &mut [u8], combine: impl Fn(T, T) -> T) {
     for (left, right) in left.chunks_exact(T::BYTES).zip(right.chunks_exact_mut(T::BYTES)) {
@@ -190,14 +173,14 @@ fn each<T: Element>(left: &[u8], right: &mut [u8], combine: impl Fn(T, T) -> T) 
     }
 }
 
-/// The bytes of numbers.
+/// The bytes of these numbers.
 pub fn to_bytes<T: Element>(values: &[T]) -> Vec<u8> {
     let mut bytes = vec![0; size_of_val(values)];
     bytes.chunks_exact_mut(T::BYTES).zip(values).for_each(|(bytes, value)| value.write(bytes));
     bytes
 }
 
-/// Numbers from their bytes; what is left over at the end is ignored.
+/// The numbers with these bytes. Bytes at the end that are too few for a number are ignored.
 pub fn from_bytes<T: Element>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(T::BYTES).map(T::read).collect()
 }

@@ -1,19 +1,19 @@
-//! What one member does in a collective operation, as data.
+//! The plan of a collective operation: the messages of one member, as data.
 
 use std::ops::Range;
 
-/// How bytes are combined with those that are already in their place.
+/// How new bytes are combined with the bytes that are already in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// They replace them.
+    /// The new bytes replace the old ones.
     Replace,
-    /// They are the left operand of the operation.
+    /// The new bytes are the left operand of the operation.
     Left,
-    /// They are the right operand of the operation.
+    /// The new bytes are the right operand of the operation.
     Right,
 }
 
-/// One thing to do. All places are in the plan's memory.
+/// One step of a plan. All ranges of bytes are places in the plan's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlanStep {
     Send {
@@ -25,8 +25,8 @@ pub(crate) enum PlanStep {
         into: Range<usize>,
         placement: Placement,
     },
-    /// Copies or combines bytes of one place into another one that doesn't overlap it, once what the round received
-    /// is in its place.
+    /// Copies or combines the bytes of one place into another place that does not overlap it. This happens after the
+    /// messages that the round has received are in their places.
     Local {
         from: Range<usize>,
         into: Range<usize>,
@@ -36,16 +36,16 @@ pub(crate) enum PlanStep {
     Fence,
 }
 
-/// What one member does in a collective operation, and on which bytes.
+/// The steps of one member in a collective operation, and the memory that they work on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<PlanStep>,
     pub(crate) memory: Vec<u8>,
-    /// Where this member's own bytes begin in the memory. The rest comes from other members.
+    /// Where this member's own bytes begin in the memory. The rest is received from other members.
     pub(crate) start: usize,
-    /// The place of the result.
+    /// The place of the result in the memory.
     pub(crate) result: Range<usize>,
-    /// By how many bytes the result is rotated to the right at the end.
+    /// The result is rotated to the right by this number of bytes at the end.
     pub(crate) rotate: usize,
 }
 
@@ -76,7 +76,7 @@ impl Plan {
         self.steps.push(PlanStep::Fence);
     }
 
-    /// The ranks that it receives from, each once.
+    /// The ranks that this member receives from, in ascending order, each once.
     pub(crate) fn partners(&self) -> Vec<u32> {
         let sender = |step: &PlanStep| match step {
             PlanStep::Receive { from, .. } => Some(*from),

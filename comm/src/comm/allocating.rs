@@ -1,23 +1,23 @@
-//! The rounds of an allocation over a channel, and how its members leave it.
+//! The allocation of a context id in rounds over a channel, and how the members leave it after a failure.
 //!
-//! A death may be seen by some members in one round and by the others in none: those give up, these begin
-//! another round and must not wait there. So members take leave of their *partners*, those with whom they
-//! exchange messages in a round:
+//! A death may fail a round at some members and not at others. The first ones give up. The others begin another round,
+//! and must not wait there for the first ones. So a member that gives up says so to its *partners*, the members with
+//! which it exchanges messages in a round:
 //!
-//! 1. A member whose round has failed tells each partner that lives how many rounds it has begun, in the
-//!    context of failures, and waits until it has heard the same of each. Where nothing fails, nothing is told.
-//! 2. A process that isn't in the allocation, as it has its id already, answers that it has begun none.
-//! 3. A member expects nothing of a partner that has left before its own round.
-//! 4. A message of a round that this member has not begun is received and dropped: nothing is left over
-//!    that the next allocation over the same channel might take for its own.
+//! 1. A member whose round has failed sends each living partner the number of rounds that it has begun, as a control
+//!    message for failures. Then it waits for the number of each partner. Without a failure no numbers are sent.
+//! 2. A process that has its id, and so is no longer in the allocation, answers that it has begun no round.
+//! 3. A member expects no message of a partner that has left before the member's current round.
+//! 4. A message of a round that this member has not begun is received and dropped. So no message is left that a later
+//!    allocation over the same channel could receive.
 //!
-//! A round begins at a member only when all have taken part in the one before, without a failure. So the
-//! rounds of those who leave differ by one at most; and who has its id got it in the round in which the
-//! first ones failed, and has sent them nothing more.
+//! A member begins a round only when all members have taken part in the round before, and it has not failed there. So
+//! the numbers of members that leave differ by at most one. A member that has its id got it in the round in which the
+//! others failed, and has sent them no message of a later round.
 
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::coll::{Exchange, Op, Plan, algorithms};
-use crate::driver::{Channel, Handle, Machine, Port};
+use crate::driver::{Channel, Handle, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Key;
 use crate::net::Net;
@@ -25,34 +25,34 @@ use crate::net::Net;
 /// Allocates an id together with all members of a channel.
 pub(crate) struct Allocating {
     part: Part,
-    /// The last one that has begun.
+    /// The last round that has begun.
     round: Exchange,
-    stage: Stage,
+    stage: AllocatingStage,
 }
 
 /// One member's part in an allocation.
 struct Part {
-    /// No other allocation has it.
+    /// Tells this allocation apart from all others.
     key: Key,
     channel: Channel,
-    /// How many have begun.
+    /// The number of rounds that have begun.
     rounds: u32,
 }
 
-enum Stage {
+enum AllocatingStage {
     Reducing(Allocation),
     Leaving { error: Error, partners: Vec<Partner> },
     Over,
 }
 
-/// One that has yet to take leave.
+/// A partner from which this member still has to hear the number of rounds.
 struct Partner {
     rank: u32,
-    /// Its message of a round that this member has not begun.
+    /// The receive of the partner's message of a round that this member has not begun.
     message: Option<Handle>,
 }
 
-/// Takes in what a round's reduction gave.
+/// Passes the result of a round's reduction to the allocation.
 pub(crate) fn conclude(allocation: &mut Allocation, all: &[u8]) -> Result<Progress, Error> {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
     let all: Vec<u32> = all.chunks(4).map(word).collect();
@@ -66,73 +66,75 @@ pub(crate) fn round(channel: &Channel, allocation: &mut Allocation) -> Exchange 
 }
 
 impl Allocating {
-    /// `failure`: what this process knows to have failed before.
+    /// `failure`: an error that this process has had before. It reports it to the others in the first round.
     pub(crate) fn new(
         key: Key,
         channel: Channel,
         allocation: Allocation,
         failure: Option<Error>,
     ) -> Self {
-        // Nothing is offered before the turn: the first round is made then.
+        // This is a placeholder. The first round is made when the operation has its turn, because a member must offer
+        // no ids before.
         let round = Exchange::new(channel.clone(), Plan::default(), None).after(failure);
         let part = Part { key, channel, rounds: 0 };
-        Allocating { part, round, stage: Stage::Reducing(allocation) }
+        Allocating { part, round, stage: AllocatingStage::Reducing(allocation) }
     }
 
     fn end<N: Net>(
         &mut self,
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         result: Result<Option<OwnedId>, Error>,
     ) -> Option<Result<Option<OwnedId>, Error>> {
-        let has_left = matches!(self.stage, Stage::Leaving { .. });
-        port.ft.exit(port.net, self.part.key, has_left);
-        self.stage = Stage::Over;
+        let has_left = matches!(self.stage, AllocatingStage::Leaving { .. });
+        io.ft.exit(io.net, self.part.key, has_left);
+        self.stage = AllocatingStage::Over;
         Some(result)
     }
 }
 
 impl Part {
-    /// Nothing is expected of those who have left before this round.
-    fn take_leaves<N: Net>(&self, port: &mut Port<'_, N>, round: &mut Exchange) {
-        for at in 0..port.ft.left(self.key).len() {
-            let (process, rounds) = port.ft.left(self.key)[at];
+    /// Stops waiting for partners that have left before this round.
+    fn give_up_on_leavers<N: Net>(&self, io: &mut MachineIo<'_, N>, round: &mut Exchange) {
+        for at in 0..io.ft.left(self.key).len() {
+            let (process, rounds) = io.ft.left(self.key)[at];
             if let Some(rank) = self.channel.group.rank(process)
                 && rounds < self.rounds
             {
-                round.give_up_on(port, rank);
+                round.give_up_on(io, rank);
             }
         }
     }
 
-    /// Tells the partners that live. Those have yet to tell this member.
-    fn leave<N: Net>(&self, port: &mut Port<'_, N>) -> Vec<Partner> {
+    /// Sends each living partner the number of this member's rounds. Returns the partners whose numbers this member now
+    /// waits for.
+    fn leave<N: Net>(&self, io: &mut MachineIo<'_, N>) -> Vec<Partner> {
         let mut partners = Vec::new();
         for rank in algorithms::allreduce(&self.channel, Vec::new()).partners() {
             if let Some(process) = self.channel.group.process(rank)
-                && !port.net.is_down(process)
+                && !io.net.is_down(process)
             {
-                port.ft.leave(port.net, process, self.key, self.rounds);
+                io.ft.leave(io.net, process, self.key, self.rounds);
                 partners.push(Partner { rank, message: None });
             }
         }
         partners
     }
 
-    /// Whether nothing more is to come of a partner.
-    fn is_rid_of<N: Net>(&self, port: &mut Port<'_, N>, partner: &mut Partner) -> bool {
+    /// Whether no more messages of a partner can arrive.
+    fn is_done_with<N: Net>(&self, io: &mut MachineIo<'_, N>, partner: &mut Partner) -> bool {
         let Some(process) = self.channel.group.process(partner.rank) else { return true };
         if let Some(message) = partner.message {
-            return port.test(&self.channel, message).is_some();
+            return io.test(&self.channel, message).is_some();
         }
-        let left = port.ft.left(self.key).iter().find(|(from, _)| *from == process);
+        let left = io.ft.left(self.key).iter().find(|(from, _)| *from == process);
         match left {
             Some((_, rounds)) if *rounds > self.rounds => {
-                // Nobody looks at what is in it.
-                partner.message = port.receive(&self.channel, partner.rank, 0).ok();
+                // The contents don't matter, so the receive has no room for them.
+                partner.message = io.receive(&self.channel, partner.rank, 0).ok();
                 partner.message.is_none()
             }
             Some(_) => true,
-            None => port.net.is_down(process) || self.channel.is_revoked(),
+            None => io.net.is_down(process) || self.channel.is_revoked(),
         }
     }
 }
@@ -140,46 +142,46 @@ impl Part {
 impl<N: Net> Machine<N> for Allocating {
     type Output = Option<OwnedId>;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Option<OwnedId>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Option<OwnedId>, Error>> {
         let Allocating { part, round: under_way, stage } = self;
-        if let Stage::Reducing(allocation) = stage {
+        if let AllocatingStage::Reducing(allocation) = stage {
             if part.rounds == 0 {
                 if !part.channel.has_turn() {
                     return None;
                 }
                 *under_way = round(&part.channel, allocation).after(under_way.failure());
-                port.ft.enter(part.key);
+                io.ft.enter(part.key);
                 part.rounds = 1;
             }
-            part.take_leaves(port, under_way);
-            match under_way.step(port)?.and_then(|all| conclude(allocation, &all)) {
-                // What this one waits for may be another machine, which must have its turn.
+            part.give_up_on_leavers(io, under_way);
+            match under_way.step(io)?.and_then(|all| conclude(allocation, &all)) {
+                // The next round may have to wait for another machine of this process, so this step ends here.
                 Ok(Progress::Again) => {
                     part.rounds += 1;
                     *under_way = round(&part.channel, allocation);
-                    port.ft.expect();
+                    io.ft.expect();
                     return None;
                 }
-                Ok(Progress::Done(id)) => return self.end(port, Ok(id)),
-                Err(error) if ends_all(&error) => return self.end(port, Err(error)),
-                // The allocation is dropped, and holds nothing while others are waited for.
-                Err(error) => *stage = Stage::Leaving { error, partners: part.leave(port) },
+                Ok(Progress::Done(id)) => return self.end(io, Ok(id)),
+                Err(error) if ends_all(&error) => return self.end(io, Err(error)),
+                // The allocation is dropped here, so that it holds no ids while this member waits for its partners.
+                Err(error) => *stage = AllocatingStage::Leaving { error, partners: part.leave(io) },
             }
         }
-        let Stage::Leaving { error, partners } = stage else {
+        let AllocatingStage::Leaving { error, partners } = stage else {
             return Some(Err(Error::AlreadyTaken));
         };
-        partners.retain_mut(|partner| !part.is_rid_of(port, partner));
+        partners.retain_mut(|partner| !part.is_done_with(io, partner));
         if !partners.is_empty() {
-            port.ft.expect();
+            io.ft.expect();
             return None;
         }
         let error = error.clone();
-        self.end(port, Err(error))
+        self.end(io, Err(error))
     }
 }
 
-/// Whether all other members end too, without being told.
+/// Whether all other members end with this error, too, so that they need not be told.
 fn ends_all(error: &Error) -> bool {
     matches!(error, Error::Exhausted { .. } | Error::Fragmented { .. } | Error::Revoked)
 }

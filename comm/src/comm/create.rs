@@ -1,10 +1,10 @@
-//! Making communicators out of others.
+//! The calls that make a communicator out of another one: `dup`, `split`, `create` and `create_group`.
 
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::coll::{Exchange, algorithms};
-use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot};
+use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, numbers};
 use crate::error::Error;
 use crate::ft::{Key, Life, epoch};
 use crate::group::Group;
@@ -16,22 +16,23 @@ use super::attributes::Attributes;
 use super::communicator::Comm;
 use super::info::CommInfo;
 
-/// A communicator that is being made, or none for a process that is not to be in it.
+/// A request for a new communicator. The result is `None` in a process that is not a member of it.
 pub type CommRequest<N> = Request<N, Creation<N>>;
 
-/// A duplicate that is being made.
+/// A request for a new communicator of which this process is a member.
 pub type DupRequest<N> = Request<N, Duplication<N>>;
 
 impl<N: Net> Comm<N> {
-    /// A communicator of the same members, whose messages are apart. Collective; blocks.
+    /// Makes a communicator of the same members, with a context id of its own: its messages match no others.
+    /// Collective; blocks.
     ///
     /// # Errors
-    /// There is no context id left, the same error in all members; or a member is down.
+    /// No context id is left, which all members report alike; a member is down.
     pub fn dup(&self) -> Result<Comm<N>, Error> {
         self.idup().wait()
     }
 
-    /// The same, without blocking.
+    /// As [`dup`](Self::dup), without blocking.
     pub fn idup(&self) -> DupRequest<N> {
         let attributes = Some(self.copy_attributes());
         let members = Some(Arc::clone(&self.inner.info.group));
@@ -39,8 +40,9 @@ impl<N: Net> Comm<N> {
         Request::new(Duplication { creation, attributes })
     }
 
-    /// One communicator for each colour, of the members that gave it, ordered by key, then by rank.
-    /// Who gives none gets none, and loses no context id. Collective; blocks.
+    /// Makes one communicator for each colour, of the members that have passed this colour. Its ranks are ordered by
+    /// key, then by the rank in this communicator. A member that passes no colour gets no communicator, and uses up no
+    /// context id. Collective; blocks.
     ///
     /// # Errors
     /// As for [`dup`](Self::dup).
@@ -48,28 +50,29 @@ impl<N: Net> Comm<N> {
         self.isplit(color, key).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`split`](Self::split), without blocking.
     pub fn isplit(&self, color: Option<u32>, key: i32) -> CommRequest<N> {
         let channel = self.channel();
-        let own = Choice { color, key };
+        let own = SplitChoice { color, key };
         let gather =
             Exchange::new(channel.clone(), algorithms::allgather(&channel, own.to_bytes()), None);
-        self.create_with(channel, Stage::Choosing(gather))
+        let parent = self.begin(&channel, 0);
+        Request::new(self.creation(parent, channel, CreatingCommStage::Choosing(gather)))
     }
 
-    /// A communicator of those members that are in the group; all members of a group give the same. Others
-    /// get none. Collective over this communicator; blocks.
+    /// Makes a communicator of the members that are in `group`. All members of a group pass the same group. A member
+    /// that is not in the group that it passes gets no communicator. Collective over this communicator; blocks.
     ///
     /// # Errors
-    /// As for [`dup`](Self::dup); [`Error::Group`] if the group is not a part of this one.
+    /// As for [`dup`](Self::dup); [`Error::Group`] if the group has a process that is not a member of this communicator.
     pub fn create(&self, group: &Group) -> Result<Option<Comm<N>>, Error> {
         self.icreate(group)?.wait()
     }
 
-    /// The same, without blocking.
+    /// As [`create`](Self::create), without blocking.
     ///
     /// # Errors
-    /// [`Error::Group`].
+    /// [`Error::Group`], as for [`create`](Self::create).
     pub fn icreate(&self, group: &Group) -> Result<CommRequest<N>, Error> {
         self.check(group)?;
         let own = self.group().process(self.rank());
@@ -79,8 +82,9 @@ impl<N: Net> Comm<N> {
         Ok(Request::new(creation))
     }
 
-    /// A communicator of a group of members, without the others. Collective over the group; blocks. Threads
-    /// that do this at once, with groups that have a process in common, differ in their tags.
+    /// Makes a communicator of a group of members. Only the members of the group call this, so it is collective over the
+    /// group alone. Blocks. Two threads that do this at the same time, with groups that have a process in common, must
+    /// pass different tags.
     ///
     /// # Errors
     /// As for [`create`](Self::create); [`Error::Group`] also if the caller is not in the group.
@@ -88,33 +92,23 @@ impl<N: Net> Comm<N> {
         self.icreate_group(group, tag)?.wait()
     }
 
-    /// The same, without blocking.
+    /// As [`create_group`](Self::create_group), without blocking.
     ///
     /// # Errors
-    /// [`Error::Group`], [`Error::Tag`].
+    /// [`Error::Group`], as for [`create_group`](Self::create_group). [`Error::Tag`]: the tag is too large.
     pub fn icreate_group(&self, group: &Group, tag: u32) -> Result<DupRequest<N>, Error> {
         self.check(group)?;
         let own = self.group().process(self.rank()).ok_or(Error::Group)?;
         let rank = group.rank(own).ok_or(Error::Group)?;
-        // A field of its own, apart from the numbers of collective operations.
-        let settings = self.driver().settings;
-        let apart = 1 << (settings.tags.tag_bits() - 2);
-        if tag >= apart {
-            return Err(Error::Tag { tag, max: apart - 1 });
+        // The tags of these messages have a bit set that no number of a collective operation has.
+        let bit = numbers(self.driver().settings.tags);
+        if tag >= bit {
+            return Err(Error::Tag { tag, max: bit - 1 });
         }
         let group = Arc::new(group.clone());
-        let context = settings.ids.collective(self.id());
         let made = self.inner.life.made(&group, tag);
-        let channel = Channel {
-            group: Arc::clone(&group),
-            own: rank,
-            context,
-            tag: tag | apart,
-            tags: settings.tags,
-            life: Some(Arc::clone(&self.inner.life)),
-            remote: None,
-            turn: None,
-        };
+        let members = Arc::clone(&group);
+        let channel = Channel { group: members, own: rank, ..self.outside(tag | bit) };
         let creation = self.create_from(channel, made, Some(group));
         Ok(Request::new(Duplication { creation, attributes: None }))
     }
@@ -124,39 +118,35 @@ impl<N: Net> Comm<N> {
         if is_part { Ok(()) } else { Err(Error::Group) }
     }
 
-    /// `made`: how often this was done before, where the channel doesn't tell.
+    /// Begins to allocate the context id of a communicator with these members; `None`: this process is not a member.
+    /// `made`: how many communicators were made before over an equal channel, if the channel has no number.
     fn create_from(&self, channel: Channel, made: u64, members: Option<Arc<Group>>) -> Creation<N> {
-        let begun = self.begin(&channel, made);
-        let stage = begun.allocate(&channel, members, None);
-        self.creation(begun, channel, stage)
+        let parent = self.begin(&channel, made);
+        let stage = parent.allocate(&channel, members, None);
+        self.creation(parent, channel, stage)
     }
 
-    fn create_with(&self, channel: Channel, stage: Stage) -> CommRequest<N> {
-        let begun = self.begin(&channel, 0);
-        Request::new(self.creation(begun, channel, stage))
-    }
-
-    fn begin(&self, channel: &Channel, made: u64) -> Begun {
+    fn begin(&self, channel: &Channel, made: u64) -> Parent {
         let origin = [self.inner.life.key.epoch, channel.call(), made];
         let allocator = self.driver().allocator.clone();
-        Begun { allocator, parent: self.id(), whole: Arc::clone(&self.inner.info.group), origin }
+        Parent { allocator, id: self.id(), group: Arc::clone(&self.inner.info.group), origin }
     }
 
-    fn creation(&self, begun: Begun, channel: Channel, stage: Stage) -> Creation<N> {
-        let origin = begun.origin;
-        let slot = self.driver().start(Creating { begun, channel, stage });
+    fn creation(&self, parent: Parent, channel: Channel, stage: CreatingCommStage) -> Creation<N> {
+        let origin = parent.origin;
+        let slot = self.driver().start(CreatingComm { parent, channel, stage });
         Creation { slot, origin, parent: self.clone() }
     }
 }
 
-/// What a member gives to a split.
+/// The arguments that a member passes to a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice {
+struct SplitChoice {
     color: Option<u32>,
     key: i32,
 }
 
-impl Choice {
+impl SplitChoice {
     const BYTES: usize = 12;
 
     fn to_bytes(self) -> Vec<u8> {
@@ -169,29 +159,28 @@ impl Choice {
             let bytes = bytes.get(4 * at..4 * at + 4).and_then(|bytes| bytes.try_into().ok());
             bytes.map_or(0, u32::from_le_bytes)
         };
-        Choice { color: (field(0) != 0).then(|| field(1)), key: field(2).cast_signed() }
+        SplitChoice { color: (field(0) != 0).then(|| field(1)), key: field(2).cast_signed() }
     }
 }
 
-/// What a creation has from its parent.
-struct Begun {
+/// The facts about the parent communicator that a creation needs.
+struct Parent {
     allocator: Allocator,
-    parent: ContextId,
-    /// The parent's group.
-    whole: Arc<Group>,
-    /// What no other creation has in common with it.
+    id: ContextId,
+    group: Arc<Group>,
+    /// Numbers that tell this creation apart from all others.
     origin: [u64; 3],
 }
 
-/// What is under way in one process to make a communicator.
-struct Creating {
-    begun: Begun,
+/// The state machine of one process that makes a communicator.
+struct CreatingComm {
+    parent: Parent,
     channel: Channel,
-    stage: Stage,
+    stage: CreatingCommStage,
 }
 
-enum Stage {
-    /// All members tell all what they choose.
+enum CreatingCommStage {
+    /// An allgather of the arguments that the members have passed to a split.
     Choosing(Exchange),
     Allocating {
         allocating: Allocating,
@@ -206,31 +195,33 @@ pub(crate) struct Created {
     pub(crate) members: Arc<Group>,
 }
 
-impl Begun {
-    /// Begins the allocation; `members` is none for a process that is to be ignored.
+impl Parent {
+    /// Begins the allocation of the context id. `members` is `None` in a process that is not a member of the new
+    /// communicator. `failure`: an error that this process has to report to the others.
     fn allocate(
         &self,
         channel: &Channel,
         members: Option<Arc<Group>>,
         failure: Option<Error>,
-    ) -> Stage {
+    ) -> CreatingCommStage {
         let role = if members.is_some() { Role::Member } else { Role::Ignored };
-        let allocation = self.allocator.begin(self.parent, channel.tag, role);
-        let epoch = epoch(&self.origin, &channel.group, &self.whole);
+        let allocation = self.allocator.begin(self.id, channel.tag, role);
+        let epoch = epoch(&self.origin, &channel.group, &self.group);
         let allocation = match &members {
             Some(members) => allocation.for_members(epoch, members),
             None => allocation,
         };
-        let key = Key::new(self.parent, epoch);
+        let key = Key::new(self.id, epoch);
         let allocating = Allocating::new(key, channel.clone(), allocation, failure);
-        Stage::Allocating { allocating, members }
+        CreatingCommStage::Allocating { allocating, members }
     }
 }
 
-impl Creating {
-    /// The members of this process's colour.
+impl CreatingComm {
+    /// The members that have chosen this process's colour, ordered by key, then by rank.
     fn chosen(&self, all: &[u8]) -> Option<Arc<Group>> {
-        let choices: Vec<Choice> = all.chunks(Choice::BYTES).map(Choice::parse).collect();
+        let choices: Vec<SplitChoice> =
+            all.chunks(SplitChoice::BYTES).map(SplitChoice::parse).collect();
         let color = choices.get(self.channel.own as usize)?.color?;
         let mut members: Vec<(i32, u32)> = (0..)
             .zip(&choices)
@@ -243,25 +234,25 @@ impl Creating {
     }
 }
 
-impl<N: Net> Machine<N> for Creating {
+impl<N: Net> Machine<N> for CreatingComm {
     type Output = Option<Created>;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Option<Created>, Error>> {
-        if let Stage::Choosing(gather) = &mut self.stage {
-            // Others may know all choices: a failure is told to them by the next round, so that they don't
-            // wait for it.
-            let (members, failure) = match gather.step(port)? {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Option<Created>, Error>> {
+        if let CreatingCommStage::Choosing(gather) = &mut self.stage {
+            // Other members may have got all choices, and go on to the allocation. This member goes there, too, and
+            // reports its failure in the first round: otherwise they would wait for it.
+            let (members, failure) = match gather.step(io)? {
                 Ok(all) => (self.chosen(&all), None),
                 Err(error) => (None, Some(error)),
             };
-            self.stage = self.begun.allocate(&self.channel, members, failure);
+            self.stage = self.parent.allocate(&self.channel, members, failure);
         }
-        let Stage::Allocating { allocating, members } = &mut self.stage else {
+        let CreatingCommStage::Allocating { allocating, members } = &mut self.stage else {
             return Some(Err(Error::AlreadyTaken));
         };
-        let allocated = allocating.step(port)?;
+        let allocated = allocating.step(io)?;
         let members = members.take();
-        self.stage = Stage::Over;
+        self.stage = CreatingCommStage::Over;
         Some(allocated.map(|id| {
             let both = id.zip(members);
             both.map(|(id, members)| Created { id, members })
@@ -270,8 +261,8 @@ impl<N: Net> Machine<N> for Creating {
 }
 
 impl Created {
-    /// The communicator, which has the layers of `parent`. No other communicator has its origin. Its members are all
-    /// in the group `whole`.
+    /// Makes the communicator, with the layers of `parent`. `own` is this process. No other communicator has the same
+    /// `origin`. All members are in the group `whole`.
     pub(crate) fn finish<N: Net>(
         self,
         parent: &Comm<N>,
@@ -288,10 +279,10 @@ impl Created {
     }
 }
 
-/// A communicator that is being made.
+/// A communicator that is being made. A [`CommRequest`] waits for it.
 pub struct Creation<N: Net> {
     slot: Arc<ResultSlot<Option<Created>>>,
-    /// What tells the new communicator's epoch.
+    /// Numbers from which the new communicator's epoch is computed.
     origin: [u64; 3],
     parent: Comm<N>,
 }
@@ -316,10 +307,10 @@ impl<N: Net> Pending<N> for Creation<N> {
     }
 }
 
-/// A communicator that is being made, of which this process is certainly a member.
+/// A communicator that is being made, and has this process as a member. A [`DupRequest`] waits for it.
 pub struct Duplication<N: Net> {
     creation: Creation<N>,
-    /// Those of the parent that were copied when it was begun, if it is to have any.
+    /// The copies of the parent's attributes, made when the duplication began. `None`: the new communicator gets none.
     attributes: Option<Result<Attributes, Error>>,
 }
 

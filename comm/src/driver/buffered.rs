@@ -1,17 +1,17 @@
-//! Buffered sends: the driver keeps a copy of each message until it has left.
+//! Buffered sends: the driver keeps a copy of each message until its send has ended.
 
 use crate::error::Error;
 use crate::net::Net;
 
-/// Bytes of the attached room that a buffered send takes in addition to its message.
+/// Bytes of the attached buffer that a buffered send uses in addition to its message.
 pub(crate) const BUFFER_OVERHEAD: usize = 64;
 
-/// The room that a program has attached, and the sends that are in it.
+/// The buffer space that a program has attached, and the sends that use it.
 pub(crate) struct BufferedSends<N: Net> {
-    /// Bytes; `None`: nothing is attached.
+    /// The attached space in bytes; `None`: the program has attached none.
     room: Option<usize>,
     used: usize,
-    /// Each with the bytes that it takes of the room.
+    /// Each send with the bytes of the space that it uses.
     sends: Vec<(N::Send, usize)>,
 }
 
@@ -22,7 +22,7 @@ impl<N: Net> Default for BufferedSends<N> {
 }
 
 impl<N: Net> BufferedSends<N> {
-    /// Gives room, in bytes.
+    /// Attaches space for buffered sends, in bytes.
     pub(crate) fn attach(&mut self, bytes: usize) -> Result<(), Error> {
         if self.room.is_some() {
             return Err(Error::BufferAttached);
@@ -31,12 +31,12 @@ impl<N: Net> BufferedSends<N> {
         Ok(())
     }
 
-    /// Takes the room back, once no send is in it.
+    /// Detaches the space and returns its size in bytes. `None`: a send still uses it.
     pub(crate) fn detach(&mut self) -> Option<usize> {
         self.sends.is_empty().then(|| self.room.take().unwrap_or(0))
     }
 
-    /// Takes room for a message of this length: how many bytes that are.
+    /// Reserves space for a message of this length. Returns the bytes that it takes.
     pub(crate) fn reserve(&mut self, length: usize) -> Result<usize, Error> {
         let needed = length.saturating_add(BUFFER_OVERHEAD);
         let left = self.room.unwrap_or(0).saturating_sub(self.used);
@@ -47,12 +47,12 @@ impl<N: Net> BufferedSends<N> {
         Ok(needed)
     }
 
-    /// Keeps a send until its end, which gives back the bytes that it has reserved.
+    /// Keeps a send until it has ended. Its `reserved` bytes are free again then.
     pub(crate) fn keep(&mut self, send: N::Send, reserved: usize) {
         self.sends.push((send, reserved));
     }
 
-    /// Gives back the room of sends that have ended.
+    /// Drops the sends that have ended, and frees their space.
     pub(super) fn reap(&mut self, net: &mut N) {
         let used = &mut self.used;
         self.sends.retain_mut(|(send, reserved)| {

@@ -13,8 +13,7 @@ use crate::remote::RemoteRanks;
 
 use super::numbers::{Turn, numbers};
 
-/// The messages of one collective operation: its members, the context, and a tag that no other operation under way
-/// has.
+/// The members, context and tag of one collective operation's messages. No other operation under way has the same tag.
 ///
 /// The highest bit of the tag is a mark: the sender of a marked message knows of a failure. Receives accept messages
 /// with and without it. So after a death the operation goes on to its end at all members, and each member that
@@ -48,7 +47,7 @@ impl Channel {
         self.turn.as_ref().is_none_or(|turn| turn.has_come(numbers(self.tags)))
     }
 
-    /// What tells the operation apart from all others of the communicator, also from those with an equal tag.
+    /// A number that tells the operation apart from all others of the communicator, even from those with an equal tag.
     pub(crate) fn call(&self) -> u64 {
         match &self.turn {
             Some(turn) => 1 << 32 | u64::from(turn.number()),

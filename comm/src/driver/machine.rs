@@ -1,29 +1,29 @@
-//! State machines over the transport, and where they leave their results.
+//! State machines over the transport, and the slots for their results.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Error;
 use crate::net::Net;
 
-use super::port::{Operations, Port};
+use super::machine_io::{MachineIo, Operations};
 
 /// A state machine over the transport: an operation that takes more than one message. Progress steps it until it
-/// ends; then it is dropped.
+/// ends, and then drops it.
 ///
-/// It is stepped while the driver is locked, so it must not call a communicator.
+/// The driver is locked during a step, so a machine must not call a communicator.
 pub(crate) trait Machine<N: Net>: Send {
-    /// What it ends with.
+    /// The result of a success.
     type Output: Send;
 
-    /// Does what can be done now. `None`: it has not ended.
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>>;
+    /// Does everything that is possible now. `None`: the machine has not ended.
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Self::Output, Error>>;
 }
 
-/// Where a machine's result is left for its request.
+/// The place where a machine leaves its result for its request.
 pub(crate) struct ResultSlot<T>(Mutex<Option<Result<T, Error>>>);
 
 impl<T> ResultSlot<T> {
-    /// The slot of an operation that has this result already, or has none yet.
+    /// A new slot. `result` is `Some` if the operation has ended already.
     pub(crate) fn new(result: Option<Result<T, Error>>) -> Arc<Self> {
         Arc::new(ResultSlot(Mutex::new(result)))
     }
@@ -38,7 +38,7 @@ impl<T> ResultSlot<T> {
     }
 }
 
-/// A machine under way, with its operations.
+/// A machine under way, with its sends and receives.
 pub(super) struct RunningMachine<N: Net> {
     machine: Box<dyn Drive<N>>,
     operations: Operations<N>,
@@ -58,15 +58,15 @@ impl<N: Net> RunningMachine<N> {
         RunningMachine { machine, operations }
     }
 
-    /// Steps it; whether it has ended.
+    /// Steps the machine. Returns whether it has ended.
     pub(super) fn drive(&mut self, net: &mut N, ft: &mut crate::ft::Service<N>) -> bool {
-        self.machine.drive(&mut Port { net, ft, operations: &mut self.operations })
+        self.machine.drive(&mut MachineIo { net, ft, operations: &mut self.operations })
     }
 }
 
-/// A machine and its slot, whatever it ends with.
+/// A machine and its slot, for any type of result.
 trait Drive<N: Net>: Send {
-    fn drive(&mut self, port: &mut Port<'_, N>) -> bool;
+    fn drive(&mut self, io: &mut MachineIo<'_, N>) -> bool;
 }
 
 struct Driven<M, T> {
@@ -75,8 +75,8 @@ struct Driven<M, T> {
 }
 
 impl<N: Net, M: Machine<N>> Drive<N> for Driven<M, M::Output> {
-    fn drive(&mut self, port: &mut Port<'_, N>) -> bool {
-        let Some(result) = self.machine.step(port) else { return false };
+    fn drive(&mut self, io: &mut MachineIo<'_, N>) -> bool {
+        let Some(result) = self.machine.step(io) else { return false };
         self.slot.put(result);
         true
     }

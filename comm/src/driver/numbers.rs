@@ -1,11 +1,12 @@
-//! Numbers of a communicator's collective operations, which tell the messages of those under way apart.
+//! The numbers of a communicator's collective operations. They tell apart the messages of operations under way.
 //!
-//! A tag has room for the low bits of a number. Operations with equal low bits must not mix, however many are begun:
-//! so one begins to send and receive in a process only when that process has ended the one before it. No message is
-//! needed for that, and no call fails or blocks:
+//! A tag has room for the low bits of a number. The messages of two operations with equal low bits must not mix. So a
+//! process begins to send and receive for the later operation only when the earlier one has ended in this process. This
+//! rule takes no messages, and no call fails or blocks because of it:
 //!
-//! 1. An operation receives in each process just what others send it there. One that has ended leaves nothing.
-//! 2. A sender that has begun the later operation has ended the earlier one, and has sent all of it.
+//! 1. In each process an operation receives all messages that others send it there. An operation that has ended leaves
+//!    no message.
+//! 2. A sender that has begun the later operation has ended the earlier one, and so has sent all of its messages.
 //! 3. Messages of one sender with one tag are received in the order in which they were sent. So a receive of the
 //!    earlier operation never takes a message of the later one.
 
@@ -17,20 +18,20 @@ use tagmatch::TagLayout;
 
 use crate::net::Sleeper;
 
-/// Collective operations of one communicator that a tag tells apart: a power of two.
+/// The number of collective operations of one communicator that a tag can tell apart: a power of two.
 pub(crate) fn numbers(tags: TagLayout) -> u32 {
     1 << (tags.tag_bits() - 2)
 }
 
-/// The numbers of one communicator. They begin anywhere, and wrap.
+/// The numbers of one communicator. The first one is arbitrary, and they wrap.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     next: AtomicU32,
-    /// The lowest one that has not ended: all before it have.
+    /// The lowest number whose operation has not ended. All operations before it have ended.
     lowest: AtomicU32,
-    /// Those behind it that have ended. Bounded by the operations under way.
+    /// The higher numbers whose operations have ended. At most as many as operations under way.
     ended: Mutex<BTreeSet<u32>>,
-    /// An operation waits for another one's end.
+    /// Whether an operation waits until another one has ended.
     is_awaited: AtomicBool,
 }
 
@@ -67,17 +68,17 @@ impl Numbers {
     }
 }
 
-/// An operation's number, until the operation has ended.
+/// The number of one operation. The operation ends when this is dropped, or earlier by [`end`](Self::end).
 pub(crate) struct Turn {
     numbers: Arc<Numbers>,
     number: AtomicU32,
     is_over: AtomicBool,
-    /// What a thread may sleep on that waits for the end.
+    /// The sleeper of a thread that may wait for the end.
     sleeper: Option<Arc<dyn Sleeper>>,
 }
 
 impl Turn {
-    /// The next number: all members take it at the same call.
+    /// The next number. All members take it at the same call.
     pub(crate) fn next(numbers: &Arc<Numbers>, sleeper: Option<Arc<dyn Sleeper>>) -> Self {
         let number = AtomicU32::new(numbers.take());
         Turn { numbers: Arc::clone(numbers), number, is_over: AtomicBool::new(false), sleeper }
@@ -87,17 +88,18 @@ impl Turn {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Whether at most so many are under way up to this one.
+    /// Whether the operation may begin: no operation that is `most` or more numbers earlier is under way.
     pub(crate) fn has_come(&self, most: u32) -> bool {
         let number = self.number();
         self.numbers.is_within(number, most) || {
-            // Looked at again: an operation that ends now either sees the flag or is seen.
+            // Look again after setting the flag: an operation that ends at this moment either sees the flag, or its end
+            // is seen here.
             self.numbers.is_awaited.store(true, Ordering::SeqCst);
             self.numbers.is_within(number, most)
         }
     }
 
-    /// The operation has ended.
+    /// Marks the operation as ended.
     pub(crate) fn end(&self) {
         if self.is_over.swap(true, Ordering::Relaxed) {
             return;
@@ -111,7 +113,7 @@ impl Turn {
         }
     }
 
-    /// The next number, for one more operation after this one.
+    /// Ends the operation, and takes the next number for another one.
     pub(crate) fn renew(&self) {
         self.end();
         self.number.store(self.numbers.take(), Ordering::Relaxed);

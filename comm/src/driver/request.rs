@@ -9,25 +9,26 @@ use crate::net::Net;
 use super::shared::Driver;
 use super::waiting::wait;
 
-/// What a [`Request`] waits for.
+/// An operation that a [`Request`] waits for.
 pub trait Pending<N: Net> {
-    /// What it ends with.
+    /// The result of the operation.
     type Output;
 
     #[doc(hidden)]
     fn driver(&self) -> &Arc<Driver<N>>;
 
-    /// The end, once.
+    /// The result, once, if the operation has ended.
     #[doc(hidden)]
     fn test(&mut self) -> Option<Self::Output>;
 
-    /// The end, for a caller that drops the request after it.
+    /// As [`test`](Self::test), for a caller that drops the request after the result.
     #[doc(hidden)]
     fn test_by_value(&mut self) -> Option<Self::Output> {
         self.test()
     }
 
-    /// The end, for a caller that drops the request after it. If it has not ended, its end wakes the waker.
+    /// As [`test`](Self::test), for a caller that drops the request after the result. An operation that has not ended
+    /// wakes the waker when it ends.
     #[doc(hidden)]
     fn watch(&mut self, waker: &Waker) -> Option<Self::Output> {
         self.driver().watch(waker);
@@ -76,7 +77,7 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
     }
 }
 
-/// Any executor will do, but something has to make progress: [`Runtime::block_on`](crate::Runtime::block_on),
+/// Any executor can poll a request, but something has to make progress: [`Runtime::block_on`](crate::Runtime::block_on),
 /// a [progress thread](crate::Runtime::progress_thread), or a loop that calls
 /// [`Runtime::progress`](crate::Runtime::progress).
 impl<N: Net, P: Pending<N> + Unpin> Future for Request<N, P> {

@@ -14,13 +14,13 @@ use crate::net::{Net, Sleeper};
 
 use super::buffered::BufferedSends;
 use super::machine::{Machine, ResultSlot, RunningMachine};
-use super::port::{Operations, Port};
+use super::machine_io::{MachineIo, Operations};
 
-/// What all communicators of a process share.
+/// The state that all communicators of a process share.
 pub struct Driver<N: Net> {
     state: Mutex<DriverState<N>>,
     pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
-    /// Turns of a wait before it lets others run.
+    /// The number of turns that a wait spins before it yields to other threads.
     pub(super) spins: u32,
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(super) woken: Condvar,
@@ -29,7 +29,7 @@ pub struct Driver<N: Net> {
     pub(crate) settings: Settings,
 }
 
-/// What does not change in the life of a process, and is the same in all processes of its job.
+/// Settings that never change, and are the same in all processes of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) ids: IdLayout,
@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     pub(crate) algorithms: Algorithms,
 }
 
-/// What a driver's lock protects.
+/// The state that a driver's lock protects.
 pub(crate) struct DriverState<N: Net> {
     pub(crate) net: N,
     pub(crate) ft: Service<N>,
@@ -64,18 +64,18 @@ impl Sleepers {
     }
 }
 
-/// What one turn of progress has brought.
+/// The result of one turn of progress.
 struct Progress<N: Net> {
     events: usize,
-    /// Events that have to do with failures.
+    /// The number of events that concern failures.
     failures: usize,
     /// Machines that have ended. They are dropped without the lock: they may hold the last handle of a communicator,
-    /// and with it things of a layer's own.
+    /// whose layers drop their own values then.
     ended: Vec<RunningMachine<N>>,
 }
 
 impl<N: Net> DriverState<N> {
-    /// Takes in what has come, and moves everything that is under way.
+    /// Handles the transport's events, and steps everything that is under way.
     fn progress(&mut self) -> Progress<N> {
         let events = self.net.progress();
         let failures = self.ft.progress(&mut self.net, self.sleepers.any());
@@ -85,7 +85,7 @@ impl<N: Net> DriverState<N> {
         Progress { events, failures, ended }
     }
 
-    /// Steps all machines: those that have ended.
+    /// Steps all machines. Returns those that have ended.
     fn drive(&mut self) -> Vec<RunningMachine<N>> {
         let mut ended = Vec::new();
         let mut at = 0;
@@ -132,7 +132,7 @@ impl<N: Net> Driver<N> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {
-        // A reduction's operator may have panicked; what it worked on is not used again.
+        // A poisoned lock is usable: only a reduction's operator can have panicked, and its operands are not used again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl<N: Net> Driver<N> {
         ft.register(net, life);
     }
 
-    /// One turn of progress; whether anything moved.
+    /// Makes one turn of progress. Returns whether anything has happened.
     pub(crate) fn progress(&self) -> bool {
         let mut state = self.lock();
         let Progress { events, failures, ended } = state.progress();
@@ -153,7 +153,7 @@ impl<N: Net> Driver<N> {
         events > 0 || is_news
     }
 
-    /// Wakes everything that waits for a machine, or for news of failures.
+    /// Wakes all threads and futures that wait for a machine, or for news of failures.
     pub(crate) fn wake_all(&self, mut state: MutexGuard<'_, DriverState<N>>) {
         if state.sleepers.any()
             && let Some(sleeper) = &self.sleeper
@@ -182,7 +182,7 @@ impl<N: Net> Driver<N> {
         let mut operations = Operations::default();
         let mut state = self.lock();
         let DriverState { net, ft, .. } = &mut *state;
-        let first = machine.step(&mut Port { net, ft, operations: &mut operations });
+        let first = machine.step(&mut MachineIo { net, ft, operations: &mut operations });
         let is_over = first.is_some();
         let slot = ResultSlot::new(first);
         if is_over {

@@ -1,9 +1,9 @@
-//! How a blocking call waits: it looks often, then lets other threads run, then sleeps.
+//! The wait of a blocking call: it polls, then yields to other threads, then sleeps.
 //!
-//! Of the threads that sleep, one, the *watcher*, sleeps on the transport. The others sleep on a condition that the
-//! watcher signals whenever it wakes, because what has come may be theirs. A thread that is awake and takes in
-//! what a sleeping one waits for wakes the watcher, too: an operation rings the transport's sleeper at its end if it
-//! was tested while a thread slept or was about to, and so does a machine that ends.
+//! Of the threads that sleep, one, the *watcher*, sleeps on the transport. The others sleep on a condition variable.
+//! The watcher signals it whenever it wakes, because the event may be for one of them. A thread that is awake may handle
+//! the event that a sleeping thread waits for, and then wakes the watcher, too: an operation that was tested while a
+//! thread slept or was about to sleep rings the transport's sleeper when it ends, and so does a machine that ends.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::net::{Net, Sleeper};
 
 use super::machine::Machine;
-use super::port::{Operations, Port};
+use super::machine_io::{MachineIo, Operations};
 use super::shared::{Driver, DriverState};
 
-/// How often a call looks in a turn that spins. In later turns it looks once.
+/// How often a call polls in a turn that spins. In later turns it polls once.
 const LOOKS: usize = 64;
 
 /// One blocking call's wait.
@@ -33,12 +33,12 @@ impl<'a, N: Net> Waiting<'a, N> {
         Waiting { driver, turn: 0, nap: None }
     }
 
-    /// How often to look in this turn.
+    /// How often to poll in this turn.
     fn looks(&self) -> usize {
         if self.turn <= self.driver.spins { LOOKS } else { 1 }
     }
 
-    /// To be called after each turn that has found nothing. The turn has made progress.
+    /// Spins, yields or sleeps. To be called after each turn that has made progress and found no result.
     pub(crate) fn rest(&mut self) {
         let yields = self.turn.checked_sub(self.driver.spins);
         if yields.is_none_or(|turn| !N::pause(turn)) {
@@ -46,7 +46,7 @@ impl<'a, N: Net> Waiting<'a, N> {
             return;
         }
         self.nap = match self.nap.take() {
-            // One more turn, of which other threads know that it is the last one before a sleep.
+            // One more turn before the sleep. Other threads know from now on that this one is about to sleep.
             None => Some(Nap::begin(self.driver)),
             Some(nap) => {
                 nap.sleep();
@@ -56,7 +56,7 @@ impl<'a, N: Net> Waiting<'a, N> {
     }
 }
 
-/// Makes progress until `look` finds something. `look` is told how often to look.
+/// Makes progress until `look` returns a result. `look` is told how often to poll.
 pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(usize) -> Option<R>) -> R {
     let mut waiting = Waiting::new(driver);
     loop {
@@ -68,11 +68,11 @@ pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(usize) ->
     }
 }
 
-/// A thread that sleeps, or is about to.
+/// A thread that sleeps or is about to sleep.
 struct Nap<'a, N: Net> {
     driver: &'a Driver<N>,
     may_sleep: bool,
-    /// How often a watcher had woken before.
+    /// How often a watcher had woken when this nap began.
     wakes: u64,
 }
 
@@ -84,7 +84,7 @@ impl<'a, N: Net> Nap<'a, N> {
         Nap { driver, may_sleep, wakes: state.sleepers.wakes }
     }
 
-    /// Blocks until something may have come for this thread.
+    /// Blocks until there may be an event for this thread.
     fn sleep(&self) {
         let Some(sleeper) = self.driver.sleeper.as_ref().filter(|_| self.may_sleep) else { return };
         let mut state = self.driver.lock();
@@ -121,7 +121,7 @@ impl<N: Net> Driver<N> {
         self.run_with(&mut machine, &mut Operations::default())
     }
 
-    /// As [`run`](Self::run), in the memory of an earlier machine's operations, which have all ended.
+    /// As [`run`](Self::run), with the memory of an earlier machine's operations, which have all ended.
     pub(crate) fn run_with<M: Machine<N>>(
         &self,
         machine: &mut M,
@@ -129,16 +129,16 @@ impl<N: Net> Driver<N> {
     ) -> Result<M::Output, Error> {
         wait(self, |looks| {
             let DriverState { net, ft, .. } = &mut *self.lock();
-            (0..looks).find_map(|_| machine.step(&mut Port { net, ft, operations }))
+            (0..looks).find_map(|_| machine.step(&mut MachineIo { net, ft, operations }))
         })
     }
 
-    /// Blocks until all buffered sends have left, and takes their room back: how many bytes that was.
+    /// Blocks until all buffered sends have ended, and detaches their space. Returns its size in bytes.
     pub(crate) fn detach_buffer(&self) -> usize {
         wait(self, |_| self.lock().buffered.detach())
     }
 
-    /// Polls a future until it has ended, and makes progress meanwhile. Blocks.
+    /// Polls a future until it is ready, and makes progress meanwhile. Blocks.
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         let sleeper = self.sleeper.clone();
         let alarm = Arc::new(Alarm { rung: AtomicBool::new(true), sleeper });
@@ -160,7 +160,7 @@ impl<N: Net> Driver<N> {
     }
 }
 
-/// Woken by what a future waits for.
+/// The waker of a future that a thread blocks on.
 struct Alarm {
     rung: AtomicBool,
     sleeper: Option<Arc<dyn Sleeper>>,
@@ -175,7 +175,7 @@ impl Wake for Alarm {
     }
 }
 
-/// A thread that makes progress until it is dropped. It keeps its runtime.
+/// A thread that makes progress until this handle is dropped. It keeps its runtime alive.
 pub struct ProgressThread {
     stop: Arc<AtomicBool>,
     sleeper: Option<Arc<dyn Sleeper>>,
@@ -212,7 +212,7 @@ impl Drop for ProgressThread {
             sleeper.ring();
         }
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been reported by the panic hook.
+            // The panic hook has reported a panic of the thread, if there was one.
             let _ = thread.join();
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::Port;
+use crate::driver::MachineIo;
 use crate::net::Net;
 
 use super::agree::Value;
@@ -23,8 +23,8 @@ impl Agree {
         Agree { life: Arc::clone(life), number, low, flags, has_voted: false }
     }
 
-    pub(crate) fn step<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<Value> {
-        let Port { net, ft, .. } = port;
+    pub(crate) fn step<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<Value> {
+        let MachineIo { net, ft, .. } = io;
         if !std::mem::replace(&mut self.has_voted, true) {
             ft.vote(net, &self.life, self.number, self.low, self.flags);
         } else if net.progress() > 0 {

@@ -1,7 +1,7 @@
 //! The calls of a communicator about failures, except shrinking.
 
 use crate::comm::{Comm, Running};
-use crate::driver::{DriverState, Machine, Port, Request};
+use crate::driver::{DriverState, Machine, MachineIo, Request};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;
@@ -97,8 +97,8 @@ struct Agreeing(Agree);
 impl<N: Net> Machine<N> for Agreeing {
     type Output = Agreed;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Agreed, Error>> {
-        let decision = self.0.step(port)?;
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Agreed, Error>> {
+        let decision = self.0.step(io)?;
         let unacknowledged = decision.unacknowledged();
         Some(Ok(Agreed { flags: decision.flags, unacknowledged }))
     }

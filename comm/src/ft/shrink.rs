@@ -8,7 +8,7 @@ use tagmatch::TagLayout;
 use crate::alloc::{Allocation, Allocator, Progress, Role};
 use crate::coll::Exchange;
 use crate::comm::{Comm, Created, conclude, round};
-use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot, Settings};
+use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, Settings};
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::Sub;
@@ -145,18 +145,18 @@ pub(crate) fn number(life: &Life, attempts: u32, tags: TagLayout) -> u32 {
 impl<N: Net> Machine<N> for ShrinkMachine {
     type Output = Created;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Created, Error>> {
         loop {
             // A stage that has to wait puts itself back.
             match mem::replace(&mut self.stage, ShrinkStage::Over) {
-                ShrinkStage::Counting(mut agree) => match agree.step(port) {
+                ShrinkStage::Counting(mut agree) => match agree.step(io) {
                     Some(decision) => self.stage = self.allocate(&decision),
                     None => {
                         self.stage = ShrinkStage::Counting(agree);
                         return None;
                     }
                 },
-                ShrinkStage::Reducing { allocation, mut round } => match round.step(port) {
+                ShrinkStage::Reducing { allocation, mut round } => match round.step(io) {
                     Some(reduced) => {
                         let agree = Agree::new(&self.life, u64::from(reduced.is_ok()));
                         self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
@@ -167,7 +167,7 @@ impl<N: Net> Machine<N> for ShrinkMachine {
                     }
                 },
                 ShrinkStage::Concluding { mut allocation, reduced, mut agree } => {
-                    let Some(decision) = agree.step(port) else {
+                    let Some(decision) = agree.step(io) else {
                         self.stage = ShrinkStage::Concluding { allocation, reduced, agree };
                         return None;
                     };
@@ -178,7 +178,7 @@ impl<N: Net> Machine<N> for ShrinkMachine {
                                 // must be stepped first.
                                 Ok(Progress::Again) => {
                                     self.stage = self.reduce(allocation);
-                                    port.ft.expect();
+                                    io.ft.expect();
                                     return None;
                                 }
                                 Ok(Progress::Done(id)) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::Port;
+use crate::driver::MachineIo;
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
@@ -18,13 +18,16 @@ pub(super) struct Accepting {
 
 impl Accepting {
     /// Takes the next call, and returns the link to the leader that has called.
-    pub(super) fn step<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<LeaderLink, Error>> {
+    pub(super) fn step<N: Net>(
+        &self,
+        io: &mut MachineIo<'_, N>,
+    ) -> Option<Result<LeaderLink, Error>> {
         let life = Arc::clone(&self.life);
         if life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
         let Some((with, mailbox)) = self.port.answer() else {
-            port.ft.expect();
+            io.ft.expect();
             return None;
         };
         Some(Ok(LeaderLink::Line(PortLine { mailbox, with, life })))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::coll::Exchange;
 use crate::comm::{conclude, round};
-use crate::driver::{Channel, Machine, Port};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::{Agree, Life};
 use crate::net::Net;
@@ -49,7 +49,7 @@ impl AgreedAllocation {
 impl<N: Net> Machine<N> for AgreedAllocation {
     type Output = (OwnedId, u64);
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Self::Output, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Self::Output, Error>> {
         loop {
             match &mut self.stage {
                 AllocateStage::Waiting if !self.channel.has_turn() => return None,
@@ -58,12 +58,12 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                     self.stage = AllocateStage::Reducing(Box::new(first));
                 }
                 AllocateStage::Reducing(exchange) => {
-                    let reduced = exchange.step(port)?;
+                    let reduced = exchange.step(io)?;
                     let flags = self.contribution << 1 | u64::from(reduced.is_ok());
                     self.stage = AllocateStage::Agreeing(reduced, Agree::new(&self.life, flags));
                 }
                 AllocateStage::Agreeing(reduced, agree) => {
-                    let agreed = agree.step(port)?.flags;
+                    let agreed = agree.step(io)?.flags;
                     let all = match reduced {
                         Ok(all) if agreed & 1 == 1 => all,
                         Ok(_) => return Some(Err(Error::ProcessFailed { rank: None })),
@@ -73,7 +73,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                         Ok(Progress::Again) => {
                             let next = round(&self.channel, &mut self.allocation);
                             self.stage = AllocateStage::Reducing(Box::new(next));
-                            port.ft.expect();
+                            io.ft.expect();
                             // The next round may have to wait for another machine, which must be
                             // stepped first.
                             None

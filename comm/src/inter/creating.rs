@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::alloc::OwnedId;
 use crate::coll::{Exchange, algorithms};
-use crate::driver::{Channel, Machine, Port};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::{Agree, Invitation, Life, epoch};
 use crate::group::Group;
@@ -128,7 +128,7 @@ impl Creating {
     }
 
     /// Begins step 2 at the leader, and step 3 at the other members.
-    fn meet<N: Net>(&mut self, port: &mut Port<'_, N>) -> CreateStage {
+    fn meet<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> CreateStage {
         if !self.is_leader() {
             // The leader may tell the other group the id, and die before it tells its own group
             // which group that is.
@@ -138,28 +138,22 @@ impl Creating {
         if self.accepts.is_some() {
             return CreateStage::Accepting;
         }
-        self.describe(port)
+        self.describe(io)
     }
 
-    fn describe<N: Net>(&mut self, port: &mut Port<'_, N>) -> CreateStage {
+    fn describe<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> CreateStage {
         let (link, is_first) = match &self.plan.link {
             Ok((link, is_first)) => (link, *is_first),
             Err(error) => {
-                self.told = description::to_bytes(Err(error), self.plan.ids, port.net);
+                self.told = description::to_bytes(Err(error), self.plan.ids, io.net);
                 description::put_untold(&mut self.told);
                 return self.tell();
             }
         };
         let own = self.own_description(is_first);
-        let own = description::to_bytes(own.as_ref(), self.plan.ids, port.net);
+        let own = description::to_bytes(own.as_ref(), self.plan.ids, io.net);
         self.id.iter_mut().for_each(OwnedId::lose_track);
-        CreateStage::Describing(LeaderSwap::begin(
-            port,
-            link,
-            &own,
-            HEAD,
-            description::names_length,
-        ))
+        CreateStage::Describing(LeaderSwap::begin(io, link, &own, HEAD, description::names_length))
     }
 
     /// Checks the description that the leader has received from the other one.
@@ -209,7 +203,7 @@ impl Creating {
     /// The parts of the intercommunicator, if this process knows the other group.
     fn make<N: Net>(
         &mut self,
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         members: Result<Vec<u8>, Error>,
     ) -> Result<InterParts, Error> {
         let mut id = self.id.take().ok_or_else(|| self.failure())?;
@@ -218,7 +212,7 @@ impl Creating {
             id.keep_track();
         }
         bytes.extend(members?);
-        let described = description::parse(&bytes, self.plan.ids, port.net);
+        let described = description::parse(&bytes, self.plan.ids, io.net);
         let GroupDescription { attempt, id: remote, is_first, members } = match &self.plan.link {
             // The leader knows its own error, which has more details than the message.
             Err(own) if self.is_leader() => described.map_err(|_| own.clone())?,
@@ -237,29 +231,29 @@ impl Creating {
         let ranks = if is_first { 0..split } else { split..union.size() };
         let life = Life::new(first.1, epoch(&parts, &union, &union), &union, rank);
         let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
-        port.ft.register(port.net, &life);
+        io.ft.register(io.net, &life);
         self.invitation = Some(Invitation { attempts, members: union, split });
         let remote = RemoteGroup { id: remote, group: other };
         Ok(InterParts { id, local, rank: self.plan.channel.own, remote, life })
     }
 
     /// Begins step 4; `None` if there is none.
-    fn agree<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<CreateStage> {
+    fn agree<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<CreateStage> {
         match self.plan.uniformity {
             Uniformity::None => None,
             Uniformity::Eventual => {
                 let flags = u64::from(self.made.is_ok());
                 Some(CreateStage::Knowing(Agree::new(&self.plan.life, flags)))
             }
-            Uniformity::Strict => self.agree_as_one(port),
+            Uniformity::Strict => self.agree_as_one(io),
         }
     }
 
     /// Begins step 5 of `Uniformity::Eventual`.
-    fn compare<N: Net>(&self, port: &mut Port<'_, N>, known: bool) -> CreateStage {
+    fn compare<N: Net>(&self, io: &mut MachineIo<'_, N>, known: bool) -> CreateStage {
         match &self.plan.link {
             Ok((link, _)) if self.is_leader() => CreateStage::Comparing(
-                LeaderSwap::begin(port, link, &[u8::from(known)], 1, |_| 0),
+                LeaderSwap::begin(io, link, &[u8::from(known)], 1, |_| 0),
                 known,
             ),
             Err(_) if self.is_leader() => self.conclude(false),
@@ -272,12 +266,12 @@ impl Creating {
     }
 
     /// Begins steps 4 and 5 of `Uniformity::Strict`.
-    fn agree_as_one<N: Net>(&mut self, port: &mut Port<'_, N>) -> Option<CreateStage> {
+    fn agree_as_one<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> Option<CreateStage> {
         let (Ok(made), Some(invitation)) = (&self.made, self.invitation.take()) else {
-            port.ft.refuse(port.net, self.plan.life.key);
+            io.ft.refuse(io.net, self.plan.life.key);
             return None;
         };
-        port.ft.join(port.net, &made.life, invitation);
+        io.ft.join(io.net, &made.life, invitation);
         Some(CreateStage::AgreeingAsOne(Agree::new(&made.life, 1)))
     }
 
@@ -295,25 +289,25 @@ impl Creating {
 impl<N: Net> Machine<N> for Creating {
     type Output = InterParts;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterParts, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<InterParts, Error>> {
         loop {
             self.stage = match &mut self.stage {
                 CreateStage::Allocating(allocate) => {
-                    match allocate.step(port)? {
+                    match allocate.step(io)? {
                         Ok((id, _)) => self.id = Some(id),
                         Err(error) => self.made = Err(error),
                     }
-                    self.meet(port)
+                    self.meet(io)
                 }
                 CreateStage::Accepting => {
-                    let called = self.accepts.as_ref().map(|accepting| accepting.step(port));
+                    let called = self.accepts.as_ref().map(|accepting| accepting.step(io));
                     let called = called.unwrap_or(Some(Err(Error::NoPeer)))?;
                     self.plan.link = called.map(|link| (link, true));
-                    self.describe(port)
+                    self.describe(io)
                 }
                 CreateStage::Describing(swap) => {
                     let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
-                    let swapped = swap.step(port, link)?;
+                    let swapped = swap.step(io, link)?;
                     if self.accepts.is_some() && swapped == Err(Error::Port) {
                         // The caller has given up before it was told the id. There may be other
                         // calls.
@@ -327,53 +321,53 @@ impl<N: Net> Machine<N> for Creating {
                         // Giving up the link withdraws the call: the other group was not told the
                         // id, and never will be.
                         self.plan.link = Err(error.clone());
-                        self.stage = self.describe(port);
+                        self.stage = self.describe(io);
                         continue;
                     }
                     // If the other leader has sent a reason, its group does not use the id that it
                     // was told.
                     let is_refused =
                         swapped.as_ref().is_ok_and(|head| description::is_refusal(head));
-                    let described = self.check(swapped, port.net);
-                    self.told = description::to_bytes(described.as_ref(), self.plan.ids, port.net);
+                    let described = self.check(swapped, io.net);
+                    self.told = description::to_bytes(described.as_ref(), self.plan.ids, io.net);
                     if is_refused {
                         description::put_untold(&mut self.told);
                     }
                     self.tell()
                 }
                 CreateStage::Telling(exchange) => {
-                    self.head = exchange.step(port)?;
+                    self.head = exchange.step(io)?;
                     self.name()
                 }
                 CreateStage::Naming(exchange) => {
-                    let members = exchange.step(port)?;
-                    self.made = self.make(port, members);
-                    match self.agree(port) {
+                    let members = exchange.step(io)?;
+                    self.made = self.make(io, members);
+                    match self.agree(io) {
                         Some(stage) => stage,
                         None => return Some(self.end(true)),
                     }
                 }
                 CreateStage::Knowing(agree) => {
-                    let known = agree.step(port)?.flags == 1;
-                    self.compare(port, known)
+                    let known = agree.step(io)?.flags == 1;
+                    self.compare(io, known)
                 }
                 CreateStage::Comparing(swap, known) => {
                     let Ok((link, _)) = &self.plan.link else { return Some(self.end(false)) };
-                    let swapped = swap.step(port, link)?;
+                    let swapped = swap.step(io, link)?;
                     let agreed = *known && swapped.as_ref().map_or(*known, |said| said[..] == [1]);
                     self.conclude(agreed && swapped.is_ok())
                 }
                 CreateStage::Concluding(agree) => {
-                    let agreed = agree.step(port)?;
+                    let agreed = agree.step(io)?;
                     let is_whole = agreed.unacknowledged().is_empty();
                     let is_made = agreed.flags == 1 && is_whole;
                     if !is_made && let Ok(InterParts { life, .. }) = &self.made {
-                        port.ft.revoke(port.net, life.key, Group::clone(&life.group));
+                        io.ft.revoke(io.net, life.key, Group::clone(&life.group));
                     }
                     return Some(self.end(is_made));
                 }
                 CreateStage::AgreeingAsOne(agree) => {
-                    let agreed = agree.step(port)?;
+                    let agreed = agree.step(io)?;
                     let is_made = agreed.flags == 1 && agreed.unacknowledged().is_empty();
                     return Some(self.end(is_made));
                 }

@@ -1,6 +1,6 @@
 //! The calls of an intercommunicator about failures of either group, except shrinking.
 
-use crate::driver::{Machine, Port};
+use crate::driver::{Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Agree;
 use crate::group::Group;
@@ -74,8 +74,8 @@ struct Agreeing {
 impl<N: Net> Machine<N> for Agreeing {
     type Output = InterAgreed;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterAgreed, Error>> {
-        let value = self.agree.step(port)?;
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<InterAgreed, Error>> {
+        let value = self.agree.step(io)?;
         let flags = (value.flags << self.own >> u32::BITS) as u32;
         let unacknowledged = value.unacknowledged();
         let unacknowledged = unacknowledged.iter().filter_map(|rank| self.group.process(*rank));

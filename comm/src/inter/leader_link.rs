@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::{Channel, Handle, Port};
+use crate::driver::{Channel, Handle, MachineIo};
 use crate::error::Error;
 use crate::ft::Life;
 use crate::mailbox::Opened;
@@ -46,21 +46,21 @@ impl LeaderLink {
 impl PortLine {
     /// The next message of the other leader. [`Error::Port`]: there will be none, because the other
     /// leader has no such port, or has given up.
-    fn listen<N: Net>(&self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn listen<N: Net>(&self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
         if self.life.is_revoked() {
             return Some(Err(Error::Revoked));
         }
         let mut next = self.mailbox.listen();
-        if next.is_none() && port.net.is_down(self.with) {
+        if next.is_none() && io.net.is_down(self.with) {
             // Its last messages may have arrived.
-            port.ft.look(port.net);
+            io.ft.look(io.net);
             next = self.mailbox.listen();
             if next.is_none() {
                 return Some(Err(Error::ProcessFailed { rank: None }));
             }
         }
         if next.is_none() {
-            port.ft.expect();
+            io.ft.expect();
         }
         Some(next?.map_err(|_| Error::Port))
     }
@@ -77,7 +77,7 @@ impl LeaderSwap {
     /// Starts the exchange. In a communicator, a message is a head of `head` bytes and a rest.
     /// `rest` computes the length of the rest from the head.
     pub(super) fn begin<N: Net>(
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         link: &LeaderLink,
         data: &[u8],
         head: usize,
@@ -85,7 +85,7 @@ impl LeaderSwap {
     ) -> Self {
         match link {
             LeaderLink::Peer { channel, to } => {
-                LeaderSwap::Peer(PeerSwap::begin(port, (channel, *to), data, head, rest))
+                LeaderSwap::Peer(PeerSwap::begin(io, (channel, *to), data, head, rest))
             }
             LeaderLink::Line(line) => {
                 line.mailbox.say(data);
@@ -97,14 +97,14 @@ impl LeaderSwap {
     /// The message of the other leader.
     pub(super) fn step<N: Net>(
         &mut self,
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         link: &LeaderLink,
     ) -> Option<Result<Vec<u8>, Error>> {
         match (self, link) {
             (LeaderSwap::Peer(swap), LeaderLink::Peer { channel, to }) => {
-                swap.step(port, (channel, *to))
+                swap.step(io, (channel, *to))
             }
-            (LeaderSwap::Line, LeaderLink::Line(line)) => line.listen(port),
+            (LeaderSwap::Line, LeaderLink::Line(line)) => line.listen(io),
             _ => Some(Err(Error::Leader)),
         }
     }
@@ -123,7 +123,7 @@ pub(super) struct PeerSwap {
 
 impl PeerSwap {
     fn begin<N: Net>(
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         peer: Peer<'_>,
         data: &[u8],
         head: usize,
@@ -132,24 +132,24 @@ impl PeerSwap {
         let received = Ok(Vec::new());
         let mut swap =
             PeerSwap { sending: Vec::new(), receiving: None, received, rest: Some(rest) };
-        swap.receive(port, peer, head);
+        swap.receive(io, peer, head);
         let (head, rest) = data.split_at(head.min(data.len()));
-        swap.send(port, peer, head);
+        swap.send(io, peer, head);
         if !rest.is_empty() {
-            swap.send(port, peer, rest);
+            swap.send(io, peer, rest);
         }
         swap
     }
 
-    fn receive<N: Net>(&mut self, port: &mut Port<'_, N>, (channel, to): Peer<'_>, room: usize) {
-        match port.receive(channel, to, room) {
+    fn receive<N: Net>(&mut self, io: &mut MachineIo<'_, N>, (channel, to): Peer<'_>, room: usize) {
+        match io.receive(channel, to, room) {
             Ok(handle) => self.receiving = Some(handle),
             Err(error) => self.received = Err(error),
         }
     }
 
-    fn send<N: Net>(&mut self, port: &mut Port<'_, N>, (channel, to): Peer<'_>, data: &[u8]) {
-        match port.send(channel, to, data, false) {
+    fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, (channel, to): Peer<'_>, data: &[u8]) {
+        match io.send(channel, to, data, false) {
             Ok(handle) => self.sending.extend(handle),
             Err(error) => self.received = Err(error),
         }
@@ -157,17 +157,17 @@ impl PeerSwap {
 
     fn step<N: Net>(
         &mut self,
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         (channel, to): Peer<'_>,
     ) -> Option<Result<Vec<u8>, Error>> {
         while let Some(handle) = self.sending.last() {
-            if let Err(error) = port.test(channel, *handle)? {
+            if let Err(error) = io.test(channel, *handle)? {
                 self.received = Err(error);
             }
             self.sending.pop();
         }
         while let Some(handle) = self.receiving {
-            let ended = port.test(channel, handle)?;
+            let ended = io.test(channel, handle)?;
             self.receiving = None;
             let part = ended.and_then(|ended| {
                 let (length, due) = (ended.length, ended.data.len());
@@ -182,7 +182,7 @@ impl PeerSwap {
                 (Err(_), _) => {}
             }
             if rest > 0 {
-                self.receive(port, (channel, to), rest);
+                self.receive(io, (channel, to), rest);
             }
         }
         Some(self.received.clone())

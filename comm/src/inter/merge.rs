@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::alloc::Role;
 use crate::comm::{Comm, Created};
-use crate::driver::{Driver, Machine, Pending, Port, Request, ResultSlot};
+use crate::driver::{Driver, Machine, MachineIo, Pending, Request, ResultSlot};
 use crate::error::Error;
 use crate::ft::{Life, epoch};
 use crate::group::Group;
@@ -72,8 +72,8 @@ struct MergeMachine {
 impl<N: Net> Machine<N> for MergeMachine {
     type Output = Created;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Created, Error>> {
-        let (id, flags) = match self.allocate.step(port)? {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Created, Error>> {
+        let (id, flags) = match self.allocate.step(io)? {
             Ok(allocated) => allocated,
             Err(error) => return Some(Err(error)),
         };

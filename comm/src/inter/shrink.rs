@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::alloc::{Allocator, OwnedId, Role};
-use crate::driver::{Channel, Driver, Machine, Pending, Port, Request, ResultSlot, Settings};
+use crate::driver::{Channel, Driver, Machine, MachineIo, Pending, Request, ResultSlot, Settings};
 use crate::error::Error;
 use crate::ft::{Agree, Life, Value, epoch, number};
 use crate::group::Group;
@@ -249,7 +249,7 @@ impl InterShrinkMachine {
 
     fn make<N: Net>(
         &self,
-        port: &mut Port<'_, N>,
+        io: &mut MachineIo<'_, N>,
         id: OwnedId,
         both: [ContextId; 2],
     ) -> InterParts {
@@ -264,7 +264,7 @@ impl InterShrinkMachine {
         let ranks = if self.is_first() { split..union.size() } else { 0..split };
         let life = Life::new(both[0], epoch, &union, rank);
         let life = Arc::new(life.between(id.id(), RemoteRanks { ranks, context: remote }));
-        port.ft.register(port.net, &life);
+        io.ft.register(io.net, &life);
         let remote = RemoteGroup { id: remote, group: Arc::clone(others) };
         InterParts { id, local: Arc::clone(local), rank: self.channel.own, remote, life }
     }
@@ -273,27 +273,27 @@ impl InterShrinkMachine {
 impl<N: Net> Machine<N> for InterShrinkMachine {
     type Output = InterParts;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<InterParts, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<InterParts, Error>> {
         loop {
             self.stage = match &mut self.stage {
                 InterShrinkStage::Counting(agree) => {
-                    let decision = agree.step(port)?;
+                    let decision = agree.step(io)?;
                     match self.allocate(&decision) {
                         Ok(stage) => stage,
                         Err(error) => return Some(Err(error)),
                     }
                 }
                 InterShrinkStage::Allocating(allocate) => {
-                    let outcome = allocate.step(port)?;
+                    let outcome = allocate.step(io)?;
                     self.compare(outcome.map(|(id, _)| id))
                 }
                 InterShrinkStage::Comparing(outcome, agree) => {
-                    let flags = agree.step(port)?.flags;
+                    let flags = agree.step(io)?.flags;
                     let outcome = std::mem::replace(outcome, Err(Error::AlreadyTaken));
                     match self.conclude(flags) {
                         Ok(None) => InterShrinkStage::Counting(Agree::new(&self.both, u64::MAX)),
                         Ok(Some(both)) => {
-                            return Some(outcome.map(|id| self.make(port, id, both)));
+                            return Some(outcome.map(|id| self.make(io, id, both)));
                         }
                         Err(error) => return Some(Err(error)),
                     }

@@ -1,12 +1,12 @@
-//! Collective operations of both groups.
+//! Collective operations of intercommunicators.
 //!
-//! Each group gets what the other one gives (MPI-4.1 section 6.2.2). Where all give and all get, one group may
-//! give nothing. There is neither scan nor exclusive scan of an intercommunicator: MPI defines none.
+//! Each group gets the data of the other group (MPI-4.1 section 6.2.2). In operations without a root, one group may
+//! contribute no bytes. There is no scan and no exclusive scan: MPI defines none for intercommunicators.
 //!
-//! The algorithms are MPICH's: what the local group can do by itself is a communicator's operation, of which the
-//! leader, of rank 0, has the result or gives the data; in between the leaders speak to each other.
+//! The algorithms are MPICH's. A part that the local group can do alone is a collective operation of the local group,
+//! with the leader, the member of rank 0, as its root. Between these parts the two leaders exchange messages.
 
-mod between;
+mod operation;
 
 use crate::coll::algorithms::{
     self,
@@ -17,62 +17,62 @@ use crate::error::Error;
 use crate::net::Net;
 
 use super::InterComm;
-use between::Between;
+use operation::InterOperation;
 
-/// Where an operation has its root.
+/// The root of an operation, as this process sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterRoot {
-    /// It is this process (MPI's `MPI_ROOT`).
+    /// This process is the root (MPI's `MPI_ROOT`).
     Own,
-    /// It is another one of the local group (MPI's `MPI_PROC_NULL`): there is nothing to do.
+    /// Another process of the local group is the root (MPI's `MPI_PROC_NULL`). This process has nothing to do.
     Local,
-    /// It is the remote process of this rank.
+    /// The remote process of this rank is the root.
     Remote(u32),
 }
 
 impl<N: Net> InterComm<N> {
-    /// Blocks until all of both groups have called it.
+    /// Blocks until all processes of both groups have called `barrier`.
     ///
     /// # Errors
-    /// A process of either group is down, on which this one depends. As for all collective operations, its
-    /// rank is said if it is a remote one; another process may have succeeded.
+    /// A process of either group on which this one depends is down. As in all collective operations, the error has
+    /// the rank of the failed process only if that is a remote one, and another process may have succeeded.
     pub fn barrier(&self) -> Result<(), Error> {
         self.ibarrier().wait().map(drop)
     }
 
-    /// The same, without blocking.
+    /// As [`barrier`](Self::barrier), without blocking.
     pub fn ibarrier(&self) -> CollRequest<N> {
         let channel = self.channel();
         let plan = algorithms::barrier(&channel);
         self.comm.start(Exchange::new(channel, plan, None))
     }
 
-    /// Gives all of one group the bytes of a process of the other one. They give as many of their own. The others of
-    /// that one get their own back. Blocks.
+    /// Copies the root's bytes to all processes of the other group, which pass as many bytes. The root and the other
+    /// processes of its group get their own bytes back. Blocks.
     ///
     /// # Errors
-    /// A process is down, on which this one depends; there is no such rank; lengths differ.
+    /// A process on which this one depends is down; the remote group has no rank `root`; the lengths differ.
     pub fn broadcast(&self, root: InterRoot, data: Vec<u8>) -> Result<Vec<u8>, Error> {
         self.ibroadcast(root, data).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`broadcast`](Self::broadcast), without blocking.
     pub fn ibroadcast(&self, root: InterRoot, data: Vec<u8>) -> CollRequest<N> {
         let length = data.len();
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
         if root == InterRoot::Local {
             return self.all(data, Ok);
         }
-        self.rooted(root, data, |both, root| {
+        self.rooted(root, data, |operation, root| {
             Ok(match root {
-                None => both.give(0, length),
-                Some(root) => both.leader_takes(root, length).local(length, broadcast),
+                None => operation.give(0, length),
+                Some(root) => operation.leader_takes(root, length).local(length, broadcast),
             })
         })
     }
 
-    /// Gives the root the values of all of the other group, combined; others nothing. The root gives as many
-    /// bytes of its own, which count for nothing else. Blocks.
+    /// Combines the values of all processes of the other group at the root. The other processes get nothing. The root
+    /// passes as many bytes as they, but their contents are ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -80,42 +80,42 @@ impl<N: Net> InterComm<N> {
         self.ireduce(root, data, op).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`reduce`](Self::reduce), without blocking.
     pub fn ireduce(&self, root: InterRoot, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
-        self.rooted(root, data, |both, root| {
+        self.rooted(root, data, |operation, root| {
             op.check(length)?;
             Ok(match root {
-                None => both.take(0, length),
-                Some(root) => both.local(length, reduce).leader_gives(root, length).nothing(),
+                None => operation.take(0, length),
+                Some(root) => operation.local(length, reduce).leader_gives(root, length).nothing(),
             })
         })
     }
 
-    /// Gives all of each group the values of all of the other one, combined. Both groups give as many. Blocks.
+    /// Combines the values of each group at all processes of the other group. All processes pass as many values. Blocks.
     ///
     /// # Errors
-    /// A process is down, on which this one depends; lengths differ.
+    /// A process on which this one depends is down; the lengths differ.
     pub fn allreduce(&self, data: Vec<u8>, op: &Op) -> Result<Vec<u8>, Error> {
         self.iallreduce(data, op).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`allreduce`](Self::allreduce), without blocking.
     pub fn iallreduce(&self, data: Vec<u8>, op: &Op) -> CollRequest<N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
-        self.all(data, |both| {
+        self.all(data, |operation| {
             op.check(length)?;
-            let reduced = both.local(length, reduce);
+            let reduced = operation.local(length, reduce);
             Ok(reduced.leaders_swap(length, length).local(length, broadcast))
         })
     }
 
-    /// Combines the values of all of the other group, and gives each of this one its block of them, of `lengths`
-    /// bytes by local rank. Both groups give as many values. Blocks. With equal lengths it is MPI's
-    /// `MPI_Reduce_scatter_block`.
+    /// Combines the values of the remote group, and sends each local process its block of the result. `lengths` has the
+    /// bytes of each local rank's block. All processes of both groups pass as many values. Blocks. With equal lengths
+    /// this is MPI's `MPI_Reduce_scatter_block`.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -128,24 +128,25 @@ impl<N: Net> InterComm<N> {
         self.ireduce_scatter(data, lengths, op).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`reduce_scatter`](Self::reduce_scatter), without blocking.
     pub fn ireduce_scatter(&self, data: Vec<u8>, lengths: &[usize], op: &Op) -> CollRequest<N> {
         let length = data.len();
         let reduce = Call::new(Coll::Reduce, 0, Vec::new()).with(op);
         let scatter = Call::new(Coll::Scatterv, 0, Vec::new()).sending(lengths);
         let (size, own) = (self.size(), self.rank());
-        self.all(data, |both| {
+        self.all(data, |operation| {
             let places = places(size, lengths, 0)?;
             check(length, end(&places))?;
             lengths.iter().try_for_each(|length| op.check(*length))?;
             let scatter = scatter.receiving(&[places[own as usize].len()]);
-            let reduced = both.local(length, reduce);
+            let reduced = operation.local(length, reduce);
             Ok(reduced.leaders_swap(length, length).local(length, scatter))
         })
     }
 
-    /// Gives the root the bytes of all of the other group, by rank; others nothing. How many each of them gives,
-    /// `block`, counts at the root, whose own bytes are ignored. Blocks.
+    /// Collects the bytes of all processes of the other group at the root, in the order of ranks. The other processes get
+    /// nothing. `block` is the number of bytes of each process; it is read at the root alone. The root's own bytes are
+    /// ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -153,20 +154,21 @@ impl<N: Net> InterComm<N> {
         self.igather(root, data, block).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`gather`](Self::gather), without blocking.
     pub fn igather(&self, root: InterRoot, data: Vec<u8>, block: usize) -> CollRequest<N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
-        self.rooted(root, data, |both, root| match root {
-            None => Ok(both.take(0, blocks(remote, block)?)),
+        self.rooted(root, data, |operation, root| match root {
+            None => Ok(operation.take(0, blocks(remote, block)?)),
             Some(root) => {
-                let gathered = both.local(length, Call::new(Coll::Gather, 0, Vec::new()));
+                let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
                 Ok(gathered.leader_gives(root, blocks(size, length)?).nothing())
             }
         })
     }
 
-    /// Like [`gather`](Self::gather), with blocks of `lengths` bytes by remote rank, which count at the root. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each remote rank's block;
+    /// it is read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -179,18 +181,18 @@ impl<N: Net> InterComm<N> {
         self.igatherv(root, data, lengths).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`gatherv`](Self::gatherv), without blocking.
     pub fn igatherv(&self, root: InterRoot, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
         let length = data.len();
         let remote = self.remote_size();
-        self.rooted(root, data, |both, root| match root {
-            None => Ok(both.take_each(&places(remote, lengths, 0)?)),
-            Some(root) => Ok(both.give(root, length).nothing()),
+        self.rooted(root, data, |operation, root| match root {
+            None => Ok(operation.take_each(&places(remote, lengths, 0)?)),
+            Some(root) => Ok(operation.give(root, length).nothing()),
         })
     }
 
-    /// Gives each of the other group its block, of `block` bytes, of the root's bytes. What those who are not the
-    /// root give is ignored. Blocks.
+    /// Sends each process of the other group its block of the root's bytes. A block has `block` bytes. The data that other
+    /// processes pass is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -198,25 +200,26 @@ impl<N: Net> InterComm<N> {
         self.iscatter(root, data, block).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`scatter`](Self::scatter), without blocking.
     pub fn iscatter(&self, root: InterRoot, data: Vec<u8>, block: usize) -> CollRequest<N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
         let scatter = Call::new(Coll::Scatter, 0, Vec::new()).receiving(&[block]);
-        self.rooted(root, data, |both, root| match root {
+        self.rooted(root, data, |operation, root| match root {
             None => {
                 check(length, blocks(remote, block)?)?;
-                Ok(both.give(0, length).nothing())
+                Ok(operation.give(0, length).nothing())
             }
             Some(root) => {
                 let all = blocks(size, block)?;
-                Ok(both.leader_takes(root, all).local(all, scatter))
+                Ok(operation.leader_takes(root, all).local(all, scatter))
             }
         })
     }
 
-    /// Like [`scatter`](Self::scatter), with blocks of `lengths` bytes by remote rank, which count at the root;
-    /// `own` is this process's, which counts elsewhere. Blocks.
+    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each remote rank's
+    /// block; it is read at the root alone. `own` is the length of this process's block; it is read in the other group.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -230,7 +233,7 @@ impl<N: Net> InterComm<N> {
         self.iscatterv(root, data, lengths, own).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`scatterv`](Self::scatterv), without blocking.
     pub fn iscatterv(
         &self,
         root: InterRoot,
@@ -240,18 +243,19 @@ impl<N: Net> InterComm<N> {
     ) -> CollRequest<N> {
         let length = data.len();
         let remote = self.remote_size();
-        self.rooted(root, data, |both, root| match root {
+        self.rooted(root, data, |operation, root| match root {
             None => {
                 let places = places(remote, lengths, 0)?;
                 check(length, end(&places))?;
-                Ok(both.give_each(&places))
+                Ok(operation.give_each(&places))
             }
-            Some(root) => Ok(both.take(root, own)),
+            Some(root) => Ok(operation.take(root, own)),
         })
     }
 
-    /// Gives all of each group the bytes of all of the other one, by rank: `block` of each. Those of a group
-    /// give as many each; the groups may differ. Blocks.
+    /// Collects the bytes of each group at all processes of the other group, in the order of ranks. `block` is the number
+    /// of bytes of each remote process. All processes of one group pass as many bytes; the two groups may pass different
+    /// numbers. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -259,19 +263,20 @@ impl<N: Net> InterComm<N> {
         self.iallgather(data, block).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`allgather`](Self::allgather), without blocking.
     pub fn iallgather(&self, data: Vec<u8>, block: usize) -> CollRequest<N> {
         let length = data.len();
         let (size, remote) = (self.size(), self.remote_size());
-        self.all(data, |both| {
+        self.all(data, |operation| {
             let (given, taken) = (blocks(size, length)?, blocks(remote, block)?);
-            let gathered = both.local(length, Call::new(Coll::Gather, 0, Vec::new()));
+            let gathered = operation.local(length, Call::new(Coll::Gather, 0, Vec::new()));
             let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
             Ok(gathered.leaders_swap(given, taken).local(taken, broadcast))
         })
     }
 
-    /// Like [`allgather`](Self::allgather), with blocks of `lengths` bytes by remote rank. Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each remote rank's
+    /// block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -279,18 +284,18 @@ impl<N: Net> InterComm<N> {
         self.iallgatherv(data, lengths).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`allgatherv`](Self::allgatherv), without blocking.
     pub fn iallgatherv(&self, data: Vec<u8>, lengths: &[usize]) -> CollRequest<N> {
         let remote = self.remote_size();
-        self.all(data, |both| {
+        self.all(data, |operation| {
             let places = places(remote, lengths, 0)?;
             let broadcast = Call::new(Coll::Broadcast, 0, Vec::new());
-            Ok(both.leaders_take_each(&places).local(end(&places), broadcast))
+            Ok(operation.leaders_take_each(&places).local(end(&places), broadcast))
         })
     }
 
-    /// Gives each process the blocks that those of the other group have for it, by rank: `block` bytes of each.
-    /// It has a block for each of them. The groups may differ in the length of blocks. Blocks.
+    /// Each process passes one block for each remote process, and gets one block from each, in the order of ranks. `block`
+    /// is the number of bytes of a received block. The blocks of the two groups may have different lengths. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -298,15 +303,15 @@ impl<N: Net> InterComm<N> {
         self.ialltoall(data, block).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`alltoall`](Self::alltoall), without blocking.
     pub fn ialltoall(&self, data: Vec<u8>, block: usize) -> CollRequest<N> {
         let remote = self.remote_size() as usize;
         let sends = vec![data.len() / remote; remote];
         self.ialltoallv(data, &sends, &vec![block; remote])
     }
 
-    /// Like [`alltoall`](Self::alltoall), with blocks of `sends` bytes for each remote process and of `receives`
-    /// from each. Blocks.
+    /// As [`alltoall`](Self::alltoall), with blocks of different lengths. `sends` has the bytes of the block for each
+    /// remote process, `receives` the bytes of the block from each. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -319,52 +324,53 @@ impl<N: Net> InterComm<N> {
         self.ialltoallv(data, sends, receives).wait()
     }
 
-    /// The same, without blocking.
+    /// As [`alltoallv`](Self::alltoallv), without blocking.
     pub fn ialltoallv(&self, data: Vec<u8>, sends: &[usize], receives: &[usize]) -> CollRequest<N> {
         let length = data.len();
         let remote = self.remote_size();
         let at_once =
             self.comm.driver().settings.algorithms.pairs_at_once(length / remote as usize);
-        self.all(data, |both| {
+        self.all(data, |operation| {
             let from = places(remote, sends, 0)?;
             check(length, end(&from))?;
             let into = places(remote, receives, length)?;
-            Ok(both.pairs(&from, &into, at_once))
+            Ok(operation.pairs(&from, &into, at_once))
         })
     }
 
-    /// Begins an operation in which all do the same, if what this process gives can be.
+    /// Begins an operation without a root. `add_phases` checks the arguments and adds the phases.
     fn all(
         &self,
         data: Vec<u8>,
-        stages: impl FnOnce(Between) -> Result<Between, Error>,
+        add_phases: impl FnOnce(InterOperation) -> Result<InterOperation, Error>,
     ) -> CollRequest<N> {
-        match stages(Between::new(self, data)) {
-            Ok(between) => self.comm.start(between.numbered(self)),
+        match add_phases(InterOperation::new(self, data)) {
+            Ok(operation) => self.comm.start(operation.numbered(self)),
             Err(error) => self.comm.ended(Err(error)),
         }
     }
 
-    /// The same with a root: of the other group, with its rank there, or this process.
+    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote process, `None` if it is
+    /// this process. The other processes of the root's group have nothing to do.
     fn rooted(
         &self,
         root: InterRoot,
         data: Vec<u8>,
-        stages: impl FnOnce(Between, Option<u32>) -> Result<Between, Error>,
+        add_phases: impl FnOnce(InterOperation, Option<u32>) -> Result<InterOperation, Error>,
     ) -> CollRequest<N> {
         let size = self.remote_size();
-        self.all(data, |both| match root {
-            InterRoot::Own => stages(both, None),
-            InterRoot::Local => Ok(both.nothing()),
-            InterRoot::Remote(rank) if rank < size => stages(both, Some(rank)),
+        self.all(data, |operation| match root {
+            InterRoot::Own => add_phases(operation, None),
+            InterRoot::Local => Ok(operation.nothing()),
+            InterRoot::Remote(rank) if rank < size => add_phases(operation, Some(rank)),
             InterRoot::Remote(rank) => Err(Error::Rank { rank, size }),
         })
     }
 }
 
-/// Bytes of a block of each of so many processes.
+/// The bytes of `size` blocks.
 fn blocks(size: u32, block: usize) -> Result<usize, Error> {
-    let what = "more than there can be, of all together";
+    let what = "the blocks of all processes together are longer than any memory";
     let all = block.checked_mul(size as usize).filter(|all| *all <= LENGTH_MAX);
     all.ok_or(Error::Length { length: block, what })
 }

@@ -1,7 +1,7 @@
-//! What one process does in a collective operation of both groups: one stage after the other.
+//! The state machine of one process in a collective operation of an intercommunicator: a list of phases.
 //!
-//! A stage is an operation of the local group, or messages to and from the remote one. Each begins with what
-//! the one before gave. Where the groups have *leaders*, they are those of rank 0.
+//! A phase is a collective operation of the local group, or messages to and from processes of the remote group. Each
+//! phase begins with the result of the phase before it. The *leader* of a group is its member of rank 0.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -11,110 +11,107 @@ use std::sync::Arc;
 
 use crate::coll::algorithms::{self, blocks::end};
 use crate::coll::{Algorithms, Call, Exchange, Placement, Plan};
-use crate::driver::{Channel, Machine, Port};
+use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
 use crate::remote::RemoteRanks;
 
 use super::super::InterComm;
 
-/// All stages are gone through whatever fails: a stage after a failure passes that on, so that nobody waits for
-/// this process in any of them.
-pub(super) struct Between {
+/// A collective operation of an intercommunicator.
+///
+/// After a failure the process still goes through all phases, and sends marked messages in them. So no other process
+/// waits for this one, and each learns of the failure.
+pub(super) struct InterOperation {
     local: Channel,
     both: Channel,
-    /// The remote group's ranks among both.
+    /// The ranks of the remote group in the channel of both groups.
     remote: Range<u32>,
     algorithms: Algorithms,
-    stages: VecDeque<Stage>,
+    /// The phases to come, each with the number of bytes that it begins with.
+    phases: VecDeque<(InterPhase, usize)>,
     under_way: Option<Exchange>,
     data: Vec<u8>,
     failure: Option<Error>,
 }
 
-struct Stage {
-    kind: Kind,
-    /// Bytes that it begins with.
-    length: usize,
-}
-
-enum Kind {
-    /// Without its data.
+enum InterPhase {
+    /// A collective operation of the local group. Its data is the result of the phase before.
     Local(Call),
-    /// Without its memory.
-    Across(Plan),
+    /// Messages to and from remote processes. The plan's memory is the result of the phase before.
+    Remote(Plan),
 }
 
-impl Between {
-    /// An operation of all of both groups, without a number.
+impl InterOperation {
+    /// An operation of both groups without phases, whose channels have no number yet.
     pub(super) fn new<N: Net>(inter: &InterComm<N>, data: Vec<u8>) -> Self {
         let both = inter.outside();
         let group = Arc::clone(&inter.comm.inner.info.group);
         let remote = both.remote.clone().map(|remote| RemoteRanks { ranks: 0..0, ..remote });
         let local = Channel { group, own: inter.rank(), remote, ..both.clone() };
-        Between {
+        InterOperation {
             local,
             both,
             remote: inter.remote_ranks(),
             algorithms: inter.comm.driver().settings.algorithms,
-            stages: VecDeque::new(),
+            phases: VecDeque::new(),
             under_way: None,
             data,
             failure: None,
         }
     }
 
-    /// The next operation: what this process gives can be.
+    /// This operation with the next number. Called when the arguments have been checked.
     pub(super) fn numbered<N: Net>(self, inter: &InterComm<N>) -> Self {
         let both = inter.comm.numbered(self.both);
         let local = Channel { tag: both.tag, turn: both.turn.clone(), ..self.local };
-        Between { both, local, ..self }
+        InterOperation { both, local, ..self }
     }
 
-    fn stage(mut self, length: usize, kind: Kind) -> Self {
-        self.stages.push_back(Stage { kind, length });
+    fn phase(mut self, length: usize, phase: InterPhase) -> Self {
+        self.phases.push_back((phase, length));
         self
     }
 
-    /// This process gets nothing.
+    /// Discards the bytes: this process gets no result.
     pub(super) fn nothing(self) -> Self {
-        self.stage(0, Kind::Across(Plan::default()))
+        self.phase(0, InterPhase::Remote(Plan::default()))
     }
 
-    /// An operation of the local group, on so many bytes of this process.
+    /// A collective operation of the local group, on `length` bytes of this process.
     pub(super) fn local(self, length: usize, call: Call) -> Self {
-        self.stage(length, Kind::Local(call))
+        self.phase(length, InterPhase::Local(call))
     }
 
     fn is_leader(&self) -> bool {
         self.local.own == 0
     }
 
-    /// Gives all that there is to a remote process, and keeps it.
+    /// Sends all `length` bytes to the remote process of rank `to`, and keeps them as the result.
     pub(super) fn give(self, to: u32, length: usize) -> Self {
         let mut plan = Plan { result: 0..length, ..Plan::default() };
         plan.send(self.remote.start + to, 0..length);
-        self.stage(length, Kind::Across(plan))
+        self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// The same, at the leader alone.
+    /// As [`give`](Self::give), at the leader. The other members have no phase.
     pub(super) fn leader_gives(self, to: u32, length: usize) -> Self {
         if self.is_leader() { self.give(to, length) } else { self }
     }
 
-    /// Takes so many bytes of a remote process.
+    /// Receives `length` bytes from the remote process of rank `from`.
     pub(super) fn take(self, from: u32, length: usize) -> Self {
         let mut plan = Plan { result: 0..length, ..Plan::default() };
         plan.receive(self.remote.start + from, 0..length, Placement::Replace);
-        self.stage(length, Kind::Across(plan))
+        self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// The same, at the leader alone.
+    /// As [`take`](Self::take), at the leader. The other members have no phase.
     pub(super) fn leader_takes(self, from: u32, length: usize) -> Self {
         if self.is_leader() { self.take(from, length) } else { self }
     }
 
-    /// The leaders swap what they have.
+    /// The leaders exchange their bytes: this one sends `given` bytes and receives `taken` bytes.
     pub(super) fn leaders_swap(self, given: usize, taken: usize) -> Self {
         if !self.is_leader() {
             return self;
@@ -123,26 +120,27 @@ impl Between {
         let mut plan = Plan { result: 0..taken, ..Plan::default() };
         plan.receive(other, 0..taken, Placement::Replace);
         plan.send(other, 0..given);
-        self.stage(given.max(taken), Kind::Across(plan))
+        self.phase(given.max(taken), InterPhase::Remote(plan))
     }
 
-    /// Gives each remote process its place of the data.
+    /// Sends each remote process the bytes in its place.
     pub(super) fn give_each(self, places: &[Range<usize>]) -> Self {
         let length = self.data.len();
         let mut plan = Plan::default();
         self.remote.clone().zip(places).for_each(|(to, place)| plan.send(to, place.clone()));
-        self.stage(length, Kind::Across(plan))
+        self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// Takes of each remote process what belongs to its place.
+    /// Receives from each remote process the bytes of its place.
     pub(super) fn take_each(self, places: &[Range<usize>]) -> Self {
         let length = end(places);
         let mut plan = Plan { result: 0..length, ..Plan::default() };
         receive_each(&mut plan, self.remote.clone(), places);
-        self.stage(length, Kind::Across(plan))
+        self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// Gives the remote leader the data. The leader takes of each remote process what belongs to its place.
+    /// Each process sends its bytes to the remote leader. Each leader receives from each remote process the bytes of its
+    /// place.
     pub(super) fn leaders_take_each(self, places: &[Range<usize>]) -> Self {
         let given = self.data.len();
         let taken = if self.is_leader() { end(places) } else { 0 };
@@ -151,10 +149,11 @@ impl Between {
             receive_each(&mut plan, self.remote.clone(), places);
         }
         plan.send(self.remote.start, 0..given);
-        self.stage(given.max(taken), Kind::Across(plan))
+        self.phase(given.max(taken), InterPhase::Remote(plan))
     }
 
-    /// Each remote process's block from here to there: pairs, as many rounds as the larger group has members.
+    /// Sends each remote process its block, and receives one from each, in pairs. There are as many rounds as the larger
+    /// group has members. `at_once` rounds may be under way at the same time.
     pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>], at_once: u32) -> Self {
         let remote = self.remote.end - self.remote.start;
         let (own, rounds) = (self.local.own, remote.max(self.local.size()));
@@ -173,20 +172,20 @@ impl Between {
             }
         }
         let length = plan.result.end;
-        self.stage(length, Kind::Across(plan))
+        self.phase(length, InterPhase::Remote(plan))
     }
 
-    fn begin(&mut self, Stage { kind, length }: Stage) -> Result<Exchange, Error> {
+    fn begin(&mut self, phase: InterPhase, length: usize) -> Result<Exchange, Error> {
         let mut data = mem::take(&mut self.data);
         data.resize(length, 0);
-        let (channel, plan, op) = match kind {
-            Kind::Local(call) => {
+        let (channel, plan, op) = match phase {
+            InterPhase::Local(call) => {
                 let op = call.op.clone();
                 let plan =
                     algorithms::plan_of(&self.local, Call { data, ..call }, &self.algorithms)?;
                 (&self.local, plan, op)
             }
-            Kind::Across(plan) => (&self.both, Plan { memory: data, ..plan }, None),
+            InterPhase::Remote(plan) => (&self.both, Plan { memory: data, ..plan }, None),
         };
         Ok(Exchange::new(channel.clone(), plan, op).after(self.failure.clone()))
     }
@@ -197,23 +196,23 @@ fn receive_each(plan: &mut Plan, from: Range<u32>, places: &[Range<usize>]) {
         .for_each(|(from, place)| plan.receive(from, place.clone(), Placement::Replace));
 }
 
-impl<N: Net> Machine<N> for Between {
+impl<N: Net> Machine<N> for InterOperation {
     type Output = Vec<u8>;
 
-    fn step(&mut self, port: &mut Port<'_, N>) -> Option<Result<Vec<u8>, Error>> {
+    fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<Vec<u8>, Error>> {
         loop {
             if let Some(exchange) = &mut self.under_way {
-                match exchange.step(port)? {
+                match exchange.step(io)? {
                     Ok(data) => self.data = data,
                     Err(error) => self.failure = Some(error),
                 }
                 self.under_way = None;
             }
-            let Some(stage) = self.stages.pop_front() else {
+            let Some((phase, length)) = self.phases.pop_front() else {
                 let data = mem::take(&mut self.data);
                 return Some(self.failure.take().map_or(Ok(data), Err));
             };
-            match self.begin(stage) {
+            match self.begin(phase, length) {
                 Ok(exchange) => self.under_way = Some(exchange),
                 Err(error) => return Some(Err(error)),
             }

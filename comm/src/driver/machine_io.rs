@@ -1,4 +1,4 @@
-//! How a machine sends and receives.
+//! The sends and receives of a state machine.
 
 use tagmatch::Buffer;
 
@@ -8,7 +8,7 @@ use crate::net::{Mode, Net};
 
 use super::channel::Channel;
 
-/// Up to this many bytes a message is sent as a copy, with nothing to wait for.
+/// A message of up to this many bytes is sent as a copy, and its send has no end to wait for.
 pub(crate) const INJECT_MAX: usize = 4096;
 
 enum Operation<N: Net> {
@@ -16,7 +16,7 @@ enum Operation<N: Net> {
     Receive(N::Receive),
 }
 
-/// The operations that one machine has under way.
+/// The sends and receives that one machine has under way.
 pub(crate) struct Operations<N: Net>(Vec<Option<Operation<N>>>);
 
 impl<N: Net> Default for Operations<N> {
@@ -25,33 +25,33 @@ impl<N: Net> Default for Operations<N> {
     }
 }
 
-/// Names an operation of a machine.
+/// Names a send or receive of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(usize);
 
-/// How a machine's operation has ended.
+/// The result of a machine's send or receive.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// The received bytes; for a send, the memory that it was given.
     pub(crate) data: Vec<u8>,
-    /// The message's length in bytes, also if there was room for fewer.
+    /// The length of a received message in bytes, even if the buffer was shorter. 0 for a send.
     pub(crate) length: u64,
-    /// Whether the sender knew of a failure.
+    /// Whether the received message is marked: its sender knew of a failure.
     pub(crate) marked: bool,
 }
 
-/// The transport, as a machine sees it in a step.
-pub(crate) struct Port<'a, N: Net> {
+/// The access of a machine to the transport and to the service for failures, during one step.
+pub(crate) struct MachineIo<'a, N: Net> {
     pub(crate) net: &'a mut N,
     pub(crate) ft: &'a mut Service<N>,
     pub(crate) operations: &'a mut Operations<N>,
 }
 
-impl<N: Net> Port<'_, N> {
-    /// Sends to a member. `None`: there is nothing to wait for. `marked`: this process knows of a failure.
+impl<N: Net> MachineIo<'_, N> {
+    /// Sends to a member. Returns `None` if the send is complete. `marked`: this process knows of a failure.
     ///
     /// # Errors
-    /// There is no such rank, or it is down, or the communicator is revoked.
+    /// The communicator has no such rank, or is revoked; the process is down.
     pub(crate) fn send(
         &mut self,
         channel: &Channel,
@@ -68,10 +68,10 @@ impl<N: Net> Port<'_, N> {
         sent.map(|()| None).map_err(|error| channel.error(error))
     }
 
-    /// Sends this memory to a member, without a copy. The [end](Self::test) gives it back.
+    /// Sends this memory to a member, without a copy. [`test`](Self::test) gives it back at the end.
     ///
     /// # Errors
-    /// There is no such rank, or the communicator is revoked.
+    /// The communicator has no such rank, or is revoked.
     pub(crate) fn send_vec(
         &mut self,
         channel: &Channel,
@@ -88,7 +88,7 @@ impl<N: Net> Port<'_, N> {
     /// Receives up to `room` bytes from a member.
     ///
     /// # Errors
-    /// There is no such rank, or the communicator is revoked.
+    /// The communicator has no such rank, or is revoked.
     pub(crate) fn receive(
         &mut self,
         channel: &Channel,
@@ -98,7 +98,7 @@ impl<N: Net> Port<'_, N> {
         self.receive_vec(channel, from, vec![0; room])
     }
 
-    /// Receives from a member into this memory, up to its length. The [end](Self::test) gives it back.
+    /// Receives from a member into this memory, up to its length. [`test`](Self::test) gives it back at the end.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
@@ -118,14 +118,14 @@ impl<N: Net> Port<'_, N> {
         Ok(self.keep(Operation::Receive(receive)))
     }
 
-    /// Asks to cancel a receive. It still has an end.
+    /// Asks to cancel a receive. It still ends, and must be tested until then.
     pub(crate) fn cancel(&mut self, handle: Handle) {
         if let Some(Some(Operation::Receive(receive))) = self.operations.0.get_mut(handle.0) {
             self.net.cancel(receive);
         }
     }
 
-    /// The end of an operation, once.
+    /// The result of a send or receive, once, if it has ended.
     ///
     /// # Errors
     /// The process that the operation depends on is down, or the transport failed, or the communicator is revoked.
@@ -151,7 +151,7 @@ impl<N: Net> Port<'_, N> {
             }),
         };
         if ended.is_none() && channel.is_revoked() {
-            // A receive that is dropped is cancelled.
+            // Dropping a receive cancels it.
             *slot = None;
             return Some(Err(Error::Revoked));
         }
