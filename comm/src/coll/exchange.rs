@@ -1,4 +1,4 @@
-//! The machine that carries out plans.
+//! The state machine that carries out plans.
 
 use std::mem;
 use std::ops::Range;
@@ -13,27 +13,29 @@ use super::plan::{Placement, Plan, PlanStep};
 
 /// Carries out a plan.
 ///
-/// After a failure it goes on to the plan's end, sending marked messages without contents: all who depend
-/// on the failed process learn of it, and nobody waits for a member that gave up.
+/// After a failure it goes on to the plan's end, and sends marked messages without contents. So all members that depend
+/// on the failed process learn of the failure, and no member waits for one that gave up.
 ///
-/// A message that is all of the memory is sent out of it, or received into it. Others go through vectors
-/// that are kept for the next ones.
+/// A message that fills the whole memory is sent and received in place. Other messages are copied through vectors, which
+/// are kept for later messages.
 pub(crate) struct Exchange {
     channel: Channel,
-    /// Apart, since exchanges are moved about with the stages of other machines.
+    /// Boxed, because other machines move exchanges about with their stages.
     plan: Box<Plan>,
     op: Option<Op>,
-    /// The steps of the round under way; empty before the first.
+    /// The steps of the round under way; empty before the first round.
     round: Range<usize>,
     is_posted: bool,
-    /// Operations under way, with their steps.
+    /// The sends and receives under way, with the indices of their steps.
     pending: Vec<(Handle, usize)>,
-    /// The step of the operation that has the memory.
+    /// The step whose send or receive uses the plan's memory in place.
     lent: Option<usize>,
+    /// Received messages, with the indices of their steps, until the round ends.
     landed: Vec<(usize, Vec<u8>)>,
+    /// Vectors for later messages.
     spare: Vec<Vec<u8>>,
     failure: Option<Error>,
-    /// Members of whom nothing comes any more.
+    /// Members from which no more messages come.
     gone: Vec<u32>,
 }
 
@@ -47,24 +49,26 @@ impl Exchange {
             is_posted: false,
             pending: Vec::new(),
             lent: None,
+            /// Received messages, with the indices of their steps, until the round ends.
             landed: Vec::new(),
+            /// Vectors for later messages.
             spare: Vec::new(),
             failure: None,
             gone: Vec::new(),
         }
     }
 
-    /// One that may have failed before it begins: then it tells all others.
+    /// The same exchange with an error that this process has had before. It reports the error to the other members.
     pub(crate) fn after(self, failure: Option<Error>) -> Self {
         Exchange { failure, ..self }
     }
 
-    /// What has failed so far.
+    /// The first error so far.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.failure.clone()
     }
 
-    /// Nothing comes of this member any more: to receive from it fails.
+    /// Takes note that no more messages come from this member. Receives from it fail.
     pub(crate) fn give_up_on<N: Net>(&mut self, io: &mut MachineIo<'_, N>, rank: u32) {
         if self.gone.contains(&rank) {
             return;
@@ -78,8 +82,8 @@ impl Exchange {
         }
     }
 
-    /// Begins the same plan once more, after a success, on other bytes of the same length. The channel needs another
-    /// number.
+    /// Begins the same plan once more, after a success, with other bytes of the same length. The caller gives the channel
+    /// another number.
     pub(super) fn again(&mut self, data: Vec<u8>, length: usize, op: Option<Op>) {
         self.plan.memory = self.plan.spread(data, length);
         self.op = op;
@@ -94,12 +98,12 @@ impl Exchange {
         self.channel.turn.clone()
     }
 
-    /// Bytes of its memory, before it begins.
+    /// The length of the plan's memory, before the exchange begins.
     pub(super) fn length(&self) -> usize {
         self.plan.memory.len()
     }
 
-    /// Bytes in vectors that it keeps for messages.
+    /// The bytes of the vectors that are kept for later messages.
     pub(super) fn spare(&self) -> usize {
         self.spare.iter().map(Vec::capacity).sum()
     }
@@ -111,7 +115,8 @@ impl Exchange {
         at..at + length.unwrap_or(rest.len())
     }
 
-    /// Short messages first, which others wait for; then receives, so that long messages are expected.
+    /// Begins the round's sends and receives: short messages first, because others wait for them; then receives; then
+    /// long messages, so that the members that swap long messages have posted their receives.
     fn post<N: Net>(&mut self, io: &mut MachineIo<'_, N>) {
         let has_long = self.send(io, false);
         for at in self.round.clone() {
@@ -129,7 +134,7 @@ impl Exchange {
         }
     }
 
-    /// Sends the round's messages that are long, or those that aren't; whether there are others.
+    /// Sends either the long or the short messages of the round. Returns whether there are messages of the other sort.
     fn send<N: Net>(&mut self, io: &mut MachineIo<'_, N>, long: bool) -> bool {
         let mut has_others = false;
         for at in self.round.clone() {
@@ -152,7 +157,8 @@ impl Exchange {
         has_others
     }
 
-    /// A long message's bytes: all of the memory in the last send of a round, else a copy.
+    /// The bytes of a long message: the memory itself, if the message fills it and no later send of the round needs it;
+    /// otherwise a copy.
     fn long(&mut self, at: usize, from: Range<usize>) -> Vec<u8> {
         let is_send = |step: &PlanStep| matches!(step, PlanStep::Send { .. });
         let is_last = !self.plan.steps[at + 1..self.round.end].iter().any(is_send);
@@ -177,21 +183,22 @@ impl Exchange {
         self.failure.get_or_insert(error);
     }
 
-    /// Where to receive what belongs into a place: all of the memory, if nothing else happens in this round.
+    /// The buffer of a receive: the memory itself, if the message fills it and the round has no other step; otherwise a
+    /// vector.
     fn room(&mut self, at: usize, into: Range<usize>, placement: Placement) -> Vec<u8> {
         let is_all = into == (0..self.plan.memory.len());
         if is_all && self.round == (at..at + 1) && placement == Placement::Replace {
             self.lent = Some(at);
             return mem::take(&mut self.plan.memory);
         }
-        // Without bytes there is nothing to spare.
+        // An empty message needs no spare vector.
         let spare = if into.is_empty() { None } else { self.spare.pop() };
         let Some(mut room) = spare else { return vec![0; into.len()] };
         room.resize(into.len(), 0);
         room
     }
 
-    /// Looks at what is under way; whether all of it has ended.
+    /// Tests the sends and receives under way. Returns whether all have ended.
     fn poll<N: Net>(&mut self, io: &mut MachineIo<'_, N>) -> bool {
         let mut at = 0;
         while let Some((handle, step)) = self.pending.get(at).copied() {
@@ -208,7 +215,7 @@ impl Exchange {
         self.pending.is_empty()
     }
 
-    /// An operation that has succeeded gives its vector back.
+    /// Takes back the vector of a send or receive that has succeeded.
     fn ended(&mut self, at: usize, ended: Ended) {
         let (is_receive, checked) = match &self.plan.steps[at] {
             PlanStep::Receive { from, into, .. } => (true, check(*from, into.len(), &ended)),
@@ -225,7 +232,7 @@ impl Exchange {
         }
     }
 
-    /// Puts what has come where it belongs, in the order of the steps.
+    /// Copies or combines the received messages into their places, in the order of the steps.
     fn land(&mut self) {
         let Plan { steps, memory, .. } = &mut *self.plan;
         for at in self.round.clone() {
@@ -264,7 +271,7 @@ impl Exchange {
     }
 }
 
-/// Whether what was received is what was due.
+/// Checks that a received message has the expected length and is not marked.
 fn check(rank: u32, due: usize, ended: &Ended) -> Result<(), Error> {
     let Ended { length, marked, .. } = *ended;
     if marked {
@@ -276,7 +283,7 @@ fn check(rank: u32, due: usize, ended: &Ended) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bytes that come are worthless afterwards.
+/// Copies or combines `data` into its place. The contents of `data` are undefined afterwards.
 fn combine(op: Option<&Op>, data: &mut [u8], place: &mut [u8], placement: Placement) {
     match (placement, op) {
         (Placement::Left, Some(op)) => op.apply(data, place),

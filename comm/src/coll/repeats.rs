@@ -1,7 +1,7 @@
 //! The plans of small collective operations that a communicator keeps.
 //!
-//! Programs repeat small operations. The next call of the same shape finds its plan, and the memory for its messages,
-//! and allocates nothing.
+//! Programs repeat small operations. The next call of the same shape uses the kept plan and the kept memory for
+//! messages, and allocates nothing.
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use crate::net::Net;
 use super::call::{COLLS, Call};
 use super::exchange::Exchange;
 
-/// Most bytes that a member gives in an operation that is kept.
+/// Plans are kept for operations in which a member contributes up to this many bytes.
 const LENGTH_MAX: usize = INJECT_MAX;
-/// Most bytes of memory for messages that are kept with an operation.
+/// Up to this many bytes of memory for messages are kept with a plan.
 const SPARE_MAX: usize = 64 << 10;
 
-/// How many operations of each kind are kept. There are several because a program's roots may take turns.
+/// The number of plans that are kept for each operation. There are several because a program may use several roots in
+/// turn.
 const PLACES: usize = 4;
 
-/// What a plan depends on, besides the communicator and the kind of operation.
+/// The arguments that a plan depends on, besides the communicator and the operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     root: u32,
     length: usize,
-    /// Width of the values, and whether their order matters.
+    /// The width of the values, and whether the operation is commutative.
     op: Option<(usize, bool)>,
 }
 
 impl Shape {
-    /// `None`: the call is too large to be worth keeping.
+    /// `None`: the call is too large, so its plan is not kept.
     fn of(call: &Call) -> Option<Self> {
         let Call { root, data, sends, receives, op, .. } = call;
         let is_small = data.len() <= LENGTH_MAX && sends.is_empty() && receives.is_empty();
@@ -47,7 +48,7 @@ struct Repeat<N: Net> {
     operations: Operations<N>,
 }
 
-/// The last operations of each kind. The very last one is the first of its list.
+/// The plans of the last calls of each operation. The last one that was used is the first of its list.
 pub(crate) struct Repeats<N: Net>([Vec<Repeat<N>>; COLLS]);
 
 impl<N: Net> Default for Repeats<N> {
@@ -56,8 +57,8 @@ impl<N: Net> Default for Repeats<N> {
     }
 }
 
-/// Ends an operation's number, also when an operator panics. It has to be said, because the kept operation still has
-/// the number.
+/// Ends an operation's number when it is dropped, even if an operator panics. The kept exchange still holds the number,
+/// so it would not end otherwise.
 struct Ends(Option<Arc<Turn>>);
 
 impl Drop for Ends {
@@ -69,8 +70,8 @@ impl Drop for Ends {
 }
 
 impl<N: Net> Repeats<N> {
-    /// Carries an operation out, and blocks. `plan` makes its plan, where none is kept; `renumber` gives the channel of
-    /// one that is kept the next number.
+    /// Carries an operation out, and blocks. `plan` makes the exchange if none is kept. `renumber` gives the channel of a
+    /// kept exchange the next number.
     pub(super) fn run(
         &mut self,
         driver: &Driver<N>,
@@ -100,7 +101,7 @@ impl<N: Net> Repeats<N> {
         let ends = Ends(exchange.turn());
         let result = driver.run_with(exchange, operations);
         drop(ends);
-        // After a failure something may still be under way.
+        // After a failure some messages may still be under way.
         if result.is_err() || exchange.spare() > SPARE_MAX {
             places.swap_remove(0);
         }

@@ -1,4 +1,4 @@
-//! The table of collective operations that layers override.
+//! The table of a communicator's collective operations. Layers override its entries.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -12,19 +12,20 @@ use crate::net::Net;
 
 use super::call::{COLLS, Call, Coll};
 
-/// A collective operation under way. It ends with the bytes that it gives this member.
+/// A collective operation under way. Its result is this member's bytes.
 pub type CollRequest<N> = Request<N, Running<N, Vec<u8>>>;
 
-/// Begins an operation.
+/// An entry that begins an operation.
 pub type Start<N> = Arc<dyn Fn(&Comm<N>, Call) -> CollRequest<N> + Send + Sync>;
 
-/// Carries an operation out, and blocks.
+/// An entry that carries an operation out, and blocks.
 pub type Run<N> = Arc<dyn Fn(&Comm<N>, Call) -> Result<Vec<u8>, Error> + Send + Sync>;
 
-/// How a communicator carries out its collective operations. It never changes; many communicators share it.
+/// The functions that carry out a communicator's collective operations. A table never changes, and many communicators
+/// may share it.
 ///
-/// No entry is ever missing, so that a call is one indirect jump. What a layer has not overridden is what
-/// was beneath it.
+/// Every entry is set, so a call is one indirect jump. An entry that a layer has not overridden is the entry of the table
+/// beneath it.
 pub struct CollTable<N: Net> {
     start: [Start<N>; COLLS],
     run: [Run<N>; COLLS],
@@ -41,7 +42,7 @@ impl<N: Net> CollTable<N> {
     /// Carries an operation out. Blocks.
     ///
     /// # Errors
-    /// A member is down, or an argument can't be.
+    /// A member is down, or an argument is wrong.
     pub fn run(&self, comm: &Comm<N>, call: Call) -> Result<Vec<u8>, Error> {
         self.run[call.coll as usize](comm, call)
     }
@@ -51,7 +52,7 @@ impl<N: Net> CollTable<N> {
         self.beneath.as_ref()
     }
 
-    /// The layer that patched it; empty for the one at the bottom.
+    /// The name of the layer that made this table; empty for the table at the bottom.
     pub fn layer(&self) -> &str {
         &self.layer
     }
@@ -74,12 +75,12 @@ impl<N: Net> TableBuilder<N> {
         TableBuilder { table, beneath: Arc::clone(beneath) }
     }
 
-    /// The table beneath, to be called by what overrides it.
+    /// The table beneath. A function that overrides an entry may call it.
     pub fn beneath(&self) -> &Arc<CollTable<N>> {
         &self.beneath
     }
 
-    /// Overrides an operation. Its blocking form now begins this and waits.
+    /// Overrides an operation. Its blocking form then calls `start` and waits.
     pub fn start(
         &mut self,
         coll: Coll,
@@ -90,7 +91,7 @@ impl<N: Net> TableBuilder<N> {
         self.table.run[coll as usize] = Arc::new(move |comm, call| start(comm, call).wait());
     }
 
-    /// Overrides the blocking form alone.
+    /// Overrides the blocking form of an operation, and leaves the other one as it is.
     pub fn run(
         &mut self,
         coll: Coll,
@@ -100,45 +101,45 @@ impl<N: Net> TableBuilder<N> {
     }
 }
 
-/// Whatever a layer keeps for one communicator, until that is freed.
+/// A value that a layer keeps for one communicator. It is dropped when the communicator is freed.
 pub type Attached = Box<dyn Any + Send + Sync>;
 
-/// What stands over the collective operations of some or all communicators.
+/// A layer over the collective operations of some or all communicators.
 ///
-/// A communicator that is made goes through the layers from the lowest level to the highest; when it is
-/// freed, what they have attached is dropped from the highest to the lowest. An error of one undoes what
-/// those beneath it have done.
+/// A new communicator goes through the layers from the lowest level to the highest. When it is freed, the values that
+/// the layers have attached are dropped from the highest level to the lowest. If a layer fails, the values of the layers
+/// beneath it are dropped, and the communicator is not made.
 pub trait CollLayer<N: Net>: Send + Sync {
-    /// Its name, for people.
+    /// The layer's name, for people.
     fn name(&self) -> &str;
 
-    /// Its place: higher levels lie over lower ones. Each layer has a level of its own.
+    /// The layer's level: higher levels lie over lower ones. Two layers must not have the same level.
     fn level(&self) -> u32;
 
-    /// How it patches this communicator; `None`: not at all. Communicators with the same table beneath for
-    /// which this is the same share the patched one.
+    /// The variant of the table that this communicator gets; `None`: the layer leaves the table as it is. Communicators
+    /// with the same table beneath and the same variant share the patched table.
     fn variant(&self, comm: &CommInfo) -> Option<u64>;
 
-    /// Patches a table in the way `variant`.
+    /// Patches a table, as [`variant`](Self::variant) has said.
     ///
     /// # Errors
-    /// The communicator is not made then.
+    /// After an error the communicator is not made.
     fn patch(&self, variant: u64, table: &mut TableBuilder<N>) -> Result<(), Error>;
 
-    /// What it keeps for a communicator that it patches.
+    /// Makes the value that the layer keeps for a communicator whose table it patches.
     ///
     /// # Errors
-    /// The communicator is not made then.
+    /// After an error the communicator is not made.
     fn attach(&self, comm: &CommInfo) -> Result<Attached, Error> {
         let _ = comm;
         Ok(Box::new(()))
     }
 }
 
-/// A communicator's table, and what the layers keep for it.
+/// A communicator's table, and the values that layers keep for it.
 pub(crate) struct Bound<N: Net> {
     pub(crate) table: Arc<CollTable<N>>,
-    /// Where the tables of communicators that are made of this one come from.
+    /// The tables of communicators that are made of this one.
     pub(crate) tables: Arc<Tables<N>>,
     attached: Vec<Attached>,
 }
@@ -149,10 +150,10 @@ impl<N: Net> Drop for Bound<N> {
     }
 }
 
-/// Which layer patched which table in which way.
+/// The key of a patched table: the layer's index, the address of the table beneath, and the variant.
 type Patch = (usize, usize, u64);
 
-/// The layers, and the tables that they have made.
+/// The layers of a process, and the tables that they have made.
 pub(crate) struct Tables<N: Net> {
     layers: Vec<Arc<dyn CollLayer<N>>>,
     bottom: Arc<CollTable<N>>,
@@ -191,20 +192,21 @@ impl<N: Net> Tables<N> {
         Ok(bound)
     }
 
-    /// The bottom, on which no layer lies.
+    /// The table at the bottom, without layers.
     pub(crate) fn unpatched(self: &Arc<Self>) -> Bound<N> {
         let (table, tables) = (Arc::clone(&self.bottom), Arc::clone(self));
         Bound { table, tables, attached: Vec::new() }
     }
 
-    /// The table that layer `at` makes out of another; the same one for all who ask for it.
+    /// The table that layer `at` makes of the table beneath it. Equal arguments give the same table.
     fn patched(
         &self,
         at: usize,
         beneath: &Arc<CollTable<N>>,
         variant: u64,
     ) -> Result<Arc<CollTable<N>>, Error> {
-        // A table keeps the one beneath it alive, so that its address is no other's as long as it lives.
+        // A patched table keeps the table beneath it alive. So no other table has that address while the patched one
+        // lives.
         let address = Arc::as_ptr(beneath).addr();
         let key = (at, address, variant);
         if let Some(table) = self.lock().get(&key).and_then(Weak::upgrade) {
@@ -214,7 +216,7 @@ impl<N: Net> Tables<N> {
         let mut builder = TableBuilder::new(beneath, layer.name());
         layer.patch(variant, &mut builder)?;
         let mut patched = self.lock();
-        // Another thread may have been faster.
+        // Another thread may have made the table meanwhile.
         if let Some(table) = patched.get(&key).and_then(Weak::upgrade) {
             return Ok(table);
         }
@@ -224,7 +226,7 @@ impl<N: Net> Tables<N> {
         Ok(table)
     }
 
-    /// Tables in use that layers have made.
+    /// The number of tables in use that layers have made.
     pub(crate) fn count(&self) -> usize {
         self.lock().values().filter(|table| table.strong_count() > 0).count()
     }

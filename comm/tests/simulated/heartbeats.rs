@@ -14,7 +14,7 @@ use tagmatch_comm::{Config, ErrorClass, Runtime};
 type Clock = Box<dyn Fn() -> Duration>;
 type Beating = Runtime<Heartbeats<SimNet, Clock>>;
 
-/// In steps of the simulation.
+/// The timeout of heartbeats, in steps of the simulation.
 const TIMEOUT: u32 = 5000;
 /// Steps after which who still waits would wait for ever.
 const STEPS_MAX: Duration = Duration::from_micros(400_000);

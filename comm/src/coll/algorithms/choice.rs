@@ -1,4 +1,4 @@
-//! Which algorithm a call gets.
+//! The choice of the algorithm for a call.
 
 use crate::coll::call::{Call, Coll};
 use crate::coll::plan::Plan;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use super::settings::Algorithms;
 use super::{long, short, uneven};
 
-/// This member's plan of a call.
+/// Makes this member's plan of a call, with the algorithm that fits its length and the number of members.
 pub(crate) fn plan_of(
     channel: &Channel,
     call: Call,
@@ -55,7 +55,8 @@ pub(crate) fn plan_of(
         Coll::Allgatherv => uneven::allgather(channel, data, &receives)?,
         Coll::Alltoallv => uneven::alltoall(channel, data, &sends, &receives, at_once)?,
         Coll::ReduceScatter => {
-            let op = op.ok_or(Error::Length { length: 0, what: "an operation is due" })?;
+            let op =
+                op.ok_or(Error::Length { length: 0, what: "a reduce-scatter needs an operation" })?;
             sends.iter().try_for_each(|length| op.check(*length))?;
             if op.is_commutative() {
                 let is_long = length >= algorithms.reduce_scatter_long;

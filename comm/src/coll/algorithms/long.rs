@@ -1,5 +1,5 @@
-//! Algorithms for long messages: each member moves about as many bytes as it has, whatever the number of members.
-//! [`Algorithms`](super::Algorithms) says from which length on they are used.
+//! Algorithms for long messages. Each member sends about as many bytes as it has, whatever the number of members.
+//! [`Algorithms`](super::Algorithms) has the lengths from which on they are used.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use super::blocks::{check, end, places};
 use super::tree::{CoreMembers, Tree, around};
 
-/// Bytes in nearly equal parts of whole values.
+/// The division of a message into nearly equal parts of whole values.
 struct Parts {
     length: usize,
     part: usize,
@@ -29,7 +29,7 @@ impl Parts {
     }
 }
 
-/// The root's tree scatters the message; a ring of all gathers it.
+/// A binomial tree scatters the message from the root. Then all members gather it around a ring.
 pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     let tree = Tree::new(channel, root);
     let (size, number) = (tree.size, tree.number);
@@ -53,8 +53,8 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// Half of what a member has goes to another one, which has the other half, and so on, until each of the core
-/// has all contributions to its part: `part` gives the bytes of some.
+/// Recursive halving: two members swap halves of their bytes and combine them, then two members quarters, and so on,
+/// until each member of the core has all contributions to its part. `part` gives the bytes of a range of parts.
 fn halve(
     plan: &mut Plan,
     core: &CoreMembers,
@@ -75,7 +75,7 @@ fn halve(
     }
 }
 
-/// The way back: each of the core has one part, then all.
+/// Recursive doubling: at the beginning each member of the core has one part, at the end all parts.
 fn double(
     plan: &mut Plan,
     core: &CoreMembers,
@@ -94,7 +94,7 @@ fn double(
     }
 }
 
-/// The operation commutes.
+/// For commutative operations.
 pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
     let core = CoreMembers::new(channel);
     let all = 0..data.len();
@@ -108,7 +108,7 @@ pub(super) fn allreduce(channel: &Channel, data: Vec<u8>, op: &Op) -> Plan {
     plan
 }
 
-/// The operation commutes.
+/// For commutative operations.
 pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Plan {
     let core = CoreMembers::new(channel);
     let all = 0..data.len();
@@ -130,7 +130,7 @@ pub(super) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, op: &Op) -> Pl
     plan
 }
 
-/// The operation commutes.
+/// For commutative operations.
 pub(super) fn reduce_scatter(
     channel: &Channel,
     data: Vec<u8>,

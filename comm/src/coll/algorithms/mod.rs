@@ -1,5 +1,5 @@
-//! Which messages each member sends, receives and combines in a collective operation: the standard algorithms. Each
-//! gives one member's plan.
+//! The algorithms of collective operations. Each one makes the plan of one member: the messages that it sends, receives
+//! and combines.
 
 pub(crate) mod blocks;
 mod choice;

@@ -1,31 +1,32 @@
-//! Where collective operations change from one algorithm to another.
+//! The lengths from which on collective operations use other algorithms.
 
-/// Pairs of an alltoall of short messages that are under way at once.
+/// The number of pairs of an alltoall of short messages that are under way at the same time.
 pub(super) const PAIRS_MAX: u32 = 32;
 
-/// Where collective operations change from one algorithm to another. Alike in all processes of a job.
+/// The lengths from which on collective operations use other algorithms. All processes of a job must have equal values.
 ///
 /// The defaults are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
 /// Operations in MPICH", IJHPCA 19(1), 2005.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithms {
-    /// From so many bytes on, and from [`broadcast_members`](Self::broadcast_members) on, a broadcast
-    /// scatters the message and gathers it again around a ring; else it goes along a binomial tree.
+    /// A broadcast of at least this many bytes, among at least [`broadcast_members`](Self::broadcast_members), scatters
+    /// the message and gathers it again around a ring. Other broadcasts use a binomial tree.
     pub broadcast_long: usize,
-    /// Members of a long broadcast.
+    /// The smallest number of members of a long broadcast.
     pub broadcast_members: u32,
-    /// From so many bytes on, a reduction is Rabenseifner's: by recursive halving, then gathered; else it
-    /// goes along a binomial tree. In the order of ranks it always does.
+    /// A reduction of at least this many bytes is Rabenseifner's: recursive halving, then a gather. Shorter ones, and
+    /// those whose operation is not commutative, use a binomial tree.
     pub reduce_long: usize,
-    /// From so many bytes on, an allreduce is Rabenseifner's: by recursive halving, then doubling; else, and
-    /// in the order of ranks, the whole goes through recursive doubling.
+    /// An allreduce of at least this many bytes is Rabenseifner's: recursive halving, then recursive doubling. Shorter
+    /// ones, and those whose operation is not commutative, use recursive doubling of the whole message.
     pub allreduce_long: usize,
-    /// From so many bytes of all members together on, an allgather goes around a ring; else it is Bruck's.
+    /// An allgather of at least this many bytes of all members together uses a ring. Shorter ones are Bruck's.
     pub allgather_long: usize,
-    /// From so many bytes for each member on, an alltoall has one pair of messages under way; else up to 32.
+    /// An alltoall of at least this many bytes for each member has one pair of messages under way at a time. Shorter ones
+    /// have up to 32.
     pub alltoall_long: usize,
-    /// From so many bytes on, a reduce-scatter goes from pair to pair; else by recursive halving. In the order
-    /// of ranks each gets all that is for it and combines it.
+    /// A reduce-scatter of at least this many bytes goes from pair to pair. Shorter ones use recursive halving. If the
+    /// operation is not commutative, each member receives all operands for its block, and combines them.
     pub reduce_scatter_long: usize,
 }
 
@@ -44,7 +45,7 @@ impl Default for Algorithms {
 }
 
 impl Algorithms {
-    /// How many pairs of an alltoall with blocks of so many bytes are under way at once.
+    /// The number of pairs of an alltoall that are under way at the same time. `block`: bytes for each member.
     pub(crate) fn pairs_at_once(&self, block: usize) -> u32 {
         if block >= self.alltoall_long { 1 } else { PAIRS_MAX }
     }

@@ -1,4 +1,4 @@
-//! Algorithms for short messages, of which each member sends few.
+//! Algorithms for short messages. Each member sends few messages.
 //!
 //! Barrier by dissemination (Hensgen, Finkel, Manber 1988); broadcast, reduction, gather and scatter along
 //! binomial trees; allreduce and scan by recursive doubling; allgather as Bruck et al. (1997); alltoall by pairs.
@@ -31,14 +31,14 @@ pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
         plan.receive(parent, all.clone(), Placement::Replace);
         plan.fence();
     }
-    // The deepest subtree first.
+    // The child with the deepest subtree is first.
     for (child, _) in tree.children().into_iter().rev() {
         plan.send(child, all.clone());
     }
     plan
 }
 
-/// Operands are combined in the order of ranks, if `ordered`; else in the order of the tree.
+/// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order of the root's tree.
 pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool) -> Plan {
     let top = if ordered { 0 } else { root };
     let tree = Tree::new(channel, top);
@@ -65,7 +65,7 @@ pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool)
     plan
 }
 
-/// Recursive doubling.
+/// The values of all members, combined in the order of ranks by recursive doubling.
 pub(crate) fn allreduce(channel: &Channel, data: Vec<u8>) -> Plan {
     let all = 0..data.len();
     let mut plan = Plan { memory: data, result: all.clone(), ..Plan::default() };
@@ -83,11 +83,11 @@ pub(crate) fn allreduce(channel: &Channel, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// One block of each, by rank.
+/// One block of each member, in the order of ranks.
 pub(crate) fn allgather(channel: &Channel, data: Vec<u8>) -> Plan {
     let (own, size) = (channel.own, channel.size());
     let block = data.len();
-    // Block i is that of the rank i after this one, until the end.
+    // Until the end, block i is the block of the rank that follows this one by i.
     let mut plan = Plan { memory: data, ..Plan::default() };
     plan.memory.resize(block * size as usize, 0);
     for distance in powers_below(size) {
@@ -121,7 +121,7 @@ pub(crate) fn gather(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// `data` is the root's: a block for each rank.
+/// `data` counts at the root alone, and has a block for each rank.
 pub(crate) fn scatter(
     channel: &Channel,
     root: u32,
@@ -129,7 +129,7 @@ pub(crate) fn scatter(
     block: usize,
 ) -> Result<Plan, Error> {
     let tree = Tree::new(channel, root);
-    let what = "the root of a scatter gives a block for each rank";
+    let what = "the root of a scatter passes one block for each rank";
     let all = block.checked_mul(channel.size() as usize);
     let all = all.ok_or(Error::Length { length: block, what })?;
     match tree.parent() {
@@ -153,23 +153,24 @@ pub(crate) fn alltoall(channel: &Channel, data: Vec<u8>, at_once: u32) -> Result
     let size = channel.size();
     let length = data.len();
     if !length.is_multiple_of(size as usize) {
-        return Err(Error::Length { length, what: "an alltoall takes a block for each rank" });
+        return Err(Error::Length { length, what: "an alltoall needs one block for each rank" });
     }
     let lengths = vec![length / size as usize; size as usize];
     uneven::alltoall(channel, data, &lengths, &lengths, at_once)
 }
 
-/// The combination of all ranks up to the own one, or of those before it: of none there is no result.
+/// The values of all ranks up to this one, combined; if `exclusive`, of the ranks before this one. Rank 0 then has no
+/// result.
 pub(crate) fn scan(channel: &Channel, data: Vec<u8>, exclusive: bool) -> Plan {
     let (own, size) = (channel.own, channel.size());
     let length = data.len();
-    // The result; what all of the own block have given; what came.
+    // Three places: the result; the combination of all members of this member's block; the received message.
     let (result, block, came) = (0..length, length..2 * length, 2 * length..3 * length);
     let mut plan = Plan { memory: data, result: result.clone(), ..Plan::default() };
     plan.memory.resize(3 * length, 0);
     plan.local(result.clone(), block.clone(), Placement::Replace);
     plan.fence();
-    // Of an exclusive one there is nothing to combine the first with.
+    // In an exclusive scan there is no value to combine the first one with.
     let mut first = if exclusive { Placement::Replace } else { Placement::Left };
     for distance in powers_below(size) {
         let other = own ^ distance;

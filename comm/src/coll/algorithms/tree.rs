@@ -1,22 +1,23 @@
-//! The ranks that members exchange messages with: around a ring, along a binomial tree, in pairs.
+//! The partners of a member: around a ring, along a binomial tree, or in pairs.
 
 use std::ops::Range;
 
 use crate::coll::plan::{Placement, Plan};
 use crate::driver::Channel;
 
-/// 1, 2, 4, … below `size`.
+/// The powers of two below `size`.
 pub(super) fn powers_below(size: u32) -> impl Iterator<Item = u32> {
     (0..u32::BITS).map(|bit| 1 << bit).take_while(move |power| *power < size)
 }
 
-/// The rank that many, `size` at most, after another one, around.
+/// The rank that follows `rank` by `distance` on a ring of `size` members. `distance` is at most `size`.
 pub(super) fn around(rank: u32, distance: u32, size: u32) -> u32 {
     let left = size - rank;
     if distance < left { rank + distance } else { distance - left }
 }
 
-/// A binomial tree. Members are numbered from its root; a member's subtree are the numbers that follow it.
+/// A binomial tree. Members are numbered from its root. The subtree of a member consists of its own number and the ones
+/// that follow it.
 pub(super) struct Tree {
     root: u32,
     pub(super) size: u32,
@@ -34,7 +35,7 @@ impl Tree {
         (lowest != 0).then(|| self.rank(self.number - lowest))
     }
 
-    /// Children, the smallest subtree first, with the places of their subtrees in this one's.
+    /// The ranks of the children, the smallest subtree first, with the places of their subtrees in this member's subtree.
     pub(super) fn children(&self) -> Vec<(u32, Range<u32>)> {
         let is_child = |power: &u32| {
             self.number & (2 * power - 1) == 0
@@ -48,7 +49,7 @@ impl Tree {
         powers_below(self.size).take_while(is_child).map(child).collect()
     }
 
-    /// Members of the own subtree.
+    /// The number of members of this member's subtree.
     pub(super) fn blocks(&self) -> u32 {
         let lowest = self.number & self.number.wrapping_neg();
         let rest = self.size - self.number;
@@ -60,8 +61,9 @@ impl Tree {
     }
 }
 
-/// The largest power of two of members, which work in pairs. Where there are more, the first ones are folded:
-/// each of even rank into its neighbour above, which is of the core.
+/// The core of a communicator: as many members as the largest power of two allows, which work in pairs. If there are
+/// more members, some of the first ones are folded: each one of even rank gives its values to its upper neighbour, which
+/// is in the core.
 pub(super) struct CoreMembers {
     own: u32,
     extra: u32,
@@ -74,23 +76,24 @@ impl CoreMembers {
         CoreMembers { own: channel.own, extra: channel.size() - size, size }
     }
 
-    /// The rank of the core's member of this number.
+    /// The rank of the core member of this number.
     pub(super) fn rank(&self, number: u32) -> u32 {
         if number < self.extra { 2 * number + 1 } else { number + self.extra }
     }
 
-    /// The ranks that it stands for.
+    /// The ranks that the core member of this number stands for: its own, and the one that is folded into it.
     pub(super) fn ranks(&self, number: u32) -> Range<u32> {
         let last = self.rank(number);
         last - u32::from(number < self.extra)..last + 1
     }
 
-    /// The neighbour, and whether this rank is folded into it.
+    /// The neighbour of this rank in a folded pair, and whether this rank is the folded one.
     fn neighbour(&self) -> Option<(u32, bool)> {
         (self.own < 2 * self.extra).then_some((self.own ^ 1, self.own.is_multiple_of(2)))
     }
 
-    /// Takes in what those who are folded contribute. This member's number, if it is of the core.
+    /// Combines the contributions of folded members into their neighbours. Returns this member's number if it is in the
+    /// core.
     pub(super) fn fold(&self, plan: &mut Plan, all: &Range<usize>) -> Option<u32> {
         let Some((neighbour, is_folded)) = self.neighbour() else {
             return Some(self.own - self.extra);
@@ -104,7 +107,7 @@ impl CoreMembers {
         (!is_folded).then_some(self.own / 2)
     }
 
-    /// Gives those who are folded what is due to each rank.
+    /// Sends the folded members their results. `due` gives the place of a rank's result.
     pub(super) fn unfold(&self, plan: &mut Plan, due: impl Fn(u32) -> Range<usize>) {
         match self.neighbour() {
             Some((neighbour, true)) => plan.receive(neighbour, due(self.own), Placement::Replace),

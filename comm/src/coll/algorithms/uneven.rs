@@ -1,6 +1,6 @@
-//! Algorithms for blocks that may differ in length: each rank's length is given in bytes.
+//! Algorithms for blocks of different lengths. `lengths` has the bytes of each rank's block.
 //!
-//! Gather and scatter are linear, allgather goes around a ring, alltoall goes by pairs.
+//! Gather and scatter are linear, allgather uses a ring, alltoall goes from pair to pair.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::blocks::{check, end, places};
 use super::settings::PAIRS_MAX;
 use super::tree::around;
 
-/// `lengths` count at the root.
+/// `lengths` is read at the root alone.
 pub(crate) fn gather(
     channel: &Channel,
     root: u32,
@@ -37,7 +37,7 @@ pub(crate) fn gather(
     Ok(plan)
 }
 
-/// `data` and `lengths` count at the root; `own` is the own block's.
+/// `data` and `lengths` are read at the root alone. `own` is the length of this member's block.
 pub(crate) fn scatter(
     channel: &Channel,
     root: u32,
@@ -84,7 +84,7 @@ pub(crate) fn allgather(
     Ok(plan)
 }
 
-/// Bytes for each rank, and from each.
+/// `sends` has the bytes for each rank, `receives` the bytes from each.
 pub(crate) fn alltoall(
     channel: &Channel,
     data: Vec<u8>,
@@ -103,7 +103,7 @@ pub(crate) fn alltoall(
     Ok(plan)
 }
 
-/// Everyone's values for a rank go there, and are combined in the order of ranks.
+/// Each member sends the values for a rank to that rank, which combines them in the order of ranks.
 pub(crate) fn reduce_scatter(
     channel: &Channel,
     data: Vec<u8>,
@@ -124,8 +124,8 @@ pub(crate) fn reduce_scatter(
     Ok(plan)
 }
 
-/// Each rank's block from here to there: first the own one, then pairs, of which some are under way at once.
-pub(super) fn pairs(
+/// Copies this member's own block, and exchanges the others in pairs. `at_once` pairs are under way at the same time.
+fn pairs(
     channel: &Channel,
     plan: &mut Plan,
     from: &[Range<usize>],
