@@ -19,12 +19,6 @@ impl Shape {
     /// Nothing is compared: every message is accepted.
     pub(crate) const ANY: Shape = Shape { mask: 0, source_mask: 0 };
 
-    #[inline]
-    pub(crate) fn of(pattern: &Pattern) -> Self {
-        let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
-        Shape { mask: pattern.mask().0, source_mask }
-    }
-
     /// Whether the compared bits are the same in both.
     #[inline]
     pub(crate) fn same(self, a: Envelope, b: Envelope) -> bool {
@@ -39,6 +33,15 @@ impl Shape {
 pub(crate) struct Envelope {
     pub(crate) tag: u64,
     pub(crate) source: u32,
+}
+
+/// The tag and source of a pattern, and the bits that it compares.
+#[inline]
+pub(crate) fn key_of(pattern: &Pattern) -> (Envelope, Shape) {
+    let source_mask = if pattern.source().is_some() { u64::MAX } else { 0 };
+    let shape = Shape { mask: pattern.mask().0, source_mask };
+    let source = pattern.source().map_or(0, |source| source.0);
+    (Envelope { tag: pattern.tag().0, source }, shape)
 }
 
 /// The entries that classes index: their keys and their links.

@@ -1,6 +1,6 @@
 //! The list of posted receives.
 
-use crate::class::{Envelope, ListWork, Shape};
+use crate::class::{Envelope, ListWork, Shape, key_of};
 #[cfg(test)]
 use crate::class::{InChain, Lookup};
 use crate::link::{self, Link, Links, NIL};
@@ -109,9 +109,7 @@ impl<T: Copy> PostedList<T> {
     /// If the list holds 2^30 receives already, which takes more than 32 GiB.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
-        let shape = Shape::of(&pattern);
-        let source = pattern.source().map_or(0, |source| source.0);
-        let envelope = Envelope { tag: pattern.tag().0, source };
+        let (envelope, shape) = key_of(&pattern);
         if self.patience != 0 {
             return self.post_indexed(envelope, shape, value);
         }

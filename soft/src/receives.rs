@@ -195,15 +195,19 @@ impl Classes {
         self.active == 0
     }
 
+    /// The classes that have an index and receives.
+    fn in_use(&self) -> impl Iterator<Item = &MaskClass> {
+        self.known.iter().filter(|class| !class.is_empty())
+    }
+
     /// The number of classes that have an index and receives.
     pub(crate) fn indexed(&self) -> usize {
-        (0..self.known.len()).filter(|&class| self.active >> class & 1 == 1).count()
+        self.in_use().count()
     }
 
     /// Whether a class with an index and receives has this shape.
     pub(crate) fn have(&self, shape: Shape) -> bool {
-        let mut known = self.known.iter().enumerate();
-        known.any(|(at, class)| self.active >> at & 1 == 1 && class.shape == shape)
+        self.in_use().any(|class| class.shape == shape)
     }
 
     pub(crate) fn scanned(&self) -> usize {
@@ -216,8 +220,7 @@ impl Classes {
     }
 
     pub(crate) fn longest_probe(&self) -> usize {
-        let used = self.known.iter().enumerate().filter(|(at, _)| self.active >> at & 1 == 1);
-        used.map(|(_, class)| class.longest_probe()).max().unwrap_or(0)
+        self.in_use().map(MaskClass::longest_probe).max().unwrap_or(0)
     }
 
     /// The number of the class of this shape.

@@ -1,6 +1,6 @@
 //! The list of unexpected messages: those that arrived before their receives.
 
-use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape};
+use crate::class::{Entries, Envelope, ListWork, MaskClass, Shape, key_of};
 #[cfg(test)]
 use crate::class::{InChain, Lookup};
 use crate::hash;
@@ -307,7 +307,7 @@ impl<T: Copy> UnexpectedList<T> {
 
     #[inline]
     fn find_short(&self, pattern: &Pattern) -> LaneSet {
-        let (wanted, shape) = asked(pattern);
+        let (wanted, shape) = key_of(pattern);
         self.short.find(wanted, shape)
     }
 
@@ -381,7 +381,7 @@ impl<T: Copy> UnexpectedList<T> {
     /// The result of a search for a pattern in its class; `None` if the class has no index.
     #[cfg(test)]
     pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
-        let (wanted, shape) = asked(pattern);
+        let (wanted, shape) = key_of(pattern);
         let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
         let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
         Some(asked.class.lookup(&view, wanted).0)
@@ -427,7 +427,7 @@ impl<T: Copy> UnexpectedList<T> {
     /// Searches an indexed list.
     #[inline]
     fn search(&mut self, pattern: &Pattern) -> FoundMessage {
-        let (wanted, shape) = asked(pattern);
+        let (wanted, shape) = key_of(pattern);
         if shape == Shape::ANY {
             return FoundMessage::unindexed(self.first);
         }
@@ -530,13 +530,6 @@ impl<T: Copy> UnexpectedList<T> {
             self.retirements += (before - self.classes.len()) as u64;
         }
     }
-}
-
-/// The tag and source of a pattern, and the bits that it compares.
-#[inline]
-fn asked(pattern: &Pattern) -> (Envelope, Shape) {
-    let source = pattern.source().map_or(0, |source| source.0);
-    (Envelope { tag: pattern.tag().0, source }, Shape::of(pattern))
 }
 
 /// Grows the links of a class so that they include an entry, with a quarter of spare room.

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::list::Entry;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{HEADERS_BYTES, Transfer};
+use crate::transfers::{HEADERS_BYTES, Transfer, TransferState};
 use tagmatch_device::Outgoing;
 use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES, Tmh};
 
@@ -223,8 +223,18 @@ impl Nic {
         let (first, second) = split_match(whole);
         let after = self.push_match(first);
         let due = self.after(self.knobs.read);
-        let names = (entry.handle, message.queue_pair);
-        self.transfers.begin(Transfer::new(message.head, rvh, second, names, after), due);
+        // A rendezvous of length zero is not read.
+        let state =
+            if length == 0 { TransferState::FinDue(due) } else { TransferState::ReadDue(due) };
+        self.transfers.push(Transfer {
+            handle: entry.handle,
+            queue_pair: message.queue_pair,
+            remote: rvh,
+            headers: message.head,
+            completion: second,
+            after,
+            state,
+        });
         Verdict::Rendezvous
     }
 

@@ -8,7 +8,6 @@ use crate::knobs::ModelConfig;
 use crate::nic::Nic;
 use crate::pending::{EntryBuffer, Fin, PendingEvent};
 use crate::slots::Handle;
-use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
     ExposureId, Incoming, Limits, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
@@ -120,11 +119,6 @@ impl<D: Device> Model<D> {
     /// Whether the next poll has work of which the inner device does not know.
     fn is_busy(&self) -> bool {
         self.nic.has_work() || !self.ending_peers.is_empty()
-    }
-
-    /// The largest eager payload that peers may send to this device, in bytes.
-    pub(crate) fn payload_max(&self) -> usize {
-        self.message_max.saturating_sub(TMH_BYTES)
     }
 }
 

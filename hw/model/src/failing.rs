@@ -4,7 +4,7 @@ use crate::completion::{Completion, QueuePair};
 use crate::fault::Fault;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{Due, HEADERS_BYTES, Transfer, Work};
+use crate::transfers::{Due, HEADERS_BYTES, Transfer, TransferState, Work};
 use tagmatch_device::tm::{Opcode, TMH_BYTES};
 
 impl Nic {
@@ -22,7 +22,7 @@ impl Nic {
         self.end_if_broken(transfer, is_ok, "a READ of the peer's memory failed");
         if is_ok && !self.in_error.contains(&transfer.queue_pair) {
             let due = self.after(self.knobs.fin);
-            self.transfers.fin_at(transfer, due);
+            self.transfers.push(Transfer { state: TransferState::FinDue(due), ..transfer });
         }
         self.settle();
     }
@@ -77,9 +77,8 @@ impl Nic {
             self.flush(transfer.completion, transfer.after);
         }
         // Work that the host has not fetched is dropped.
-        let mut index = 0;
-        while let Some(work) = self.work.get(index) {
-            let unfetched = match *work {
+        for work in std::mem::take(&mut self.work) {
+            let unfetched = match work {
                 Work::Read { handle, queue_pair: of, .. } if of == queue_pair => {
                     self.transfers.take_reading(handle)
                 }
@@ -89,11 +88,8 @@ impl Nic {
                 _ => None,
             };
             match unfetched {
-                Some(transfer) => {
-                    self.work.remove(index);
-                    self.flush(transfer.completion, transfer.after);
-                }
-                None => index += 1,
+                Some(transfer) => self.flush(transfer.completion, transfer.after),
+                None => self.work.push_back(work),
             }
         }
     }

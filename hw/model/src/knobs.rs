@@ -89,7 +89,7 @@ pub struct Knobs {
     /// 2^16 they wrap early. Default: 0.
     pub first_count: u16,
     /// How far the NIC's count may be ahead of the last count from software before that is a
-    /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: [`SYNC_LIMIT`].
+    /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
     pub sync_limit: u16,
     /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
     /// never.
@@ -115,7 +115,7 @@ pub struct Knobs {
 }
 
 /// The largest safe distance of the two counts, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
-pub const SYNC_LIMIT: u16 = 0x3fff;
+const SYNC_LIMIT: u16 = 0x3fff;
 
 impl Default for Knobs {
     fn default() -> Self {

@@ -98,7 +98,7 @@ pub use arrive::{Arrival, Verdict};
 pub use completion::{Completion, QueuePair, TmInfo, WcFlags, WcOpcode, WcStatus};
 pub use device::Model;
 pub use fault::Fault;
-pub use knobs::{Chance, Delay, Knobs, ModelConfig, SYNC_LIMIT, Wake};
+pub use knobs::{Chance, Delay, Knobs, ModelConfig, Wake};
 pub use nic::Nic;
 pub use nic_step::NicStep;
 pub use operation::{Operation, OperationKind, PostError};

@@ -104,13 +104,8 @@ impl List {
 
     /// Removes an entry; `false` if it is no longer in the list.
     pub(crate) fn remove(&mut self, handle: Handle) -> bool {
-        match self.entries.iter().position(|entry| entry.handle == handle) {
-            Some(at) => {
-                self.remove_at(at);
-                true
-            }
-            None => false,
-        }
+        let at = self.entries.iter().position(|entry| entry.handle == handle);
+        at.map(|at| self.remove_at(at)).is_some()
     }
 
     /// Takes out the first active entry that matches a tag. The entry's own tag is not masked, as

@@ -139,11 +139,10 @@ impl<D: Device> Model<D> {
         self.nic.queue_pair_down(QueuePair(peer.0));
         let nic = &mut self.nic;
         self.fins.retain(|fin| {
-            let stays = fin.peer != peer;
-            if !stays {
+            if fin.peer == peer {
                 nic.fin_done(fin.handle, false);
             }
-            stays
+            fin.peer != peer
         });
         for (_, handle) in self.failed_reads.extract_if(.., |(of, _)| *of == peer) {
             self.nic.read_done(handle, false);

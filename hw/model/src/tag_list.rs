@@ -6,6 +6,7 @@ use crate::device::Model;
 use crate::operation::{Operation, OperationKind, PostError};
 use crate::pending::EntryBuffer;
 use crate::slots::Handle;
+use tagmatch_device::tm::TMH_BYTES;
 use tagmatch_device::{
     Buffer, Device, PeerId, TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagRefused,
 };
@@ -14,7 +15,13 @@ use tagmatch_device::{
 const BUFFER_MIN: usize = 64;
 
 impl<D: Device> Model<D> {
-    fn post(&mut self, signalled: bool, count: u16, kind: OperationKind) -> Posted {
+    /// Posts an operation, and returns the handle of the entry that it adds or deletes.
+    fn post(
+        &mut self,
+        signalled: bool,
+        count: u16,
+        kind: OperationKind,
+    ) -> Result<Option<Handle>, TagRefused> {
         let unexpected_count = Some(count);
         // Events are identified by handle, so the operation needs no number.
         let operation = Operation { wr_id: 0, signalled, unexpected_count, kind };
@@ -74,9 +81,6 @@ impl<D: Device> Model<D> {
     }
 }
 
-/// The handle of an entry that was added.
-type Posted = Result<Option<Handle>, TagRefused>;
-
 impl<D: Device> TagList for Model<D> {
     fn caps(&self) -> TagCaps {
         self.caps
@@ -85,7 +89,9 @@ impl<D: Device> TagList for Model<D> {
     fn add(&mut self, add: TagAdd) -> Result<TagHandle, (Buffer, TagRefused)> {
         let TagAdd { entry, tag, mask, buffer, count } = add;
         let length = buffer.len() as u64;
-        let is_long_enough = buffer.len() >= self.payload_max().max(BUFFER_MIN);
+        // The longest eager payload that a peer may send must fit as well.
+        let payload_max = self.message_max.saturating_sub(TMH_BYTES);
+        let is_long_enough = buffer.len() >= payload_max.max(BUFFER_MIN);
         if !buffer.is_writable() || !is_long_enough || length > self.caps.read_max {
             return Err((buffer, TagRefused::Buffer));
         }

@@ -44,7 +44,7 @@ pub enum Work {
 
 /// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TransferState {
+pub(crate) enum TransferState {
     /// The READ starts at this tick.
     ReadDue(u64),
     /// The host is reading.
@@ -66,21 +66,10 @@ pub(crate) struct Transfer {
     pub(crate) completion: Completion,
     /// The number of the receive completion that it must follow.
     pub(crate) after: u64,
-    state: TransferState,
+    pub(crate) state: TransferState,
 }
 
 impl Transfer {
-    pub(crate) fn new(
-        headers: [u8; HEADERS_BYTES],
-        remote: Rvh,
-        completion: Completion,
-        (handle, queue_pair): (Handle, QueuePair),
-        after: u64,
-    ) -> Self {
-        let state = TransferState::ReadDue(0);
-        Transfer { handle, queue_pair, remote, headers, completion, after, state }
-    }
-
     /// Whether the next step has not started.
     fn is_idle(&self) -> bool {
         matches!(self.state, TransferState::ReadDue(_) | TransferState::FinDue(_))
@@ -99,12 +88,8 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Starts a transfer, whose READ is due at tick `due`. A rendezvous of length zero is not read:
-    /// its FIN is due then.
-    pub(crate) fn begin(&mut self, transfer: Transfer, due: u64) {
-        let is_empty = transfer.remote.len == 0;
-        let state = if is_empty { TransferState::FinDue(due) } else { TransferState::ReadDue(due) };
-        self.under_way.push(Transfer { state, ..transfer });
+    pub(crate) fn push(&mut self, transfer: Transfer) {
+        self.under_way.push(transfer);
     }
 
     /// The next step that is due. It counts as started.
@@ -123,11 +108,6 @@ impl Transfers {
             }
         }
         None
-    }
-
-    /// Puts a transfer back whose READ has ended: its FIN is due at tick `due`.
-    pub(crate) fn fin_at(&mut self, transfer: Transfer, due: u64) {
-        self.under_way.push(Transfer { state: TransferState::FinDue(due), ..transfer });
     }
 
     /// Takes out the transfer whose READ the host was doing.
