@@ -43,7 +43,7 @@
 //! | go on after failures | [`Comm::revoke`], [`Comm::agree`], [`Comm::shrink`], [`InterComm::shrink`], and [`ft`] |
 //! | stand between | [`coll::CollLayer`] |
 //! | run it on another transport | [`net::Net`] |
-//! | run many processes in one thread | [`net::sim`] |
+//! | wrap a transport | [`forward_net!`] |
 //!
 //! Everything is a state machine that progress drives; a blocking call begins one and waits.
 

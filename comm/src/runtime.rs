@@ -173,13 +173,15 @@ impl<N: Net> Clone for Runtime<N> {
 mod tests {
     use super::*;
     use crate::driver::Channel;
-    use crate::net::sim::{Sim, SimConfig};
+    use crate::net::worker::WorkerNet;
 
     #[test]
     fn an_operation_has_its_turn_when_the_one_with_the_same_tag_has_ended() {
         let tags = TagLayout::new(16, 8, 10).unwrap();
-        let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-        let runtime = Runtime::new(sim.net(0), Config { tags, ..Config::default() }).unwrap();
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        let addresses = vec![worker.address()];
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        let runtime = Runtime::new(net, Config { tags, ..Config::default() }).unwrap();
         let mut channels: Vec<Channel> = (0..257).map(|_| runtime.world().channel()).collect();
         let last = channels.pop().unwrap();
         assert!(channels.iter().all(Channel::has_turn) && !last.has_turn());

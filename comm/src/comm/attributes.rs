@@ -25,16 +25,18 @@ struct Callbacks<T> {
 ///
 /// ```
 /// use tagmatch_comm::Keyval;
-/// use tagmatch_comm::net::sim::{Sim, SimConfig};
-/// # let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-/// # let runtime = tagmatch_comm::Runtime::new(sim.net(0), Default::default())?;
+/// # use tagmatch_comm::net::worker::WorkerNet;
+/// # let worker = tagmatch::Worker::new(tagmatch::Config::default())?;
+/// # let addresses = vec![worker.address()];
+/// # let net = WorkerNet::new(worker, addresses, 0)?;
+/// # let runtime = tagmatch_comm::Runtime::new(net, Default::default())?;
 /// // How many duplicates there were on the way to this communicator.
 /// let depth = Keyval::new(|_, depth: &u32| Ok(Some(depth + 1)), |_, _| ());
 /// let comm = runtime.oneself();
 /// comm.set_attribute(&depth, 0);
 /// let copy = comm.dup()?.dup()?;
 /// assert_eq!(copy.attribute(&depth).as_deref(), Some(&2));
-/// # Ok::<(), tagmatch_comm::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Keyval<T>(Arc<Callbacks<T>>);
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::group::Group;
 use crate::mailbox::{Body, Letter};
 use crate::names::{self, NAME_BYTES};
-use crate::net::{FOREIGN_MAX, Net, ProcessId};
+use crate::net::{Directory, FOREIGN_MAX, ProcessId};
 
 use super::agree::{AgreeKind, AgreeMessage, Value};
 use super::control::{ASK_MAX, Asked, Control, Invitation};
@@ -51,7 +51,7 @@ pub(crate) fn length_max(processes: u32) -> u64 {
 }
 
 impl Control {
-    pub(crate) fn to_bytes<N: Net>(&self, net: &N) -> Vec<u8> {
+    pub(crate) fn to_bytes<N: Directory>(&self, net: &N) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SHORT);
         match self {
             Control::Revoke { key, group } => {
@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Parses the message of another process; `None` if it is invalid.
-    pub(crate) fn parse<N: Net>(bytes: &[u8], from: ProcessId, net: &mut N) -> Option<Self> {
+    pub(crate) fn parse<N: Directory>(bytes: &[u8], from: ProcessId, net: &mut N) -> Option<Self> {
         let mut rest = bytes;
         let (code, context) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
         let key = Key { context, epoch: take_u64(&mut rest)? };
@@ -168,11 +168,11 @@ fn take_ids(code: u32, key: Key, is_named: bool, mut rest: &[u8]) -> Option<Cont
 }
 
 /// [`NAMED`] if the members must be given by names, else 0.
-fn named<N: Net>(members: &Group, net: &N) -> u32 {
+fn named<N: Directory>(members: &Group, net: &N) -> u32 {
     if members.is_below(net.processes()) { 0 } else { NAMED }
 }
 
-fn put_members<N: Net>(bytes: &mut Vec<u8>, members: &Group, net: &N) {
+fn put_members<N: Directory>(bytes: &mut Vec<u8>, members: &Group, net: &N) {
     put_words(bytes, [members.size()]);
     if named(members, net) == NAMED {
         names::put(bytes, members, net);
@@ -183,7 +183,7 @@ fn put_members<N: Net>(bytes: &mut Vec<u8>, members: &Group, net: &N) {
 
 /// Parses a list of members. It must contain the receiver and the sender: if not, no process is
 /// admitted.
-fn take_members<N: Net>(
+fn take_members<N: Directory>(
     rest: &mut &[u8],
     is_named: bool,
     from: ProcessId,

@@ -6,7 +6,7 @@ use crate::ft::Key;
 use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 use crate::names::{self, NAME_BYTES};
-use crate::net::{FOREIGN_MAX, Net};
+use crate::net::{Directory, FOREIGN_MAX};
 
 /// The length of the head in bytes. The names of the members follow.
 pub(super) const HEAD: usize = 28;
@@ -45,7 +45,7 @@ fn refusals(layout: IdLayout) -> [Error; 10] {
 }
 
 /// A description, or the reason why there is none, as bytes.
-pub(super) fn to_bytes<N: Net>(
+pub(super) fn to_bytes<N: Directory>(
     description: Result<&GroupDescription, &Error>,
     layout: IdLayout,
     net: &N,
@@ -104,7 +104,7 @@ pub(super) fn names_length(head: &[u8]) -> usize {
 }
 
 /// Parses the message of another process.
-pub(super) fn parse<N: Net>(
+pub(super) fn parse<N: Directory>(
     bytes: &[u8],
     layout: IdLayout,
     net: &mut N,
@@ -141,15 +141,14 @@ fn word(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::TestDirectory;
     use crate::net::ProcessId;
-    use crate::net::sim::{Sim, SimConfig, SimNet};
 
     const LAYOUT: IdLayout = IdLayout::BITS_16;
 
     /// A process of a job of five processes, and a process of another job.
-    fn nets() -> [SimNet; 2] {
-        let sim = Sim::of_jobs(SimConfig::default(), &[5, 1]);
-        [0, 5].map(|number| sim.net(number))
+    fn nets() -> [TestDirectory; 2] {
+        [0, 5].map(|number| TestDirectory::new([5, 1], number))
     }
 
     fn description(members: [u32; 3]) -> GroupDescription {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use tagmatch::Address;
 
-use super::NetError;
+use super::values::NetError;
 
 /// Most processes of other jobs that one process comes to know. They are never forgotten: what is down stays
 /// down.

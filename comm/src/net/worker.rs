@@ -11,7 +11,7 @@ use std::time::Duration;
 use tagmatch::{Access, Address, Buffer, Failed, Local, Match, Message, Peer, Received, Request};
 use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 
-use super::{Arrived, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
+use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
 
 /// Turns of a blocking call before it yields the processor: some 200 us.
@@ -285,11 +285,7 @@ fn count(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0usize, |sum, part| sum.checked_add(range(part)?))
 }
 
-impl<A: Access + 'static> Net for WorkerNet<A> {
-    type Send = Operation<Sent, A>;
-    type Receive = Operation<Received, A>;
-    type Message = Held<A>;
-
+impl<A: Access + 'static> Directory for WorkerNet<A> {
     fn processes(&self) -> u32 {
         self.size
     }
@@ -305,6 +301,12 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
         self.admit_at((*name).into())
     }
+}
+
+impl<A: Access + 'static> Net for WorkerNet<A> {
+    type Send = Operation<Sent, A>;
+    type Receive = Operation<Received, A>;
+    type Message = Held<A>;
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
         let mode = match mode {

@@ -1,8 +1,8 @@
 //! What has to hold when members fail while communicators are made. Each check panics where it does not.
 
 use tagmatch_comm::net::ProcessId;
-use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Error, ErrorClass, Group};
+use tagmatch_comm_sim::Kill;
 
 use super::{Deaths, Sims, kill};
 

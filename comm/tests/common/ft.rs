@@ -2,8 +2,8 @@
 
 use tagmatch_comm::ft::Agreed;
 use tagmatch_comm::net::ProcessId;
-use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Config, Error, Source};
+use tagmatch_comm_sim::Kill;
 
 use super::{Deaths, Sims, kill, report, resting, turn};
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use tagmatch_comm::coll::{CollRequest, Op};
 use tagmatch_comm::ids::ContextId;
-use tagmatch_comm::net::sim::{Kill, Ran, SimNet};
 use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Error, ErrorClass, Group, InterComm, InterRoot, Uniformity};
+use tagmatch_comm_sim::{Kill, Ran, SimNet};
 
 use super::inter::{Groups, Member, living};
 use super::linger;

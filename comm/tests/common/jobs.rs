@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Config, Error, InterComm, InterRequest, PortName, Runtime, Uniformity};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Sims, linger, turn};
 

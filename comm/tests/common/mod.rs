@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use tagmatch_comm::net::Net;
-use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{Config, Pending, Request, Runtime};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 pub(crate) type Sims = Runtime<SimNet>;
 

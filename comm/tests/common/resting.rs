@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use tagmatch_comm::ids::IdLayout;
-use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 use tagmatch_comm::{
     Comm, Config, Error, ErrorClass, InterComm, Runtime, Source, TagChoice, Uniformity,
 };
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::inter::{Groups, Member, kill_each};
 use super::{Deaths, Sims, linger, turn};

@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Tag};
-use tagmatch_comm::net::{
-    Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern, ProcessId, ProcessName, Sleeper,
-};
+use tagmatch::Buffer;
+use tagmatch_comm::forward_net;
+use tagmatch_comm::net::{Arrived, Directory, Envelope, Net, NetFailed, Pattern, Sleeper};
 
 /// As slow as the transport beneath.
 pub(crate) const FAST: Slowness = Slowness {
@@ -94,42 +92,21 @@ pub(crate) struct Hidden<N: Net> {
     posted_at: u32,
 }
 
+impl<N: Net> Directory for Slow<N> {
+    forward_net!(net: processes, own, name, admit);
+}
+
 impl<N: Net> Net for Slow<N> {
     type Send = N::Send;
     type Receive = Hidden<N>;
     type Message = (N::Message, u64);
 
-    fn processes(&self) -> u32 {
-        self.net.processes()
-    }
-
-    fn own(&self) -> ProcessId {
-        self.net.own()
-    }
-
-    fn name(&self, process: ProcessId) -> Option<ProcessName> {
-        self.net.name(process)
-    }
-
-    fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
-        self.net.admit(name)
-    }
-
-    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
-        self.net.send(to, tag, data, mode)
-    }
-
-    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
-        self.net.inject(to, tag, data)
-    }
+    forward_net!(net: send, inject, test_send, probe, is_down, watch, give_up, take_down);
+    forward_net!(net: node, disarm, notify);
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
         let (hides_end, posted_at) = (self.slowness.hides_ends, self.moved);
         Hidden { receive: self.net.receive(pattern, room), hides_end, late: 0, posted_at }
-    }
-
-    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
-        self.net.test_send(send)
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
@@ -148,10 +125,6 @@ impl<N: Net> Net for Slow<N> {
         self.net.cancel(&mut receive.receive);
     }
 
-    fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
-        self.net.probe(pattern)
-    }
-
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
         if self.slowness.moves != Moves::Always {
             // A probe of the transport beneath makes progress.
@@ -168,22 +141,6 @@ impl<N: Net> Net for Slow<N> {
         Hidden { receive, hides_end: false, late, posted_at: self.moved }
     }
 
-    fn is_down(&self, process: ProcessId) -> bool {
-        self.net.is_down(process)
-    }
-
-    fn watch(&mut self, process: ProcessId) {
-        self.net.watch(process);
-    }
-
-    fn give_up(&mut self, process: ProcessId) {
-        self.net.give_up(process);
-    }
-
-    fn take_down(&mut self) -> Vec<ProcessId> {
-        self.net.take_down()
-    }
-
     fn progress(&mut self) -> usize {
         let refused = &self.sleeps.refused;
         if self.slowness.moves == Moves::AfterTwoRefusals && refused.load(Ordering::SeqCst) < 2 {
@@ -198,10 +155,6 @@ impl<N: Net> Net for Slow<N> {
     fn pause(turn: u32) -> bool {
         thread::yield_now();
         turn >= 4
-    }
-
-    fn node(&self, process: ProcessId) -> u32 {
-        self.net.node(process)
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
@@ -227,13 +180,5 @@ impl<N: Net> Net for Slow<N> {
         }
         is_unseen.store(may_sleep, Ordering::SeqCst);
         may_sleep
-    }
-
-    fn disarm(&mut self) {
-        self.net.disarm();
-    }
-
-    fn notify(&mut self, waker: Option<&Waker>) {
-        self.net.notify(waker);
     }
 }

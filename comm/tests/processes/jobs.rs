@@ -3,7 +3,7 @@
 use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::net::{Net, NetError, Pattern, ProcessId, ProcessName};
+use tagmatch_comm::net::{Directory, Net, NetError, Pattern, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, InterComm, PortName, Runtime, Source, TagChoice, Uniformity};
 
 use crate::job::{Job, join, say, told};

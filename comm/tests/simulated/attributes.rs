@@ -4,8 +4,8 @@ use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::run;
-use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
 use tagmatch_comm::{Comm, Config, Error, ErrorClass, ErrorHandler, Keyval, Runtime, Source};
+use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 

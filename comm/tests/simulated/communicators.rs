@@ -3,8 +3,8 @@
 use crate::common;
 use common::{run, try_run};
 use tagmatch_comm::ids::IdLayout;
-use tagmatch_comm::net::sim::Ran;
 use tagmatch_comm::{Config, Error, ErrorClass, Group, Likeness, Source, TagChoice};
+use tagmatch_comm_sim::Ran;
 
 #[test]
 fn predefined_ones() {
@@ -180,7 +180,7 @@ fn an_allocation_of_one_process_lets_others_have_their_turn() {
 }
 
 /// Few enough ids to run out of: 62.
-fn small() -> Config<tagmatch_comm::net::sim::SimNet> {
+fn small() -> Config<tagmatch_comm_sim::SimNet> {
     Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() }
 }
 
@@ -293,7 +293,7 @@ fn what_is_under_way_keeps_its_communicator() {
 fn settings_that_do_not_fit_are_refused() {
     use tagmatch::TagLayout;
     use tagmatch_comm::Runtime;
-    use tagmatch_comm::net::sim::{Sim, SimConfig};
+    use tagmatch_comm_sim::{Sim, SimConfig};
     let sim = Sim::new(SimConfig { processes: 5, ..SimConfig::default() });
     let refused = |config| matches!(Runtime::new(sim.net(0), config), Err(Error::Layout { .. }));
     assert!(refused(Config { ids: IdLayout::BITS_20, ..Config::default() }));

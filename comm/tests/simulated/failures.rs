@@ -6,8 +6,8 @@ use common::transport::{FAST, Slow, Slowness};
 use common::{run, run_together, try_run, turn};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
-use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig};
 use tagmatch_comm::{Config, Destination, Error, ErrorClass, Runtime, Source, TagChoice};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
 
 /// Runs the program with each of some ranks killed at each step of the run without deaths.
 fn kill_everywhere<F: Future>(

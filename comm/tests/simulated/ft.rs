@@ -3,8 +3,8 @@
 use crate::common;
 use common::Deaths::{AllPairs, InTurn};
 use common::{creations, ft, inter};
-use tagmatch_comm::net::sim::Kill;
 use tagmatch_comm::{Config, Error, Source};
+use tagmatch_comm_sim::Kill;
 
 #[test]
 fn receives_from_any_source_report_failures_and_stay() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::linger;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
-use tagmatch_comm::net::sim::{Kill, Ran, Sim, SimConfig, SimNet};
 use tagmatch_comm::{Config, ErrorClass, Runtime};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet};
 
 type Clock = Box<dyn Fn() -> Duration>;
 type Beating = Runtime<Heartbeats<SimNet, Clock>>;

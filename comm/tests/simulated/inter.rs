@@ -8,10 +8,10 @@ use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, m
 use common::transport::{FAST, Slow, Slowness};
 use common::turn;
 use tagmatch::TagLayout;
-use tagmatch_comm::net::sim::{Sim, SimConfig};
 use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
 use tagmatch_comm::{Source, TagChoice, Uniformity};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
 /// Runs a program on two groups, under several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {

@@ -4,8 +4,8 @@ use crate::common;
 use common::inter::Groups;
 use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::net::sim::{Kill, SimNet};
 use tagmatch_comm::{Error, InterRoot, Uniformity};
+use tagmatch_comm_sim::{Kill, SimNet};
 
 fn run(sizes: [u32; 2], scale: usize) {
     let seed = u64::from(sizes[0] * 10 + sizes[1]);

@@ -4,8 +4,8 @@ use crate::common;
 use std::sync::{Arc, Mutex};
 
 use common::inter_coll::run_on;
-use tagmatch_comm::net::sim::SimNet;
 use tagmatch_comm::{Error, ErrorClass, ErrorHandler, InterComm, InterRoot, Keyval};
+use tagmatch_comm_sim::SimNet;
 
 #[test]
 fn handlers_hear_of_errors_once_and_are_inherited() {

@@ -11,10 +11,10 @@ use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
-use tagmatch_comm::net::sim::{Sim, SimConfig, SimNet};
-use tagmatch_comm::net::{FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
+use tagmatch_comm::net::{Directory, FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, Uniformity};
 use tagmatch_comm::{Config, Error, ErrorClass, InterComm, PortName, Runtime, Source};
+use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::try_run;
 use tagmatch_comm::coll::{Attached, Call, Coll, CollLayer, Op, TableBuilder, to_bytes};
-use tagmatch_comm::net::sim::{Ran, Sim, SimConfig, SimNet};
 use tagmatch_comm::{CommInfo, Config, Error, Runtime};
+use tagmatch_comm_sim::{Ran, Sim, SimConfig, SimNet};
 
 /// Counts the calls that come through it.
 #[derive(Default)]

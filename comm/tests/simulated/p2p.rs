@@ -4,7 +4,7 @@ use crate::common;
 use common::{run, turn};
 use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
 
-type Sim = tagmatch_comm::net::sim::SimNet;
+type Sim = tagmatch_comm_sim::SimNet;
 
 async fn mprobe(comm: &Comm<Sim>, from: Source, tag: TagChoice) -> Message<Sim> {
     loop {
@@ -205,9 +205,9 @@ fn what_cannot_be_is_an_error_with_the_buffer() {
 #[test]
 fn a_message_of_another_rank_than_it_says_is_an_error() {
     use tagmatch::{Buffer, TagLayout};
-    use tagmatch_comm::net::sim::{Sim, SimConfig};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
     use tagmatch_comm::{Config, Runtime};
+    use tagmatch_comm_sim::{Sim, SimConfig};
     let sim = Sim::new(SimConfig { processes: 2, ..SimConfig::default() });
     let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
     let world = runtime.world();
@@ -243,9 +243,9 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
 #[test]
 fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
     use tagmatch::{Buffer, TagLayout};
-    use tagmatch_comm::net::sim::{Sim, SimConfig};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
     use tagmatch_comm::{Config, Runtime};
+    use tagmatch_comm_sim::{Sim, SimConfig};
     for seed in 0..40 {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
         let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();

@@ -1,12 +1,11 @@
 use super::*;
-use crate::net::sim::{Sim, SimConfig, SimNet};
+use crate::names::TestDirectory;
 
 const KEY: Key = Key { context: 496, epoch: u64::MAX - 3 };
 
 /// Two processes, by their numbers among those of two jobs of 70 and 2 processes.
-fn nets(numbers: [u32; 2]) -> [SimNet; 2] {
-    let sim = Sim::of_jobs(SimConfig::default(), &[70, 2]);
-    numbers.map(|number| sim.net(number))
+fn nets(numbers: [u32; 2]) -> [TestDirectory; 2] {
+    numbers.map(|number| TestDirectory::new([70, 2], number))
 }
 
 fn message() -> AgreeMessage {

@@ -38,14 +38,13 @@ mod ring;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock};
-use std::task::Waker;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use tagmatch::{Buffer, Tag, TagLayout, TagMask};
 
-use super::{Arrived, Envelope, Mode, Net, NetError, NetFailed};
-use super::{Pattern, ProcessId, ProcessName, Sleeper};
+use super::{Arrived, Directory, Net, NetError, Pattern, ProcessId};
+use crate::forward_net;
 use crate::ids::IdLayout;
 
 use ring::{Ring, parse};
@@ -199,79 +198,18 @@ fn monotonic() -> Duration {
     START.elapsed()
 }
 
-/// All as the transport beneath does it.
+impl<N: Net, C: Fn() -> Duration + 'static> Directory for Heartbeats<N, C> {
+    forward_net!(net: processes, own, name, admit);
+}
+
 impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
     type Send = N::Send;
     type Receive = N::Receive;
     type Message = N::Message;
 
-    fn processes(&self) -> u32 {
-        self.net.processes()
-    }
-
-    fn own(&self) -> ProcessId {
-        self.net.own()
-    }
-
-    fn name(&self, process: ProcessId) -> Option<ProcessName> {
-        self.net.name(process)
-    }
-
-    fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
-        self.net.admit(name)
-    }
-
-    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
-        self.net.send(to, tag, data, mode)
-    }
-
-    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
-        self.net.inject(to, tag, data)
-    }
-
-    fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        self.net.receive(pattern, room)
-    }
-
-    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        self.net.receive_by_tag(pattern, room)
-    }
-
-    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
-        self.net.test_send(send)
-    }
-
-    fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        self.net.test_receive(receive)
-    }
-
-    fn cancel(&mut self, receive: &mut Self::Receive) {
-        self.net.cancel(receive);
-    }
-
-    fn probe(&mut self, pattern: Pattern) -> Option<Envelope> {
-        self.net.probe(pattern)
-    }
-
-    fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
-        self.net.matched_probe(pattern)
-    }
-
-    fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        self.net.receive_message(message, room)
-    }
-
-    fn is_down(&self, process: ProcessId) -> bool {
-        self.net.is_down(process)
-    }
-
-    fn watch(&mut self, process: ProcessId) {
-        self.net.watch(process);
-    }
-
-    fn give_up(&mut self, process: ProcessId) {
-        self.net.give_up(process);
-    }
+    forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
+    forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up);
+    forward_net!(net: spins, pause, node, sleeper, arm, disarm, notify);
 
     fn take_down(&mut self) -> Vec<ProcessId> {
         let down = self.net.take_down();
@@ -283,35 +221,7 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
         self.net.progress() + self.beat()
     }
 
-    fn spins(&self) -> u32 {
-        self.net.spins()
-    }
-
-    fn pause(turn: u32) -> bool {
-        N::pause(turn)
-    }
-
-    fn node(&self, process: ProcessId) -> u32 {
-        self.net.node(process)
-    }
-
-    fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
-        self.net.sleeper()
-    }
-
     fn sleep_max(&self) -> Duration {
         self.net.sleep_max().min(self.sleep_max)
-    }
-
-    fn arm(&mut self) -> bool {
-        self.net.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.net.disarm();
-    }
-
-    fn notify(&mut self, waker: Option<&Waker>) {
-        self.net.notify(waker);
     }
 }

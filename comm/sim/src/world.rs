@@ -1,4 +1,4 @@
-//! The network's state: messages on their way, and what each process has posted and not yet received.
+//! The network's state: messages in flight, and each process's posted receives and unexpected messages.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -6,46 +6,46 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use tagmatch::{Buffer, Tag};
+use tagmatch_comm::net::{Arrived, Envelope, Mode, NetError, NetFailed};
+use tagmatch_comm::net::{Pattern, ProcessId, ProcessName};
+use tagmatch_testkit::random::{Random, mix};
 
-use super::SimConfig;
-use super::rng::Rng;
-use crate::net::{Arrived, Envelope, Mode, NetError, NetFailed};
-use crate::net::{Pattern, ProcessId, ProcessName};
+use crate::config::SimConfig;
 
-/// A receive that has or has not ended.
+/// The state of a receive.
 #[derive(Debug)]
-pub(super) enum Receive {
+pub(crate) enum ReceiveState {
     Posted(Buffer),
     Ended(Result<Arrived, NetFailed>),
     Taken,
 }
 
-/// A send that has or has not ended.
+/// The state of a send.
 #[derive(Debug)]
-pub(super) enum Send {
+pub(crate) enum SendState {
     Waiting(Buffer),
     Ended(Result<Buffer, NetFailed>),
     Taken,
 }
 
-impl Send {
-    pub(super) fn refused(error: NetError, buffer: Buffer) -> Self {
-        Send::Ended(Err(NetFailed { error, buffer }))
+impl SendState {
+    pub(crate) fn refused(error: NetError, buffer: Buffer) -> Self {
+        SendState::Ended(Err(NetFailed { error, buffer }))
     }
 }
 
-/// A message that has come.
+/// A message in the network.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(crate) struct Parcel {
     from: ProcessId,
     tag: Tag,
     data: Vec<u8>,
-    /// The send that waits for the match.
+    /// The number of the send that completes when this message is matched.
     ack: Option<u64>,
 }
 
 impl Parcel {
-    pub(super) fn envelope(&self) -> Envelope {
+    pub(crate) fn envelope(&self) -> Envelope {
         Envelope { from: Some(self.from), tag: self.tag, length: self.data.len() as u64 }
     }
 
@@ -62,7 +62,7 @@ enum Event {
     Down,
 }
 
-/// On its way from one process to another.
+/// An event in flight from one process to another.
 #[derive(Debug)]
 struct Flight {
     from: ProcessId,
@@ -70,45 +70,45 @@ struct Flight {
     event: Event,
 }
 
-/// A receive that waits for its message.
+/// An entry of the list of posted receives.
 #[derive(Debug)]
 struct Posted {
     pattern: Pattern,
-    /// Arrivals are compared by their tags alone.
+    /// Messages are compared by tag alone, whoever sent them.
     by_tag: bool,
-    receive: Weak<RefCell<Receive>>,
+    receive: Weak<RefCell<ReceiveState>>,
 }
 
 #[derive(Debug, Default)]
 struct Node {
     is_dead: bool,
-    /// A receive that its owner has dropped is as if it weren't there.
+    /// Entries of dropped receives are void.
     posted: VecDeque<Posted>,
     unexpected: VecDeque<Parcel>,
     down: HashSet<ProcessId>,
-    /// Those of them that the process was not told of.
+    /// Processes in `down` that were not reported yet.
     news: Vec<ProcessId>,
 }
 
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) config: SimConfig,
-    pub(super) rng: Rng,
-    pub(super) steps: u64,
-    /// Processes are numbered one job after the other.
+pub(crate) struct World {
+    pub(crate) config: SimConfig,
+    pub(crate) random: Random,
+    pub(crate) steps: u64,
+    /// Each job's processes, numbered through all jobs.
     jobs: Vec<Range<u32>>,
     nodes: Vec<Node>,
     /// By time of arrival, then by number.
     flights: BTreeMap<(u64, u64), Flight>,
     now: u64,
     number: u64,
-    /// When the last message of a pair arrives.
+    /// Time at which the last message from one process to another arrives.
     last: HashMap<(ProcessId, ProcessId), u64>,
-    sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<Send>>)>,
+    sends: HashMap<u64, (ProcessId, ProcessId, Weak<RefCell<SendState>>)>,
 }
 
 impl World {
-    pub(super) fn new(config: SimConfig, sizes: &[u32]) -> Self {
+    pub(crate) fn new(config: SimConfig, sizes: &[u32]) -> Self {
         let mut end = 0;
         let job = |size: &u32| {
             end += size;
@@ -116,7 +116,7 @@ impl World {
         };
         World {
             config,
-            rng: Rng::new(config.seed),
+            random: Random::new(mix(config.seed)),
             steps: 0,
             jobs: sizes.iter().map(job).collect(),
             nodes: (0..config.processes).map(|_| Node::default()).collect(),
@@ -128,39 +128,39 @@ impl World {
         }
     }
 
-    /// That of a process; of one that there is not, one with nobody in it.
-    pub(super) fn job(&self, number: u32) -> Range<u32> {
+    /// The job of a process; an empty range if there is no such process.
+    pub(crate) fn job(&self, number: u32) -> Range<u32> {
         self.jobs.iter().find(|job| job.contains(&number)).cloned().unwrap_or(number..number)
     }
 
-    /// Its job's number, and its rank there.
-    pub(super) fn name(&self, number: u32) -> Option<ProcessName> {
+    /// A process's name: the number of its job, and its rank there.
+    pub(crate) fn name(&self, number: u32) -> Option<ProcessName> {
         let at = self.jobs.iter().position(|job| job.contains(&number))?;
         let words = [u32::try_from(at).ok()?, number - self.jobs[at].start];
         ProcessName::from_bytes(&words.map(u32::to_le_bytes).concat()).ok()
     }
 
-    pub(super) fn named(&self, name: &ProcessName) -> Option<ProcessId> {
+    pub(crate) fn named(&self, name: &ProcessName) -> Option<ProcessId> {
         let (job, rank) = name.as_bytes().split_first_chunk()?;
         let (job, rank) = (u32::from_le_bytes(*job), u32::from_le_bytes(rank.try_into().ok()?));
         let number = self.jobs.get(job as usize)?.clone().nth(rank as usize)?;
         Some(ProcessId(number))
     }
 
-    pub(super) fn unexpected(&self) -> usize {
+    pub(crate) fn unexpected(&self) -> usize {
         self.nodes.iter().filter(|node| !node.is_dead).map(|node| node.unexpected.len()).sum()
     }
 
-    /// How much has happened.
-    pub(super) fn activity(&self) -> u64 {
+    /// Grows with each event that happens or is sent.
+    pub(crate) fn activity(&self) -> u64 {
         self.now + self.number
     }
 
-    pub(super) fn is_down(&self, at: ProcessId, process: ProcessId) -> bool {
+    pub(crate) fn is_down(&self, at: ProcessId, process: ProcessId) -> bool {
         self.node(at).is_some_and(|node| node.down.contains(&process))
     }
 
-    pub(super) fn take_down(&mut self, at: ProcessId) -> Vec<ProcessId> {
+    pub(crate) fn take_down(&mut self, at: ProcessId) -> Vec<ProcessId> {
         self.node_mut(at).map(|node| std::mem::take(&mut node.news)).unwrap_or_default()
     }
 
@@ -172,119 +172,121 @@ impl World {
         self.nodes.get_mut(of.0 as usize)
     }
 
-    /// On its way, behind everything that the pair has under way already.
+    /// Sends an event. It arrives after everything that is in flight from `from` to `to`.
     fn launch(&mut self, from: ProcessId, to: ProcessId, event: Event) {
-        let delay = if from == to { 0 } else { self.rng.below(self.config.delay_max + 1) };
+        let delay = if from == to { 0 } else { self.random.below_u32(self.config.delay_max + 1) };
         let last = self.last.entry((from, to)).or_default();
         *last = (self.now + u64::from(delay)).max(*last);
         self.number += 1;
         self.flights.insert((*last, self.number), Flight { from, to, event });
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         (from, to): (ProcessId, ProcessId),
         tag: Tag,
         data: Buffer,
         mode: Mode,
-    ) -> Rc<RefCell<Send>> {
+    ) -> Rc<RefCell<SendState>> {
         if self.is_down(from, to) {
-            return Rc::new(RefCell::new(Send::refused(NetError::Down(to), data)));
+            return Rc::new(RefCell::new(SendState::refused(NetError::Down(to), data)));
         }
         let bytes = data.to_vec();
         if mode == Mode::Standard && bytes.len() <= self.config.eager_max {
             self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack: None }));
-            return Rc::new(RefCell::new(Send::Ended(Ok(data))));
+            return Rc::new(RefCell::new(SendState::Ended(Ok(data))));
         }
         let ack = Some(self.number);
-        let send = Rc::new(RefCell::new(Send::Waiting(data)));
+        let send = Rc::new(RefCell::new(SendState::Waiting(data)));
         self.sends.insert(self.number, (from, to, Rc::downgrade(&send)));
         self.launch(from, to, Event::Parcel(Parcel { from, tag, data: bytes, ack }));
         send
     }
 
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         own: ProcessId,
         pattern: Pattern,
         room: Buffer,
         by_tag: bool,
-    ) -> Rc<RefCell<Receive>> {
+    ) -> Rc<RefCell<ReceiveState>> {
         if let Some(parcel) = self.take(own, &pattern) {
             return self.receive_parcel(own, parcel, room);
         }
         if let Some(from) = pattern.from.filter(|from| self.is_down(own, *from)) {
             let failed = NetFailed { error: NetError::Down(from), buffer: room };
-            return Rc::new(RefCell::new(Receive::Ended(Err(failed))));
+            return Rc::new(RefCell::new(ReceiveState::Ended(Err(failed))));
         }
-        let receive = Rc::new(RefCell::new(Receive::Posted(room)));
+        let receive = Rc::new(RefCell::new(ReceiveState::Posted(room)));
         if let Some(node) = self.node_mut(own) {
             node.posted.push_back(Posted { pattern, by_tag, receive: Rc::downgrade(&receive) });
         }
         receive
     }
 
-    pub(super) fn receive_parcel(
+    pub(crate) fn receive_parcel(
         &mut self,
         own: ProcessId,
         parcel: Parcel,
         room: Buffer,
-    ) -> Rc<RefCell<Receive>> {
-        let receive = Rc::new(RefCell::new(Receive::Posted(room)));
+    ) -> Rc<RefCell<ReceiveState>> {
+        let receive = Rc::new(RefCell::new(ReceiveState::Posted(room)));
         self.deliver(own, parcel, &receive);
         receive
     }
 
-    fn deliver(&mut self, own: ProcessId, parcel: Parcel, receive: &RefCell<Receive>) {
+    fn deliver(&mut self, own: ProcessId, parcel: Parcel, receive: &RefCell<ReceiveState>) {
         self.acknowledge(own, &parcel);
         let envelope = parcel.envelope();
         let mut receive = receive.borrow_mut();
-        let Receive::Posted(mut buffer) = std::mem::replace(&mut *receive, Receive::Taken) else {
+        let ReceiveState::Posted(mut buffer) =
+            std::mem::replace(&mut *receive, ReceiveState::Taken)
+        else {
             return;
         };
         if let Some(room) = buffer.as_mut_slice() {
             let length = room.len().min(parcel.data.len());
             room[..length].copy_from_slice(&parcel.data[..length]);
         }
-        *receive = Receive::Ended(Ok(Arrived { envelope, buffer }));
+        *receive = ReceiveState::Ended(Ok(Arrived { envelope, buffer }));
     }
 
-    /// The message was matched, or discarded.
-    pub(super) fn acknowledge(&mut self, own: ProcessId, parcel: &Parcel) {
+    /// Tells the sender of a message that it was matched or discarded, if the sender waits for that.
+    pub(crate) fn acknowledge(&mut self, own: ProcessId, parcel: &Parcel) {
         let is_dead = self.node(own).is_none_or(|node| node.is_dead);
         if let Some(ack) = parcel.ack.filter(|_| !is_dead) {
             self.launch(own, parcel.from, Event::Ack(ack));
         }
     }
 
-    pub(super) fn probe(&self, own: ProcessId, pattern: &Pattern) -> Option<Envelope> {
+    pub(crate) fn probe(&self, own: ProcessId, pattern: &Pattern) -> Option<Envelope> {
         let waiting = &self.node(own)?.unexpected;
         waiting.iter().find(|parcel| parcel.matches(pattern)).map(Parcel::envelope)
     }
 
-    pub(super) fn take(&mut self, own: ProcessId, pattern: &Pattern) -> Option<Parcel> {
+    pub(crate) fn take(&mut self, own: ProcessId, pattern: &Pattern) -> Option<Parcel> {
         let waiting = &mut self.node_mut(own)?.unexpected;
         let at = waiting.iter().position(|parcel| parcel.matches(pattern))?;
         waiting.remove(at)
     }
 
-    pub(super) fn kill(&mut self, who: ProcessId) {
-        let Some(node) = self.node_mut(who).filter(|node| !node.is_dead) else { return };
+    pub(crate) fn kill(&mut self, process: ProcessId) {
+        let Some(node) = self.node_mut(process).filter(|node| !node.is_dead) else { return };
         *node = Node { is_dead: true, ..Node::default() };
-        for to in (0..self.config.processes).map(ProcessId).filter(|to| *to != who) {
-            // What would arrive later than this has not left the process.
-            let cut = self.now + u64::from(self.rng.below(self.config.delay_max + 1));
+        for to in (0..self.config.processes).map(ProcessId).filter(|to| *to != process) {
+            // Events that would arrive later than this were not sent in time.
+            let cut = self.now + u64::from(self.random.below_u32(self.config.delay_max + 1));
             let is_lost =
-                |at: u64, flight: &Flight| (flight.from, flight.to) == (who, to) && at > cut;
+                |at: u64, flight: &Flight| (flight.from, flight.to) == (process, to) && at > cut;
             self.flights.retain(|(at, _), flight| !is_lost(*at, flight));
             if self.config.tells_deaths {
-                self.launch(who, to, Event::Down);
+                self.launch(process, to, Event::Down);
             }
         }
     }
 
-    /// Lets the next event happen; `false` if there is none.
-    pub(super) fn step(&mut self) -> bool {
+    /// Carries out the next event; `false` if none is in flight.
+    pub(crate) fn step(&mut self) -> bool {
         let Some(((at, _), flight)) = self.flights.pop_first() else { return false };
         self.now = self.now.max(at) + 1;
         let Flight { from, to, event } = flight;
@@ -325,8 +327,8 @@ impl World {
         let Some((_, _, send)) = self.sends.remove(&number) else { return };
         let Some(send) = send.upgrade() else { return };
         let mut send = send.borrow_mut();
-        if let Send::Waiting(buffer) = std::mem::replace(&mut *send, Send::Taken) {
-            *send = Send::Ended(match error {
+        if let SendState::Waiting(buffer) = std::mem::replace(&mut *send, SendState::Taken) {
+            *send = SendState::Ended(match error {
                 Some(error) => Err(NetFailed { error, buffer }),
                 None => Ok(buffer),
             });
@@ -334,40 +336,42 @@ impl World {
     }
 
     /// A process learns that another one is down.
-    pub(super) fn down(&mut self, at: ProcessId, who: ProcessId) {
-        if self.is_down(at, who) {
+    pub(crate) fn down(&mut self, at: ProcessId, process: ProcessId) {
+        if self.is_down(at, process) {
             return;
         }
         let mut lost: Vec<u64> = self
             .sends
             .iter()
-            .filter(|(_, send)| (send.0, send.1) == (at, who))
+            .filter(|(_, send)| (send.0, send.1) == (at, process))
             .map(|s| *s.0)
             .collect();
         lost.sort_unstable();
         for number in lost {
-            self.end_send(number, Some(NetError::Down(who)));
+            self.end_send(number, Some(NetError::Down(process)));
         }
         let Some(node) = self.node_mut(at) else { return };
-        node.down.insert(who);
-        node.news.push(who);
-        // Its memory is gone, and with it what was to be read from there.
-        node.unexpected.retain(|parcel| parcel.from != who || parcel.ack.is_none());
+        node.down.insert(process);
+        node.news.push(process);
+        // The rest of a long message would be read from the dead process's memory, so the message is lost.
+        node.unexpected.retain(|parcel| parcel.from != process || parcel.ack.is_none());
         node.posted.retain(|Posted { pattern, receive, .. }| {
-            let Some(receive) = receive.upgrade().filter(|_| pattern.from == Some(who)) else {
+            let Some(receive) = receive.upgrade().filter(|_| pattern.from == Some(process)) else {
                 return true;
             };
-            cancel(&receive, NetError::Down(who));
+            cancel(&receive, NetError::Down(process));
             false
         });
     }
 }
 
-/// Ends a receive that has not ended.
-pub(super) fn cancel(receive: &RefCell<Receive>, error: NetError) {
+/// Ends a posted receive with an error. A receive that has ended stays as it is.
+pub(crate) fn cancel(receive: &RefCell<ReceiveState>, error: NetError) {
     let mut receive = receive.borrow_mut();
-    match std::mem::replace(&mut *receive, Receive::Taken) {
-        Receive::Posted(buffer) => *receive = Receive::Ended(Err(NetFailed { error, buffer })),
+    match std::mem::replace(&mut *receive, ReceiveState::Taken) {
+        ReceiveState::Posted(buffer) => {
+            *receive = ReceiveState::Ended(Err(NetFailed { error, buffer }))
+        }
         other => *receive = other,
     }
 }

@@ -1,43 +1,31 @@
-//! The simulated network as one process has it.
+//! One process's transport in a simulation.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::ops::Range;
 use std::rc::Rc;
 
 use tagmatch::{Buffer, Tag};
+use tagmatch_comm::net::{Arrived, Directory, Envelope, Mode, Net, NetError, NetFailed, Pattern};
+use tagmatch_comm::net::{ProcessId, ProcessName};
 
-use super::world::{Parcel, Receive, Send, World, cancel};
-use crate::net::{Arrived, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed, Pattern};
-use crate::net::{ProcessId, ProcessName};
+use crate::numbers::JobNumbers;
+use crate::world::{Parcel, ReceiveState, SendState, World, cancel};
 
-/// One process's end of a [`super::Sim`].
+/// One process's transport in a [`Sim`](crate::Sim).
 #[derive(Debug)]
 pub struct SimNet {
     world: Rc<RefCell<World>>,
-    numbers: Numbers,
-    /// Who is down and not known, in the world's numbers.
+    numbers: JobNumbers,
+    /// Dead processes that this one doesn't know yet, numbered through all jobs. They are reported once it knows them.
     down: Vec<ProcessId>,
 }
 
-/// How a process numbers those that the world numbers through all jobs.
+/// A pending send.
 #[derive(Debug)]
-struct Numbers {
-    /// In the world, as all in here.
-    own: ProcessId,
-    job: Range<u32>,
-    /// Processes of other jobs.
-    known: Vec<ProcessId>,
-    numbers: HashMap<ProcessId, ProcessId>,
-}
+pub struct SimSend(Rc<RefCell<SendState>>);
 
-/// A send under way.
+/// A pending receive.
 #[derive(Debug)]
-pub struct SimSend(Rc<RefCell<Send>>);
-
-/// A receive under way.
-#[derive(Debug)]
-pub struct SimReceive(Rc<RefCell<Receive>>);
+pub struct SimReceive(Rc<RefCell<ReceiveState>>);
 
 /// A message that a matched probe took.
 #[derive(Debug)]
@@ -47,57 +35,10 @@ pub struct SimMessage {
     parcel: Option<Parcel>,
 }
 
-impl Numbers {
-    fn in_world(&self, process: ProcessId) -> Result<ProcessId, NetError> {
-        let size = self.job.end - self.job.start;
-        let found = match process.0.checked_sub(size) {
-            None => Some(ProcessId(self.job.start + process.0)),
-            Some(at) => self.known.get(at as usize).copied(),
-        };
-        found.ok_or_else(|| NetError::Other(format!("there is no process {}", process.0)))
-    }
-
-    fn here(&self, process: ProcessId) -> Option<ProcessId> {
-        if self.job.contains(&process.0) {
-            return Some(ProcessId(process.0 - self.job.start));
-        }
-        self.numbers.get(&process).copied()
-    }
-
-    fn admit(&mut self, process: ProcessId) -> Option<ProcessId> {
-        self.here(process).or_else(|| {
-            let number = u32::try_from(self.known.len()).ok().filter(|at| *at < FOREIGN_MAX)?;
-            let number = ProcessId(self.job.end - self.job.start + number);
-            self.known.push(process);
-            self.numbers.insert(process, number);
-            Some(number)
-        })
-    }
-
-    fn pattern(&self, pattern: Pattern) -> Result<Pattern, NetError> {
-        let from = pattern.from.map(|from| self.in_world(from)).transpose()?;
-        Ok(Pattern { from, ..pattern })
-    }
-
-    fn envelope(&mut self, envelope: Envelope) -> Envelope {
-        Envelope { from: envelope.from.and_then(|from| self.admit(from)), ..envelope }
-    }
-
-    fn failed(&mut self, NetFailed { error, buffer }: NetFailed) -> NetFailed {
-        let error = match error {
-            NetError::Down(process) => NetError::Down(self.here(process).unwrap_or(process)),
-            NetError::Forged(process) => NetError::Forged(self.here(process).unwrap_or(process)),
-            other => other,
-        };
-        NetFailed { error, buffer }
-    }
-}
-
 impl SimNet {
-    pub(super) fn new(world: &Rc<RefCell<World>>, number: u32) -> Self {
+    pub(crate) fn new(world: &Rc<RefCell<World>>, number: u32) -> Self {
         let job = world.borrow().job(number);
-        let own = ProcessId(number);
-        let numbers = Numbers { own, job, known: Vec::new(), numbers: HashMap::new() };
+        let numbers = JobNumbers::new(number, job);
         SimNet { world: Rc::clone(world), numbers, down: Vec::new() }
     }
 
@@ -107,7 +48,7 @@ impl SimNet {
             Ok(pattern) => self.world.borrow_mut().receive(own, pattern, room, by_tag),
             Err(error) => {
                 let failed = NetFailed { error, buffer: room };
-                Rc::new(RefCell::new(Receive::Ended(Err(failed))))
+                Rc::new(RefCell::new(ReceiveState::Ended(Err(failed))))
             }
         })
     }
@@ -118,13 +59,9 @@ fn taken() -> NetFailed {
     NetFailed { error, buffer: Buffer::default() }
 }
 
-impl Net for SimNet {
-    type Send = SimSend;
-    type Receive = SimReceive;
-    type Message = SimMessage;
-
+impl Directory for SimNet {
     fn processes(&self) -> u32 {
-        self.numbers.job.end - self.numbers.job.start
+        self.numbers.size()
     }
 
     fn own(&self) -> ProcessId {
@@ -138,14 +75,20 @@ impl Net for SimNet {
 
     fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError> {
         let found = self.world.borrow().named(name);
-        let nobody = || NetError::Other(format!("no process is called {name}"));
-        found.and_then(|process| self.numbers.admit(process)).ok_or_else(nobody)
+        let unknown = || NetError::Other(format!("no process has the name {name}"));
+        found.and_then(|process| self.numbers.admit(process)).ok_or_else(unknown)
     }
+}
+
+impl Net for SimNet {
+    type Send = SimSend;
+    type Receive = SimReceive;
+    type Message = SimMessage;
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> SimSend {
         SimSend(match self.numbers.in_world(to) {
             Ok(to) => self.world.borrow_mut().send((self.numbers.own, to), tag, data, mode),
-            Err(error) => Rc::new(RefCell::new(Send::refused(error, data))),
+            Err(error) => Rc::new(RefCell::new(SendState::refused(error, data))),
         })
     }
 
@@ -161,7 +104,7 @@ impl Net for SimNet {
         self.receive_with(pattern, room, false)
     }
 
-    /// In every other run this network compares tags alone, as a NIC does.
+    /// With an odd seed this network matches by tag alone, as a NIC does.
     fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> SimReceive {
         let by_tag = self.world.borrow().config.seed % 2 == 1;
         self.receive_with(pattern, room, by_tag)
@@ -169,10 +112,10 @@ impl Net for SimNet {
 
     fn test_send(&mut self, send: &mut SimSend) -> Option<Result<Buffer, NetFailed>> {
         let mut send = send.0.borrow_mut();
-        match std::mem::replace(&mut *send, Send::Taken) {
-            Send::Ended(result) => Some(result.map_err(|failed| self.numbers.failed(failed))),
-            Send::Taken => Some(Err(taken())),
-            waiting @ Send::Waiting(_) => {
+        match std::mem::replace(&mut *send, SendState::Taken) {
+            SendState::Ended(result) => Some(result.map_err(|failed| self.numbers.failed(failed))),
+            SendState::Taken => Some(Err(taken())),
+            waiting @ SendState::Waiting(_) => {
                 *send = waiting;
                 None
             }
@@ -181,13 +124,13 @@ impl Net for SimNet {
 
     fn test_receive(&mut self, receive: &mut SimReceive) -> Option<Result<Arrived, NetFailed>> {
         let mut receive = receive.0.borrow_mut();
-        match std::mem::replace(&mut *receive, Receive::Taken) {
-            Receive::Ended(Ok(Arrived { envelope, buffer })) => {
+        match std::mem::replace(&mut *receive, ReceiveState::Taken) {
+            ReceiveState::Ended(Ok(Arrived { envelope, buffer })) => {
                 Some(Ok(Arrived { envelope: self.numbers.envelope(envelope), buffer }))
             }
-            Receive::Ended(Err(failed)) => Some(Err(self.numbers.failed(failed))),
-            Receive::Taken => Some(Err(taken())),
-            posted @ Receive::Posted(_) => {
+            ReceiveState::Ended(Err(failed)) => Some(Err(self.numbers.failed(failed))),
+            ReceiveState::Taken => Some(Err(taken())),
+            posted @ ReceiveState::Posted(_) => {
                 *receive = posted;
                 None
             }
@@ -195,9 +138,9 @@ impl Net for SimNet {
     }
 
     fn cancel(&mut self, receive: &mut SimReceive) {
-        // Off the list: an entry that nobody else holds is as if it weren't there.
+        // The list of posted receives has a weak reference, so its entry is void once the state is replaced.
         cancel(&receive.0, NetError::Cancelled);
-        let ended = std::mem::replace(&mut *receive.0.borrow_mut(), Receive::Taken);
+        let ended = std::mem::replace(&mut *receive.0.borrow_mut(), ReceiveState::Taken);
         receive.0 = Rc::new(RefCell::new(ended));
     }
 
@@ -220,7 +163,7 @@ impl Net for SimNet {
         let mut world = self.world.borrow_mut();
         SimReceive(match message.parcel.take() {
             Some(parcel) => world.receive_parcel(self.numbers.own, parcel, room),
-            None => Rc::new(RefCell::new(Receive::Taken)),
+            None => Rc::new(RefCell::new(ReceiveState::Taken)),
         })
     }
 
@@ -257,9 +200,9 @@ impl Net for SimNet {
     }
 
     /// # Panics
-    /// Always: the other processes of a simulation run only while this one does not.
+    /// Always: all processes of a simulation share one thread, so a blocking call would never return.
     fn pause(_: u32) -> bool {
-        panic!("a call that has to wait can't block in a simulation: use the non-blocking one");
+        panic!("blocking calls don't work in a simulation: use the call that returns a request");
     }
 }
 

@@ -1,46 +1,86 @@
-//! Runs the programs of all processes in one thread.
+//! A simulation: its network, and the programs of all processes, run in one thread.
 
+use std::cell::RefCell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use super::Sim;
-use crate::net::ProcessId;
+use tagmatch_comm::net::ProcessId;
 
-/// A death: a process does nothing any more after the simulation's step `step`.
+use crate::config::SimConfig;
+use crate::net::SimNet;
+use crate::world::World;
+
+/// A death: the process does nothing after the simulation's step `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Which process, numbered through all jobs.
+    /// The process, numbered through all jobs.
     pub rank: u32,
-    /// After which step: a step is an event of the network, or a turn of one process.
+    /// The last step of the process. A step is an event of the network, or one poll of one process.
     pub step: u64,
 }
 
-/// Some processes wait for what will never come.
+/// The simulation can't go on: some processes wait for events that will never happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: processes {ranks:?} are stuck after {steps} steps")]
 pub struct Stuck {
     /// The simulation's seed.
     pub seed: u64,
-    /// Which processes.
+    /// The processes that have not ended, numbered through all jobs.
     pub ranks: Vec<usize>,
-    /// Steps until then.
+    /// Number of steps until then.
     pub steps: u64,
 }
 
-/// How a simulation ended.
+/// The result of a simulation.
 #[derive(Debug)]
 pub struct Ran<T> {
-    /// What each process's program returned; `None` if it died before.
+    /// The value that each process's program returned; `None` for a process that died before.
     pub ends: Vec<Option<T>>,
-    /// How many steps it took.
+    /// Number of steps that the simulation took.
     pub steps: u64,
+}
+
+/// A simulated network of processes.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    world: Rc<RefCell<World>>,
 }
 
 impl Sim {
+    /// A network of one job, whose processes have done nothing yet.
+    pub fn new(config: SimConfig) -> Self {
+        Self::of_jobs(config, &[config.processes])
+    }
+
+    /// A network of several jobs of these sizes. Processes are numbered through all jobs, one job after the other.
+    /// The sum of the sizes replaces [`SimConfig::processes`].
+    pub fn of_jobs(config: SimConfig, sizes: &[u32]) -> Self {
+        let config = SimConfig { processes: sizes.iter().sum(), ..config };
+        Sim { world: Rc::new(RefCell::new(World::new(config, sizes))) }
+    }
+
+    /// The transport of one process, numbered through all jobs. In the first job this number is the rank.
+    pub fn net(&self, number: u32) -> SimNet {
+        SimNet::new(&self.world, number)
+    }
+
+    /// The simulation's clock: each step takes a microsecond.
+    pub fn clock(&self) -> impl Fn() -> Duration + use<> {
+        let world = Rc::clone(&self.world);
+        move || Duration::from_micros(world.borrow().steps)
+    }
+
+    /// Number of unexpected messages in all living processes: they arrived, and no receive has matched them.
+    pub fn unexpected(&self) -> usize {
+        self.world.borrow().unexpected()
+    }
+
     /// Runs a program on each process, in the order of their ranks, until all have ended or died.
     ///
     /// # Errors
-    /// Nothing moves any more, and some have not ended.
+    /// [`Stuck`]: nothing can happen any more, and some programs have not ended.
     pub fn run<F: Future>(
         &self,
         programs: impl IntoIterator<Item = F>,
@@ -54,10 +94,10 @@ impl Sim {
         let turns_in_vain = self.world.borrow().config.turns_in_vain as usize;
         loop {
             for kill in kills.iter().filter(|kill| kill.step == steps) {
-                // The network first: what the process lets go of is not done in order any more.
+                // The network goes first, so that nothing that the program does while it is dropped is sent.
                 self.world.borrow_mut().kill(ProcessId(kill.rank));
                 programs[kill.rank as usize] = None;
-                // Those who are left have yet to learn of it.
+                // The other processes still have to learn of the death.
                 in_vain = 0;
             }
             let running: Vec<usize> =
@@ -70,14 +110,14 @@ impl Sim {
             let before = self.world.borrow().activity();
             let choice = u32::try_from(running.len()).unwrap_or(u32::MAX);
             let (event, which) = {
-                let rng = &mut self.world.borrow_mut().rng;
-                (rng.below(2) == 0, rng.below(choice) as usize)
+                let random = &mut self.world.borrow_mut().random;
+                (random.below_u32(2) == 0, random.below_u32(choice) as usize)
             };
             if event && self.world.borrow_mut().step() {
                 in_vain = 0;
                 continue;
             }
-            // In turn while nothing is on its way, so that nobody is forgotten.
+            // While nothing happens, the processes are polled in turn, so that none is left out.
             let at = running[if in_vain > running.len() { in_vain % running.len() } else { which }];
             if let Some(program) = &mut programs[at]
                 && let Poll::Ready(end) = program.as_mut().poll(&mut context)
