@@ -1,4 +1,4 @@
-//! What stands between a wire and an engine.
+//! The devices that stand between a wire and an engine.
 
 use tagmatch_device::{Device, DeviceError, PeerId};
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
@@ -11,21 +11,21 @@ pub trait Adapter {
     /// The device that engines run on.
     type Device: Device;
 
-    /// A device on a wire. All that it decides is a function of the seed.
+    /// A device on a wire. All its decisions are a function of the seed.
     ///
     /// # Errors
-    /// As the device says; the run fails then.
+    /// The device can't be made. The run fails.
     fn device(&self, wire: Wire, seed: u64) -> Result<Self::Device, DeviceError>;
 
-    /// Whether each match is decided in software, at arrival or at post: then it is predicted, and
-    /// held to that. Where a NIC decides, only the rules of order hold.
+    /// Whether software decides each match, when a message arrives or a receive is posted. Then the oracle
+    /// predicts each match. Where a NIC decides, the oracle checks only the rules of order.
     fn software_decides(&self) -> bool;
 
-    /// Whether the device holds nothing back that a later poll would tell. Until all say so, a run is
-    /// not at rest.
+    /// Whether the device has no event that a later poll would report. A run is settled only when all
+    /// devices are idle.
     fn is_idle(&self, device: &Self::Device) -> bool;
 
-    /// Whether the device may break with a peer by itself.
+    /// Whether the device may disconnect from a peer by itself.
     fn may_break(&self) -> bool;
 
     /// A rule of the device that its host has broken.
@@ -60,8 +60,8 @@ impl Adapter for Bare {
     }
 }
 
-/// Engines whose wires end in a NIC that matches. Slots, knobs and the peers that the list carries come
-/// from the seed; messages of the others come up past it, as if from another device.
+/// Engines on NICs that match. The seed decides the slots, the knobs and the peers whose messages pass through
+/// the list. Messages of other peers arrive past the list, as if through another device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelNic {
     /// The NIC's own READs fail, and so do queue pairs.
@@ -80,7 +80,7 @@ impl ModelNic {
             ..ModelConfig::default()
         };
         if random.per_mille(200) {
-            // A NIC that can't run far ahead of its host is told its count that often.
+            // The host must tell its count more often to a NIC with a low sync limit.
             let knobs = config.knobs;
             let (operation, answer) = (Delay::NONE, Delay::NONE);
             config.knobs = Knobs { sync_limit: 16, buffers_min: 1, operation, answer, ..knobs };

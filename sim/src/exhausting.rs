@@ -1,4 +1,4 @@
-//! `--exhaust`: small scopes, completely.
+//! `--exhaust`: exhaustive search of small scopes.
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use tagmatch_sim::Scope;
 
-/// A scope, and how many states there are at least: with all messages through the list, and with one
-/// sender's past it. Fewer would mean that something was left out.
+/// A scope and the least numbers of states: with all messages through the list, and with one sender's messages
+/// past it. Fewer states mean that the search left something out.
 type Family = (Scope, [u64; 2]);
 
-/// What takes some seconds: all delays of small programs, all small programs with delays that are bounded,
+/// Scopes that take some seconds: all delays of small programs, all small programs with delays that are bounded,
 /// and a NIC that takes few operations and is rarely told the count.
 const CI: [Family; 4] = [
     (Scope::new(2, 2, 1, 1), [80_000, 65_000]),
@@ -21,14 +21,14 @@ const CI: [Family; 4] = [
     (Scope { held_max: 2, ..Scope::new(3, 3, 1, 1) }, [390_000, 360_000]),
 ];
 
-/// What takes minutes: more of each.
+/// Scopes that take minutes: more of each.
 const FULL: [Family; 3] = [
     (Scope::new(2, 2, 1, 2), [550_000, 420_000]),
     (Scope { held_max: 3, ..Scope::new(3, 3, 1, 1) }, [1_900_000, 1_400_000]),
     (Scope { held_max: 2, ..Scope::new(3, 3, 1, 2) }, [7_900_000, 5_700_000]),
 ];
 
-/// What is explored.
+/// The scopes to be explored.
 #[derive(Clone, Debug)]
 pub(crate) struct Families(Vec<Family>);
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, Sabotage, shrink};
+use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, WireFault, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///
@@ -41,8 +41,8 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Let wires break a promise: the run must fail.
-    #[arg(long, value_parser = sabotage)]
-    sabotage: Option<Sabotage>,
+    #[arg(long, value_parser = wire_fault)]
+    wire_fault: Option<WireFault>,
     /// No seeds: every interleaving of small scopes, on a NIC that is driven by hand. `ci`, `full`, or one size:
     /// receives, messages, cancels, tags, and completions held back at most (0: as many as there are).
     #[arg(long, value_name = "SCOPE")]
@@ -54,10 +54,11 @@ fn profile(name: &str) -> Result<&'static Profile, String> {
     Profile::named(name).ok_or_else(|| format!("no such profile; there are: {names}"))
 }
 
-fn sabotage(name: &str) -> Result<Sabotage, String> {
-    let named = |sabotage: &Sabotage| format!("{sabotage:?}").eq_ignore_ascii_case(name);
-    let names = Sabotage::ALL.map(|sabotage| format!("{sabotage:?}").to_lowercase()).join(", ");
-    Sabotage::ALL.into_iter().find(named).ok_or_else(|| format!("there are: {names}"))
+fn wire_fault(name: &str) -> Result<WireFault, String> {
+    let named = |wire_fault: &WireFault| format!("{wire_fault:?}").eq_ignore_ascii_case(name);
+    let names =
+        WireFault::ALL.map(|wire_fault| format!("{wire_fault:?}").to_lowercase()).join(", ");
+    WireFault::ALL.into_iter().find(named).ok_or_else(|| format!("there are: {names}"))
 }
 
 fn main() -> ExitCode {
@@ -92,7 +93,7 @@ fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool 
     for index in 0..args.seeds {
         let seed = args.seed.wrapping_add(index);
         let mut plan = Plan::new(profile, seed, args.steps, args.workers);
-        plan.sabotage = args.sabotage;
+        plan.wire_fault = args.wire_fault;
         let keeps_lines = args.seeds == 1 && args.history.is_some();
         let report = plan.run(adapter, keeps_lines);
         if report.violation.is_some() {
@@ -157,7 +158,8 @@ fn explain<A: Adapter>(args: &Args, profile: &Profile, plan: &Plan, adapter: &A)
         plan.seed,
         args.steps,
         args.workers.map_or(String::new(), |workers| format!(" --workers {workers}")),
-        args.sabotage.map_or(String::new(), |what| format!(" --sabotage {what:?}").to_lowercase())
+        args.wire_fault
+            .map_or(String::new(), |what| format!(" --wire_fault {what:?}").to_lowercase())
     );
 }
 

@@ -38,8 +38,8 @@ pub struct Weights {
     pub revive: u32,
     /// Workers that break with a peer.
     pub disconnect: u32,
-    /// Points at which all comes to rest and is checked as a whole.
-    pub rest: u32,
+    /// Points at which all workers settle and everything is checked.
+    pub settle: u32,
 }
 
 /// A range, both ends included, from which each seed draws.
@@ -106,7 +106,7 @@ const WEIGHTS: Weights = Weights {
     kill: 0,
     revive: 0,
     disconnect: 0,
-    rest: 1,
+    settle: 1,
 };
 
 const STEADY: Option<ModelNic> = Some(ModelNic { fails: false });
@@ -156,7 +156,7 @@ pub const PROFILES: [Profile; 11] = [
         name: "deep",
         about: "long lists, more mask classes than are indexed",
         workers: (2, 3),
-        weights: Weights { work: 300, cancel: 6, rest: 0, ..WEIGHTS },
+        weights: Weights { work: 300, cancel: 6, settle: 0, ..WEIGHTS },
         tags: (4, 40),
         masks: (20, 60),
         exotic_per_mille: 500,
@@ -193,7 +193,7 @@ pub const PROFILES: [Profile; 11] = [
             disconnect: 2,
             fail_read: 2,
             detach: 8,
-            rest: 2,
+            settle: 2,
             ..WEIGHTS
         },
         long_per_mille: 200,
@@ -208,7 +208,7 @@ pub const PROFILES: [Profile; 11] = [
             matched_probe: 5,
             kill: 25,
             revive: 300,
-            rest: 2,
+            settle: 2,
             ..WEIGHTS
         },
         tiny_credit_per_mille: 1000,

@@ -64,8 +64,8 @@ pub enum Op {
     Revive { at: u8 },
     /// The worker breaks with another.
     Disconnect { at: u8, with: u8 },
-    /// Everything that can happen by itself happens; then the whole is checked.
-    Rest,
+    /// All workers run until nothing happens by itself any more; then everything is checked.
+    Settle,
 }
 
 impl Op {
@@ -87,7 +87,7 @@ impl Op {
             | Op::Kill { at, .. }
             | Op::Revive { at }
             | Op::Disconnect { at, .. } => Some(at),
-            Op::Rest => None,
+            Op::Settle => None,
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Generator<'a> {
             w.kill,
             w.revive,
             w.disconnect,
-            w.rest,
+            w.settle,
         ];
         let mut sum = 0;
         for weight in &mut sums {
@@ -189,7 +189,7 @@ impl<'a> Generator<'a> {
             11 => Op::Kill { at, orderly: self.random.per_mille(400) },
             12 => Op::Revive { at },
             13 => Op::Disconnect { at, with: self.worker() },
-            _ => Op::Rest,
+            _ => Op::Settle,
         }
     }
 

@@ -1,4 +1,4 @@
-//! One run: a plan, a program, a verdict.
+//! One run: a plan and its report.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,10 +6,10 @@ use crate::adapter::Adapter;
 use crate::profile::{Profile, Setup};
 use crate::program::{Generator, Op};
 use crate::violation::{Rule, Verdict, Violation};
-use crate::wire::Sabotage;
+use crate::wire::WireFault;
 use crate::world::{Counts, World};
 
-/// Every so many seeds, the whole history is checked a second time, pair by pair.
+/// For one seed in this many, the whole history is checked a second time, pair by pair.
 pub const THOROUGH_EVERY: u64 = 1000;
 
 /// Everything that decides a run.
@@ -19,16 +19,16 @@ pub struct Plan {
     pub seed: u64,
     /// The settings, which the seed drew.
     pub setup: Setup,
-    /// What the workers do.
+    /// The steps of the workers.
     pub program: Vec<Op>,
-    /// A promise that the wires break.
-    pub sabotage: Option<Sabotage>,
+    /// A fault of the wires.
+    pub wire_fault: Option<WireFault>,
     /// Check the whole history a second time at the end.
     pub thorough: bool,
 }
 
 impl Plan {
-    /// The plan that a seed makes of a profile. `workers` overrides what the seed would draw.
+    /// The plan that a seed draws from a profile. `workers` overrides the drawn number.
     ///
     /// ```
     /// use tagmatch_sim::{Bare, Plan, Profile};
@@ -44,13 +44,13 @@ impl Plan {
         let setup = Setup::new(profile, seed, workers);
         let program = Generator::new(profile, &setup, seed).program(steps);
         let thorough = seed.is_multiple_of(THOROUGH_EVERY);
-        Plan { seed, setup, program, sabotage: None, thorough }
+        Plan { seed, setup, program, wire_fault: None, thorough }
     }
 
-    /// Runs it. `keeps_lines`: the report has the history in words.
+    /// Runs the plan. With `keeps_lines` the report contains the history as text.
     pub fn run<A: Adapter>(&self, adapter: &A, keeps_lines: bool) -> Report {
-        let Plan { setup, seed, sabotage, .. } = self;
-        let mut world = match World::new(setup, adapter, *seed, *sabotage, keeps_lines) {
+        let Plan { setup, seed, wire_fault, .. } = self;
+        let mut world = match World::new(setup, adapter, *seed, *wire_fault, keeps_lines) {
             Ok(world) => world,
             Err(violation) => return Report { violation: Some(violation), ..Report::default() },
         };
@@ -83,17 +83,17 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words").to_owned()
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What was wrong, if anything was.
+    /// The first violation, if there was one.
     pub violation: Option<Violation>,
     /// Steps of the program that were made.
     pub steps: usize,
-    /// How much was done.
+    /// Event counts of the run.
     pub counts: Counts,
-    /// The history as a number: equal for equal plans, or something is not deterministic.
+    /// A digest of the history. Equal plans have equal digests unless something is not deterministic.
     pub digest: u64,
-    /// The history in words, if it was asked for.
+    /// The history as text, if it was asked for.
     pub lines: Vec<String>,
 }

@@ -1,14 +1,14 @@
 //! Makes a failing plan small.
 //!
-//! Steps are taken away in ever smaller chunks (delta debugging, Zeller and Hildebrandt 2002), then whole
-//! workers; what still breaks the same rule is kept. The seed of the wires stays.
+//! Whole workers and ever smaller chunks of steps are removed (delta debugging, Zeller and Hildebrandt 2002). A
+//! smaller plan is kept if it still breaks the same rule. The seed of the wires stays.
 
 use crate::adapter::Adapter;
 use crate::program::Op;
 use crate::run::Plan;
 use crate::violation::Rule;
 
-/// Runs that may be spent on it.
+/// The most runs that shrinking may take.
 const RUNS_MAX: u32 = 4000;
 
 struct Shrinker<'a, A> {
@@ -46,7 +46,7 @@ impl<A: Adapter> Shrinker<'_, A> {
         violation.is_some_and(|violation| violation.rule == self.rule)
     }
 
-    /// Puts the program in the plan if it fails still.
+    /// Replaces the plan's program if the plan still fails.
     fn accept(&mut self, best: &mut Plan, program: Vec<Op>) -> bool {
         let candidate = Plan { program, ..best.clone() };
         let fails = self.fails(&candidate);
@@ -74,7 +74,7 @@ impl<A: Adapter> Shrinker<'_, A> {
         }
     }
 
-    /// Leaves out all that has to do with one worker; then the last workers, if they do nothing.
+    /// Removes all steps of one worker after another, and then the last workers if no step needs them.
     fn drop_workers(&mut self, best: &mut Plan) {
         for worker in (0..u8::try_from(best.setup.workers).unwrap_or(u8::MAX)).rev() {
             let without: Vec<Op> =

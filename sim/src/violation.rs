@@ -1,4 +1,4 @@
-//! What a run can find wrong.
+//! The rules that a run checks, and their violations.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ pub enum Rule {
     PostedOrder,
     /// An earlier message of the same sender that matched was passed over.
     Overtaken,
-    /// Software matching did otherwise than plain lists do.
+    /// Software matching differs from matching by plain lists.
     Reference,
-    /// Something ended twice, or was named that had ended.
+    /// Something ended twice, or was reported after its end.
     Twice,
     /// Something never ended, or was lost.
     Lost,
@@ -21,19 +21,19 @@ pub enum Rule {
     Status,
     /// Bytes are wrong, or were written where nothing belongs.
     Payload,
-    /// A send ended before what it waits for.
+    /// A send ended before the event that it waits for.
     TooEarly,
     /// An error that nothing in the run explains.
     Fault,
-    /// At rest, a receive and a message that match are both waiting.
-    Rest,
-    /// Unexpected memory is beyond its bound, or not given back.
+    /// A receive and a message that match both wait, and nothing moves any more.
+    Unmatched,
+    /// Memory of unexpected messages exceeds its bound, or was not given back.
     Memory,
-    /// Credit is not back where it was when all has ended.
+    /// Credit is missing after all requests have ended.
     Credit,
     /// A NIC and its driver disagree about the NIC's list.
     List,
-    /// The engine's tables are not empty when all has ended.
+    /// The engine's tables are not empty after all requests have ended.
     Leak,
     /// The code under test panicked.
     Panic,
@@ -42,9 +42,9 @@ pub enum Rule {
 /// A broken rule, with the facts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
-    /// Which.
+    /// The broken rule.
     pub rule: Rule,
-    /// What happened, in words.
+    /// A description of what happened.
     pub what: String,
 }
 
@@ -60,10 +60,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Nothing, or what is wrong.
+/// `Ok`, or the violation that was found.
 pub(crate) type Verdict = Result<(), Violation>;
 
-/// Fails with a rule and words, unless the condition holds. The words are made only then.
+/// Returns a violation of a rule unless the condition holds. The text is formatted only on failure.
 macro_rules! ensure {
     ($condition:expr, $rule:ident, $($words:tt)*) => {
         if !$condition {

@@ -1,4 +1,4 @@
-//! One worker and its owner's notes: which requests are under way, which messages are held.
+//! One worker, its requests in progress, and the messages that it holds.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,9 +6,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use tagmatch_device::{Device, PeerId};
 use tagmatch_fallback::{Engine, MessageId, RequestId};
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Purpose {
     /// A receive, by number.
     Receive(u32),
     /// The receive of a message that a matched probe took.
@@ -20,7 +20,7 @@ pub(crate) enum What {
 /// A worker.
 #[derive(Debug)]
 pub(crate) struct Worker<D: Device> {
-    /// None: it has ended.
+    /// `None` after the worker has ended.
     pub(crate) engine: Option<Engine<D>>,
     pub(crate) node: u32,
     /// Workers that it has connected to.
@@ -28,13 +28,13 @@ pub(crate) struct Worker<D: Device> {
     pub(crate) requests: Requests,
     /// Messages that matched probes took.
     pub(crate) held: Vec<(MessageId, u32)>,
-    /// Requests of which nobody is told that they are over.
+    /// Requests whose end is not announced; the owner polls them.
     pub(crate) unwatched: Vec<RequestId>,
-    /// Requests that are over, whose owner looks later.
+    /// Requests that are over, whose results the owner takes later.
     pub(crate) late: Vec<RequestId>,
     /// Takes no events before this step.
     pub(crate) stalled: u32,
-    /// Messages of peers that are down that its engine had dropped when that was last looked at.
+    /// The engine's count of dropped messages of peers that are down, as last seen.
     pub(crate) lost: u64,
 }
 
@@ -53,7 +53,7 @@ impl<D: Device> Worker<D> {
         }
     }
 
-    /// Nothing is known of any request any more.
+    /// Forgets all requests and messages.
     pub(crate) fn forget(&mut self) {
         self.requests = Requests::default();
         self.held.clear();
@@ -62,10 +62,10 @@ impl<D: Device> Worker<D> {
     }
 }
 
-/// Requests under way, to be found by name and by place.
+/// Requests in progress, found by id or by index.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    by_name: HashMap<RequestId, (What, usize), BuildHasherDefault<Mixer>>,
+    by_name: HashMap<RequestId, (Purpose, usize), BuildHasherDefault<Mixer>>,
     order: Vec<RequestId>,
     receives: usize,
 }
@@ -79,27 +79,27 @@ impl Requests {
         self.receives
     }
 
-    pub(crate) fn insert(&mut self, request: RequestId, what: What) -> bool {
-        self.receives += usize::from(matches!(what, What::Receive(_)));
+    pub(crate) fn insert(&mut self, request: RequestId, what: Purpose) -> bool {
+        self.receives += usize::from(matches!(what, Purpose::Receive(_)));
         self.order.push(request);
         self.by_name.insert(request, (what, self.order.len() - 1)).is_none()
     }
 
-    pub(crate) fn remove(&mut self, request: RequestId) -> Option<What> {
+    pub(crate) fn remove(&mut self, request: RequestId) -> Option<Purpose> {
         let (what, place) = self.by_name.remove(&request)?;
         self.order.swap_remove(place);
         if let Some(moved) = self.order.get(place).and_then(|moved| self.by_name.get_mut(moved)) {
             moved.1 = place;
         }
-        self.receives -= usize::from(matches!(what, What::Receive(_)));
+        self.receives -= usize::from(matches!(what, Purpose::Receive(_)));
         Some(what)
     }
 
-    pub(crate) fn what(&self, request: RequestId) -> Option<What> {
+    pub(crate) fn what(&self, request: RequestId) -> Option<Purpose> {
         self.by_name.get(&request).map(|&(what, _)| what)
     }
 
-    /// One of them.
+    /// One of the requests.
     pub(crate) fn pick(&self, which: u8) -> Option<RequestId> {
         let count = self.order.len();
         (count > 0).then(|| self.order[usize::from(which) % count])
@@ -110,7 +110,7 @@ impl Requests {
     }
 }
 
-/// Hashes the two numbers of a request's name. Nothing here is hostile, and no order depends on it.
+/// Hashes the two numbers of a request's id. No input is hostile, and no order depends on the hash.
 #[derive(Debug, Default)]
 pub(crate) struct Mixer(u64);
 

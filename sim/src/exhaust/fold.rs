@@ -1,4 +1,4 @@
-//! A fast hash of 64 bits, of states that nobody has chosen.
+//! A fast 64-bit hash for states, which are no hostile input.
 
 use std::hash::Hasher;
 

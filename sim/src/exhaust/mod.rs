@@ -1,30 +1,30 @@
-//! Small scopes, completely: every interleaving of a few receives, messages and cancels.
+//! Exhaustive search of small scopes: every interleaving of a few receives, messages and cancels.
 //!
-//! The code under test is what ships: the engine, its shadow, and the model NIC, which is
-//! [driven by the simulation](tagmatch_model::Nic::set_manual). What is chosen, in every order:
+//! The code under test is the shipped engine and shadow on the model NIC, which the search
+//! [drives itself](tagmatch_model::Nic::set_manual). The search makes these choices in every order:
 //!
-//! - which receive is posted (exact, any source, any tag), which message is sent by whom, what is
-//!   cancelled, and when;
-//! - when the NIC takes up each operation, and whether an agreeing count wakes inactive entries;
+//! - which receive is posted (exact, any source, any tag), which sender sends which message, which receive
+//!   is cancelled, and when;
+//! - when the NIC takes up each operation, and whether an equal count activates inactive entries;
 //! - when each completion is shown: answers, matches with unexpected messages, and data, each in the
-//!   order that the [contract](tagmatch_device::TagList) gives them. Software takes each when it is shown: one
-//!   that lies there unseen is one that was not shown;
-//! - in another scope, messages of one sender that come past the list.
+//!   order that the [contract](tagmatch_device::TagList) gives them. Software takes each completion when it is
+//!   shown;
+//! - in another scope, messages of one sender that arrive past the list.
 //!
 //! Delays are bounded by [`Scope::held_max`]: while that many completions are outstanding, nothing new is
-//! begun. Without that bound a completion may come after everything else. No step does nothing, and a program
-//! ends, so every path does; the length of the longest is reported.
+//! begun. Without that bound a completion may come after everything else. Each step changes something and
+//! programs are finite, so every path ends. The length of the longest path is reported.
 //!
 //! # The search
 //! Depth first, each state visited once, from copies of engine and NIC. States are the same if a digest of
-//! all that later behaviour depends on is; [`Scope::is_thorough`] checks that: what can follow the same
-//! digest must be the same. Senders and tags that were not named yet are alike, and only the first is
-//! tried. Orders that come to the same are left out.
+//! everything that later behaviour depends on is the same. [`Scope::is_thorough`] checks this: states with
+//! the same digest must have the same successors. Senders and tags that were not named yet are alike, so only
+//! the first is tried. Orders that lead to the same state are left out.
 //!
 //! # What is checked
-//! In each state: no fault of the NIC, no event that the shadow calls impossible, and receives ended only
-//! as MPI allows ([`spec`]). Whenever nothing moves any more: nothing lost, no pair that
-//! matches is left, no slot is lost, and the NIC holds what it has room for.
+//! In each state: no fault of the NIC, no event that the shadow reports as impossible, and receives end only as
+//! MPI allows ([`spec`]). Whenever nothing moves any more: nothing is lost, no receive and message that match
+//! are left, no slot is lost, and the NIC holds as many receives as it has room for.
 
 mod fold;
 mod scope;
@@ -41,10 +41,10 @@ pub use scope::{Explored, Failure, Scope};
 use search::{Search, Shared};
 
 impl Scope {
-    /// Visits every state, with so many threads.
+    /// Visits every state with this many threads.
     ///
     /// # Errors
-    /// The first rule that is broken, and how.
+    /// The first violation, with the path to it.
     pub fn explore(&self, threads: usize) -> Result<Explored, Box<Failure>> {
         let shared = Shared::new();
         let found: Vec<_> = thread::scope(|scope| {

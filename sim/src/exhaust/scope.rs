@@ -1,54 +1,53 @@
-//! What is explored, and what comes out of it.
+//! The size of a search, and its results.
 
 use std::fmt;
 
 use crate::violation::Violation;
 
-/// What is explored.
+/// The size of an exhaustive search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Receives, at most 4.
+    /// The number of receives, at most 4.
     pub receives: usize,
     /// Messages of both senders together, at most 4.
     pub messages: u32,
-    /// Calls of cancel.
+    /// The number of cancels.
     pub cancels: u32,
-    /// Different tags, at least 1.
+    /// The number of different tags, at least 1.
     pub tags: u8,
     /// Slots of the NIC's list.
     pub slots: u32,
-    /// Operations that the NIC takes without answers.
+    /// The most operations that the NIC takes without having answered them.
     pub operations: u32,
     /// Unexpected messages by which the NIC's count may be ahead of the one that it is told. At 3, each
     /// message is told at once; at more, later, or with the next operation.
     pub sync_limit: u16,
-    /// With so many completions outstanding, of matches, messages, data and operations, no post, message
-    /// or cancel begins. `usize::MAX` is no bound.
+    /// While this many completions (of matches, messages, data and operations) are outstanding, no receive
+    /// is posted, no message is sent, and nothing is cancelled. `usize::MAX` means no bound.
     pub held_max: usize,
-    /// The second sender's messages come past the list.
+    /// Whether messages of the second sender arrive past the list.
     pub second_passes: bool,
-    /// All senders and tags are tried, also where they are alike.
+    /// Whether all senders and tags are tried, even those that are alike.
     pub all_names: bool,
-    /// All orders are tried, and states that are come to again are looked at again: what can follow must
-    /// be what followed.
+    /// Whether all orders are tried, and states that are reached again must have the same successors.
     pub is_thorough: bool,
 }
 
-/// What was explored.
+/// The figures of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
-    /// Different states.
+    /// The number of different states.
     pub states: u64,
-    /// Steps from one to another.
+    /// The number of steps between states.
     pub steps: u64,
-    /// Different outcomes: what is left on the lists, and how much of it in the NIC, where nothing moves.
+    /// The number of different outcomes: the receives and messages left at the end, and the NIC's share.
     pub ends: u64,
-    /// Steps of the longest path.
+    /// The number of steps of the longest path.
     pub longest: usize,
 }
 
 impl Explored {
-    /// Adds what another thread explored.
+    /// Adds the figures of another thread.
     pub(super) fn add(&mut self, other: &Explored) {
         self.states += other.states;
         self.steps += other.steps;
@@ -56,14 +55,14 @@ impl Explored {
     }
 }
 
-/// A broken rule, and the way there.
+/// A violation, and the path to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is wrong.
+    /// The violation.
     pub violation: Violation,
     /// All steps from the start.
     pub path: Vec<String>,
-    /// What was explored before.
+    /// The figures up to the failure.
     pub explored: Explored,
 }
 
@@ -109,7 +108,7 @@ impl fmt::Display for Failure {
 }
 
 impl Scope {
-    /// A scope with these numbers of each. All messages pass through the list of a NIC with 2 slots.
+    /// A scope with these numbers. All messages pass through the list of a NIC with 2 slots.
     pub const fn new(receives: usize, messages: u32, cancels: u32, tags: u8) -> Self {
         Scope {
             receives,

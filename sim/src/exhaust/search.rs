@@ -16,13 +16,13 @@ const STEPS_MAX: usize = 200;
 
 type Plain = BuildHasherDefault<Fold>;
 
-/// What all threads know.
+/// The data that all threads share.
 pub(super) struct Shared {
-    /// Digests of states that were come to, in parts with locks of their own.
+    /// Digests of the states that were reached, in parts with a lock each.
     seen: [Mutex<HashSet<u64, Plain>>; 64],
-    /// Digests of what is left where everything ends.
+    /// Digests of the final states.
     pub(super) ends: Mutex<HashSet<u64, Plain>>,
-    /// By digest, what can follow: only if that is compared.
+    /// For each state, a digest of its successors. Used only by a thorough search.
     follow: Mutex<HashMap<u64, u64>>,
     has_failed: AtomicBool,
 }
@@ -37,13 +37,13 @@ impl Shared {
         }
     }
 
-    /// Whether a state is come to for the first time.
+    /// Whether a state is reached for the first time.
     fn is_new(&self, digest: u64) -> bool {
         let part = &self.seen[usize::from(digest.to_le_bytes()[0]) % self.seen.len()];
         part.lock().unwrap_or_else(PoisonError::into_inner).insert(digest)
     }
 
-    /// Whether this is what could follow the last time.
+    /// Whether the state had the same successors the last time.
     fn agrees(&self, digest: u64, next: u64) -> bool {
         let mut follow = self.follow.lock().unwrap_or_else(PoisonError::into_inner);
         *follow.entry(digest).or_insert(next) == next
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
     ) -> Result<Explored, Box<Failure>> {
         let (path, explored) = (Vec::new(), Explored::default());
         let mut search = Search { scope, turn, shared, path, explored };
-        // A panic is one of the things that can be found, too.
+        // A panic of the code under test is a failure, too.
         let found = catch_unwind(AssertUnwindSafe(|| search.begin()));
         let panicked = |_| Err(Violation::new(Rule::Panic, "the code under test panicked"));
         let Search { path, explored, .. } = search;
@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
         self.visit(&mut world)
     }
 
-    /// Visits a state and all that come after it; leaves the world in one of those.
+    /// Visits a state and all states after it. Leaves the world in one of those.
     fn visit(&mut self, world: &mut World) -> Result<(), Violation> {
         let digest = world.digest();
         let is_new = self.shared.is_new(digest);
@@ -126,7 +126,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A digest of what can follow.
+/// A digest of a state's successors.
 fn next(world: &World, choices: &[Choice]) -> Result<u64, Violation> {
     let state = &mut Fold::default();
     for choice in choices {

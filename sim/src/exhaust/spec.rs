@@ -1,33 +1,33 @@
-//! What MPI allows: every order in which what was begun can have taken effect.
+//! A specification of MPI's matching: every order in which operations in progress can have taken effect.
 //!
 //! A message takes effect, that is, it is given to the first posted receive that it matches, or waits,
 //! at one moment between its sending and the end of its receive. No receive gets it while an older one of
-//! its sender that matches as well has not; where none can tell, those of one sender have no order. A cancel
-//! does between its call and its end, a post at its call. The [`Spec`] keeps every state of the
-//! plain two lists that can be reached so. What is seen of the code under test picks those that agree
-//! with it; none left is a violation. (Linearizability, checked on the fly.)
+//! its sender that matches as well has not; messages that no one receive matches have no order. A cancel takes
+//! effect between its call and its end, a post at its call. The [`Spec`] keeps every state of two plain lists
+//! that can be reached like this. Each result of the code under test removes the states that don't agree with
+//! it; if none is left, that is a violation. (Linearizability, checked on the fly.)
 
 use std::hash::{Hash, Hasher};
 
-/// Receives, and messages of one sender, of a scope at most.
+/// The most receives, and the most messages of one sender, in a scope.
 pub(super) const MANY: u8 = 4;
 /// Senders of a scope.
 pub(super) const SENDERS: u8 = 2;
 
-/// What a receive asks for. Senders and tags are numbered from 0.
+/// The pattern of a receive. Senders and tags are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ReceiveKind {
     Exact { sender: u8, tag: u8 },
     AnySource { tag: u8 },
     AnyTag { sender: u8 },
 }
 
-impl Kind {
+impl ReceiveKind {
     fn matches(self, message: Message) -> bool {
         match self {
-            Kind::Exact { sender, tag } => sender == message.sender() && tag == message.tag,
-            Kind::AnySource { tag } => tag == message.tag,
-            Kind::AnyTag { sender } => sender == message.sender(),
+            ReceiveKind::Exact { sender, tag } => sender == message.sender() && tag == message.tag,
+            ReceiveKind::AnySource { tag } => tag == message.tag,
+            ReceiveKind::AnyTag { sender } => sender == message.sender(),
         }
     }
 }
@@ -74,7 +74,7 @@ struct Lists {
     /// Messages that wait, oldest first.
     waiting: [Option<Message>; MANY as usize],
     /// Messages that were sent and have not taken effect, by sender, oldest first.
-    flying: [[Option<Message>; MANY as usize]; SENDERS as usize],
+    in_transit: [[Option<Message>; MANY as usize]; SENDERS as usize],
     /// A bit for each receive whose cancel has not taken effect.
     cancels: u8,
 }
@@ -93,9 +93,9 @@ fn remove(queue: &mut [Option<Message>; MANY as usize], at: usize) -> Option<Mes
 
 impl Lists {
     /// One of a sender's messages takes effect; `None` if it can't before an older one.
-    fn land(mut self, sender: usize, at: usize, kinds: &[Kind]) -> Option<Lists> {
-        let message = remove(&mut self.flying[sender], at)?;
-        let takes = |(receive, kind): (&Receive, &Kind)| {
+    fn land(mut self, sender: usize, at: usize, kinds: &[ReceiveKind]) -> Option<Lists> {
+        let message = remove(&mut self.in_transit[sender], at)?;
+        let takes = |(receive, kind): (&Receive, &ReceiveKind)| {
             *receive == Receive::Pending && kind.matches(message)
         };
         match self.receives.iter().zip(kinds).position(takes) {
@@ -107,8 +107,8 @@ impl Lists {
     }
 
     /// Whether a message would be received before an older one of its sender that matches as well.
-    fn overtakes(&self, message: Message, kind: Kind) -> bool {
-        let of_sender = self.flying[usize::from(message.sender())].iter().flatten();
+    fn overtakes(&self, message: Message, kind: ReceiveKind) -> bool {
+        let of_sender = self.in_transit[usize::from(message.sender())].iter().flatten();
         of_sender.clone().any(|other| other.number < message.number && kind.matches(*other))
     }
 
@@ -136,7 +136,7 @@ impl Lists {
     }
 
     /// A receive is posted; `None` if it would be given a message before an older one.
-    fn post(mut self, index: usize, kind: Kind) -> Option<Lists> {
+    fn post(mut self, index: usize, kind: ReceiveKind) -> Option<Lists> {
         let takes = |place: &Option<Message>| place.is_some_and(|message| kind.matches(message));
         let found =
             self.waiting.iter().position(takes).and_then(|at| remove(&mut self.waiting, at));
@@ -148,10 +148,10 @@ impl Lists {
         Some(self)
     }
 
-    /// Whether all has taken effect and all that ended was seen; with so many left on the lists.
-    fn is_at_rest(&self, pending: usize, waiting: usize) -> bool {
+    /// Whether everything has taken effect and was reported, with these numbers left on the lists.
+    fn is_settled(&self, pending: usize, waiting: usize) -> bool {
         let count = |of| self.receives.iter().filter(|receive| **receive == of).count();
-        self.flying.iter().all(|queue| queue[0].is_none())
+        self.in_transit.iter().all(|queue| queue[0].is_none())
             && self.cancels == 0
             && self.receives.iter().all(|receive| !matches!(receive, Receive::Ended(_)))
             && count(Receive::Pending) == pending
@@ -162,7 +162,7 @@ impl Lists {
 /// All states that the lists may be in.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
-    kinds: Vec<Kind>,
+    kinds: Vec<ReceiveKind>,
     states: Vec<Lists>,
 }
 
@@ -172,7 +172,7 @@ impl Spec {
     }
 
     /// A receive is posted.
-    pub(super) fn post(&mut self, kind: Kind) {
+    pub(super) fn post(&mut self, kind: ReceiveKind) {
         self.spread();
         let index = self.kinds.len();
         self.kinds.push(kind);
@@ -180,14 +180,14 @@ impl Spec {
         self.each(|_| ());
     }
 
-    /// What a receive asks for.
-    pub(super) fn kind(&self, index: usize) -> Option<Kind> {
+    /// The pattern of a receive.
+    pub(super) fn kind(&self, index: usize) -> Option<ReceiveKind> {
         self.kinds.get(index).copied()
     }
 
     /// A message is sent.
     pub(super) fn send(&mut self, message: Message) {
-        self.each(|lists| push(&mut lists.flying[usize::from(message.sender())], message));
+        self.each(|lists| push(&mut lists.in_transit[usize::from(message.sender())], message));
     }
 
     /// A receive is to be cancelled.
@@ -195,7 +195,7 @@ impl Spec {
         self.each(|lists| lists.cancels |= 1 << index);
     }
 
-    /// A receive is seen to have ended; `false`: it can't have, not so.
+    /// A receive was reported to have ended. Returns whether it can have ended like this.
     pub(super) fn ended(&mut self, index: usize, end: End) -> bool {
         self.spread();
         self.states.retain(|lists| lists.receives[index] == Receive::Ended(end));
@@ -206,15 +206,15 @@ impl Spec {
         !self.states.is_empty()
     }
 
-    /// Whether nothing more may happen by itself, with so many receives pending and messages waiting.
-    pub(super) fn may_rest(&self, pending: usize, waiting: usize) -> bool {
+    /// Whether these numbers of pending receives and waiting messages may remain when nothing moves any more.
+    pub(super) fn may_be_settled(&self, pending: usize, waiting: usize) -> bool {
         let mut all = self.clone();
         all.spread();
-        all.states.iter().any(|lists| lists.is_at_rest(pending, waiting))
+        all.states.iter().any(|lists| lists.is_settled(pending, waiting))
     }
 
     pub(super) fn hash_state(&self, state: &mut impl Hasher) {
-        // What ended receives asked for is of no consequence.
+        // Patterns of receives that have ended don't matter.
         for (index, kind) in self.kinds.iter().enumerate() {
             let is_gone = self.states.iter().all(|lists| lists.receives[index] == Receive::Gone);
             (!is_gone).then_some(kind).hash(state);
@@ -228,14 +228,14 @@ impl Spec {
         self.states.dedup();
     }
 
-    /// Adds all that comes of what may take effect.
+    /// Adds all states that follow when operations in progress take effect.
     fn spread(&mut self) {
         let mut next = 0;
         while let Some(&lists) = self.states.get(next) {
             next += 1;
-            let flying =
+            let in_transit =
                 (0..usize::from(SENDERS)).flat_map(|s| (0..MANY as usize).map(move |at| (s, at)));
-            let landed = flying.filter_map(|(sender, at)| lists.land(sender, at, &self.kinds));
+            let landed = in_transit.filter_map(|(sender, at)| lists.land(sender, at, &self.kinds));
             let cancelled = (0..self.kinds.len()).filter_map(|index| lists.cancel(index));
             let new: Vec<Lists> = landed.chain(cancelled).collect();
             for lists in new {
@@ -255,8 +255,8 @@ mod tests {
     const A: u8 = 0;
     const B: u8 = 1;
 
-    fn any() -> Kind {
-        Kind::AnySource { tag: 0 }
+    fn any() -> ReceiveKind {
+        ReceiveKind::AnySource { tag: 0 }
     }
 
     fn sent(sender: u8, nth: u8) -> Message {
@@ -272,7 +272,7 @@ mod tests {
         assert!(!spec.clone().ended(1, End::Got(sent(A, 0).number)));
         assert!(spec.ended(1, End::Got(sent(A, 1).number)), "the first has ended, too");
         assert!(!spec.clone().ended(0, End::Cancelled));
-        assert!(spec.ended(0, End::Got(sent(A, 0).number)) && spec.may_rest(0, 0));
+        assert!(spec.ended(0, End::Got(sent(A, 0).number)) && spec.may_be_settled(0, 0));
     }
 
     #[test]
@@ -282,21 +282,23 @@ mod tests {
         spec.send(sent(A, 0));
         spec.send(sent(B, 0));
         assert!(spec.ended(0, End::Got(sent(B, 0).number)));
-        assert!(!spec.may_rest(1, 1), "a pair that matches can't be left");
+        assert!(!spec.may_be_settled(1, 1), "a pair that matches can't be left");
         assert!(spec.ended(1, End::Got(sent(A, 0).number)));
     }
 
     #[test]
     fn a_message_passes_an_older_one_of_its_sender_where_no_receive_can_tell() {
         let mut spec = Spec::new();
-        let kinds = [0, 1].map(|tag| Kind::Exact { sender: A, tag });
+        let kinds = [0, 1].map(|tag| ReceiveKind::Exact { sender: A, tag });
         spec.post(kinds[1]);
         spec.send(Message::new(A, 0, 0));
         spec.send(Message::new(A, 1, 1));
         assert!(spec.ended(0, End::Got(1)));
         // The older one, and not a later one of another, may be what a receive finds or doesn't yet.
-        spec.post(Kind::AnyTag { sender: A });
-        assert!(!spec.may_rest(1, 1) && spec.ended(1, End::Got(0)) && spec.may_rest(0, 0));
+        spec.post(ReceiveKind::AnyTag { sender: A });
+        assert!(
+            !spec.may_be_settled(1, 1) && spec.ended(1, End::Got(0)) && spec.may_be_settled(0, 0)
+        );
     }
 
     #[test]
@@ -308,6 +310,8 @@ mod tests {
         assert!(!late.ended(1, End::Got(0)));
         spec.cancel(0);
         assert!(spec.ended(1, End::Got(0)) && spec.ended(0, End::Cancelled));
-        assert!(spec.may_rest(0, 0) && !spec.may_rest(0, 1) && !spec.may_rest(1, 0));
+        assert!(
+            spec.may_be_settled(0, 0) && !spec.may_be_settled(0, 1) && !spec.may_be_settled(1, 0)
+        );
     }
 }

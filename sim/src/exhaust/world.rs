@@ -12,7 +12,7 @@ use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::fold::Fold;
 use super::scope::Scope;
-use super::spec::{End, Kind, Message, SENDERS, Spec};
+use super::spec::{End, Message, ReceiveKind, SENDERS, Spec};
 use super::wire::{Frame, HandWire};
 use crate::violation::{Rule, Verdict, Violation};
 
@@ -28,7 +28,7 @@ const TAG_BITS: u64 = 0xff;
 /// One thing that may happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Choice {
-    Post(Kind),
+    Post(ReceiveKind),
     Cancel(usize),
     /// The next message of a sender reaches the NIC, or, past its list, the engine.
     Send {
@@ -110,9 +110,9 @@ impl World {
     /// - Data that frees no slot that anybody could want meanwhile is there at once.
     pub(super) fn choices(&self) -> Vec<Choice> {
         let steps = self.engine.device().nic().steps();
-        let is_whole = self.scope.is_thorough;
+        let tries_all_orders = self.scope.is_thorough;
         let may_send = self.may_send();
-        if !is_whole {
+        if !tries_all_orders {
             let is_first = |step: &&NicStep| match step {
                 NicStep::Execute { .. } => !may_send,
                 NicStep::Data(_) => self.has_slots_for_all(),
@@ -122,7 +122,7 @@ impl World {
                 return vec![Choice::Nic(*step)];
             }
         }
-        let must_see = self.is_nic_ahead && !is_whole;
+        let must_see = self.is_nic_ahead && !tries_all_orders;
         let is_next = |step: &NicStep| !must_see || !matches!(step, NicStep::Data(_));
         let mut choices: Vec<Choice> = steps.into_iter().filter(is_next).map(Choice::Nic).collect();
         if self.engine.device().nic().completions_pending() >= self.scope.held_max {
@@ -180,10 +180,10 @@ impl World {
         0..self.scope.tags.min(self.tags_named + 1)
     }
 
-    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
-        let exact = self.pairs().map(|(sender, tag)| Kind::Exact { sender, tag });
-        let any_source = self.tags().map(|tag| Kind::AnySource { tag });
-        exact.chain(any_source).chain(self.senders().map(|sender| Kind::AnyTag { sender }))
+    fn kinds(&self) -> impl Iterator<Item = ReceiveKind> + use<> {
+        let exact = self.pairs().map(|(sender, tag)| ReceiveKind::Exact { sender, tag });
+        let any_source = self.tags().map(|tag| ReceiveKind::AnySource { tag });
+        exact.chain(any_source).chain(self.senders().map(|sender| ReceiveKind::AnyTag { sender }))
     }
 
     /// Whether the program has ended and nothing moves any more.
@@ -222,11 +222,11 @@ impl World {
         self.tags_named = self.tags_named.max(tag.map_or(0, |tag| tag + 1));
     }
 
-    fn post(&mut self, kind: Kind) -> Verdict {
+    fn post(&mut self, kind: ReceiveKind) -> Verdict {
         let (sender, tag) = match kind {
-            Kind::Exact { sender, tag } => (Some(sender), Some(tag)),
-            Kind::AnySource { tag } => (None, Some(tag)),
-            Kind::AnyTag { sender } => (Some(sender), None),
+            ReceiveKind::Exact { sender, tag } => (Some(sender), Some(tag)),
+            ReceiveKind::AnySource { tag } => (None, Some(tag)),
+            ReceiveKind::AnyTag { sender } => (Some(sender), None),
         };
         self.name(sender, tag);
         self.spec.post(kind);
@@ -292,11 +292,11 @@ impl World {
                 format!("a sender is taken for bad: {fault:?}"),
             ));
         }
-        if nic.steps().is_empty() { self.rest() } else { Ok(()) }
+        if nic.steps().is_empty() { self.check_settled() } else { Ok(()) }
     }
 
     /// Nothing happens any more by itself.
-    fn rest(&self) -> Verdict {
+    fn check_settled(&self) -> Verdict {
         let pending = self.requests.iter().flatten().count();
         let counters = self.engine.counters();
         if counters.posted_now != pending as u64 {
@@ -304,23 +304,23 @@ impl World {
             return Err(Violation::new(Rule::Lost, what));
         }
         let waiting = usize::try_from(counters.unexpected_now).unwrap_or(usize::MAX);
-        if !self.spec.may_rest(pending, waiting) {
+        if !self.spec.may_be_settled(pending, waiting) {
             let what = format!(
-                "at rest with {pending} receives pending and {waiting} messages waiting, which can't be: \
+                "settled with {pending} receives pending and {waiting} messages waiting, which can't be: \
                  a message or a cancel is lost, or a pair that matches is left"
             );
-            return Err(Violation::new(Rule::Rest, what));
+            return Err(Violation::new(Rule::Unmatched, what));
         }
         let held = self.engine.credit().held.messages;
         if held != counters.unexpected_now {
-            let what = format!("at rest {waiting} messages wait, and {held} hold credit");
+            let what = format!("settled: {waiting} messages wait, and {held} hold credit");
             return Err(Violation::new(Rule::Credit, what));
         }
         let slots = self.engine.device().nic().slots_taken();
         // Past the list came a message, or can't: which receives may be there depends on that.
         let is_full = slots == pending.min(self.scope.slots as usize) || self.scope.second_passes;
         if slots > pending || !is_full {
-            let what = format!("at rest the NIC has {slots} entries for {pending} receives");
+            let what = format!("settled: the NIC has {slots} entries for {pending} receives");
             return Err(Violation::new(Rule::Leak, what));
         }
         Ok(())
@@ -392,9 +392,9 @@ fn end_of(completion: &Completion) -> Result<End, Violation> {
     {
         return Err(Violation::new(Rule::Status, format!("{status:?} of message {number}")));
     }
-    let is_whole =
+    let is_complete =
         status.length == PAYLOAD_BYTES as u64 && completion.buffer.len() == PAYLOAD_BYTES;
-    if !is_whole || completion.buffer.iter().any(|byte| *byte != number + 1) {
+    if !is_complete || completion.buffer.iter().any(|byte| *byte != number + 1) {
         return Err(Violation::new(Rule::Payload, format!("wrong bytes of message {number}")));
     }
     Ok(End::Got(number))

@@ -1,15 +1,15 @@
-//! Rules 1 to 3: who may get which message.
+//! Rules 1 to 3: the receive or probe that may get a message.
 
 use super::{Message, NEVER, NONE, Oracle, Receive, State, Taker, Waiting, Wanted, number};
 use crate::violation::{Verdict, ensure};
 
-/// A decision that was seen.
+/// A decision that was reported.
 #[derive(Clone, Copy, Debug)]
 struct Decision {
     wanted: Wanted,
-    /// When it was posted or asked for.
+    /// The moment of the post or of the probe.
     post: u64,
-    /// It was made by then.
+    /// The latest moment at which it can have been made.
     by: u64,
     message: u32,
 }
@@ -35,8 +35,8 @@ impl Oracle {
         receive
     }
 
-    /// Receives ended with these messages, all of which was seen at `now`. First all that follows from
-    /// each is marked, then each is held to its marks: of two that ended together, neither is earlier.
+    /// Receives ended with these messages, all reported at `now`. First the consequences of each are marked,
+    /// then each is checked against the marks, because receives that ended together have no order.
     pub(crate) fn received(&mut self, ended: &[(u32, u32)], now: u64) -> Verdict {
         for &(receive, message) in ended {
             let Receive { wanted, post, node, state, .. } = self.receives[receive as usize];
@@ -66,7 +66,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A probe answered; `takes`: it took the message.
+    /// A probe returned. With `takes` it took the message.
     pub(crate) fn probed(
         &mut self,
         node: u32,
@@ -98,7 +98,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Marks what must have been decided before.
+    /// Marks the decisions that must have been made before this one.
     fn mark(&mut self, decision: &Decision) {
         let Decision { wanted, post, by, message } = *decision;
         let Message { tag, from, to, .. } = self.messages[message as usize];

@@ -1,4 +1,4 @@
-//! Rule 4: how receives and sends may end otherwise than with a message.
+//! Rule 4: the other ends of receives, and the ends of sends.
 
 use super::{ANY, NEVER, NONE, Oracle, Receive, State, Taker};
 use crate::program::Mode;
@@ -29,7 +29,7 @@ impl Oracle {
     /// A receive ended as cancelled.
     pub(crate) fn cancelled(&mut self, receive: u32) -> Verdict {
         let Receive { cancel, deadline, node, .. } = self.receives[receive as usize];
-        ensure!(cancel != NEVER, Fault, "r{receive} ended as cancelled, and nobody asked for it");
+        ensure!(cancel != NEVER, Fault, "r{receive} ended as cancelled, but was not cancelled");
         self.not_posted_after(receive, cancel, deadline)?;
         self.ended_without(receive, node)
     }
@@ -77,7 +77,7 @@ impl Oracle {
         ensure!(
             [ANY, from].contains(&wanted.source),
             Fault,
-            "r{receive} ended with n{from}, a stranger"
+            "r{receive} ended with n{from}, which it does not name"
         );
         let was_matched = if self.reference.is_some() {
             self.taken_with_its_sender(receive, from)
@@ -85,7 +85,7 @@ impl Oracle {
             self.may_be_taken_with_its_sender(receive, from)
         };
         if wanted.source == ANY {
-            ensure!(was_matched, Fault, "r{receive} names no source, and ended with n{from}");
+            ensure!(was_matched, Fault, "r{receive} names no source, but ended with n{from}");
         } else if !was_matched {
             // One that was cancelled as well may have left the list by that.
             let gone = if down == NEVER { 0 } else { down.min(cancel) };
@@ -99,8 +99,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A receive that names its sender beside the tag ended because a NIC had matched it to a message of
-    /// another one, which is lost.
+    /// A receive with a named source failed because a NIC, which compares tags only, had matched it with a
+    /// message of another sender. That message is lost.
     pub(crate) fn wrong_sender(&mut self, receive: u32, named: u32, from: u32) -> Verdict {
         let Receive { wanted, is_sole, node, .. } = self.receives[receive as usize];
         let may_be = is_sole && wanted.source == named && named != from;
@@ -113,11 +113,11 @@ impl Oracle {
         let line = &mut self.receives[receive as usize];
         (line.wanted.source, line.state) = (from, State::Dropped);
         self.side(node).dropped.push(receive);
-        self.pair(node, from).victims.push(receive);
-        self.victims_have_messages(node, from)
+        self.pair(node, from).failed_receives.push(receive);
+        self.failed_receives_have_messages(node, from)
     }
 
-    /// The sender of a message was told that it was matched and is lost: nobody has it.
+    /// The sender of a message was told that it was matched and lost, so no receive has it.
     pub(crate) fn not_taken(&mut self, message: u32) -> Verdict {
         let it = &self.messages[message as usize];
         ensure!(it.arrived != NEVER, TooEarly, "m{message} was lost before it arrived");

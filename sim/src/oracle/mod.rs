@@ -1,11 +1,11 @@
-//! Judges a history by what can be seen from outside.
+//! The oracle: checks a history by what can be seen from outside.
 //!
 //! # What is seen
-//! The order of calls; which message each receive, probe and send names when it answers; when a wire
-//! handed a message to its receiver. *When* a match was decided is not seen: a NIC decides before
-//! software hears of it. So each decision has an interval, from the later of post and arrival to the
-//! answer (or the begin of the READ, if that was seen), and rules are broken only if no order within
-//! the intervals keeps them.
+//! The oracle sees the order of calls, the message that each receive, probe and send names in its result, and
+//! the moment at which a wire handed a message to its receiver. It doesn't see *when* a match was decided: a
+//! NIC decides before software is told. So each decision has an interval, from the later of post and arrival
+//! to the result (or to the begin of the READ, if that was seen). A rule is broken only if no order within the
+//! intervals keeps it.
 //!
 //! # Rules
 //! For one receiver, with the order of its posts and matched probes, and for each sender the order of its
@@ -15,30 +15,33 @@
 //!    was decided before `r2`: it was matched to a message that had arrived by then, or its cancel had
 //!    been asked for by then, or the source that it names was down by then. Kept as a *deadline* of `r1`.
 //! 2. *No overtaking.* Receive or probe `r` named message `m2`; `m1` was sent before by the same sender and
-//!    matches. Then something that was posted before `r` took `m1`. Kept as a *bound* of `m1`: the latest
-//!    that its taker may have been posted. Excused: a rendezvous whose sender was down.
-//! 3. *A probe sees what is there.* A message that a probe named is taken only by what is posted later:
-//!    a *floor* of the message.
-//! 4. *Ends.* A synchronous send that ended was taken by something posted before. Each receive, message
-//!    and send ends once, for a reason that the run gave.
-//! 5. *At rest* no pair that matches waits on both sides, and at the end everything is accounted for.
-//! 6. *Facts*: source, tag, full length, truncation, immediate data, bytes; nothing behind them.
+//!    matches. Then a receive or probe posted before `r` took `m1`. Kept as a *bound* of `m1`: the latest
+//!    moment at which its taker may have been posted. Exception: a rendezvous whose sender was down.
+//! 3. *A probe sees a waiting message.* A message that a probe named is taken only by a receive or probe
+//!    posted later. Kept as a *floor* of the message.
+//! 4. *Ends.* The message of a synchronous send that ended was taken by a receive or probe posted before. Each
+//!    receive, message and send ends once, for a reason that the run explains.
+//! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the end
+//!    every message and receive is accounted for.
+//! 6. *Status.* Source, tag, full length, truncation, immediate data and bytes are right, and nothing is
+//!    written behind the message.
 //!
 //! A receive that its owner dropped may have taken a message silently; a message that is missing must then
-//! match one of those, each at most once. So it is with a receive that failed together with a peer, of which
-//! a NIC had matched a message: each such receive must then match a message of that peer that is missing; and
-//! with one that failed since a NIC had matched it to a message of another sender than it names.
+//! match a dropped receive, and each dropped receive explains at most one message. If a receive failed together
+//! with a peer after a NIC had matched it with a message of this peer, a missing message of the peer must match
+//! it. The same rule holds for a receive that failed because a NIC had matched it with a message of another
+//! sender than it names.
 //!
-//! Where software alone decides, at arrival and at post, [`reference`] says besides which message each
-//! receive must get.
+//! Where software alone decides, when a message arrives or a receive is posted, [`reference`] also predicts
+//! the message that each receive must get.
 
 mod decide;
 mod ends;
+mod failed_receives;
+mod recheck;
 pub(crate) mod reference;
-mod rest;
-mod victims;
+mod settled;
 mod wanted;
-mod whole;
 
 use tagmatch_fallback::Status;
 
@@ -51,7 +54,7 @@ pub(crate) use wanted::{ANY, NONE, Wanted};
 
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
-/// Lengths by which a message without immediate data is told from others of its pair.
+/// The number of different lengths that tell messages without immediate data of one pair apart.
 const PLAIN: usize = 64;
 
 /// What took a message.
@@ -126,12 +129,12 @@ struct Pair {
     untaken: Vec<(u64, u32)>,
     plain: [u32; PLAIN],
     down: u64,
-    /// The receiver broke with the sender while its NIC may have held messages: they are lost.
+    /// The receiver disconnected from the sender while its NIC may have held messages, which are lost.
     is_cut: bool,
-    /// The receiver has dropped what waited of the sender, which was down.
+    /// The receiver has dropped the waiting messages of the sender, which was down.
     is_forgotten: bool,
-    /// Receives without a named source that failed together with the sender: a NIC had matched them.
-    victims: Vec<u32>,
+    /// Receives from any source that failed together with the sender, because a NIC had matched them.
+    failed_receives: Vec<u32>,
 }
 
 impl Default for Pair {
@@ -143,7 +146,7 @@ impl Default for Pair {
             down: NEVER,
             is_cut: false,
             is_forgotten: false,
-            victims: vec![],
+            failed_receives: vec![],
         }
     }
 }
@@ -175,7 +178,7 @@ fn number(index: usize) -> u32 {
 }
 
 impl Oracle {
-    /// `predicts`: software alone decides.
+    /// With `predicts` software alone decides each match.
     pub(crate) fn new(predicts: bool) -> Self {
         let reference = predicts.then(Reference::default);
         Oracle { messages: vec![], receives: vec![], sides: vec![], failures: vec![], reference }
@@ -185,7 +188,7 @@ impl Oracle {
         &self.messages[message as usize]
     }
 
-    /// Which message a worker sent to another as the how-manieth.
+    /// The message with this number among those that `from` sent to `to`.
     fn sent_as(&self, to: u32, from: u32, ordinal: u32) -> Option<u32> {
         let pair = self.sides.get(to as usize)?.pairs.get(from as usize)?;
         pair.sent.get(ordinal as usize).copied()
@@ -290,7 +293,7 @@ impl Oracle {
                         matches!(outcome, ReadOutcome::Failed(_)) && self.reference.is_none();
                     message.read_down |= fails || outcome == ReadOutcome::PeerDown;
                     if outcome == ReadOutcome::Done {
-                        // A NIC had failed before software tried again.
+                        // The NIC's READ had failed, and software then repeated it.
                         message.failed = 0;
                     }
                 }
@@ -306,7 +309,7 @@ impl Oracle {
         }
     }
 
-    /// Which message an envelope names.
+    /// The message that a status names.
     pub(crate) fn identify(&self, at: u32, from: u32, status: &Status) -> Result<u32, Violation> {
         let plain = || {
             let pair = self.sides.get(at as usize)?.pairs.get(from as usize)?;
@@ -324,14 +327,14 @@ impl Oracle {
         Ok(id)
     }
 
-    /// Whether an envelope is that of a message.
+    /// Checks that a status describes a message.
     pub(crate) fn is_told(&self, id: u32, from: u32, status: &Status) -> Verdict {
         let is_of = self.messages[id as usize].from == from;
         ensure!(is_of, Status, "m{id} was told to come from n{from}");
         self.is_described(id, status)
     }
 
-    /// Whether the completion of a send describes it.
+    /// Checks that the completion of a send describes its message.
     pub(crate) fn is_sent(&self, id: u32, to: u32, status: &Status) -> Verdict {
         let is_to = self.messages[id as usize].to == to && !status.truncated;
         ensure!(is_to, Status, "m{id} was sent to n{to}: {status:?}");
@@ -354,7 +357,7 @@ impl Oracle {
         pair.down != NEVER && !message.eager
     }
 
-    /// The worker is gone: nothing is asked of it any more.
+    /// The worker has ended. Nothing is checked at it any more.
     pub(crate) fn gone(&mut self, node: u32) {
         let side = self.side(node);
         side.is_gone = true;
@@ -377,8 +380,8 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// Whether nobody has to take the message: it was lost when one of the two broke with the other, or
-    /// its bytes were with a sender that is down.
+    /// Whether the message may stay untaken: it was lost when one of the two workers disconnected, or its
+    /// bytes were at a sender that is down.
     fn may_be_missing(&self, id: u32) -> bool {
         let Message { from, to, arrived, eager, .. } = self.messages[id as usize];
         let down = |at: u32, of: u32| {
@@ -396,7 +399,7 @@ impl Oracle {
             || (down_at_receiver != NEVER && (arrived > down_at_receiver || !eager))
     }
 
-    /// A worker has dropped the messages of a peer that wait at it: which it may, once the peer is down.
+    /// A worker has dropped the waiting messages of a peer. It may do so once the peer is down.
     pub(crate) fn forgotten(&mut self, at: u32, from: u32) -> Verdict {
         let pair = self.pair(at, from);
         ensure!(pair.down != NEVER, Lost, "n{at} drops messages of n{from}, which is up");
@@ -407,7 +410,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A worker broke with a peer, by itself or because a READ failed.
+    /// A worker disconnected from a peer, by itself or because a READ failed.
     pub(crate) fn broke(&mut self, at: u32, with: u32) {
         let is_cut = self.reference.is_none();
         self.pair(at, with).is_cut = is_cut;

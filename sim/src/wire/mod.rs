@@ -2,17 +2,17 @@
 //!
 //! [`Device`]: tagmatch_device::Device
 
+mod channels;
 mod device;
 mod events;
 mod ledger;
 mod net;
 mod reads;
-mod sabotage;
-mod ways;
+mod wire_fault;
 
 pub use device::Wire;
 pub(crate) use device::address;
 pub use net::{Net, WireConfig};
-pub use sabotage::Sabotage;
+pub use wire_fault::WireFault;
 
 pub(crate) use net::{Note, ReadOutcome};

@@ -1,10 +1,10 @@
-//! What all wires of a run share: who knows whom, what is on its way, what is exposed.
+//! The network that all wires of a run share: connections, messages in transit, and exposed buffers.
 
 use std::collections::VecDeque;
 
 use tagmatch_device::{Buffer, DownReason, ReadError, ReadRequest};
 
-use super::Sabotage;
+use super::WireFault;
 use super::ledger::Account;
 use tagmatch_testkit::random::Random;
 
@@ -13,7 +13,7 @@ use tagmatch_testkit::random::Random;
 pub struct WireConfig {
     /// Bytes in the largest message; each worker announces between half of it and all of it.
     pub message_max: u32,
-    /// Messages that one way holds.
+    /// The most messages in transit on one channel.
     pub capacity: u32,
     /// Longest delay in ticks.
     pub delay_max: u32,
@@ -38,7 +38,7 @@ pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
     pub(super) immediate: Option<u32>,
     pub(super) ready: u64,
-    /// The how-manieth message with a tag of this sender to this receiver it is.
+    /// The number of the message among the messages with a tag of this sender to this receiver, from 0.
     pub(super) ordinal: u32,
     pub(super) eager: bool,
 }
@@ -58,9 +58,9 @@ pub(super) struct PeerEnd {
     pub(super) back: u32,
     pub(super) link: Link,
     pub(super) up_at: u64,
-    /// The worker above has asked for this peer: it must hear of its end even if it never came up.
+    /// The worker has connected to this peer, so it must be told of its end even if it never was up.
     pub(super) is_asked_for: bool,
-    /// Going down, once what is on its way has come.
+    /// Set while the peer goes down. The messages in transit are delivered first.
     pub(super) ends: Option<DownReason>,
     pub(super) inbox: VecDeque<Frame>,
     pub(super) tagged_sent: u32,
@@ -105,7 +105,7 @@ pub(crate) enum ReadOutcome {
     BadSpan,
 }
 
-/// What the wires tell the oracle.
+/// An event of the wires that the oracle is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// A message with a tag was handed to its receiver.
@@ -114,13 +114,13 @@ pub(crate) enum Note {
     ReadBegan { at: u32, from: u32, ordinal: u32, tick: u64 },
     /// A READ was given back.
     ReadEnded { at: u32, from: u32, ordinal: u32, outcome: ReadOutcome },
-    /// `at` broke with `with`: it, or its device.
+    /// `at`, or its device, disconnected from `with`.
     Broke { at: u32, with: u32 },
     /// `at` was told that `from` is gone.
     Down { at: u32, from: u32, tick: u64 },
 }
 
-/// What a worker can be told next.
+/// The next event of a worker.
 pub(super) enum Ready {
     Up(u32),
     Message(u32, Frame),
@@ -138,7 +138,7 @@ pub struct Net {
     pub(super) notes: Vec<Note>,
     /// Nothing is delayed any more.
     pub(crate) hurry: bool,
-    pub(super) sabotage: Option<Sabotage>,
+    pub(super) wire_fault: Option<WireFault>,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) reads_failed: i32,
     /// Events handed out.
@@ -152,7 +152,7 @@ pub(super) fn number(index: usize) -> u32 {
 impl Net {
     /// A network without workers.
     #[must_use]
-    pub fn new(config: WireConfig, sabotage: Option<Sabotage>) -> Self {
+    pub fn new(config: WireConfig, wire_fault: Option<WireFault>) -> Self {
         let random = Random::stream(config.seed, 3);
         Net {
             config,
@@ -161,7 +161,7 @@ impl Net {
             nodes: Vec::new(),
             notes: Vec::new(),
             hurry: false,
-            sabotage,
+            wire_fault,
             spare: Vec::new(),
             reads_failed: 0,
             events: 0,
@@ -250,7 +250,7 @@ impl Net {
         mine
     }
 
-    /// The worker is gone: its peers will be told. `lossy`: what it sent last may be lost.
+    /// The worker has ended, and its peers will be told. With `lossy` its last messages may be lost.
     pub(crate) fn kill(&mut self, node: u32, lossy: bool) {
         let me = &mut self.nodes[node as usize];
         me.is_gone = true;

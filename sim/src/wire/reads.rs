@@ -3,7 +3,7 @@
 use tagmatch_device::{Buffer, ReadError, ReadRequest};
 
 use super::net::{Exposed, Link, Net, Note, ReadOutcome, Reading, Ready, UNTAGGED, number};
-use super::sabotage::Sabotage;
+use super::wire_fault::WireFault;
 
 impl Net {
     /// The key of the exposed buffer, or the buffer, if there are too many.
@@ -70,7 +70,7 @@ impl Net {
         self.notes.push(Note::ReadEnded { at, from, ordinal, outcome });
         let result = match outcome {
             ReadOutcome::Done => Ok(()),
-            ReadOutcome::Failed(_) if self.sabotage == Some(Sabotage::SilentRead) => Ok(()),
+            ReadOutcome::Failed(_) if self.wire_fault == Some(WireFault::SilentRead) => Ok(()),
             ReadOutcome::Failed(errno) => Err(ReadError::Failed { errno }),
             ReadOutcome::PeerDown => Err(ReadError::PeerDown),
             ReadOutcome::BadSpan => Err(ReadError::BadSpan),
@@ -79,7 +79,7 @@ impl Net {
     }
 
     fn copy(&mut self, from: u32, request: &mut ReadRequest) -> bool {
-        let sabotage = self.sabotage;
+        let wire_fault = self.wire_fault;
         let Some(exposed) = self.exposure(from, request.remote.key) else { return false };
         let bytes: &[u8] = exposed.buffer.as_deref().unwrap_or_default();
         let length = usize::try_from(request.remote.length).unwrap_or(usize::MAX);
@@ -87,9 +87,9 @@ impl Net {
         if length > bytes.len() || length > into.len() {
             return false;
         }
-        let copied = match sabotage {
-            Some(Sabotage::ShortRead) => length.saturating_sub(1),
-            Some(Sabotage::LongRead) => {
+        let copied = match wire_fault {
+            Some(WireFault::ShortRead) => length.saturating_sub(1),
+            Some(WireFault::LongRead) => {
                 into.iter_mut().skip(length).take(1).for_each(|byte| *byte = 0);
                 length
             }

@@ -9,7 +9,7 @@ use crate::adapter::Adapter;
 use crate::oracle::NONE;
 use crate::program::{Ask, Mode};
 use crate::violation::{Verdict, ensure};
-use crate::worker::What;
+use crate::worker::Purpose;
 
 impl<A: Adapter> World<'_, A> {
     pub(super) fn send(
@@ -56,7 +56,7 @@ impl<A: Adapter> World<'_, A> {
         match ended {
             Ok(request) => {
                 self.oracle.sent((from, target), tag, length, immediate, mode);
-                request.map_or(Ok(()), |request| self.begun(at, request, What::Send(message)))
+                request.map_or(Ok(()), |request| self.begun(at, request, Purpose::Send(message)))
             }
             Err(fault) => self.refused_by(at, peer, fault),
         }
@@ -87,7 +87,7 @@ impl<A: Adapter> World<'_, A> {
     }
 
     /// A request is in the engine's table.
-    pub(super) fn begun(&mut self, at: usize, request: RequestId, what: What) -> Verdict {
+    pub(super) fn begun(&mut self, at: usize, request: RequestId, what: Purpose) -> Verdict {
         self.hear()?;
         let worker = &mut self.workers[at];
         let is_new = worker.requests.insert(request, what);
@@ -120,7 +120,7 @@ impl<A: Adapter> World<'_, A> {
         let buffer = self.buffers.room(room);
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
         match engine.receive_with(&pattern, buffer, is_sole) {
-            Ok(request) => self.begun(at, request, What::Receive(receive)),
+            Ok(request) => self.begun(at, request, Purpose::Receive(receive)),
             Err(refused) => {
                 let untouched = self.buffers.is_untouched(&refused.buffer);
                 ensure!(untouched, Payload, "r{receive} was refused, its buffer written");
@@ -183,7 +183,7 @@ impl<A: Adapter> World<'_, A> {
         self.counts.calls += 1;
         let Some(engine) = self.workers[at].engine.as_mut() else { return Ok(()) };
         match engine.receive_message(id, buffer) {
-            Ok(request) => self.begun(at, request, What::Message(message)),
+            Ok(request) => self.begun(at, request, Purpose::Message(message)),
             Err(refused) => {
                 self.hear()?;
                 let from = self.oracle.message(message).from;
@@ -215,7 +215,7 @@ impl<A: Adapter> World<'_, A> {
     pub(super) fn cancel_request(&mut self, at: usize, request: RequestId) {
         let now = self.net.borrow_mut().tick();
         let worker = &mut self.workers[at];
-        if let Some(What::Receive(receive)) = worker.requests.what(request) {
+        if let Some(Purpose::Receive(receive)) = worker.requests.what(request) {
             self.oracle.cancelling(receive, now);
             self.history.line(|| format!("    cancels r{receive} at {now}"));
         }
@@ -231,7 +231,7 @@ impl<A: Adapter> World<'_, A> {
         let Some(request) = worker.requests.pick(which) else { return };
         let Some(engine) = &mut worker.engine else { return };
         let what = worker.requests.what(request);
-        if engine.requests().is_over(request) && matches!(what, Some(What::Receive(_))) {
+        if engine.requests().is_over(request) && matches!(what, Some(Purpose::Receive(_))) {
             return;
         }
         self.counts.calls += 1;
@@ -240,7 +240,7 @@ impl<A: Adapter> World<'_, A> {
         worker.unwatched.retain(|&other| other != request);
         worker.late.retain(|&other| other != request);
         self.history.line(|| format!("    drops {what:?}"));
-        if let Some(What::Receive(receive)) = what {
+        if let Some(Purpose::Receive(receive)) = what {
             self.oracle.dropped(receive);
         }
     }

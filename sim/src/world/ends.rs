@@ -6,7 +6,7 @@ use tagmatch_fallback::{Completion, Fault, RequestId, Status};
 use super::World;
 use crate::adapter::Adapter;
 use crate::violation::{Rule, Verdict, Violation, ensure};
-use crate::worker::What;
+use crate::worker::Purpose;
 
 impl<A: Adapter> World<'_, A> {
     /// Takes the results of requests that are over.
@@ -17,7 +17,7 @@ impl<A: Adapter> World<'_, A> {
         for &request in over {
             let (what, completion) = self.result(at, request)?;
             match (what, completion.result) {
-                (What::Receive(receive), Ok(status)) => {
+                (Purpose::Receive(receive), Ok(status)) => {
                     let message = self.delivered(at, None, &status, completion.buffer)?;
                     received.push((receive, message));
                 }
@@ -33,19 +33,23 @@ impl<A: Adapter> World<'_, A> {
         for (what, result, buffer) in others {
             self.history.line(|| format!("    {what:?}: {result:?} at {now}"));
             match what {
-                What::Receive(receive) => {
+                Purpose::Receive(receive) => {
                     let fault = result.err().unwrap_or(Fault::Closed);
                     self.receive_failed(at, receive, fault, &buffer, now)?;
                     self.buffers.recycle(buffer);
                 }
-                What::Message(message) => self.message_ended(at, message, result, buffer)?,
-                What::Send(message) => self.send_ended(at, message, result, buffer, now)?,
+                Purpose::Message(message) => self.message_ended(at, message, result, buffer)?,
+                Purpose::Send(message) => self.send_ended(at, message, result, buffer, now)?,
             }
         }
         Ok(())
     }
 
-    fn result(&mut self, at: usize, request: RequestId) -> Result<(What, Completion), Violation> {
+    fn result(
+        &mut self,
+        at: usize,
+        request: RequestId,
+    ) -> Result<(Purpose, Completion), Violation> {
         let worker = &mut self.workers[at];
         let node = worker.node;
         let unknown = || Violation::new(Rule::Twice, format!("n{node}: {request:?} is over again"));

@@ -2,7 +2,7 @@
 
 mod calls;
 mod ends;
-mod rest;
+mod settle;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::payload::Buffers;
 use crate::profile::Setup;
 use crate::program::{Ask, Op};
 use crate::violation::{Rule, Verdict, Violation, ensure};
-use crate::wire::{Net, Note, ReadOutcome, Sabotage, Wire};
+use crate::wire::{Net, Note, ReadOutcome, Wire, WireFault};
 use crate::worker::Worker;
 use tagmatch_testkit::random::{Random, mix};
 
@@ -82,14 +82,14 @@ impl<'a, A: Adapter> World<'a, A> {
         setup: &'a Setup,
         adapter: &'a A,
         seed: u64,
-        sabotage: Option<Sabotage>,
+        wire_fault: Option<WireFault>,
         keeps_lines: bool,
     ) -> Result<Self, Violation> {
         let mut world = World {
             setup,
             adapter,
             seed,
-            net: Rc::new(RefCell::new(Net::new(setup.wire.clone(), sabotage))),
+            net: Rc::new(RefCell::new(Net::new(setup.wire.clone(), wire_fault))),
             workers: vec![],
             oracle: Oracle::new(adapter.software_decides()),
             history: History::new(keeps_lines),
@@ -159,7 +159,7 @@ impl<'a, A: Adapter> World<'a, A> {
             Op::Kill { orderly, .. } => return self.kill(at, orderly),
             Op::Revive { .. } => {}
             Op::Disconnect { with, .. } => self.disconnect(at, with.into()),
-            Op::Rest => return self.rest(),
+            Op::Settle => return self.settle_and_check(),
         }
         self.observe(at, false)
     }

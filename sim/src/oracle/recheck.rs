@@ -1,11 +1,11 @@
-//! Rules 1 and 2 once more, over a whole history and by every pair: slower, and written another way.
+//! A second check of rules 1 and 2 over a whole history, pair by pair: slower, and written independently.
 
 use super::{Message, Oracle, Receive, State, Taker};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
-    /// Every two receives of a worker that ended with messages, and every two messages of a pair.
-    pub(crate) fn whole(&self) -> Verdict {
+    /// Checks every two receives of a worker that ended with messages.
+    pub(crate) fn recheck(&self) -> Verdict {
         let ended: Vec<(usize, &Receive)> = self
             .receives
             .iter()
@@ -33,7 +33,7 @@ impl Oracle {
     ) -> Verdict {
         let other = &self.messages[earlier.taken as usize];
         if earlier.wanted.accepts(message.tag, message.from) {
-            // The earlier receive could have had the later one's message: it was decided before.
+            // The earlier receive matches the later one's message, so it must have been decided before.
             let is_passed = other.from == message.from && other.ordinal > message.ordinal;
             ensure!(
                 !is_passed,
@@ -56,7 +56,7 @@ impl Oracle {
             ensure!(
                 decided(earlier, other) < decided(later, message),
                 PostedOrder,
-                "r{first} matches m{}, which went past it to r{second}",
+                "r{first} matches m{}, which the later r{second} got",
                 later.taken
             );
         }

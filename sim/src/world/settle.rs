@@ -1,4 +1,4 @@
-//! Workers that come and go, and points at which all comes to rest.
+//! Workers that come and go, and points at which all workers settle.
 
 use tagmatch_fallback::{Amount, CreditNow, RequestId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
@@ -8,7 +8,7 @@ use crate::adapter::Adapter;
 use crate::program::Ask;
 use crate::violation::{Verdict, ensure};
 
-/// Rounds after which a run that never comes to rest is given up.
+/// The most rounds until all workers must have settled.
 const ROUNDS_MAX: u32 = 100_000;
 const ANYTHING: Ask = Ask { tag: 0, mask: 0, source: None };
 
@@ -69,7 +69,7 @@ impl<A: Adapter> World<'_, A> {
         Ok(())
     }
 
-    /// Everything that can happen by itself happens.
+    /// Runs all workers until nothing happens by itself any more.
     fn settle(&mut self) -> Verdict {
         self.net.borrow_mut().hurry = true;
         let mut quiet = 0;
@@ -81,7 +81,7 @@ impl<A: Adapter> World<'_, A> {
             }
             quiet = if events == 0 && self.is_idle() { quiet + 1 } else { 0 };
             rounds += 1;
-            ensure!(rounds < ROUNDS_MAX, Lost, "nothing comes to rest");
+            ensure!(rounds < ROUNDS_MAX, Lost, "the workers never settle");
         }
         self.net.borrow_mut().hurry = false;
         Ok(())
@@ -104,20 +104,20 @@ impl<A: Adapter> World<'_, A> {
         Ok(events)
     }
 
-    pub(super) fn rest(&mut self) -> Verdict {
+    pub(super) fn settle_and_check(&mut self) -> Verdict {
         self.settle()?;
         for worker in &self.workers {
             let Some(engine) = &worker.engine else { continue };
             let held_bytes = engine.counters().unexpected_bytes_now;
             self.net.borrow().audit(worker.node, held_bytes, false, &self.setup.engine.credit)?;
         }
-        self.oracle.at_rest()
+        self.oracle.check_settled()
     }
 
-    /// Receives all that can be received, ends all that can be ended, and looks at what is left.
+    /// Receives all that can be received, cancels what is left, and checks that nothing remains.
     pub(crate) fn finish(&mut self, thorough: bool) -> Verdict {
         self.step += 1;
-        self.rest()?;
+        self.settle_and_check()?;
         let mut found = true;
         while found {
             found = false;
@@ -126,7 +126,7 @@ impl<A: Adapter> World<'_, A> {
             }
             self.settle()?;
         }
-        self.oracle.at_rest()?;
+        self.oracle.check_settled()?;
         for at in 0..self.workers.len() {
             let all: Vec<RequestId> = self.workers[at].requests.all();
             for request in all {
@@ -141,10 +141,10 @@ impl<A: Adapter> World<'_, A> {
             self.count_hardware(at);
         }
         self.oracle.at_end()?;
-        if thorough { self.oracle.whole() } else { Ok(()) }
+        if thorough { self.oracle.recheck() } else { Ok(()) }
     }
 
-    /// Receives what waits at a worker; whether there was anything.
+    /// Receives what waits at a worker. Returns whether there was anything.
     fn drain(&mut self, at: usize) -> Result<bool, crate::Violation> {
         let mut found = false;
         while !self.workers[at].held.is_empty() {
@@ -166,7 +166,7 @@ impl<A: Adapter> World<'_, A> {
     }
 
     fn receive_any(&mut self, at: usize, room: u32) -> Verdict {
-        // Through a matched probe, which receives that are posted can't be in the way of.
+        // A matched probe takes the message even if receives are posted.
         self.matched_probe(at, &ANYTHING)?;
         self.receive_message(at, 0, room)
     }
@@ -184,7 +184,7 @@ impl<A: Adapter> World<'_, A> {
         self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
     }
 
-    /// No message holds credit, and what is not granted to a peer that is up is in the pool.
+    /// Checks that no message holds credit and that all credit is granted to peers that are up or in the pool.
     fn gives_credit_back(&self, at: usize) -> Verdict {
         let Some(engine) = &self.workers[at].engine else { return Ok(()) };
         let CreditNow { free, granted, held } = engine.credit();

@@ -1,10 +1,10 @@
-//! Wires that break their promises are found, by the rules of order alone as well, and what is left of the
-//! program is small.
+//! The oracle finds each fault of the wires, even by the rules of order alone, and the failing program can be
+//! shrunk.
 
 use tagmatch_device::DeviceError;
-use tagmatch_sim::{Adapter, Bare, Plan, Profile, Rule, Sabotage, Wire, shrink};
+use tagmatch_sim::{Adapter, Bare, Plan, Profile, Rule, Wire, WireFault, shrink};
 
-/// As if a NIC decided: nothing is predicted.
+/// Bare wires with an oracle that predicts no match, as if a NIC decided.
 struct Unpredicted;
 
 impl Adapter for Unpredicted {
@@ -33,51 +33,53 @@ impl Adapter for Unpredicted {
 
 const SEEDS: u64 = 60;
 
-/// A failing plan, and what it fails with.
-fn find<A: Adapter>(adapter: &A, profile: &str, sabotage: Sabotage) -> (Plan, Rule) {
+/// A failing plan, and the rule that it breaks.
+fn find<A: Adapter>(adapter: &A, profile: &str, wire_fault: WireFault) -> (Plan, Rule) {
     let profile = Profile::named(profile).unwrap();
     for seed in 0..SEEDS {
-        let plan = Plan { sabotage: Some(sabotage), ..Plan::new(profile, seed, 400, None) };
+        let plan = Plan { wire_fault: Some(wire_fault), ..Plan::new(profile, seed, 400, None) };
         if let Some(violation) = plan.run(adapter, false).violation {
             return (plan, violation.rule);
         }
     }
-    panic!("{sabotage:?} was not found in {SEEDS} seeds");
+    panic!("{wire_fault:?} was not found in {SEEDS} seeds");
 }
 
 #[test]
-fn every_broken_promise_is_found() {
-    for sabotage in Sabotage::ALL {
+fn every_wire_fault_is_found() {
+    for wire_fault in WireFault::ALL {
         for profile in ["mixed", "large"] {
-            find(&Bare, profile, sabotage);
-            find(&Unpredicted, profile, sabotage);
+            find(&Bare, profile, wire_fault);
+            find(&Unpredicted, profile, wire_fault);
         }
     }
 }
 
 #[test]
 fn the_rule_is_the_one_that_was_broken() {
-    let mixed = |sabotage| find(&Unpredicted, "mixed", sabotage).1;
+    let mixed = |wire_fault| find(&Unpredicted, "mixed", wire_fault).1;
     assert!(matches!(
-        mixed(Sabotage::Reorder),
+        mixed(WireFault::Reorder),
         Rule::Overtaken | Rule::PostedOrder | Rule::TooEarly
     ));
-    assert_eq!(mixed(Sabotage::Corrupt), Rule::Payload);
-    assert_eq!(mixed(Sabotage::ShortRead), Rule::Payload);
-    assert_eq!(mixed(Sabotage::LongRead), Rule::Payload);
+    assert_eq!(mixed(WireFault::Corrupt), Rule::Payload);
+    assert_eq!(mixed(WireFault::ShortRead), Rule::Payload);
+    assert_eq!(mixed(WireFault::LongRead), Rule::Payload);
 }
 
 #[test]
-fn what_fails_becomes_small_and_fails_still() {
-    for sabotage in [Sabotage::Reorder, Sabotage::Duplicate, Sabotage::Drop, Sabotage::Corrupt] {
-        let (plan, rule) = find(&Unpredicted, "mixed", sabotage);
+fn a_failing_plan_shrinks_and_still_fails() {
+    for wire_fault in
+        [WireFault::Reorder, WireFault::Duplicate, WireFault::Drop, WireFault::Corrupt]
+    {
+        let (plan, rule) = find(&Unpredicted, "mixed", wire_fault);
         let small = shrink(&plan, &Unpredicted);
         let report = small.run(&Unpredicted, true);
         let violation = report.violation.unwrap();
         assert_eq!(violation.rule, rule);
-        assert!(small.program.len() <= 40, "{sabotage:?}: {} steps left", small.program.len());
+        assert!(small.program.len() <= 40, "{wire_fault:?}: {} steps left", small.program.len());
         assert!(!report.lines.is_empty());
-        // Shrinking is a function of the plan, too.
+        // Shrinking is deterministic.
         assert_eq!(shrink(&plan, &Unpredicted).program, small.program);
     }
 }

@@ -1,11 +1,11 @@
-//! Rule 5: what may wait when nothing moves, and what may be missing at the end.
+//! Rule 5: what may wait when nothing moves any more, and what may be missing at the end.
 
 use super::{NEVER, NONE, Oracle, Side, State, Waiting};
 use crate::violation::{Verdict, ensure};
 
 impl Oracle {
-    /// Nothing moves, and every answer has been seen.
-    pub(crate) fn at_rest(&self) -> Verdict {
+    /// Checks the state in which nothing moves any more and every result has been taken.
+    pub(crate) fn check_settled(&self) -> Verdict {
         for (node, side) in self.sides.iter().enumerate().filter(|(_, side)| !side.is_gone) {
             for Waiting { wanted, receive } in &side.waiting {
                 let pair = side.pairs.get(wanted.source as usize);
@@ -26,8 +26,8 @@ impl Oracle {
                     let receive = both.map_or(NONE, |waiting| waiting.receive);
                     ensure!(
                         both.is_none(),
-                        Rest,
-                        "n{node}: r{receive} and m{id} wait for each other"
+                        Unmatched,
+                        "n{node}: r{receive} and m{id} match, and both wait"
                     );
                 }
             }
@@ -42,7 +42,7 @@ impl Oracle {
         })
     }
 
-    /// All that could be received was: nothing is missing.
+    /// Checks the end, when all that could be received was received: nothing may be missing.
     pub(crate) fn at_end(&self) -> Verdict {
         self.checks_done()?;
         for (node, side) in self.sides.iter().enumerate().filter(|(_, side)| !side.is_gone) {
@@ -58,14 +58,14 @@ impl Oracle {
                 untaken.map(|&(_, id)| id).filter(|&id| !self.may_be_missing(id)).collect();
             self.are_dropped(side, &missing)?;
             for from in 0..side.pairs.len() {
-                self.victims_have_messages(super::number(node), super::number(from))?;
+                self.failed_receives_have_messages(super::number(node), super::number(from))?;
             }
         }
         Ok(())
     }
 
-    /// Each message that is missing went to a receive that was dropped, each to another: a matching of
-    /// the two sets, by augmenting paths (they are small).
+    /// Checks that each missing message can have gone to a different dropped receive: a matching of the two
+    /// sets, found by augmenting paths (the sets are small).
     fn are_dropped(&self, side: &Side, missing: &[u32]) -> Verdict {
         let mut taken_by: Vec<Option<u32>> = vec![None; side.dropped.len()];
         for &id in missing {

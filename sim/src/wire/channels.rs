@@ -1,21 +1,21 @@
-//! Messages on their way, and the credits that pay for them.
+//! Messages in transit, and the credit that they use.
 
 use tagmatch_fallback::CreditConfig;
 
 use super::ledger::{self, Account};
 use super::net::{Frame, Link, Net, UNTAGGED, number};
-use super::sabotage::Sabotage;
+use super::wire_fault::WireFault;
 use crate::violation::{Verdict, ensure};
 
 impl Net {
-    /// Whether the way is full, or says so.
+    /// Whether the channel is full. Some sends are refused as if it were.
     pub(super) fn is_full(&mut self, to: u32, back: u32) -> bool {
         let waiting = self.nodes[to as usize].peers[back as usize].inbox.len();
         waiting >= self.config.capacity as usize
             || (!self.hurry && self.random.per_mille(self.config.refused_per_mille))
     }
 
-    /// Puts a message on its way. `tagged`: eager or not, if it has a tag.
+    /// Sends a message. `tagged` is `None` for a message without a tag, and otherwise whether it is eager.
     pub(super) fn put(
         &mut self,
         from: u32,
@@ -44,39 +44,40 @@ impl Net {
             self.nodes[from as usize].peers[peer as usize].account.granted_by(&bytes);
         }
         let frame = Frame { bytes, immediate, ready, ordinal, eager };
-        match self.sabotage {
-            Some(sabotage) if tagged.is_some() && self.random.per_mille(30) => {
-                self.put_broken(to, back, frame, sabotage);
+        match self.wire_fault {
+            Some(wire_fault) if tagged.is_some() && self.random.per_mille(30) => {
+                self.put_broken(to, back, frame, wire_fault);
             }
             _ => self.nodes[to as usize].peers[back as usize].inbox.push_back(frame),
         }
     }
 
-    fn put_broken(&mut self, to: u32, back: u32, mut frame: Frame, sabotage: Sabotage) {
+    fn put_broken(&mut self, to: u32, back: u32, mut frame: Frame, wire_fault: WireFault) {
         let at = self.random.below_u32(number(frame.bytes.len()).saturating_sub(16)) as usize + 16;
         let inbox = &mut self.nodes[to as usize].peers[back as usize].inbox;
-        match sabotage {
-            Sabotage::Drop => return,
-            Sabotage::Duplicate => inbox.push_back(Frame { bytes: frame.bytes.clone(), ..frame }),
-            Sabotage::Reorder => {
+        match wire_fault {
+            WireFault::Drop => return,
+            WireFault::Duplicate => inbox.push_back(Frame { bytes: frame.bytes.clone(), ..frame }),
+            WireFault::Reorder => {
                 let before = inbox.back().is_some_and(|last| last.ordinal != UNTAGGED);
                 inbox.insert(inbox.len() - usize::from(before), frame);
                 return;
             }
-            Sabotage::Corrupt if frame.eager && frame.bytes.len() > 16 => frame.bytes[at] ^= 0x10,
-            Sabotage::Immediate if frame.eager => {
+            WireFault::Corrupt if frame.eager && frame.bytes.len() > 16 => frame.bytes[at] ^= 0x10,
+            WireFault::Immediate if frame.eager => {
                 frame.immediate = frame.immediate.map(|immediate| immediate ^ 1);
             }
-            Sabotage::Tag => frame.bytes[15] ^= 1,
+            WireFault::Tag => frame.bytes[15] ^= 1,
             _ => {}
         }
         inbox.push_back(frame);
     }
 }
 
-/// Credits.
+/// Checks of credit.
 impl Net {
-    /// All grants of a worker are within its pool. `held_bytes` wait at it; `is_idle`: nothing does.
+    /// Checks that all grants of a worker are within its pool. `held_bytes` is what its unexpected messages
+    /// occupy. `is_idle` says that no message waits, so all credit must have been granted again.
     pub(crate) fn audit(
         &self,
         at: u32,
