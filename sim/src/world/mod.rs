@@ -334,10 +334,10 @@ impl<'a, A: Adapter> World<'a, A> {
             | PeerFault::Left
             | PeerFault::Unreachable { .. }
             | PeerFault::Disconnected => true,
-            PeerFault::Device { what: "a READ of its memory failed" } => {
+            PeerFault::Device { what: "a READ of the peer's memory failed" } => {
                 !self.adapter.software_decides()
             }
-            PeerFault::Device { what: "its queue pair failed" } => self.adapter.may_break(),
+            PeerFault::Device { what: "the queue pair failed" } => self.adapter.may_break(),
             _ => false,
         };
         ensure!(is_honest, Fault, "a peer was broken with: {fault}");
