@@ -1,4 +1,4 @@
-//! A communicator, and what its handles share.
+//! A communicator, and the state that its handles share.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,7 +19,7 @@ use super::attributes::Attributes;
 use super::error_handler::{ErrorHandler, HasError};
 use super::info::CommInfo;
 
-/// What the handles of one communicator share.
+/// The state that all handles of one communicator share.
 pub(crate) struct Inner<N: Net> {
     pub(crate) info: CommInfo,
     pub(crate) life: Arc<Life>,
@@ -27,15 +27,15 @@ pub(crate) struct Inner<N: Net> {
     /// The numbers of collective operations, the same at all members.
     numbers: Arc<Numbers>,
     pub(crate) repeats: Mutex<Repeats<N>>,
-    /// The other group, of an intercommunicator.
+    /// The remote group, if this is an intercommunicator.
     pub(crate) remote: Option<Arc<RemoteGroup>>,
     pub(super) handler: Mutex<ErrorHandler<Comm<N>>>,
-    // These are dropped in this order: what the program keeps with the communicator, what layers keep, and then the
-    // id, which another communicator may get.
+    // The order of these fields is the order in which they are dropped: first the values of the program, then those of
+    // the layers, and then the context id, which another communicator may get.
     pub(super) attributes: Mutex<Attributes>,
     pub(super) intranode: Mutex<Option<Comm<N>>>,
     pub(super) internode: Mutex<Option<Comm<N>>>,
-    /// The communicator of the local group, of an intercommunicator.
+    /// The communicator of the local group, if this is an intercommunicator.
     pub(crate) local: OnceLock<Comm<N>>,
     pub(crate) bound: Bound<N>,
     pub(crate) owned: Option<Arc<OwnedId>>,
@@ -55,7 +55,7 @@ pub struct Comm<N: Net> {
 }
 
 impl<N: Net> Comm<N> {
-    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the other group, of an
+    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the remote group of an
     /// intercommunicator.
     pub(crate) fn new(
         driver: &Arc<Driver<N>>,
@@ -65,8 +65,8 @@ impl<N: Net> Comm<N> {
         bound: Bound<N>,
         remote: Option<Arc<RemoteGroup>>,
     ) -> Self {
-        // The numbers begin at a place of their own, so that messages that a revoked communicator has left in the same
-        // context are not taken for this one's.
+        // The first number depends on the epoch. So messages that a revoked communicator has left in the same context
+        // have other numbers, and are not received here.
         let numbers = Numbers::new(u32::try_from(life.key.epoch >> 32).unwrap_or(0));
         let attributes = Mutex::new(Attributes::new(info.clone()));
         let inner = Inner {
@@ -88,7 +88,7 @@ impl<N: Net> Comm<N> {
         Comm { inner: Arc::new(inner) }
     }
 
-    /// A communicator that this one's layers patch, known to the service for failures.
+    /// Makes a communicator with this one's layers, and registers it with the service for failures.
     pub(crate) fn make(
         &self,
         info: CommInfo,
@@ -111,7 +111,7 @@ impl<N: Net> Comm<N> {
         self.inner.info.rank
     }
 
-    /// How many members the communicator has.
+    /// The number of members.
     pub fn size(&self) -> u32 {
         self.inner.info.group.size()
     }
@@ -141,7 +141,7 @@ impl<N: Net> Comm<N> {
         *self.inner.name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
     }
 
-    /// Whether both are handles of one communicator.
+    /// Whether both handles belong to the same communicator.
     pub fn is(&self, other: &Comm<N>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -215,7 +215,7 @@ impl<N: Net> Comm<N> {
         Request::new(Running { slot, comm: self.clone() })
     }
 
-    /// A request that has ended: for a layer whose form of an operation has its result at once.
+    /// A request that has ended with this result. It is for layers that carry out an operation at once.
     pub fn ended<T>(&self, result: Result<T, Error>) -> Request<N, Running<N, T>> {
         Request::new(Running { slot: ResultSlot::new(Some(result)), comm: self.clone() })
     }
@@ -225,7 +225,7 @@ impl<N: Net> Comm<N> {
         self.raise(self.driver().run(machine))
     }
 
-    /// The result, after its error was passed to the error handler. A cancelled operation is no error there.
+    /// Passes an error to the error handler, and returns the result. The handler is not called for a cancelled operation.
     pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
         if let Err(error) = &result {
             self.handle(error.error());

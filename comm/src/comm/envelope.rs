@@ -1,13 +1,13 @@
-//! Where messages go and come from.
+//! Destinations, sources, tags and lengths of messages.
 
 use tagmatch::Buffer;
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// To a member.
+    /// The member of this rank.
     Rank(u32),
-    /// Nowhere: the send is complete at once.
+    /// No process (`MPI_PROC_NULL`): the send is complete at once.
     NoProcess,
 }
 
@@ -17,14 +17,14 @@ impl From<u32> for Destination {
     }
 }
 
-/// Where a message comes from.
+/// The source of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// From a member.
+    /// The member of this rank.
     Rank(u32),
-    /// From any member.
+    /// Any member (`MPI_ANY_SOURCE`).
     Any,
-    /// From nowhere: there is an empty message at once.
+    /// No process (`MPI_PROC_NULL`): the receive gets an empty message at once.
     NoProcess,
 }
 
@@ -34,12 +34,12 @@ impl From<u32> for Source {
     }
 }
 
-/// Which tags a receive takes.
+/// The tags that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TagChoice {
-    /// This one.
+    /// This tag.
     Tag(u32),
-    /// Any.
+    /// Any tag (`MPI_ANY_TAG`).
     Any,
 }
 
@@ -61,7 +61,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// What comes from no process (MPI-4.1 section 3.10).
+    /// The status of a message from no process (MPI-4.1 section 3.10).
     pub(crate) const NO_PROCESS: Status = Status { source: None, tag: None, length: 0 };
 }
 

@@ -7,12 +7,12 @@ use crate::error::{Error, Failed};
 
 type Callback<C> = dyn Fn(&C, &Error) + Send + Sync;
 
-/// What happens to errors of a communicator, or of an intercommunicator, in addition to the call's returning them.
+/// The action on errors of a communicator or an intercommunicator. The call also returns the error.
 ///
-/// MPI's default is to end the program. Here a program that wants that sets a handler that does it.
+/// MPI's default is to end the program. A program that wants this here sets a handler that ends it.
 #[derive(Default)]
 pub enum ErrorHandler<C> {
-    /// Nothing (`MPI_ERRORS_RETURN`).
+    /// No action (`MPI_ERRORS_RETURN`).
     #[default]
     Returns,
     /// This function is called first, in the thread that gets the error: in a blocking call, or where the result of a

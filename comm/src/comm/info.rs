@@ -1,4 +1,4 @@
-//! The facts of a communicator.
+//! The facts that identify a communicator.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a program keeps with a communicator: attributes, and an error handler.
+//! The calls for a communicator's attributes and its error handler.
 
 use std::sync::{Arc, PoisonError};
 
@@ -10,17 +10,17 @@ use super::communicator::Comm;
 use super::error_handler::ErrorHandler;
 
 impl<N: Net> Comm<N> {
-    /// Says what happens to errors of this communicator from now on, in this process. Communicators that are made of
-    /// it begin with its handler.
+    /// Sets the error handler of this communicator, in this process. Communicators that are made of it later begin with
+    /// the same handler.
     pub fn set_error_handler(&self, handler: ErrorHandler<Comm<N>>) {
         let mut place = self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, handler);
-        // The old handler may hold things of the program's, which are dropped without the lock.
+        // Dropping the old handler may run code of the program, so it is dropped without the lock.
         drop(place);
         drop(old);
     }
 
-    /// What happens to errors of this communicator.
+    /// The error handler of this communicator.
     pub fn error_handler(&self) -> ErrorHandler<Comm<N>> {
         self.inner.handler.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -36,7 +36,7 @@ impl<N: Net> Comm<N> {
         self.with_attributes(|attributes| attributes.value(key))
     }
 
-    /// Deletes an attribute; whether there was one.
+    /// Deletes an attribute. Returns whether it was set.
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Keyval<T>) -> bool {
         let removed = self.with_attributes(|attributes| attributes.remove(key));
         // Without the lock, because the callback may use the communicator.

@@ -1,4 +1,4 @@
-//! Messages that a matched probe took.
+//! Messages that a matched probe has taken.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::communicator::Comm;
 use super::envelope::{Received, Status};
 use super::transfer::{Receiving, RecvRequest};
 
-/// What a matched probe took.
+/// The transport's side of a message that a matched probe has taken.
 pub(super) enum MessageBody<N: Net> {
     Net(N::Message),
     /// The empty message of no process (`MPI_MESSAGE_NO_PROC`).
@@ -38,7 +38,7 @@ impl<N: Net> Message<N> {
         self.status
     }
 
-    /// Receives it. A message that is too long for the buffer ends this receive with [`Error::Truncated`], not the
+    /// Receives the message. A message that is too long for the buffer ends this receive with [`Error::Truncated`], not the
     /// probe, and is consumed all the same. If the communicator is revoked, the message is discarded:
     /// [`Error::Revoked`].
     pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
@@ -58,8 +58,8 @@ impl<N: Net> Message<N> {
         }
     }
 
-    /// Receives all of it, into memory that is made for it. If there is less memory than its sender says,
-    /// [`Error::NoMemory`], the message is discarded.
+    /// Receives the whole message into memory that is allocated for it. If there is not enough memory for the length
+    /// that the sender has announced, the message is discarded, and the result is [`Error::NoMemory`].
     pub fn recv_whole(self) -> RecvRequest<N> {
         let length = self.status.length;
         let mut room: Vec<u8> = Vec::new();
@@ -76,8 +76,8 @@ impl<N: Net> Message<N> {
         }
     }
 
-    /// Drops it: its sender completes as if it had been received. (MPI-3 has no such call; the proposal for
-    /// matched probes had one.)
+    /// Discards the message. Its send completes as if the message had been received. (MPI has no call for this; the
+    /// proposal for matched probes had one.)
     pub fn discard(self) {}
 }
 

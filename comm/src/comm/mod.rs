@@ -1,16 +1,16 @@
 //! Communicators.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `communicator` | [`Comm`], and what its handles share |
 //! | `info` | id, members and rank |
-//! | `create`, `allocating` | making communicators: `dup`, `split`, `create`; the rounds of an allocation |
-//! | `parts` | the parts by machine, which need no message |
+//! | `create`, `allocating` | the calls that make communicators; the rounds of an allocation of a context id |
+//! | `parts` | the communicators of one machine and across machines, which are made without a message |
 //! | `send_recv` | sends and receives |
 //! | `transfer` | the requests of sends and receives |
 //! | `probe`, `message` | probes, and messages that a matched probe took |
 //! | `envelope` | ranks, tags and lengths of messages |
-//! | `attributes`, `error_handler`, `kept` | what a program keeps with a communicator |
+//! | `attributes`, `error_handler`, `kept` | attributes and error handlers of communicators |
 
 mod allocating;
 mod attributes;

@@ -1,9 +1,8 @@
-//! The communicators of parts that come with each communicator: its members on one machine, and one member of each
-//! machine.
+//! The two communicators that come with each communicator: its members on one machine, and one member of each machine.
 //!
-//! All members know alike which process is on which machine ([`Net::node`]), and the ids are derived from the
-//! communicator's. So the parts are made without a message, when they are first asked for. They may outlive their
-//! communicator: its id is given out again once they are gone too.
+//! All members know which process is on which machine ([`Net::node`]), and the context ids are derived from the
+//! communicator's. So these communicators are made without a message, at the first call that asks for them. They may
+//! outlive the whole communicator, whose id is given out again when they are freed, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +20,8 @@ impl<N: Net> Comm<N> {
     /// communicator.
     ///
     /// # Errors
-    /// [`Error::NoChildren`]: this communicator is such a part itself. A layer refused the new communicator.
+    /// [`Error::NoChildren`]: this communicator was made by `intranode` or `internode`. A layer refused the new
+    /// communicator.
     pub fn intranode(&self) -> Result<Comm<N>, Error> {
         let of_node = self.by_node()?.into_values().find(|ranks| ranks.contains(&self.rank()));
         let place = &self.inner.intranode;
@@ -43,9 +43,9 @@ impl<N: Net> Comm<N> {
         self.part(Sub::Internode, first, &self.inner.internode).map(Some)
     }
 
-    /// Ranks on each machine, ascending.
+    /// The ranks on each machine, in ascending order.
     fn by_node(&self) -> Result<BTreeMap<u32, Vec<u32>>, Error> {
-        // The ids of a part's parts would be ids of other parts of the whole.
+        // The derived ids of a part would be the same as those of other parts of the whole communicator.
         if self.driver().settings.ids.sub_of(self.id()) != Sub::Whole {
             return Err(Error::NoChildren);
         }

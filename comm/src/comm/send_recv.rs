@@ -42,10 +42,11 @@ impl<N: Net> Comm<N> {
         self.send_in(Mode::Standard, to.into(), tag, data.into())
     }
 
-    /// Sends a copy, which lies in the room that [`crate::Runtime::attach_buffer`] gave. Complete at once.
+    /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has attached. The send is complete
+    /// at once.
     ///
     /// # Errors
-    /// [`Error::BufferFull`]; no such rank or tag.
+    /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is too large.
     pub fn send_buffered(
         &self,
         to: impl Into<Destination>,

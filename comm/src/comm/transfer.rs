@@ -12,7 +12,7 @@ use crate::net::{Arrived, Envelope, Mode, Net, NetError, NetFailed, Pattern};
 use super::communicator::Comm;
 use super::envelope::{Received, Status};
 
-/// A send under way: it ends with its buffer.
+/// A send under way. Its result is its buffer.
 pub type SendRequest<N> = Request<N, Sending<N>>;
 
 /// A receive under way.
@@ -44,7 +44,7 @@ impl<O, T> UnderWay<O, T> {
     }
 }
 
-/// What a [`SendRequest`] waits for.
+/// The send that a [`SendRequest`] waits for.
 pub struct Sending<N: Net> {
     under_way: UnderWay<N::Send, Buffer>,
     is_synchronous: bool,
@@ -69,7 +69,7 @@ impl<N: Net> Sending<N> {
         let ended = under_way.take(|send| {
             let ended = comm.driver().lock().waking(waker, |net| net.test_send(send));
             if ended.is_none() && life.is_revoked() {
-                // A send can't be cancelled: its buffer is lost with it.
+                // A send can't be cancelled, so its buffer can't be given back.
                 return Some(Err(Failed { error: Error::Revoked, buffer: Buffer::default() }));
             }
             if *is_synchronous && life.is_revoked() {
@@ -103,18 +103,18 @@ impl<N: Net> Pending<N> for Sending<N> {
     }
 }
 
-/// What a [`RecvRequest`] waits for.
+/// The receive that a [`RecvRequest`] waits for.
 pub struct Receiving<N: Net> {
     under_way: UnderWay<N::Receive, Received>,
-    /// Whether it accepts messages of any source.
+    /// Whether the receive accepts messages from any source.
     is_any: bool,
-    /// Whether it was cancelled because a member has failed.
+    /// Whether the receive was cancelled because a member has failed.
     is_given_up: bool,
     comm: Comm<N>,
 }
 
 impl<N: Net> Receiving<N> {
-    /// `is_any`: it accepts messages of any source.
+    /// `is_any`: the receive accepts messages from any source.
     pub(super) fn begun(comm: &Comm<N>, receive: N::Receive, is_any: bool) -> RecvRequest<N> {
         let under_way = UnderWay::Net(receive);
         Request::new(Receiving { under_way, is_any, is_given_up: false, comm: comm.clone() })
@@ -204,8 +204,7 @@ impl<N: Net> Pending<N> for Receiving<N> {
 }
 
 impl<N: Net> Request<N, Receiving<N>> {
-    /// Asks to cancel the receive. Its result tells whether it was: [`Error::Cancelled`], or a message that was
-    /// faster.
+    /// Asks to cancel the receive. Its result is then [`Error::Cancelled`], or a message that has matched before.
     pub fn cancel(&mut self) {
         let Receiving { under_way, comm, .. } = &mut self.pending;
         if let UnderWay::Net(receive) = under_way {
@@ -215,7 +214,7 @@ impl<N: Net> Request<N, Receiving<N>> {
 }
 
 impl<N: Net> Comm<N> {
-    /// A message's envelope in the terms of the communicator.
+    /// The status of a message: its envelope in ranks and tags of the communicator.
     ///
     /// # Errors
     /// The sender does not have the rank that the tag names.
@@ -231,7 +230,7 @@ impl<N: Net> Comm<N> {
         Ok(Status { source: Some(source), tag, length: envelope.length })
     }
 
-    /// Makes sure that this process learns of the death of each member, if any member may send what is waited for.
+    /// If a receive or probe accepts messages from any source, asks the transport to report the death of each member.
     pub(super) fn watch(&self, net: &mut N, pattern: &Pattern) {
         if pattern.from.is_none() {
             self.inner.life.watch(net);

@@ -211,7 +211,7 @@ fn a_thread_looks_before_it_sleeps() {
     });
 }
 
-/// A call at a port wakes the process that accepts, and its answer the one that calls.
+/// A call to a port wakes the process that accepts, and the answer wakes the caller.
 #[test]
 fn threads_that_sleep_meet_at_a_port() {
     run_asleep(2, Moves::Always, |runtime| {

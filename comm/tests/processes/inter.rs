@@ -78,7 +78,7 @@ fn collectives(inter: &InterComm<WorkerNet<Local>>, is_first: bool) {
     }
 }
 
-/// The even ones accept twice at one port, whose name goes to the leader of the odd ones as text.
+/// The even ranks accept twice at one port. Its name is sent to the leader of the odd ranks as text.
 fn meet(runtime: &Process, part: &Comm<WorkerNet<Local>>) {
     let world = runtime.world();
     let port = (world.rank() == 0).then(|| runtime.open_port().unwrap());

@@ -1,4 +1,4 @@
-//! Two jobs, each with its own addresses, that meet by a port's name; a death by SIGKILL included.
+//! Two jobs, each with its own addresses, that connect by the name of a port. One test kills a process with SIGKILL.
 
 use tagmatch::{Config as WorkerConfig, Local, Tag, TagMask, Worker};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};

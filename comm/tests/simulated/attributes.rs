@@ -1,4 +1,4 @@
-//! What comes with a communicator: attributes, the error handler, the parts on one machine and across machines.
+//! Attributes, error handlers, and the communicators of one machine and across machines.
 
 use crate::common;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// One that writes down what becomes of its values; it doesn't copy odd ones, and fails for 13.
+/// A key that records the copies and deletions of its values. It does not copy odd values, and fails to copy 13.
 fn diary(name: &'static str, lines: &Lines) -> Keyval<u32> {
     let (copies, deletes) = (Arc::clone(lines), Arc::clone(lines));
     Keyval::new(
@@ -46,7 +46,7 @@ fn attributes_are_copied_in_order_and_deleted_in_reverse() {
     let of = |comm: &Comm<SimNet>| [&a, &b, &c].map(|key| comm.attribute(key).map(|value| *value));
     assert_eq!(of(&comm), [Some(2), Some(3), Some(4)]);
     assert_eq!(of(&copy), [Some(4), None, Some(6)]);
-    // Setting again deletes first, and puts it last.
+    // Setting an attribute again deletes the old value first. The new value is the last in order.
     comm.set_attribute(&a, 8);
     assert_eq!(said(), ["delete a 2 of 0x1f0"]);
     assert!(comm.delete_attribute(&b) && !comm.delete_attribute(&b));
@@ -82,7 +82,7 @@ fn only_duplicates_have_attributes_of_their_parent() {
         world.set_attribute(&inherited, "text".to_owned());
         world.set_attribute(&own, 1);
         let copy = world.idup().await.unwrap();
-        // What is set after a duplication was begun is not the duplicate's.
+        // An attribute that is set after a duplication was begun is not copied.
         let late = world.idup();
         world.set_attribute(&inherited, "other".to_owned());
         let late = late.await.unwrap();
@@ -118,11 +118,11 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
             assert!(comm.probe(9, 1).is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
-            // It ends before it has to wait, which a simulated process can't.
+            // A simulated process can't block, so this call must end without waiting.
             assert!(comm.broadcast(9, vec![]).is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);
         }
-        // To have cancelled something is no error; a message that is too long is.
+        // A cancelled receive is no error for the handler. A message that is too long is one.
         let mut receive = parent.recv(Source::Any, 6, vec![0; 4]);
         receive.cancel();
         assert!(receive.await.is_err());
@@ -134,7 +134,7 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         copy.set_error_handler(ErrorHandler::Returns);
         assert!(copy.ibroadcast(9, vec![]).await.is_err());
         assert_eq!(said(), []);
-        // The handler may use the communicator that has the error.
+        // A handler may use the communicator that has the error.
         part.set_error_handler(ErrorHandler::calls(|comm: &Comm<SimNet>, _| comm.revoke()));
         if part.rank() == 0 {
             assert!(part.ibroadcast(9, vec![]).await.is_err());
@@ -176,7 +176,7 @@ fn the_parts_on_a_machine_and_across_machines() {
                     }
                 }
                 assert!(matches!(near.internode(), Err(Error::NoChildren)));
-                // No id was taken, and the one of the whole is kept as long as a part is there.
+                // The parts use up no context id. They keep the id of the whole communicator in use.
                 assert_eq!(runtime.free_ids(), free);
                 comm.free();
                 near.ibarrier().await.unwrap();

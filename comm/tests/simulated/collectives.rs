@@ -1,4 +1,4 @@
-//! Collective operations between many simulated processes, each beside what it has to give by definition.
+//! Collective operations between many simulated processes. Each result is compared with the definition of the operation.
 
 use crate::common;
 use common::{Sims, run, try_run};
@@ -8,7 +8,7 @@ use tagmatch_comm::{Config, Error};
 
 const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
 
-/// What rank `rank` gives to rank `to`: a few numbers that tell both apart.
+/// The block that `rank` sends to `to`: a few numbers that identify both ranks.
 fn block(rank: u32, to: u32) -> Vec<u8> {
     to_bytes(&[rank, to, rank * 1000 + to])
 }
@@ -52,7 +52,7 @@ fn every_operation_gives_what_it_is_defined_to_give() {
 
 #[test]
 fn blocks_may_differ_in_length() {
-    // Of rank `from` for rank `to`; some are empty.
+    // The length of the block that `from` sends to `to`. Some blocks are empty.
     let length = |from: u32, to: u32| (3 * from + to) as usize % 5;
     let block = |from: u32, to: u32| vec![u8::try_from(from + 50 * to).unwrap(); length(from, to)];
     for size in [1, 2, 3, 5] {
@@ -91,12 +91,12 @@ fn blocks_may_differ_in_length() {
     }
 }
 
-/// Rank's function.
+/// The function `x -> ax + b` of a rank, as `[a, b]`.
 fn of(rank: u32) -> [u8; 2] {
     [u8::try_from(2 * rank + 3).unwrap(), u8::try_from(rank + 1).unwrap()]
 }
 
-/// Those of the ranks up to one, composed.
+/// The composition of the functions of ranks 0 to `upto`.
 fn fold(upto: u32) -> Vec<u8> {
     (1..=upto).fold(of(0).to_vec(), |left, rank| {
         let [a, b] = of(rank);
@@ -104,7 +104,7 @@ fn fold(upto: u32) -> Vec<u8> {
     })
 }
 
-/// Composition of functions x -> ax + b modulo 256: associative, and its order matters.
+/// The composition of functions `x -> ax + b` modulo 256. It is associative, and not commutative.
 fn compose() -> Op {
     Op::new(2, false, |left, right| {
         for (left, right) in left.chunks_exact(2).zip(right.chunks_exact_mut(2)) {
@@ -138,7 +138,7 @@ fn many_at_once_do_not_mix() {
         run(7, seed, |runtime| async move {
             let world = runtime.world();
             let rank = world.rank();
-            // A wildcard on the same communicator sees none of their messages.
+            // A wildcard receive on the same communicator matches none of their messages.
             let mut any =
                 world.recv(tagmatch_comm::Source::Any, tagmatch_comm::TagChoice::Any, vec![0; 64]);
             let sums: Vec<_> = (0..10u32)
@@ -148,7 +148,7 @@ fn many_at_once_do_not_mix() {
             let large = world.ibroadcast(3, vec![u8::try_from(rank).unwrap(); 100_000]);
             barrier.await.unwrap();
             assert_eq!(large.await.unwrap(), vec![3; 100_000]);
-            // Waited for in another order than begun.
+            // The results are awaited in another order than the operations were begun.
             for (i, sum) in (0..10u32).zip(sums).rev() {
                 assert_eq!(from_bytes::<u32>(&sum.await.unwrap()), [21 * i]);
             }
@@ -157,7 +157,7 @@ fn many_at_once_do_not_mix() {
     }
 }
 
-/// A tag of ten bits tells 256 operations apart.
+/// A tag of ten bits tells 256 operations apart. Here 440 are under way.
 #[test]
 fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
     let config = || Config { tags: TagLayout::new(16, 8, 10).unwrap(), ..Config::default() };
@@ -168,7 +168,7 @@ fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
             .map(|i| world.iallreduce(to_bytes(&[rank * i + 1]), &Op::sum::<u32>()))
             .collect();
         let mut copies: Vec<_> = (0..40).map(|_| world.idup()).collect();
-        // The last ones first, and some dropped: they end all the same.
+        // The last requests are awaited first, and some are dropped. The operations of dropped requests end, too.
         copies.truncate(30);
         for copy in copies.into_iter().rev() {
             copy.await.unwrap();
@@ -193,7 +193,7 @@ fn what_cannot_be_is_an_error() {
         let wrong = world.ialltoall(vec![0; 3]).await;
         assert!(matches!(wrong, Err(Error::Length { length: 3, .. })));
         assert!(Op::new(0, true, |_, _| ()).is_err());
-        // One rank gives more than the other.
+        // One rank passes more bytes than the other.
         let lengths = world.iallreduce(vec![0; 4 + 4 * rank as usize], &Op::sum::<u32>()).await;
         assert!(matches!(
             lengths,
@@ -203,7 +203,7 @@ fn what_cannot_be_is_an_error() {
     });
 }
 
-/// A member that gave what can't be may call again, rightly: the others have not noticed.
+/// A member whose call was refused may call again with right arguments. The refused call has no effect on the others.
 #[test]
 fn a_call_that_is_refused_counts_for_nothing() {
     run(3, 5, |runtime| async move {

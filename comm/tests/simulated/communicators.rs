@@ -1,4 +1,4 @@
-//! Communicators between simulated processes: ids, groups, lives.
+//! Communicators between simulated processes: context ids, groups, lifetimes.
 
 use crate::common;
 use common::{run, try_run};
@@ -46,7 +46,7 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
             let world = runtime.world();
             let rank = world.rank();
             let color = (rank != 6).then_some(rank % 2);
-            // Descending keys for one colour, equal ones for the other.
+            // One colour has descending keys, the other one equal keys.
             let key = if rank.is_multiple_of(2) { -rank.cast_signed() } else { 5 };
             let part = world.isplit(color, key).await.unwrap();
             let Some(part) = part else {
@@ -56,7 +56,7 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
             let members: Vec<_> =
                 part.group().processes().iter().map(|process| process.0).collect();
             assert_eq!(members, if rank.is_multiple_of(2) { [4, 2, 0] } else { [1, 3, 5] });
-            // All colours have the same id.
+            // The communicators of all colours have the same context id.
             assert_eq!(part.id().bits(), 496);
             part.ibarrier().await.unwrap();
             let with = runtime.free_ids();
@@ -68,8 +68,8 @@ fn split_orders_by_key_then_rank_and_leaves_out_who_gives_no_colour() {
     }
 }
 
-/// Rank 0 of one part is another process than rank 0 of the other: the second one's messages may come while the
-/// first is still made, under the same number and tag.
+/// The rank 0 of the two parts are different processes. Messages of the second creation may arrive while the first
+/// communicator is still being made, with the same number and tag.
 #[test]
 fn parts_that_are_made_one_after_the_other_may_have_one_tag() {
     for seed in 0..40 {
@@ -97,7 +97,7 @@ fn create_and_create_group() {
                 created.as_ref().map(|comm| comm.rank()),
                 [None, Some(1), None, Some(0), None][rank as usize]
             );
-            // Without the others, while these do nothing; two at once that share a process.
+            // The other members take no part. Two creations that share a process run at the same time.
             if rank < 3 {
                 let (first, both) = (
                     Group::new(world.group().processes()[..2].to_vec()),
@@ -162,8 +162,8 @@ fn many_duplicates_at_once_in_whatever_order() {
     }
 }
 
-/// Without eager words every allocation wants the same part of the mask, that of a process alone too, which
-/// takes no message to come to its next round.
+/// Without eager words every allocation needs the same part of the mask. So does the allocation of a single process,
+/// which needs no message to begin its next round.
 #[test]
 fn an_allocation_of_one_process_lets_others_have_their_turn() {
     for seed in 0..30 {
@@ -179,7 +179,7 @@ fn an_allocation_of_one_process_lets_others_have_their_turn() {
     }
 }
 
-/// Few enough ids to run out of: 62.
+/// A layout with only 62 context ids, so that they can run out.
 fn small() -> Config<tagmatch_comm_sim::SimNet> {
     Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() }
 }
@@ -200,7 +200,7 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
         comms.truncate(60);
         let again = world.idup().await.unwrap();
         again.ibarrier().await.unwrap();
-        // No id is free in all: each has kept another one.
+        // No id is free at all members: each member has kept a different one.
         drop(again);
         let kept: Vec<_> = (0..2).map(|_| runtime.oneself().idup()).collect();
         for one in kept {
@@ -220,8 +220,8 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
     }
 }
 
-/// All ids but those of the first rounds are in use. A process begins to allocate with another one, which waits until
-/// the process has allocated alone.
+/// All ids but those of the first rounds are in use. A process begins an allocation together with another process, which
+/// waits until the first one has allocated alone.
 #[test]
 fn an_allocation_does_not_wait_for_one_that_others_have_yet_to_begin() {
     let program = |runtime: common::Sims| async move {
@@ -253,7 +253,7 @@ fn nothing_leaks_in_many_cycles() {
         let world = runtime.world();
         for _ in 0..10_000 {
             let comm = world.idup().await.unwrap();
-            // The first few rest while others are used.
+            // The first ids can't be reused while others are in use.
             assert!(comm.id().bits() > 16);
             drop(comm);
             world.ibarrier().await.unwrap();

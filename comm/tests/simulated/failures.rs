@@ -1,5 +1,5 @@
-//! Deaths on the simulated network, at every step: what depends on the dead ends with an error, and nothing
-//! hangs or leaks.
+//! Deaths at every step, on the simulated network. Operations that depend on a dead process end with an error, and
+//! nothing hangs or leaks.
 
 use crate::common;
 use common::transport::{FAST, Slow, Slowness};
@@ -9,7 +9,7 @@ use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{Config, Destination, Error, ErrorClass, Runtime, Source, TagChoice};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
 
-/// Runs the program with each of some ranks killed at each step of the run without deaths.
+/// Runs the program once for each of these ranks and each step of the run without deaths, and kills the rank there.
 fn kill_everywhere<F: Future>(
     processes: u32,
     seeds: u64,
@@ -45,7 +45,7 @@ fn collective_operations_end_at_all_who_live() {
         };
         kill_everywhere(processes, 6, program, |_, ends| {
             for (sum, barrier, large) in ends.into_iter().flatten() {
-                // Whoever got a sum got that of all.
+                // A sum that a survivor has got is the sum of all values.
                 assert!(
                     sum.as_ref()
                         .map_or_else(is_failure, |sum| from_bytes::<u32>(sum) == [processes])
@@ -169,8 +169,8 @@ fn receives_that_name_the_dead_end_and_others_stay() {
     }
 }
 
-/// What waits for a receive from any source by value drops it after the first report. A message that matches in
-/// between is the result; one that comes later is another receive's.
+/// A wait by value for a receive from any source drops the receive after the first report. A message that has matched
+/// before is the result. A message that arrives later is for another receive.
 #[test]
 fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
     for (seed, is_awaited) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -187,7 +187,7 @@ fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
                         while world.failed().size() == 0 {
                             turn().await;
                         }
-                        // The message of rank 1 has come: its sender says so.
+                        // The message of rank 1 has arrived: its sender has reported it.
                         while world.mprobe(1, 3).unwrap().is_none() {
                             turn().await;
                         }
@@ -255,7 +255,7 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged()
         assert_eq!(world.acknowledge(1), 1);
         assert_eq!(world.acknowledged(), world.failed());
         assert!(world.mprobe(Source::Any, 1).unwrap().is_none());
-        // What needs nobody else goes on.
+        // Operations that depend on no other process go on.
         let copy = runtime.oneself().idup().await.unwrap();
         copy.ibarrier().await.unwrap();
         error
@@ -265,8 +265,8 @@ fn a_probe_that_names_the_dead_is_an_error_one_of_any_until_it_is_acknowledged()
     assert_eq!(ends[0], Some(Error::ProcessFailed { rank: Some(1) }));
 }
 
-/// A member that dies while ids are allocated leaves nothing locked: those who live can go on without it.
-/// (Whether a survivor got the communicator is not uniform: that takes agreement.)
+/// A member that dies during an allocation of context ids leaves nothing locked, so the survivors can go on. Some
+/// survivors may have got the communicator and others not: a uniform result takes an agreement.
 #[test]
 fn an_allocation_that_fails_leaves_nothing_held() {
     let program = |runtime: common::Sims| async move {

@@ -1,4 +1,4 @@
-//! Going on after failures, on the simulated network: ranks are killed at every step.
+//! Fault tolerance on the simulated network: ranks are killed at every step.
 
 use crate::common;
 use common::Deaths::{AllPairs, InTurn};
@@ -54,7 +54,7 @@ fn a_new_communicator_knows_who_had_failed_before() {
         while world.failed().size() == 0 {
             common::turn().await;
         }
-        // Made without a message.
+        // This communicator is made without a message.
         let part = world.intranode().unwrap();
         assert_eq!(part.failed(), world.failed());
         let mut any = part.recv(Source::Any, 1, vec![0; 1]);
@@ -79,7 +79,7 @@ fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
                 }
             } else {
                 world.recv(0, 9, vec![]).await.unwrap();
-                // Takes in what has come: the revocation came before.
+                // Handles the messages that have arrived. The revocation is one of them.
                 world.failed();
                 assert!(copy.await.unwrap().is_revoked());
             }
@@ -87,8 +87,9 @@ fn a_new_communicator_knows_that_it_was_revoked_before_it_came() {
     }
 }
 
-/// Of twelve processes rank 0 tells ranks 1, 2, 4 and 8, and as far the other way. The first two have done nothing
-/// yet when they die. Those who live to pass it on are rank 0 itself, and rank 3 its next.
+/// Among twelve processes, rank 0 sends a revocation to ranks 1, 2, 4 and 8, and to the ranks at the same distances in
+/// the other direction. Ranks 1 and 2 die before they have done anything. Then rank 0 sends it to its next living
+/// neighbour, rank 3.
 #[test]
 fn a_revocation_is_told_to_the_next_that_lives_when_neighbours_die() {
     for seed in 0..10 {

@@ -1,4 +1,4 @@
-//! Heartbeats over a simulated network that tells nobody of a death: they are what lets those who live go on.
+//! Heartbeats over a simulated network that reports no deaths: survivors learn of a death by heartbeats alone.
 
 use crate::common;
 use std::cell::Cell;
@@ -16,13 +16,14 @@ type Beating = Runtime<Heartbeats<SimNet, Clock>>;
 
 /// The timeout of heartbeats, in steps of the simulation.
 const TIMEOUT: u32 = 5000;
-/// Steps after which who still waits would wait for ever.
+/// After so many steps a process that still waits would wait forever.
 const STEPS_MAX: Duration = Duration::from_micros(400_000);
 
-/// Some members die at once; the others learn of all of them, and have a communicator without them.
+/// Some members die at the same time. The others learn of all deaths, and make a communicator without the dead.
 async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
     let world = runtime.world();
-    // A failure ends it, for who depends on the dead; the others revoke it.
+    // A failure ends the operation at members that depend on the dead one. These members revoke the communicator, which
+    // ends it at the others.
     let count =
         |comm: &tagmatch_comm::Comm<_>| comm.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>());
     for _ in 0..rounds {
@@ -55,7 +56,7 @@ fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
         timeout: Duration::from_micros(TIMEOUT.into()),
         ..HeartbeatConfig::default()
     };
-    // Until one dies; or for many timeouts.
+    // Until a member dies, or, without a death, for many timeouts.
     let rounds = if kills.is_empty() { 1000 } else { usize::MAX };
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {

@@ -13,7 +13,7 @@ use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, P
 use tagmatch_comm::{Source, TagChoice, Uniformity};
 use tagmatch_comm_sim::{Sim, SimConfig};
 
-/// Runs a program on two groups, under several seeds.
+/// Runs a program on two groups, with several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {
     for seed in 0..seeds {
         let ran = Groups::new(sizes, seed).run(&[], &program);
@@ -32,7 +32,7 @@ fn messages_go_from_one_group_to_the_other() {
             assert_eq!([size, others], if member.is_first { sizes } else { [sizes[1], sizes[0]] });
             assert_eq!(inter.group().compare(member.part.group()), Likeness::Identical);
             assert_eq!(inter.group().intersection(inter.remote_group()).size(), 0);
-            // Each tells each of the others who it is, in messages small and large.
+            // Each process sends its rank to each remote process, in a short and in a long message.
             let own = u8::try_from(rank).unwrap();
             let sends: Vec<_> = (0..others)
                 .flat_map(|to| [1, 100].map(|length| inter.send_sync(to, 7, vec![own; length])))
@@ -72,7 +72,7 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
             assert_ne!(copy.id(), inter.id());
             let (local, of_copy) = (inter.local().unwrap(), copy.local().unwrap());
             assert!(local.is(&inter.local().unwrap()) && !local.is(&of_copy));
-            // All at once, each with its own.
+            // All at the same time, each with its own intercommunicator.
             let mine = inter.recv(0, 1, vec![0; 1]);
             let of_dup = copy.recv(0, 1, vec![0; 1]);
             let (merged, again) = (inter.imerge(!member.is_first), inter.imerge(member.is_first));
@@ -98,7 +98,7 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
             merged.ibarrier().await.unwrap();
             again.ibarrier().await.unwrap();
             assert_eq!(inter.imerge(false).await.unwrap().group(), merged.group());
-            // The id is not free before the last that needs it is gone.
+            // The context id is free when the last communicator that uses it is dropped.
             drop((copy, merged, again, inter));
             assert_eq!(member.runtime.free_ids(), before - 2);
             local.ibarrier().await.unwrap();
@@ -135,7 +135,7 @@ fn each_group_gets_what_the_other_gives() {
             }
             assert_eq!(any.await.unwrap_err().error, Error::Revoked);
             assert!(inter.is_revoked());
-            // The next one may have the same ids.
+            // The next intercommunicator may have the same context ids.
             drop(inter);
             let next = member.create(Uniformity::Eventual).await.unwrap();
             next.ibarrier().await.unwrap();
@@ -184,7 +184,7 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
             for to in 1..4 {
                 world.send(to, 1, port.name().to_string().into_bytes()).await.unwrap();
             }
-            // Each of them alone, in whatever order they come.
+            // Each process connects alone, in any order.
             let mut met = Vec::new();
             for _ in 1..4 {
                 let inter =
@@ -211,7 +211,7 @@ fn a_port_takes_one_group_after_the_other_and_names_are_checked() {
         {
             assert_eq!(name.parse::<PortName>(), Err(Error::Port), "{name}");
         }
-        // This process's own, one of no process, one of a number that no port has.
+        // The name of this process's own port, of a process that does not exist, and of a number that no port has.
         let mine = member.runtime.open_port().unwrap().name();
         let process = name.to_string().split(':').next().unwrap().to_owned();
         let others = ["0a:0".to_owned(), format!("{process}:9999999")];
@@ -240,8 +240,8 @@ fn groups_meet_whatever_their_sizes() {
     }
 }
 
-/// A caller has an error if the port is closed, or closes while the call waits there; though its process does
-/// nothing about ports, and has another port open.
+/// A caller gets an error if the port is closed, or closes while the call is in its queue, even if the port's process
+/// makes no call about ports and has another port open.
 #[test]
 fn a_caller_at_a_closed_port_has_an_error() {
     for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
@@ -325,7 +325,7 @@ fn a_caller_that_has_given_up_is_not_accepted() {
     });
 }
 
-/// A card that is long comes later than its head says, and before its sender's line closes.
+/// The second part of a long group description arrives after its head, and before the sender's line closes.
 #[test]
 fn groups_meet_though_their_cards_come_late() {
     for seed in 0..10 {
@@ -352,7 +352,7 @@ fn groups_meet_though_their_cards_come_late() {
     }
 }
 
-/// There are 2048 context ids, and none of them is a port's.
+/// There are 2048 context ids, and ports use none of them.
 #[test]
 fn ports_are_as_many_as_one_likes() {
     let sim = Sim::new(SimConfig::default());
@@ -363,7 +363,7 @@ fn ports_are_as_many_as_one_likes() {
     assert_eq!((names.len(), runtime.free_ids()), (5000, before));
 }
 
-/// A process that calls, in ways that can't be, and one that calls and says nothing more, are passed over.
+/// An accept ignores malformed calls, and a caller that sends nothing after its call.
 #[test]
 fn calls_that_can_not_be_are_dropped() {
     for seed in 0..20 {
@@ -372,8 +372,9 @@ fn calls_that_can_not_be_are_dropped() {
             let mut net = sim.net(rank);
             async move {
                 if rank == 2 {
-                    // In the context of failures, after those of ports: no letter; one that is nothing; calls at
-                    // mailboxes that are not open; words on no line; a call of which nothing follows.
+                    // In the context id that follows those of ports: a message that is no letter, a letter of no
+                    // known kind, calls to mailboxes that are not open, a message on a line that does not exist, and
+                    // a call that nothing follows.
                     let context = 1 << 15 | 2047 << 4;
                     let tag = TagLayout::MPI.pack(context, 2, 0).unwrap();
                     let letter = |what: u32, to: u64, said: &[u8]| {
@@ -393,10 +394,10 @@ fn calls_that_can_not_be_are_dropped() {
                     for letter in letters {
                         net.inject(ProcessId(0), tag, &letter).unwrap();
                     }
-                    // Its last word, so that all of that is there.
+                    // This message is sent last: when it has arrived, all others have arrived, too.
                     let world = Runtime::new(net, Config::default()).unwrap().world();
                     world.send(0, 1, vec![]).await.unwrap();
-                    // Until the others have met.
+                    // Until the others have connected.
                     world.recv(0, 1, vec![]).await.unwrap();
                     return;
                 }

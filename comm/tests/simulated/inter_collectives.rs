@@ -13,7 +13,8 @@ fn run(sizes: [u32; 2], scale: usize) {
         let inter = member.create(Uniformity::None).await.unwrap();
         let copy = inter.idup().await.unwrap();
         let view = View::new(&inter, member.is_first, scale);
-        // One after the other; then all at once on both, and waited for in another order than begun.
+        // First one operation after the other. Then all at the same time on both intercommunicators, awaited in another
+        // order than they were begun.
         let cases: Vec<Case<SimNet>> = cases(view);
         for case in &cases {
             assert_eq!((case.start)(&inter).await.unwrap(), case.expected, "{}", case.name);
@@ -59,7 +60,7 @@ fn all_who_live_have_one_result_of_a_shrink() {
     deaths([3, 2], 1, 2, shrinks);
 }
 
-/// Of the first group each has a value, of the second the leader is down.
+/// The leader of the second group is down.
 #[test]
 fn who_is_down_is_said_by_remote_rank() {
     let kills = [Kill { rank: 2, step: 0 }];
@@ -70,7 +71,8 @@ fn who_is_down_is_said_by_remote_rank() {
     assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
 }
 
-/// One group has no id left, then none that both of it have free: so both have the same error.
+/// First a group has no context id left. Then it has ids left, but none that is free at both of its members. Both groups
+/// report the same error.
 #[test]
 fn a_shrink_without_ids_is_the_same_error_everywhere() {
     run_on([1, 2], 4, &[], |member, inter| async move {
@@ -83,7 +85,7 @@ fn a_shrink_without_ids_is_the_same_error_everywhere() {
         }
         let ids = 2048;
         assert_eq!(inter.ishrink().await.err(), Some(Error::Exhausted { ids }));
-        // One keeps the first half of the ids, one the second.
+        // One member keeps the first half of the ids, the other member the second half.
         let half = taken.len() / 2;
         taken.drain(if inter.rank() == 0 { half..taken.len() } else { 0..half });
         assert_eq!(inter.ishrink().await.err(), Some(Error::Fragmented { ids }));
@@ -121,11 +123,11 @@ fn what_cannot_be_is_an_error() {
             let error = wrong.await.err();
             assert!(matches!(error, Some(Error::Length { .. })), "{at}: {error:?}");
         }
-        // The groups give different lengths.
+        // The two groups pass different lengths.
         let mine = inter.iallreduce(vec![0; 4 + 4 * usize::from(member.is_first)], &sum).await;
         assert!(matches!(mine, Err(Error::Mismatch { .. } | Error::ProcessFailed { rank: None })));
         inter.ibarrier().await.unwrap();
-        // Refused at one process alone: the others have not noticed.
+        // A call that one process refuses has no effect on the other processes.
         if member.is_first && inter.rank() == 0 {
             assert!(inter.iallreduce(vec![0; 7], &sum).await.is_err());
         }

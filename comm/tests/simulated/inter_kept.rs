@@ -30,7 +30,7 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
             assert!(inter.probe(9, 1).is_err());
             assert_eq!(said(), due);
         }
-        // A part that is a communicator has handlers of its own kind, and begins with none.
+        // The local communicator has an error handler of its own, and none at the beginning.
         let local = inter.local().unwrap();
         assert!(local.ibroadcast(9, vec![]).await.is_err());
         assert_eq!(said(), []);
@@ -38,7 +38,7 @@ fn handlers_hear_of_errors_once_and_are_inherited() {
         assert!(copy.send(9, 1, vec![]).await.is_err());
         assert_eq!(said(), []);
         inter.ibarrier().await.unwrap();
-        // The handler may use the intercommunicator that has the error.
+        // A handler may use the intercommunicator that has the error.
         small.set_error_handler(ErrorHandler::calls(|inter: &InterComm<SimNet>, _| inter.revoke()));
         if member.is_first && small.rank() == 0 {
             assert!(small.send(9, 1, vec![]).await.is_err());
@@ -73,7 +73,7 @@ fn attributes_go_to_duplicates_alone_and_are_deleted() {
         drop(inter);
         let due = [(copy.id().bits(), 1), (own, 0)];
         assert_eq!(*deleted.lock().unwrap(), due);
-        // A copy that fails is the duplication's error, in this process.
+        // If an attribute can't be copied, the duplication fails with that error in this process.
         let refused = Error::Tag { tag: 1, max: 0 };
         let refuses = Keyval::new(
             {

@@ -1,4 +1,4 @@
-//! Two jobs that meet, on the simulated network: the same process has another number in each.
+//! Two jobs that connect, on the simulated network. A process has different numbers in the two jobs.
 
 use crate::common;
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 
-/// Runs a program on two jobs, under several seeds.
+/// Runs a program on two jobs, with several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Party) -> F) {
     for seed in 0..seeds {
         run(sizes, seed, &[], &program).unwrap_or_else(|stuck| panic!("{stuck}"));
@@ -38,7 +38,7 @@ fn two_jobs_meet_and_become_one_whatever_was_promised() {
                     (inter.size(), inter.remote_size()),
                     (party.runtime.world().size(), other)
                 );
-                // Each to each of the others.
+                // Each process sends to each process of the other job.
                 let sends: Vec<_> =
                     (0..other).map(|to| inter.send_sync(to, 7, vec![9; 100])).collect();
                 for from in 0..other {
@@ -65,7 +65,7 @@ fn two_jobs_meet_and_become_one_whatever_was_promised() {
     }
 }
 
-/// A communicator of two jobs is as any other.
+/// A communicator of two jobs works like any other.
 async fn as_one(all: &Comm<SimNet>) {
     let (rank, size) = (all.rank(), all.size());
     let numbers = all.iallgather(to_bytes(&[rank])).await.unwrap();
@@ -73,7 +73,7 @@ async fn as_one(all: &Comm<SimNet>) {
     let any = all.recv(Source::Any, 3, vec![0; 1]);
     all.send((rank + 1) % size, 3, vec![1]).await.unwrap();
     assert_eq!(any.await.unwrap().status.source, Some((rank + size - 1) % size));
-    // Parts of both jobs.
+    // Communicators with members of both jobs.
     let copy = all.idup().await.unwrap();
     let part = copy.isplit(Some(rank % 2), -1).await.unwrap().unwrap();
     let sum = part.iallreduce(to_bytes(&[1u32]), &Op::sum::<u32>()).await.unwrap();
@@ -83,15 +83,15 @@ async fn as_one(all: &Comm<SimNet>) {
     let back = back.await.unwrap();
     assert_eq!(back.rank(), size - 1 - rank);
     assert_eq!(back.iagree(!(1 << rank)).await.unwrap().flags, !((1 << size) - 1));
-    // Machines are numbered in jobs only.
+    // Machines are numbered within a job only.
     assert_eq!(all.intranode().unwrap().size(), 1);
     assert_eq!(all.internode().unwrap().unwrap().group(), all.group());
-    // It ends at all when one says so, and goes on without those who are gone: here, nobody.
+    // A revocation by one member ends the communicator at all. A shrink then keeps all members, because none is down.
     if rank == size - 1 {
         back.revoke();
     }
     while !back.is_revoked() {
-        // Looks for what has come.
+        // Handles the messages that have arrived.
         back.failed();
         turn().await;
     }
@@ -139,7 +139,7 @@ fn all_know_that_nobody_could_be_started() {
         let why = (world.rank() == 1).then(|| "no such command".to_owned());
         assert_eq!(error, Error::NotStarted { why });
         assert_eq!(error.class(), ErrorClass::NotStarted);
-        // A root that gives nothing to start.
+        // The root passes no function that starts a job.
         let none = None::<fn(&PortName) -> Result<(), Error>>;
         let error = world.ispawn(Uniformity::Strict, 2, none).await.unwrap_err();
         assert_eq!(error, Error::NotCreated { cause: Box::new(Error::NoPeer) });
@@ -177,7 +177,7 @@ fn a_job_meets_several_others() {
                 }
                 let others: u32 = met.iter().map(InterComm::remote_size).sum();
                 assert_eq!(others, if number < 2 { 4 } else { 2 });
-                // All of them at once.
+                // All at the same time.
                 let merges: Vec<_> = met.iter().map(|inter| inter.imerge(number >= 2)).collect();
                 for merge in merges {
                     let merged = merge.await.unwrap();
@@ -189,7 +189,7 @@ fn a_job_meets_several_others() {
     }
 }
 
-/// Sources of messages have two bits here.
+/// The rank of a message's sender has two bits here.
 #[test]
 fn groups_too_large_for_a_tag_do_not_meet() {
     for (sizes, fits) in [([2, 2], true), ([2, 3], false), ([4, 1], false)] {
@@ -231,7 +231,7 @@ fn groups_too_large_for_a_tag_do_not_meet() {
     }
 }
 
-/// Whoever is of another job, and of no communicator with this one, ends nothing here.
+/// A process of another job that shares no communicator with this process can revoke nothing here.
 #[test]
 fn a_stranger_revokes_nothing() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
@@ -241,8 +241,8 @@ fn a_stranger_revokes_nothing() {
         let name = net.name(net.own()).unwrap();
         async move {
             if number == 2 {
-                // What a revocation is, of the communicator with the world's key: with names, and as if the
-                // ranks were of the victim's own job.
+                // Forged revocations of the communicator with the world's key: with process names, and with ranks as
+                // in the victim's own job.
                 let tag = TagLayout::MPI.pack(control(), 0, 0).unwrap();
                 let head = |code: u32, size: u32| {
                     [&code.to_le_bytes()[..], &[0; 12], &size.to_le_bytes()].concat()
@@ -268,11 +268,12 @@ fn a_stranger_revokes_nothing() {
         }
     };
     sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
-    // What it said is of a communicator of both, as far as anybody knows: it was passed on, to itself.
+    // The victim can't know that the communicator is not one of both jobs, so it passes the revocation on, to the
+    // sender itself.
     assert_eq!(sim.unexpected(), 1);
 }
 
-/// A beat of another job says nothing of this one.
+/// A heartbeat of a process of another job does not count for a process of this job.
 #[test]
 fn a_stranger_gives_nobody_up() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
@@ -300,7 +301,7 @@ fn a_stranger_gives_nobody_up() {
     sim.run((0..3).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
-/// The context of what is said of failures, after those of ports.
+/// The context id of control messages for failures, which follows the ids of ports.
 fn control() -> u64 {
     let ids = IdLayout::BITS_16;
     let port = |number: u32| ids.dynamic(number).unwrap().bits();

@@ -9,7 +9,7 @@ use tagmatch_comm::coll::{Attached, Call, Coll, CollLayer, Op, TableBuilder, to_
 use tagmatch_comm::{CommInfo, Config, Error, Runtime};
 use tagmatch_comm_sim::{Ran, Sim, SimConfig, SimNet};
 
-/// Counts the calls that come through it.
+/// A layer that counts the calls that go through it.
 #[derive(Default)]
 struct Counts([Arc<AtomicU32>; Coll::ALL.len()]);
 
@@ -39,7 +39,7 @@ impl CollLayer<SimNet> for Counts {
     }
 }
 
-/// Carries out barriers of four and more by a tree, a reduction and a broadcast, as a NIC might.
+/// A layer that carries out barriers of four and more members as a reduction and a broadcast, as a NIC might do.
 struct Offload {
     level: u32,
 }
@@ -67,10 +67,10 @@ impl CollLayer<SimNet> for Offload {
     }
 }
 
-/// Writes down when it gets and loses communicators.
+/// A layer that records when communicators are attached to it and dropped.
 struct Diary {
     level: u32,
-    /// For which context id it fails.
+    /// The context id for which the layer fails.
     fails: Option<u32>,
     lines: Lines,
 }
@@ -119,7 +119,7 @@ fn one_that_counts_under_one_that_offloads() {
         let counts_of = counts.0.clone();
         let counts = Arc::new(counts);
         let config = || Config {
-            // Given in the wrong order: levels decide.
+            // The layers are listed in the wrong order. Their levels decide.
             layers: vec![Arc::new(Offload { level: 20 }), Arc::clone(&counts) as _],
             ..Config::default()
         };
@@ -141,7 +141,7 @@ fn one_that_counts_under_one_that_offloads() {
             assert_eq!(end, Some((expected.0, expected.1.map(str::to_owned))));
         }
         let count = |coll: Coll| counts_of[coll as usize].load(Ordering::Relaxed);
-        // What is offloaded comes through the counting layer as what it was made of.
+        // The counting layer sees the reduction and the broadcast of an offloaded barrier.
         assert_eq!(count(Coll::Barrier), if offloads { size } else { 2 * size });
         assert_eq!(count(Coll::Allreduce), if offloads { 2 * size } else { size });
     }
@@ -169,7 +169,7 @@ fn tables_are_shared_by_those_that_were_patched_alike() {
     assert_eq!(ends, [Some(2); 4]);
 }
 
-/// Communicators that one layer patches alike don't share its table if the tables beneath it differ.
+/// Two communicators with the same variant of a layer do not share a table if the tables beneath it differ.
 #[test]
 fn tables_over_other_tables_are_not_shared() {
     let config = || Config {
@@ -186,7 +186,7 @@ fn tables_over_other_tables_are_not_shared() {
     try_run(4, 1, &[], config, program).unwrap();
 }
 
-/// What the diaries of all layers say.
+/// The records of all layers.
 type Lines = Arc<Mutex<Vec<String>>>;
 
 fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<SimNet>>>, Lines) {
@@ -197,7 +197,7 @@ fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<SimNet>>>, Lines) {
     (vec![diary(3, None), diary(1, None), diary(2, fails)], lines)
 }
 
-/// Duplicates self, once or twice.
+/// Duplicates the communicator of one process, once or twice.
 fn dup_self(fails: Option<u32>) -> (Vec<String>, Vec<Result<(), Error>>, usize) {
     let (layers, lines) = diaries(fails);
     let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
@@ -226,7 +226,7 @@ fn layers_come_by_level_and_go_in_reverse() {
 fn an_error_of_one_undoes_those_beneath_and_frees_the_id() {
     let (lines, results, tables) = dup_self(Some(496));
     let error = Error::Layer { layer: "diary".into(), what: "as planned".into() };
-    // The id rests: the second one has another.
+    // The first id can't be reused yet, so the second duplicate has another one.
     assert_eq!(results, [Err(error), Ok(())]);
     let first = ["+1 of 496", "+2 of 496", "-2 of 496", "-1 of 496"];
     let second = ["+1 of 480", "+2 of 480", "+3 of 480", "-3 of 480", "-2 of 480", "-1 of 480"];

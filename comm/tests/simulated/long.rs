@@ -1,5 +1,5 @@
-//! Collective operations around the sizes where their algorithms change, each beside what it has to give by
-//! definition.
+//! Collective operations with lengths around the thresholds of their algorithms. Each result is compared with the
+//! definition of the operation.
 
 use crate::common;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use common::{Sims, try_run};
 use tagmatch_comm::Config;
 use tagmatch_comm::coll::{Algorithms, Op, from_bytes, to_bytes};
 
-/// A rank's value at a place.
+/// The value of a rank at an index.
 fn value(rank: u32, at: usize) -> u32 {
     (rank + 1).wrapping_mul(2_654_435_761).wrapping_add(u32::try_from(at).unwrap() * 7)
 }
@@ -21,7 +21,7 @@ fn sum(ranks: u32, at: usize) -> u32 {
     (0..ranks).fold(0, |sum: u32, rank| sum.wrapping_add(value(rank, at)))
 }
 
-/// Numbers of values just below, at and just above each threshold that is for all bytes of a member.
+/// Numbers of values just below, at and just above each threshold that counts all bytes of a member.
 fn counts(thresholds: &[usize]) -> BTreeSet<usize> {
     let around = |bytes: &usize| [bytes / 4 - 1, bytes / 4, bytes / 4 + 1];
     thresholds.iter().flat_map(around).collect()
@@ -57,7 +57,7 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
         assert_eq!(from_bytes::<u32>(&came), due, "alltoall, {size} ranks, {count} values");
     }
     for count in counts(&[algorithms.reduce_scatter_long]) {
-        // Unequal parts, the first of them empty if there are several.
+        // Blocks of different lengths. The first one is empty if there are several.
         let part =
             |rank: u32| (rank as usize * count).div_euclid((size * (size - 1) / 2).max(1) as usize);
         let mut parts: Vec<usize> = (0..size).map(part).collect();
@@ -84,7 +84,7 @@ fn around_the_thresholds_as_they_are() {
     each_size(Algorithms::default());
 }
 
-/// So that parts are a few values, one, or none.
+/// The parts of a message have several values, one value or none.
 #[test]
 fn around_thresholds_of_a_few_values() {
     let algorithms = Algorithms {
@@ -101,10 +101,10 @@ fn around_thresholds_of_a_few_values() {
     each_size(all);
 }
 
-/// The order of ranks is kept whatever the length.
+/// Messages of all lengths are combined in the order of ranks.
 #[test]
 fn what_does_not_commute_is_not_reordered() {
-    // The first of the left operand, the last of the right one.
+    // The first byte of the left operand, and the last byte of the right one.
     let ends = || {
         let combine = |left: &[u8], right: &mut [u8]| {
             left.chunks_exact(2).zip(right.chunks_exact_mut(2)).for_each(|(l, r)| r[0] = l[0]);

@@ -1,4 +1,4 @@
-//! Communicators on the simulated network. One program: what its parts share is compiled once.
+//! Tests of communicators on the simulated network. They are one program, so that their shared code is compiled once.
 
 #[path = "../common/mod.rs"]
 mod common;

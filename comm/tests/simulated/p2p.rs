@@ -1,4 +1,4 @@
-//! Point to point in the terms of a communicator, by MPI's rules.
+//! Point-to-point messages of a communicator, by MPI's rules.
 
 use crate::common;
 use common::{run, turn};
@@ -39,7 +39,7 @@ fn wildcards_give_rank_and_tag() {
                 assert_eq!(length, u64::from(source));
                 seen.push((source, tag.unwrap()));
             }
-            // Of each sender, the first before the second.
+            // The messages of each sender are received in order.
             for rank in 1..5 {
                 let of_rank: Vec<_> =
                     seen.iter().filter(|of| of.0 == rank).map(|of| of.1).collect();
@@ -129,7 +129,7 @@ fn truncation_is_the_receives_and_consumes_the_message() {
 fn buffered_sends_take_room_until_they_have_left() {
     run(2, 3, |runtime| async move {
         let world = runtime.world();
-        // Above the eager limit of the network: it leaves with the match.
+        // The message is longer than the network's eager limit, so its send ends after the match.
         let message = [9; 100];
         if world.rank() == 0 {
             let full = |needed, left| Err(Error::BufferFull { needed, left });
@@ -175,7 +175,7 @@ fn a_receive_can_be_cancelled_until_it_is_matched() {
             None => receive.await,
         };
         assert!(ended.is_ok_and(|received| received.data() == [1]));
-        // Dropped: the message is another's.
+        // After the drop another receive gets the message.
         drop(world.recv(other, 2, vec![0; 4]));
         world.ibarrier().await.unwrap();
         world.send(other, 2, vec![2]).await.unwrap();
@@ -221,7 +221,7 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
         let program = async { received.await.unwrap_err().error };
         let ran = sim.run([program], &[]).unwrap();
         assert_eq!(ran.ends, [Some(Error::Forged { rank })]);
-        // Let the others come as well.
+        // Wait until the other messages have arrived, too.
         drop(sim.run(
             [async {
                 for _ in 0..200 {
@@ -231,15 +231,15 @@ fn a_message_of_another_rank_than_it_says_is_an_error() {
             &[],
         ));
         assert_eq!(world.probe(Source::Any, 7), Err(Error::Forged { rank }));
-        // Said once: neither probe leaves it to be found again.
+        // The forged message is reported once. Neither probe finds it again.
         assert!(matches!(world.mprobe(Source::Any, 7), Err(Error::Forged { .. })));
         assert_eq!(world.probe(Source::Any, 7), Ok(None));
         assert_eq!(sim.unexpected(), 0);
     }
 }
 
-/// In software the message waits for another receive; where tags alone are compared, the receive that names the
-/// rank has been matched to it, and says so. The rank's own message is the next receive's.
+/// With matching in software the forged message stays unexpected. A transport that compares tags alone matches it to the
+/// receive that names the rank, and the receive reports the forgery. The next receive gets the rank's own message.
 #[test]
 fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
     use tagmatch::{Buffer, TagLayout};
@@ -254,7 +254,7 @@ fn a_message_of_a_rank_that_its_sender_does_not_have_is_nobody_elses() {
         let [mut honest, mut hostile] = [1, 2].map(|process| sim.net(process));
         let first = world.recv(1, 7, vec![0; 8]);
         drop(hostile.send(ProcessId(0), tag, Buffer::from(vec![6]), Mode::Standard));
-        // Until it has come.
+        // Until the message has arrived.
         drop(sim.run(
             [async {
                 for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! Context ids that are given out again, on the simulated network.
+//! The reuse of context ids, on the simulated network.
 
 use crate::common;
 use common::Deaths::InTurn;
