@@ -85,8 +85,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Gather, root, data))
     }
 
-    /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that the other members pass
-    /// is ignored. Blocks.
+    /// Sends each member its block of the root's bytes. A block has `block` bytes. The data that the other members
+    /// pass is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -112,8 +112,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Allgather, 0, data))
     }
 
-    /// Each member passes one block for each rank, and gets the blocks that all members have passed for its own rank, in
-    /// the order of ranks. Blocks.
+    /// Each member passes one block for each rank, and gets the blocks that all members have passed for its own rank,
+    /// in the order of ranks. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -171,8 +171,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::ReduceScatter, 0, data).sending(lengths).with(op))
     }
 
-    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each rank's block; it is
-    /// read at the root alone. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each rank's block;
+    /// it is read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -185,8 +185,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, Call::new(Coll::Gatherv, root, data).receiving(lengths))
     }
 
-    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each rank's block; it
-    /// is read at the root alone. `own` is the length of this member's block. Blocks.
+    /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each rank's block;
+    /// it is read at the root alone. `own` is the length of this member's block. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -213,8 +213,8 @@ impl<N: Net> Comm<N> {
         self.table().start(self, call)
     }
 
-    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each rank's block.
-    /// Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each rank's
+    /// block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -249,8 +249,8 @@ impl<N: Net> Comm<N> {
     }
 
     fn planned(&self, call: Call) -> Result<Exchange, Error> {
-        // The channel gets its number after the plan is made. A call that fails here uses up no number, so this member's
-        // numbers stay equal to those of members whose calls were right.
+        // The channel gets its number after the plan is made. A call that fails here uses up no number, so this
+        // member's numbers stay equal to those of members whose calls were right.
         let channel = self.outside(0);
         let op = call.op.clone();
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;

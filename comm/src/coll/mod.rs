@@ -4,8 +4,8 @@
 //! these operations are in the communicator's collective context, so no receive of the program matches them.
 //!
 //! A call goes through the communicator's table (`table.rs`). At the bottom of the table an algorithm (`algorithms/`)
-//! makes a plan of the call: the messages that this member sends, receives and combines, as data (`plan.rs`). One state
-//! machine, the exchange (`exchange.rs`), carries out all plans.
+//! makes a plan of the call: the messages that this member sends, receives and combines, as data (`plan.rs`). One
+//! state machine, the exchange (`exchange.rs`), carries out all plans.
 
 pub(crate) mod algorithms;
 mod call;

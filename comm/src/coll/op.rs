@@ -64,8 +64,8 @@ impl Op {
     }
 
     /// An operation that the caller defines, on values of `width` bytes. Any thread that makes progress may run
-    /// `combine`, and runs it while the runtime is locked, so `combine` must not call a communicator. If the operation is
-    /// not commutative, values are combined in the order of ranks.
+    /// `combine`, and runs it while the runtime is locked, so `combine` must not call a communicator. If the
+    /// operation is not commutative, values are combined in the order of ranks.
     ///
     /// # Errors
     /// The width is 0.

@@ -57,8 +57,8 @@ impl<N: Net> Default for Repeats<N> {
     }
 }
 
-/// Ends an operation's number when it is dropped, even if an operator panics. The kept exchange still holds the number,
-/// so it would not end otherwise.
+/// Ends an operation's number when it is dropped, even if an operator panics. The kept exchange still holds the
+/// number, so it would not end otherwise.
 struct Ends(Option<Arc<Turn>>);
 
 impl Drop for Ends {
@@ -70,8 +70,8 @@ impl Drop for Ends {
 }
 
 impl<N: Net> Repeats<N> {
-    /// Carries an operation out, and blocks. `plan` makes the exchange if none is kept. `renumber` gives the channel of a
-    /// kept exchange the next number.
+    /// Carries an operation out, and blocks. `plan` makes the exchange if none is kept. `renumber` gives the channel
+    /// of a kept exchange the next number.
     pub(super) fn run(
         &mut self,
         driver: &Driver<N>,

@@ -24,8 +24,8 @@ pub type Run<N> = Arc<dyn Fn(&Comm<N>, Call) -> Result<Vec<u8>, Error> + Send + 
 /// The functions that carry out a communicator's collective operations. A table never changes, and many communicators
 /// may share it.
 ///
-/// Every entry is set, so a call is one indirect jump. An entry that a layer has not overridden is the entry of the table
-/// beneath it.
+/// Every entry is set, so a call is one indirect jump. An entry that a layer has not overridden is the entry of the
+/// table beneath it.
 pub struct CollTable<N: Net> {
     start: [Start<N>; COLLS],
     run: [Run<N>; COLLS],
@@ -107,8 +107,8 @@ pub type Attached = Box<dyn Any + Send + Sync>;
 /// A layer over the collective operations of some or all communicators.
 ///
 /// A new communicator goes through the layers from the lowest level to the highest. When it is freed, the values that
-/// the layers have attached are dropped from the highest level to the lowest. If a layer fails, the values of the layers
-/// beneath it are dropped, and the communicator is not made.
+/// the layers have attached are dropped from the highest level to the lowest. If a layer fails, the values of the
+/// layers beneath it are dropped, and the communicator is not made.
 pub trait CollLayer<N: Net>: Send + Sync {
     /// The layer's name, for people.
     fn name(&self) -> &str;
@@ -116,8 +116,8 @@ pub trait CollLayer<N: Net>: Send + Sync {
     /// The layer's level: higher levels lie over lower ones. Two layers must not have the same level.
     fn level(&self) -> u32;
 
-    /// The variant of the table that this communicator gets; `None`: the layer leaves the table as it is. Communicators
-    /// with the same table beneath and the same variant share the patched table.
+    /// The variant of the table that this communicator gets; `None`: the layer leaves the table as it is.
+    /// Communicators with the same table beneath and the same variant share the patched table.
     fn variant(&self, comm: &CommInfo) -> Option<u64>;
 
     /// Patches a table, as [`variant`](Self::variant) has said.

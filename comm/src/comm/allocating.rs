@@ -1,8 +1,8 @@
 //! The allocation of a context id in rounds over a channel, and how the members leave it after a failure.
 //!
-//! A death may fail a round at some members and not at others. The first ones give up. The others begin another round,
-//! and must not wait there for the first ones. So a member that gives up says so to its *partners*, the members with
-//! which it exchanges messages in a round:
+//! A death may fail a round at some members and not at others. The first ones give up. The others begin another
+//! round, and must not wait there for the first ones. So a member that gives up says so to its *partners*, the
+//! members with which it exchanges messages in a round:
 //!
 //! 1. A member whose round has failed sends each living partner the number of rounds that it has begun, as a control
 //!    message for failures. Then it waits for the number of each partner. Without a failure no numbers are sent.
@@ -105,8 +105,8 @@ impl Part {
         }
     }
 
-    /// Sends each living partner the number of this member's rounds. Returns the partners whose numbers this member now
-    /// waits for.
+    /// Sends each living partner the number of this member's rounds. Returns the partners whose numbers this member
+    /// now waits for.
     fn leave<N: Net>(&self, io: &mut MachineIo<'_, N>) -> Vec<Partner> {
         let mut partners = Vec::new();
         for rank in algorithms::allreduce(&self.channel, Vec::new()).partners() {

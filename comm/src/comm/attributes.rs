@@ -1,7 +1,7 @@
 //! Attributes: values that a program, or a library in it, keeps with a communicator (MPI-4.1 section 7.7).
 //!
-//! A key has functions that copy its value when the communicator is duplicated, and delete it. MPI leaves the order of
-//! these calls open, except at the end of a process, where the value that was set last is deleted first. Here that
+//! A key has functions that copy its value when the communicator is duplicated, and delete it. MPI leaves the order
+//! of these calls open, except at the end of a process, where the value that was set last is deleted first. Here that
 //! order holds always, and values are copied in the order in which they were set.
 
 use std::any::Any;

@@ -30,8 +30,8 @@ pub(crate) struct Inner<N: Net> {
     /// The remote group, if this is an intercommunicator.
     pub(crate) remote: Option<Arc<RemoteGroup>>,
     pub(super) handler: Mutex<ErrorHandler<Comm<N>>>,
-    // The order of these fields is the order in which they are dropped: first the values of the program, then those of
-    // the layers, and then the context id, which another communicator may get.
+    // The order of these fields is the order in which they are dropped: first the values of the program, then those
+    // of the layers, and then the context id, which another communicator may get.
     pub(super) attributes: Mutex<Attributes>,
     pub(super) intranode: Mutex<Option<Comm<N>>>,
     pub(super) internode: Mutex<Option<Comm<N>>>,
@@ -45,9 +45,9 @@ pub(crate) struct Inner<N: Net> {
 /// A communicator: an ordered group of processes whose messages meet no others. Clones are the same
 /// communicator.
 ///
-/// It is freed when the last of its clones, requests and held messages is gone. Its context id is given out again once
-/// all members have freed it and nothing that was sent in it can still arrive. Messages that nobody has received by
-/// then are discarded. The predefined communicators live as long as their runtime.
+/// It is freed when the last of its clones, requests and held messages is gone. Its context id is given out again
+/// once all members have freed it and nothing that was sent in it can still arrive. Messages that nobody has received
+/// by then are discarded. The predefined communicators live as long as their runtime.
 ///
 /// Collective calls are made by all members, in the same order.
 pub struct Comm<N: Net> {
@@ -225,7 +225,8 @@ impl<N: Net> Comm<N> {
         self.raise(self.driver().run(machine))
     }
 
-    /// Passes an error to the error handler, and returns the result. The handler is not called for a cancelled operation.
+    /// Passes an error to the error handler, and returns the result. The handler is not called for a cancelled
+    /// operation.
     pub(crate) fn raise<T, E: HasError>(&self, result: Result<T, E>) -> Result<T, E> {
         if let Err(error) = &result {
             self.handle(error.error());

@@ -41,8 +41,8 @@ impl<N: Net> Comm<N> {
     }
 
     /// Makes one communicator for each colour, of the members that have passed this colour. Its ranks are ordered by
-    /// key, then by the rank in this communicator. A member that passes no colour gets no communicator, and uses up no
-    /// context id. Collective; blocks.
+    /// key, then by the rank in this communicator. A member that passes no colour gets no communicator, and uses up
+    /// no context id. Collective; blocks.
     ///
     /// # Errors
     /// As for [`dup`](Self::dup).
@@ -82,9 +82,9 @@ impl<N: Net> Comm<N> {
         Ok(Request::new(creation))
     }
 
-    /// Makes a communicator of a group of members. Only the members of the group call this, so it is collective over the
-    /// group alone. Blocks. Two threads that do this at the same time, with groups that have a process in common, must
-    /// pass different tags.
+    /// Makes a communicator of a group of members. Only the members of the group call this, so it is collective over
+    /// the group alone. Blocks. Two threads that do this at the same time, with groups that have a process in common,
+    /// must pass different tags.
     ///
     /// # Errors
     /// As for [`create`](Self::create); [`Error::Group`] also if the caller is not in the group.
@@ -310,7 +310,8 @@ impl<N: Net> Pending<N> for Creation<N> {
 /// A communicator that is being made, and has this process as a member. A [`DupRequest`] waits for it.
 pub struct Duplication<N: Net> {
     creation: Creation<N>,
-    /// The copies of the parent's attributes, made when the duplication began. `None`: the new communicator gets none.
+    /// The copies of the parent's attributes, made when the duplication began. `None`: the new communicator gets
+    /// none.
     attributes: Option<Result<Attributes, Error>>,
 }
 

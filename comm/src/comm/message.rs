@@ -38,8 +38,8 @@ impl<N: Net> Message<N> {
         self.status
     }
 
-    /// Receives the message. A message that is too long for the buffer ends this receive with [`Error::Truncated`], not the
-    /// probe, and is consumed all the same. If the communicator is revoked, the message is discarded:
+    /// Receives the message. A message that is too long for the buffer ends this receive with [`Error::Truncated`],
+    /// not the probe, and is consumed all the same. If the communicator is revoked, the message is discarded:
     /// [`Error::Revoked`].
     pub fn recv(self, room: impl Into<Buffer>) -> RecvRequest<N> {
         let Message { comm, body, .. } = self;

@@ -1,4 +1,5 @@
-//! The two communicators that come with each communicator: its members on one machine, and one member of each machine.
+//! The two communicators that come with each communicator: its members on one machine, and one member of each
+//! machine.
 //!
 //! All members know which process is on which machine ([`Net::node`]), and the context ids are derived from the
 //! communicator's. So these communicators are made without a message, at the first call that asks for them. They may

@@ -31,19 +31,19 @@ impl<N: Net> Comm<N> {
         self.send_in(Mode::Synchronous, to.into(), tag, data.into())
     }
 
-    /// Sends a message to a receive that the program knows to be posted. Otherwise the program is erroneous, and MPI
-    /// leaves open what happens; here the message waits as any other does.
+    /// Sends a message to a receive that the program knows to be posted. MPI leaves open what happens if no receive is
+    /// posted. Here the message is then unexpected, like any other.
     pub fn send_ready(
         &self,
         to: impl Into<Destination>,
         tag: u32,
         data: impl Into<Buffer>,
     ) -> SendRequest<N> {
-        self.send_in(Mode::Standard, to.into(), tag, data.into())
+        self.send(to, tag, data)
     }
 
-    /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has attached. The send is complete
-    /// at once.
+    /// Sends a copy, which is kept in the space that [`crate::Runtime::attach_buffer`] has attached. The send is
+    /// complete at once.
     ///
     /// # Errors
     /// [`Error::BufferFull`]: the space is too small. The communicator has no such rank; the tag is too large.

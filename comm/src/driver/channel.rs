@@ -13,7 +13,8 @@ use crate::remote::RemoteRanks;
 
 use super::numbers::{Turn, numbers};
 
-/// The members, context and tag of one collective operation's messages. No other operation under way has the same tag.
+/// The members, context and tag of one collective operation's messages. No other operation under way has the same
+/// tag.
 ///
 /// The highest bit of the tag is a mark: the sender of a marked message knows of a failure. Receives accept messages
 /// with and without it. So after a death the operation goes on to its end at all members, and each member that
@@ -39,15 +40,16 @@ impl Channel {
         self.group.size()
     }
 
-    /// Whether the operation may begin. If not, an earlier operation of the communicator that has the same tag has not
-    /// ended in this process: a tag of `n` bits tells 2^(n-2) operations apart.
+    /// Whether the operation may begin. If not, an earlier operation of the communicator that has the same tag has
+    /// not ended in this process: a tag of `n` bits tells 2^(n-2) operations apart.
     ///
     /// A machine asks this before its first message.
     pub(crate) fn has_turn(&self) -> bool {
         self.turn.as_ref().is_none_or(|turn| turn.has_come(numbers(self.tags)))
     }
 
-    /// A number that tells the operation apart from all others of the communicator, even from those with an equal tag.
+    /// A number that tells the operation apart from all others of the communicator, even from those with an equal
+    /// tag.
     pub(crate) fn call(&self) -> u64 {
         match &self.turn {
             Some(turn) => 1 << 32 | u64::from(turn.number()),

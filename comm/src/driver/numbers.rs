@@ -1,10 +1,11 @@
 //! The numbers of a communicator's collective operations. They tell apart the messages of operations under way.
 //!
 //! A tag has room for the low bits of a number. The messages of two operations with equal low bits must not mix. So a
-//! process begins to send and receive for the later operation only when the earlier one has ended in this process. This
-//! rule takes no messages, and no call fails or blocks because of it:
+//! process begins to send and receive for the later operation only when the earlier one has ended in this process.
+//! This rule takes no messages, and no call fails or blocks because of it:
 //!
-//! 1. In each process an operation receives all messages that others send it there. An operation that has ended leaves
+//! 1. In each process an operation receives all messages that others send it there. An operation that has ended
+//!    leaves
 //!    no message.
 //! 2. A sender that has begun the later operation has ended the earlier one, and so has sent all of its messages.
 //! 3. Messages of one sender with one tag are received in the order in which they were sent. So a receive of the
@@ -92,8 +93,8 @@ impl Turn {
     pub(crate) fn has_come(&self, most: u32) -> bool {
         let number = self.number();
         self.numbers.is_within(number, most) || {
-            // Look again after setting the flag: an operation that ends at this moment either sees the flag, or its end
-            // is seen here.
+            // Look again after setting the flag: an operation that ends at this moment either sees the flag, or its
+            // end is seen here.
             self.numbers.is_awaited.store(true, Ordering::SeqCst);
             self.numbers.is_within(number, most)
         }

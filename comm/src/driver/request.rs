@@ -77,9 +77,9 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
     }
 }
 
-/// Any executor can poll a request, but something has to make progress: [`Runtime::block_on`](crate::Runtime::block_on),
-/// a [progress thread](crate::Runtime::progress_thread), or a loop that calls
-/// [`Runtime::progress`](crate::Runtime::progress).
+/// Any executor can poll a request, but something has to make progress:
+/// [`Runtime::block_on`](crate::Runtime::block_on), a [progress thread](crate::Runtime::progress_thread), or a loop
+/// that calls [`Runtime::progress`](crate::Runtime::progress).
 impl<N: Net, P: Pending<N> + Unpin> Future for Request<N, P> {
     type Output = P::Output;
 

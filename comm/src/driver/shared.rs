@@ -132,7 +132,8 @@ impl<N: Net> Driver<N> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {
-        // A poisoned lock is usable: only a reduction's operator can have panicked, and its operands are not used again.
+        // A poisoned lock is usable: only a reduction's operator can have panicked, and its operands are not used
+        // again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

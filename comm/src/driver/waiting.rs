@@ -1,9 +1,10 @@
 //! The wait of a blocking call: it polls, then yields to other threads, then sleeps.
 //!
 //! Of the threads that sleep, one, the *watcher*, sleeps on the transport. The others sleep on a condition variable.
-//! The watcher signals it whenever it wakes, because the event may be for one of them. A thread that is awake may handle
-//! the event that a sleeping thread waits for, and then wakes the watcher, too: an operation that was tested while a
-//! thread slept or was about to sleep rings the transport's sleeper when it ends, and so does a machine that ends.
+//! The watcher signals it whenever it wakes, because the event may be for one of them. A thread that is awake may
+//! handle the event that a sleeping thread waits for, and then wakes the watcher, too: an operation that was tested
+//! while a thread slept or was about to sleep rings the transport's sleeper when it ends, and so does a machine that
+//! ends.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Collective operations between many simulated processes. Each result is compared with the definition of the operation.
+//! Collective operations between many simulated processes. Each result is compared with the definition of the
+//! operation.
 
 use crate::common;
 use common::{Sims, run, try_run};

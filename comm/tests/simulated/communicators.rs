@@ -220,8 +220,8 @@ fn running_out_is_the_same_error_everywhere_and_passes() {
     }
 }
 
-/// All ids but those of the first rounds are in use. A process begins an allocation together with another process, which
-/// waits until the first one has allocated alone.
+/// All ids but those of the first rounds are in use. A process begins an allocation together with another process,
+/// which waits until the first one has allocated alone.
 #[test]
 fn an_allocation_does_not_wait_for_one_that_others_have_yet_to_begin() {
     let program = |runtime: common::Sims| async move {

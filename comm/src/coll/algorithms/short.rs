@@ -38,7 +38,8 @@ pub(crate) fn broadcast(channel: &Channel, root: u32, data: Vec<u8>) -> Plan {
     plan
 }
 
-/// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order of the root's tree.
+/// `ordered`: combine the operands in the order of ranks. Otherwise they are combined in the order of the root's
+/// tree.
 pub(crate) fn reduce(channel: &Channel, root: u32, data: Vec<u8>, ordered: bool) -> Plan {
     let top = if ordered { 0 } else { root };
     let tree = Tree::new(channel, top);

@@ -93,7 +93,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Combines the values of each group at all processes of the other group. All processes pass as many values. Blocks.
+    /// Combines the values of each group at all processes of the other group. All processes pass as many values.
+    /// Blocks.
     ///
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
@@ -113,9 +114,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Combines the values of the remote group, and sends each local process its block of the result. `lengths` has the
-    /// bytes of each local rank's block. All processes of both groups pass as many values. Blocks. With equal lengths
-    /// this is MPI's `MPI_Reduce_scatter_block`.
+    /// Combines the values of the remote group, and sends each local process its block of the result. `lengths` has
+    /// the bytes of each local rank's block. All processes of both groups pass as many values. Blocks. With equal
+    /// lengths this is MPI's `MPI_Reduce_scatter_block`.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -144,9 +145,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Collects the bytes of all processes of the other group at the root, in the order of ranks. The other processes get
-    /// nothing. `block` is the number of bytes of each process; it is read at the root alone. The root's own bytes are
-    /// ignored. Blocks.
+    /// Collects the bytes of all processes of the other group at the root, in the order of ranks. The other processes
+    /// get nothing. `block` is the number of bytes of each process; it is read at the root alone. The root's own
+    /// bytes are ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -167,8 +168,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each remote rank's block;
-    /// it is read at the root alone. Blocks.
+    /// As [`gather`](Self::gather), with blocks of different lengths. `lengths` has the bytes of each remote rank's
+    /// block; it is read at the root alone. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -191,8 +192,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Sends each process of the other group its block of the root's bytes. A block has `block` bytes. The data that other
-    /// processes pass is ignored. Blocks.
+    /// Sends each process of the other group its block of the root's bytes. A block has `block` bytes. The data that
+    /// other processes pass is ignored. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -218,8 +219,8 @@ impl<N: Net> InterComm<N> {
     }
 
     /// As [`scatter`](Self::scatter), with blocks of different lengths. `lengths` has the bytes of each remote rank's
-    /// block; it is read at the root alone. `own` is the length of this process's block; it is read in the other group.
-    /// Blocks.
+    /// block; it is read at the root alone. `own` is the length of this process's block; it is read in the other
+    /// group. Blocks.
     ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
@@ -253,9 +254,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Collects the bytes of each group at all processes of the other group, in the order of ranks. `block` is the number
-    /// of bytes of each remote process. All processes of one group pass as many bytes; the two groups may pass different
-    /// numbers. Blocks.
+    /// Collects the bytes of each group at all processes of the other group, in the order of ranks. `block` is the
+    /// number of bytes of each remote process. All processes of one group pass as many bytes; the two groups may pass
+    /// different numbers. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -275,8 +276,8 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each remote rank's
-    /// block. Blocks.
+    /// As [`allgather`](Self::allgather), with blocks of different lengths. `lengths` has the bytes of each remote
+    /// rank's block. Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -294,8 +295,9 @@ impl<N: Net> InterComm<N> {
         })
     }
 
-    /// Each process passes one block for each remote process, and gets one block from each, in the order of ranks. `block`
-    /// is the number of bytes of a received block. The blocks of the two groups may have different lengths. Blocks.
+    /// Each process passes one block for each remote process, and gets one block from each, in the order of ranks.
+    /// `block` is the number of bytes of a received block. The blocks of the two groups may have different lengths.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
@@ -350,8 +352,8 @@ impl<N: Net> InterComm<N> {
         }
     }
 
-    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote process, `None` if it is
-    /// this process. The other processes of the root's group have nothing to do.
+    /// Begins an operation with a root. `add_phases` gets the root's rank if the root is a remote process, `None` if
+    /// it is this process. The other processes of the root's group have nothing to do.
     fn rooted(
         &self,
         root: InterRoot,

@@ -139,8 +139,8 @@ impl InterOperation {
         self.phase(length, InterPhase::Remote(plan))
     }
 
-    /// Each process sends its bytes to the remote leader. Each leader receives from each remote process the bytes of its
-    /// place.
+    /// Each process sends its bytes to the remote leader. Each leader receives from each remote process the bytes of
+    /// its place.
     pub(super) fn leaders_take_each(self, places: &[Range<usize>]) -> Self {
         let given = self.data.len();
         let taken = if self.is_leader() { end(places) } else { 0 };
@@ -152,8 +152,8 @@ impl InterOperation {
         self.phase(given.max(taken), InterPhase::Remote(plan))
     }
 
-    /// Sends each remote process its block, and receives one from each, in pairs. There are as many rounds as the larger
-    /// group has members. `at_once` rounds may be under way at the same time.
+    /// Sends each remote process its block, and receives one from each, in pairs. There are as many rounds as the
+    /// larger group has members. `at_once` rounds may be under way at the same time.
     pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>], at_once: u32) -> Self {
         let remote = self.remote.end - self.remote.start;
         let (own, rounds) = (self.local.own, remote.max(self.local.size()));
