@@ -49,9 +49,7 @@ impl Exchange {
             is_posted: false,
             pending: Vec::new(),
             lent: None,
-            /// Received messages, with the indices of their steps, until the round ends.
             landed: Vec::new(),
-            /// Vectors for later messages.
             spare: Vec::new(),
             failure: None,
             gone: Vec::new(),
