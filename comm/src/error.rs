@@ -1,4 +1,4 @@
-//! What can go wrong, by who can do something about it.
+//! The errors of this crate, and their classes.
 
 use tagmatch::Buffer;
 
@@ -9,45 +9,45 @@ use crate::net::NetError;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Some process that was to take part has no context id left.
+    /// A process that has to take part has no free context id.
     #[error("a process has none of its {ids} context ids left; free a communicator")]
     Exhausted {
-        /// Ids that each process has.
+        /// Number of context ids that each process has.
         ids: u32,
     },
-    /// Every process has context ids left, but none that is free in all of them.
+    /// Every process has free context ids, but no id is free in all processes.
     #[error("no context id is free in all processes, though each has some of its {ids} left")]
     Fragmented {
-        /// Ids that each process has.
+        /// Number of context ids that each process has.
         ids: u32,
     },
-    /// The id was freed before.
+    /// The context id was freed before.
     #[error("context id {id} was freed twice")]
     DoubleFree {
-        /// Which id.
+        /// The context id.
         id: ContextId,
     },
-    /// Predefined communicators are not freed.
+    /// The context id of a predefined communicator can't be freed.
     #[error("context id {id} is predefined and can't be freed")]
     FreePredefined {
-        /// Which id.
+        /// The context id.
         id: ContextId,
     },
     /// The bits are no context id of this layout.
-    #[error("{bits:#x} is no context id of {width} bits")]
+    #[error("{bits:#x} is not a context id of {width} bits")]
     NotAnId {
         /// The bits.
         bits: u32,
-        /// Bits that an id has.
+        /// Number of bits of a context id.
         width: u32,
     },
-    /// Intercommunicators want a layout of context ids with the bit L.
+    /// Intercommunicators need a layout of context ids with the bit L.
     #[error("this layout of context ids has no bit for local communicators")]
     NoLocalcomm,
     /// A setting is out of range.
     #[error("{what}: at most {max}")]
     Layout {
-        /// Which setting.
+        /// The setting.
         what: &'static str,
         /// The largest value.
         max: u32,
@@ -55,42 +55,42 @@ pub enum Error {
     /// A process that the operation depends on is down.
     #[error("{}", failed(*.rank))]
     ProcessFailed {
-        /// Its rank in the communicator, in the remote group of an intercommunicator; `None`: another process has
-        /// said so, or it is of the local group.
+        /// The process's rank in the communicator, or in the remote group of an intercommunicator. `None`: another
+        /// process reported the failure, or the process is in the local group.
         rank: Option<u32>,
     },
-    /// Of one of an intercommunicator's groups nobody lives.
+    /// All processes of the intercommunicator's remote group are down.
     #[error("all processes of the intercommunicator's remote group are down")]
     GroupFailed,
-    /// A member has failed, which may have been the one to send what a receive from any source waits for.
+    /// A member has failed that may have been the sender for a receive from any source. The receive goes on.
     #[error("a member has failed and was not acknowledged: the receive from any source goes on")]
     ProcessFailedPending,
     /// The communicator was revoked.
     #[error("a member has revoked the communicator")]
     Revoked,
-    /// The message was longer than the receive's buffer, which holds its first bytes.
-    #[error("the message has {length} bytes, the receive room for {room}")]
+    /// The message was longer than the receive's buffer. The buffer has the message's first bytes.
+    #[error("the message has {length} bytes, but the receive's buffer has {room}")]
     Truncated {
         /// The message's length in bytes.
         length: u64,
-        /// The buffer's.
+        /// The buffer's length in bytes.
         room: usize,
     },
     /// There is no memory for a message.
     #[error("there is no memory for a message of {length} bytes")]
     NoMemory {
-        /// Its length in bytes, by its sender's word.
+        /// The message's length in bytes, as its sender gives it.
         length: u64,
     },
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
-    /// There is no such rank.
-    #[error("rank {rank} in a communicator of {size}")]
+    /// The communicator has no such rank.
+    #[error("there is no rank {rank} in a communicator of {size} processes")]
     Rank {
         /// The rank that was given.
         rank: u32,
-        /// How many there are.
+        /// Number of processes of the communicator.
         size: u32,
     },
     /// The tag doesn't fit its field.
@@ -98,13 +98,13 @@ pub enum Error {
     Tag {
         /// The tag that was given.
         tag: u32,
-        /// The largest one.
+        /// The largest tag.
         max: u32,
     },
-    /// The group has a process that the communicator has not, or not this one.
+    /// The group has a process that is not in the communicator, or lacks this process.
     #[error("the group of the new communicator is not a part of its parent's, or lacks the caller")]
     Group,
-    /// The leader of a group that is to have an intercommunicator has to give a communicator of both leaders.
+    /// The leader of a group gave no communicator of both leaders, which creating an intercommunicator needs.
     #[error("the leader of an intercommunicator's group gave no communicator of both leaders")]
     NoPeer,
     /// No other process has an open port of this name.
@@ -119,54 +119,58 @@ pub enum Error {
     /// The processes that were to be spawned could not be started.
     #[error("{}", not_started(.why.as_deref()))]
     NotStarted {
-        /// What starting them said; `None` where another process has tried to.
+        /// The reason; `None` if another process tried to start them.
         why: Option<String>,
     },
-    /// Something of it is left that would be under way when it is freed.
-    #[error("a clone, a request or a held message of the intercommunicator is left")]
+    /// The intercommunicator can't be freed: a clone, a request or a message of it is still in use.
+    #[error("a clone, a request or a message of the intercommunicator is still in use")]
     InUse,
     /// An intercommunicator's groups have no process in common.
     #[error("the two groups of the intercommunicator have a process in common")]
     Overlap,
-    /// What one leader told the other, or its group, can't be; or it could not take part.
-    #[error("a leader told what can't be, or could not take part in making the intercommunicator")]
+    /// A leader sent an invalid message to the other leader or to its group, or it could not take part.
+    #[error(
+        "a leader sent an invalid message, or could not take part in creating the intercommunicator"
+    )]
     Leader,
-    /// Not all of both groups have agreed to an intercommunicator: none of them has it.
+    /// Not all processes of both groups have agreed to the intercommunicator, so no process has it.
     #[error("not all processes of both groups have agreed to the intercommunicator: {cause}")]
     NotCreated {
-        /// Why, as far as this process knows: others may know something else.
+        /// The reason that this process knows. Other processes may know another one.
         cause: Box<Error>,
     },
-    /// The lengths that were given can't be.
+    /// A length is invalid.
     #[error("{length} bytes: {what}")]
     Length {
-        /// What was given.
+        /// The length in bytes.
         length: usize,
-        /// What would be right.
+        /// The rule for this length.
         what: &'static str,
     },
-    /// Buffered sends have no room, or no buffer was attached.
-    #[error("a buffered send of {needed} bytes, overhead included, of which {left} are left")]
+    /// The attached buffer has too little room left for a buffered send, or no buffer is attached.
+    #[error("a buffered send needs {needed} bytes with its overhead, but {left} are left")]
     BufferFull {
-        /// What the send would take.
+        /// Bytes that the send needs.
         needed: usize,
-        /// What is left.
+        /// Bytes that are left.
         left: usize,
     },
     /// A buffer for buffered sends is attached already.
     #[error("a buffer for buffered sends is attached already")]
     BufferAttached,
-    /// The communicator is the part of another one on a machine, or one member of each: it has no such parts.
-    #[error("a communicator of one machine, or of one member of each, has no such parts itself")]
+    /// The communicator is an intranode or internode part of another one, and so has no parts of its own.
+    #[error("an intranode or internode part of a communicator has no such parts itself")]
     NoChildren,
-    /// A member sent other than the operation asks for: it called another one, or with another length.
-    #[error("rank {rank} sent {length} bytes where {due} were due: all must make the same call")]
+    /// A member sent a message of the wrong length: it called another operation, or with another length.
+    #[error(
+        "rank {rank} sent {length} bytes instead of {due}: all members must make the same call"
+    )]
     Mismatch {
-        /// Whose message.
+        /// The sender's rank.
         rank: u32,
-        /// Its length in bytes.
+        /// The message's length in bytes.
         length: u64,
-        /// What was expected.
+        /// The expected length in bytes.
         due: usize,
     },
     /// A message claims to be of a rank that its sender does not have.
@@ -178,37 +182,37 @@ pub enum Error {
     /// A layer could not patch the table of collective operations.
     #[error("layer {layer}: {what}")]
     Layer {
-        /// Its name.
+        /// The layer's name.
         layer: String,
-        /// What it says.
+        /// The layer's reason.
         what: String,
     },
-    /// Two layers want the same level.
-    #[error("two layers are of level {level}")]
+    /// Two layers have the same level.
+    #[error("two layers have level {level}")]
     SameLevel {
         /// The level.
         level: u32,
     },
-    /// The transport's own words.
+    /// An error of the transport.
     #[error(transparent)]
     Net(NetError),
     /// The result was taken before.
     #[error("the request's result was taken before")]
     AlreadyTaken,
-    /// What other processes contributed to an allocation can't be right.
-    #[error("the reduction for a context id gave what this process has not offered")]
+    /// The contributions of other processes to the allocation of a context id are invalid.
+    #[error("the reduction for a context id gave an id that this process has not offered")]
     NotOffered,
 }
 
-/// Errors by what a caller can do about them, as MPI's error classes are.
+/// Classes of errors, by what a caller can do about them, as MPI's error classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The caller gave something that can't be.
+    /// The caller gave an invalid argument.
     Argument,
-    /// Something has run out; free some of it.
+    /// A resource is exhausted; free some of it.
     Resource,
-    /// Another process sent what it should not have.
+    /// Another process sent an invalid message.
     Peer,
     /// A message was longer than its receive.
     Truncate,
@@ -218,21 +222,21 @@ pub enum ErrorClass {
     ProcessFailedPending,
     /// New processes could not be started.
     NotStarted,
-    /// Processes that were to have something together have agreed that they have not.
+    /// The processes have agreed that the object was not created.
     NotCreated,
     /// The communicator was revoked.
     Revoked,
     /// The operation was cancelled.
     Cancelled,
-    /// The transport failed otherwise.
+    /// Another failure of the transport.
     Transport,
 }
 
-/// A failed operation: what went wrong, and the buffer that it owned.
+/// A failed operation: its error, and the buffer that it owned.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Failed {
-    /// What went wrong.
+    /// The error.
     pub error: Error,
     /// The operation's buffer.
     pub buffer: Buffer,

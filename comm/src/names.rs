@@ -1,15 +1,15 @@
-//! Groups as bytes for those who number processes otherwise: by names.
+//! Groups as bytes for processes of other jobs, which number processes differently: each member is given by its name.
 
 use crate::group::Group;
 use crate::net::{Directory, ProcessName};
 #[cfg(test)]
 use crate::net::{NetError, ProcessId};
 
-/// Most bytes that a name takes: its length comes before it.
+/// The most bytes that a name takes, with the length byte before it.
 pub(crate) const NAME_BYTES: usize = 1 + ProcessName::BYTES_MAX;
 
-/// Appends the names of a group. One that the transport has no name for becomes an empty one, which nobody
-/// takes.
+/// Appends the names of a group's members. A member that the transport has no name for gets an empty name, which every
+/// receiver refuses.
 pub(crate) fn put<N: Directory>(bytes: &mut Vec<u8>, group: &Group, net: &N) {
     for process in group.processes() {
         let name = net.name(*process);
@@ -19,7 +19,7 @@ pub(crate) fn put<N: Directory>(bytes: &mut Vec<u8>, group: &Group, net: &N) {
     }
 }
 
-/// Takes the next name off the front.
+/// Takes the next name off the front of `rest`.
 pub(crate) fn take(rest: &mut &[u8]) -> Option<ProcessName> {
     let (length, others) = rest.split_first()?;
     let (name, others) = others.split_at_checked(usize::from(*length))?;
@@ -27,7 +27,7 @@ pub(crate) fn take(rest: &mut &[u8]) -> Option<ProcessName> {
     ProcessName::from_bytes(name).ok()
 }
 
-/// The group of these names; `None` if one comes twice, or the transport refuses one.
+/// The group of the processes with these names; `None` if a process occurs twice or the transport refuses a name.
 pub(crate) fn admit<N: Directory>(names: &[ProcessName], net: &mut N) -> Option<Group> {
     let processes: Option<Vec<_>> = names.iter().map(|name| net.admit(name).ok()).collect();
     let group = Group::new(processes?);

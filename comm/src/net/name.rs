@@ -1,4 +1,4 @@
-//! What processes of different jobs know each other by.
+//! Names by which processes of different jobs know each other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,30 +7,30 @@ use tagmatch::Address;
 
 use super::values::NetError;
 
-/// Most processes of other jobs that one process comes to know. They are never forgotten: what is down stays
-/// down.
+/// The largest number of processes of other jobs that one process can know. It never forgets one, since a process that
+/// is down stays down.
 pub const FOREIGN_MAX: u32 = 1 << 16;
 
-/// A process's name: a few opaque bytes, the same wherever it is known, that only its transport reads. No two
-/// processes that can meet have the same. Its text is lower-case hexadecimal.
+/// A process's name: a few opaque bytes that only the transport interprets. A process has the same name everywhere, and
+/// two processes that can meet have different names. The text form is lower-case hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessName(Address);
 
 impl ProcessName {
-    /// Most bytes that a name has.
+    /// The largest length of a name in bytes.
     pub const BYTES_MAX: usize = Address::MAX;
 
-    /// A name out of bytes from elsewhere. Whose it can be is checked when it is
-    /// [admitted](super::Net::admit).
+    /// A name from bytes that another process sent. Whether such a process exists is checked when the name is
+    /// [admitted](super::Directory::admit).
     ///
     /// # Errors
-    /// It is empty or longer than [`BYTES_MAX`](Self::BYTES_MAX).
+    /// The name is empty or longer than [`BYTES_MAX`](Self::BYTES_MAX).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NetError> {
         let address = Address::from_bytes(bytes);
         address.map(ProcessName).map_err(|error| NetError::Other(error.to_string()))
     }
 
-    /// The bytes to hand to others.
+    /// The bytes to send to other processes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -52,7 +52,7 @@ impl FromStr for ProcessName {
     }
 }
 
-/// A worker's address is its process's name.
+/// The address of a process's worker is the process's name.
 impl From<Address> for ProcessName {
     fn from(address: Address) -> Self {
         ProcessName(address)

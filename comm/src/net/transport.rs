@@ -9,13 +9,13 @@ use tagmatch::{Buffer, Tag};
 use super::name::ProcessName;
 use super::values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern, ProcessId};
 
-/// What a thread sleeps on, without a hold on the transport, which others use meanwhile.
+/// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the transport meanwhile.
 pub trait Sleeper: Send + Sync {
-    /// Blocks until the transport has something to do, or until it was rung since the last sleep, or until
-    /// `max` is over.
+    /// Blocks until the transport has something to do, until [`ring`](Self::ring) was called since the last sleep, or
+    /// for `max`.
     fn sleep(&self, max: Duration);
 
-    /// Ends the sleep that is under way, or else the next one.
+    /// Ends the current sleep. If no thread sleeps, the next sleep ends at once.
     fn ring(&self);
 }
 
@@ -23,32 +23,33 @@ pub trait Sleeper: Send + Sync {
 ///
 /// A transport has this, and parsers of messages that name processes need no more than this.
 pub trait Directory {
-    /// Processes of the job: numbers 0 to one less.
+    /// Number of processes of the job. Their numbers start at 0.
     fn processes(&self) -> u32;
 
     /// This process.
     fn own(&self) -> ProcessId;
 
-    /// The name of a process that this one knows.
+    /// The name of a process; `None` if this process doesn't know the number.
     fn name(&self, process: ProcessId) -> Option<ProcessName>;
 
-    /// The number of the process of this name: a new one, from [`processes`](Self::processes) on, for one of
-    /// another job that this process didn't know. Whoever sends it a message is admitted without this.
+    /// The number of the process with this name. A process of another job that this process didn't know gets a new
+    /// number, from [`processes`](Self::processes) on. A process that sends a message to this one is admitted anyway.
     ///
     /// # Errors
-    /// No process that can be reached has this name, or [`FOREIGN_MAX`] are known.
+    /// No process that can be reached has this name, or [`FOREIGN_MAX`](super::FOREIGN_MAX) processes of other jobs are
+    /// known already.
     fn admit(&mut self, name: &ProcessName) -> Result<ProcessId, NetError>;
 }
 
-/// A transport, as one process has it. Nothing of it blocks but [`pause`](Self::pause).
+/// A transport, as one process uses it. Only [`pause`](Self::pause) may block.
 ///
-/// Messages between two processes are matched in the order in which they were sent. A send that is dropped
-/// goes on; a receive that is dropped is cancelled; a matched message that is dropped is discarded, and
-/// its sender completes.
+/// Messages between two processes are matched in the order in which they were sent. A send that is dropped goes on. A
+/// receive that is dropped is cancelled. A message that a matched probe took is discarded when it is dropped, and its
+/// send completes.
 pub trait Net: Directory + 'static {
-    /// A send under way.
+    /// A pending send.
     type Send;
-    /// A receive under way.
+    /// A pending receive.
     type Receive;
     /// A message that a matched probe took.
     type Message;
@@ -56,7 +57,7 @@ pub trait Net: Directory + 'static {
     /// Sends a message.
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send;
 
-    /// Sends a copy of a few bytes; there is nothing to wait for.
+    /// Sends a copy of a few bytes. The caller has nothing to wait for.
     ///
     /// # Errors
     /// The process is known to be down.
@@ -65,28 +66,27 @@ pub trait Net: Directory + 'static {
     /// Receives a message into a buffer.
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive;
 
-    /// As [`receive`](Self::receive), of a pattern whose tag says who the sender is: no process but the one that
-    /// it names sends messages with a tag that it accepts. A transport whose matching compares tags alone may
-    /// match it. If another process's message has been matched, the receive ends with
-    /// [`NetError::Forged`].
+    /// As [`receive`](Self::receive), for a pattern that only one process matches: no process but `from` sends messages
+    /// with a tag that the pattern accepts. So a NIC that compares tags alone may match the receive. If it was matched
+    /// with a message of another process, the receive ends with [`NetError::Forged`].
     fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
         self.receive(pattern, room)
     }
 
-    /// The end of a send, once: its buffer.
+    /// The result of a send that is complete: its buffer. The result can be taken once.
     fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>>;
 
-    /// The end of a receive, once.
+    /// The result of a receive that is complete. The result can be taken once.
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>>;
 
-    /// Asks to cancel a receive. Its end tells the outcome: [`NetError::Cancelled`], or a message that was
-    /// faster.
+    /// Asks to cancel a receive. The receive's result says what happened: [`NetError::Cancelled`], or a message that
+    /// matched it before.
     fn cancel(&mut self, receive: &mut Self::Receive);
 
-    /// The oldest waiting message that matches.
+    /// The envelope of the oldest unexpected message that matches.
     fn probe(&mut self, pattern: Pattern) -> Option<Envelope>;
 
-    /// Takes the oldest waiting message that matches.
+    /// Takes the oldest unexpected message that matches.
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)>;
 
     /// Receives a message that a matched probe took.
@@ -95,55 +95,55 @@ pub trait Net: Directory + 'static {
     /// Whether a process is known to be down.
     fn is_down(&self, process: ProcessId) -> bool;
 
-    /// Sees to it that this process learns of another one's end although it has nothing to do with it.
+    /// Makes this process learn of another one's death even if they exchange no messages.
     fn watch(&mut self, process: ProcessId);
 
-    /// Breaks with a process: from now on it is down, for this process at least, and for good.
+    /// Gives up a process. From now on it is down, at least for this process, and stays down.
     fn give_up(&mut self, process: ProcessId);
 
-    /// Processes that are down, of those that this one knows: each once, some time after it became known.
+    /// Processes that this one knows and that have gone down. Each is reported once, some time after it is known to be
+    /// down.
     fn take_down(&mut self) -> Vec<ProcessId>;
 
-    /// Takes in what has come: how many events that were, 0 if there was nothing to do.
+    /// Handles events that have arrived, and returns their number: 0 if there was nothing to do.
     fn progress(&mut self) -> usize;
 
-    /// Turns of a blocking call before it lets others run.
+    /// How often a blocking call polls before it calls [`pause`](Self::pause).
     fn spins(&self) -> u32 {
         0
     }
 
-    /// Called by blocking calls after each further turn in vain, of which `turn` were before: lets others run.
-    /// `true`: it has not, since it is time to sleep.
+    /// Lets other threads run. A blocking call calls this after each further poll without an event; `turn` counts these
+    /// calls from 0. `true` means that the caller should sleep instead.
     fn pause(turn: u32) -> bool;
 
-    /// The machine that a process of the own job runs on: those on one have the same number. To be known of all
-    /// processes of the job alike. Nothing is asked about those of other jobs, which would number machines
-    /// otherwise.
+    /// The number of the machine that a process of this job runs on. All processes of the job must give the same
+    /// numbers. Processes of other jobs are not asked for, since each job numbers machines in its own way.
     fn node(&self, process: ProcessId) -> u32 {
         let _ = process;
         0
     }
 
-    /// What blocking calls sleep on. `None`: they never do.
+    /// Where blocking calls sleep. `None`: they never sleep.
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
         None
     }
 
-    /// The longest that a blocking call sleeps without progress, if nothing rings.
+    /// The longest time that a blocking call sleeps before it makes progress again.
     fn sleep_max(&self) -> Duration {
         Duration::from_millis(100)
     }
 
-    /// Asks that the sleeper be rung at the next event, and at the end of each operation that is tested from
-    /// now on, whoever makes progress then. `false`: there is something to do already.
+    /// Makes the next event ring the sleeper, and the end of each operation that is tested from now on, whichever
+    /// thread makes progress then. `false`: there is something to do already, and the caller must not sleep.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// Nobody sleeps any more.
+    /// Undoes [`arm`](Self::arm): no thread sleeps any more.
     fn disarm(&mut self) {}
 
-    /// Whom operations that are tested from now on wake at their end, instead of the sleeper.
+    /// Sets the waker that operations tested from now on wake when they end; `None`: they ring the sleeper.
     fn notify(&mut self, waker: Option<&Waker>) {
         let _ = waker;
     }

@@ -2,66 +2,67 @@
 
 use tagmatch::{Buffer, Tag, TagMask};
 
-/// A process, as another one numbers those that it knows: those of its job by their ranks there, the others in
-/// the order in which it came to know them. So only the numbers of a job are the same elsewhere, in that job.
+/// A process's number for a process that it knows. Processes of its own job have their ranks in the job as numbers.
+/// Processes of other jobs are numbered after them, in the order in which it learned of them. So only the numbers of
+/// its own job mean the same in other processes, and only in those of that job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u32);
 
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// When its buffer may be used again.
+    /// The send is complete when its buffer may be used again.
     Standard,
-    /// When it was matched, and the matching receive has begun.
+    /// The send is complete when a receive has matched its message.
     Synchronous,
 }
 
-/// Which messages a receive or a probe takes: those whose tag agrees with `tag` in the bits of `mask`, of
-/// one process or of any.
+/// The messages that a receive or a probe matches: their tags agree with `tag` in the bits of `mask`, and they are from
+/// one process or from any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The tag.
     pub tag: Tag,
-    /// Which bits of it count.
+    /// The bits of the tag that are compared.
     pub mask: TagMask,
-    /// Whose messages; `None`: anyone's.
+    /// The sender; `None`: any process.
     pub from: Option<ProcessId>,
 }
 
-/// What is known of a message without its bytes.
+/// Sender, tag and length of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it; `None`: someone who could not be [admitted](Net::admit).
+    /// The sender; `None`: a process that could not be [admitted](super::Directory::admit).
     pub from: Option<ProcessId>,
-    /// Its tag.
+    /// The message's tag.
     pub tag: Tag,
-    /// Its full length in bytes, also when less fitted into the buffer.
+    /// The message's full length in bytes, even if the receive's buffer was shorter.
     pub length: u64,
 }
 
 /// A received message.
 #[derive(Debug)]
 pub struct Arrived {
-    /// Its envelope.
+    /// The message's envelope.
     pub envelope: Envelope,
-    /// The buffer of the receive, with as many of its bytes as fitted.
+    /// The receive's buffer, with as many of the message's bytes as fit.
     pub buffer: Buffer,
 }
 
-/// Why a transport could not do what it was asked for.
+/// Errors of a transport.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
-    /// A process is down, for good.
+    /// A process is down, and stays down.
     #[error("process {} is down", .0.0)]
     Down(ProcessId),
     /// The receive was cancelled before a message matched it.
     #[error("the receive was cancelled before a message matched it")]
     Cancelled,
-    /// A receive that only messages of this process could match was matched to another one's, which is lost.
+    /// A receive for messages of this process was matched with a message of another process. That message is lost.
     #[error("a message with a tag of process {} came from another process", .0.0)]
     Forged(ProcessId),
-    /// Something else, in the transport's words.
+    /// Another error, as text of the transport.
     #[error("{0}")]
     Other(String),
 }

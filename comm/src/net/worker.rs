@@ -14,40 +14,41 @@ use tagmatch::{SendMode, SendOptions, Sent, Tag, WorkerOf};
 use super::{Arrived, Directory, Envelope, FOREIGN_MAX, Mode, Net, NetError, NetFailed};
 use super::{Pattern, ProcessId, ProcessName, Sleeper};
 
-/// Turns of a blocking call before it yields the processor: some 200 us.
+/// Polls of a blocking call before it yields the processor: some 200 us.
 const SPINS: u32 = 128;
-/// The same where processes have to share processors: some 5 us. What takes longer is for want of one.
+/// Polls before a yield where processes share processors: some 5 us. A longer wait is a wait for a processor.
 const SPINS_SHARED: u32 = 4;
-/// Turns, with a yield in each, before it sleeps: some 100 us where nobody else wants the processor.
+/// Polls with a yield before a blocking call sleeps: some 100 us if no other thread wants the processor.
 const YIELDS: u32 = 200;
 
-/// A worker, and where the processes of its job are, and those of other jobs that it has come to know. Their
-/// names are the addresses of their workers.
+/// A worker, and the addresses of the processes of its job and of the processes of other jobs that it knows. A
+/// process's name is the address of its worker.
 #[derive(Debug)]
 pub struct WorkerNet<A: Access = Local> {
     worker: WorkerOf<A>,
-    /// Processes of the own job.
+    /// Number of processes of this job.
     size: u32,
     /// By process.
     addresses: Vec<Address>,
-    /// By process; those that were not needed yet are not connected.
+    /// By process; `None` for a process that was not needed yet, and so is not connected.
     peers: Vec<Option<Peer>>,
     processes: HashMap<Address, ProcessId>,
     by_peer: HashMap<Peer, ProcessId>,
     own: ProcessId,
-    /// Whom the next look for processes that are down is at.
+    /// Number of the process at which the next search for dead processes starts.
     looked: usize,
     told: HashSet<ProcessId>,
     sleeper: Arc<tagmatch::Sleeper>,
     is_armed: bool,
     /// By process; empty if all are on one machine.
     nodes: Vec<u32>,
-    /// Whom operations that are tested wake.
+    /// The waker for operations that are tested.
     waker: Option<Waker>,
 }
 
 impl<A: Access + 'static> WorkerNet<A> {
-    /// The job's processes in the order of their ranks, of which the worker is the one of rank `rank`.
+    /// A transport for the process of rank `rank`, whose worker this is. `addresses` are those of all processes of the
+    /// job, in the order of their ranks.
     ///
     /// # Errors
     /// Two processes have one address, or the worker's is not the one at `rank`; or the system refused a
@@ -84,11 +85,11 @@ impl<A: Access + 'static> WorkerNet<A> {
         })
     }
 
-    /// The same, with addresses that processes tell each other: `exchange` hands this one's bytes to all, and
-    /// gives those of all in the order of their ranks, as launchers do.
+    /// As [`new`](Self::new), with addresses that the processes exchange. `exchange` sends this process's bytes to all
+    /// processes of the job and returns the bytes of all, in the order of their ranks, as launchers do.
     ///
     /// # Errors
-    /// That of `exchange`; what it gives is no address; as for [`new`](Self::new).
+    /// `exchange` failed or returned bytes that are no address; or the errors of [`new`](Self::new).
     pub fn meet<E: Display>(
         worker: WorkerOf<A>,
         rank: u32,
@@ -101,8 +102,8 @@ impl<A: Access + 'static> WorkerNet<A> {
         Self::new(worker, addresses, rank)
     }
 
-    /// The same, where processes run on several machines: the number of each one's, alike in all processes.
-    /// Without it all count as being on one.
+    /// Sets the number of each process's machine, in the order of ranks. All processes must give the same numbers.
+    /// By default all processes count as being on one machine.
     #[must_use]
     pub fn on_nodes(self, nodes: Vec<u32>) -> Self {
         WorkerNet { nodes, ..self }
@@ -177,10 +178,10 @@ impl<A: Access + 'static> WorkerNet<A> {
         which: Result<Match, NetError>,
         from: Option<ProcessId>,
         room: Buffer,
-    ) -> Operation<Received, A> {
+    ) -> WorkerOperation<Received, A> {
         match which {
-            Ok(which) => Operation::new(self.worker.recv(which, room), from),
-            Err(error) => Operation::refused(error, room),
+            Ok(which) => WorkerOperation::new(self.worker.recv(which, room), from),
+            Err(error) => WorkerOperation::refused(error, room),
         }
     }
 
@@ -212,28 +213,28 @@ impl<A: Access + 'static> WorkerNet<A> {
     }
 }
 
-/// An operation of the worker, or why there is none.
+/// An operation of the worker, or the reason why it could not start.
 #[derive(Debug)]
-pub struct Operation<T: tagmatch::Output, A: Access> {
+pub struct WorkerOperation<T: tagmatch::Output, A: Access> {
     request: Result<Request<T, A>, Option<NetFailed>>,
-    /// The process that it depends on, if it is a certain one.
+    /// The process that the operation depends on, if it is for one process only.
     with: Option<ProcessId>,
 }
 
 /// A message that a matched probe took.
 #[derive(Debug)]
-pub struct Held<A: Access> {
+pub struct HeldMessage<A: Access> {
     message: Message<A>,
     from: Option<ProcessId>,
 }
 
-impl<T: tagmatch::Output, A: Access> Operation<T, A> {
+impl<T: tagmatch::Output, A: Access> WorkerOperation<T, A> {
     fn new(request: Request<T, A>, with: Option<ProcessId>) -> Self {
-        Operation { request: Ok(request), with }
+        WorkerOperation { request: Ok(request), with }
     }
 
     fn refused(error: NetError, buffer: Buffer) -> Self {
-        Operation { request: Err(Some(NetFailed { error, buffer })), with: None }
+        WorkerOperation { request: Err(Some(NetFailed { error, buffer })), with: None }
     }
 
     fn test(&mut self, waker: Option<&Waker>) -> Option<Result<T, Result<Failed, NetFailed>>> {
@@ -256,7 +257,7 @@ impl<T: tagmatch::Output, A: Access> Operation<T, A> {
 
 impl Sleeper for tagmatch::Sleeper {
     fn sleep(&self, max: Duration) {
-        // What can't sleep looks again.
+        // A thread that can't sleep polls again.
         if self.sleep(max).is_err() {
             thread::yield_now();
         }
@@ -267,15 +268,15 @@ impl Sleeper for tagmatch::Sleeper {
     }
 }
 
-/// How many processors the processes here have between them.
+/// Number of processors that the processes on this machine share.
 fn processors() -> usize {
     let own = thread::available_parallelism().map_or(1, usize::from);
-    // One that may use a single one is pinned to it, as launchers do: the others have the rest of the machine.
+    // A process that may use one processor only was pinned by a launcher. Other processes have the other processors.
     let online = || count(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?);
     if own > 1 { own } else { online().unwrap_or(own) }
 }
 
-/// Of a list of numbers as the kernel writes them, such as `0-3,8`.
+/// The count of a list of numbers as the kernel writes it, for example `0-3,8`.
 fn count(list: &str) -> Option<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -304,9 +305,9 @@ impl<A: Access + 'static> Directory for WorkerNet<A> {
 }
 
 impl<A: Access + 'static> Net for WorkerNet<A> {
-    type Send = Operation<Sent, A>;
-    type Receive = Operation<Received, A>;
-    type Message = Held<A>;
+    type Send = WorkerOperation<Sent, A>;
+    type Receive = WorkerOperation<Received, A>;
+    type Message = HeldMessage<A>;
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
         let mode = match mode {
@@ -316,9 +317,9 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         match self.peer(to) {
             Ok(peer) => {
                 let options = SendOptions { mode, immediate: None };
-                Operation::new(self.worker.send_with(peer, tag, data, options), Some(to))
+                WorkerOperation::new(self.worker.send_with(peer, tag, data, options), Some(to))
             }
-            Err(error) => Operation::refused(error, data),
+            Err(error) => WorkerOperation::refused(error, data),
         }
     }
 
@@ -376,11 +377,11 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         let which = self.pattern(pattern).ok()?;
         let message = self.worker.mprobe(which)?;
         let envelope = self.envelope(message.status(), pattern.from);
-        Some((Held { message, from: envelope.from }, envelope))
+        Some((HeldMessage { message, from: envelope.from }, envelope))
     }
 
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        Operation::new(message.message.recv(room), message.from)
+        WorkerOperation::new(message.message.recv(room), message.from)
     }
 
     fn is_down(&self, process: ProcessId) -> bool {

@@ -1,21 +1,21 @@
-//! Heartbeats, around a transport that doesn't notice when a process is gone.
+//! Heartbeats around a transport that doesn't notice when a process dies.
 //!
-//! The devices of `tagmatch` notice it themselves, of peers that are connected, by the next progress:
+//! The devices of `tagmatch` notice the death of a connected peer themselves, at the next progress:
 //!
 //! | device | a process ends | its node falls silent | it is stopped |
 //! |---|---|---|---|
-//! | shared memory | at once: its pidfd, or else its socket, says so | | never |
-//! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | the same: about 2 s of retries, up to 10 s with some NICs | never |
-//! | UCX | at once: the socket that it came by says so | after 8 s (`keepalive`) | never |
+//! | shared memory | at once, by its pidfd or its socket | | never |
+//! | RDMA | after a second of silence at most (`keepalive`), and the NIC's retries; at once if it closes its worker | about 2 s of retries, up to 10 s with some NICs | never |
+//! | UCX | at once, by the socket of its connection | after 8 s (`keepalive`) | never |
 //!
-//! So heartbeats are for what nothing else finds: a process that is stopped, or turns in a loop without
-//! progress; and for transports of your own.
+//! So heartbeats are for processes that no device finds: a process that is stopped, or runs in a loop without progress.
+//! They are also for transports of your own.
 //!
-//! There is no thread behind it: beats are sent and looked for by progress. So a process that makes no
-//! progress for a timeout counts as down, and being down is for good: what it still sends is not heard, and
-//! once it learns that, all others are down for it.
+//! There is no thread for heartbeats: progress sends and receives beats. So a process that makes no progress for the
+//! timeout counts as down, and stays down. Its beats are ignored from then on. Once it learns that it counts as down, it
+//! takes all other processes for down.
 //!
-//! The ring is of the processes of one job: of those of others the transport beneath has to notice it.
+//! The ring has the processes of one job. The transport beneath has to notice the death of processes of other jobs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,22 +49,22 @@ use crate::ids::IdLayout;
 
 use ring::{Ring, parse};
 
-/// In the context of failures: the tag of beats, which no other message there has.
+/// The tag of beats in the context of failures. No other message in that context has this tag.
 const BEAT_TAG: u64 = 1;
-/// Looks for beats within a period: how exact periods are.
+/// How often beats are looked for within a period. This is the precision of periods.
 const LOOKS: u32 = 16;
 
 /// How heartbeats are timed, the same in all processes of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct HeartbeatConfig {
-    /// Time between two beats. Open MPI's default, 3 s, is this one's.
+    /// Time between two beats. Default: 3 s, as Open MPI's.
     pub period: Duration,
     /// How long a process may be silent. Default: 10 s, as Open MPI's.
     ///
-    /// Nobody counts as down who lives if this is more than a period and twice the sum of the longest time
-    /// that a message takes and the longest time between two turns of progress, and if all processes
-    /// begin within it. The last of `f` processes in a row that die at once is found after about `f` times
-    /// this.
+    /// A living process is never taken for dead under two conditions. The timeout is more than a period and twice the
+    /// sum of the longest time that a message takes and the longest time between two calls of progress. All processes
+    /// start within one timeout. If `f` neighbours in the ring die at once, the last one is found after about `f`
+    /// timeouts.
     pub timeout: Duration,
     /// As [`crate::Config::ids`].
     pub ids: IdLayout,
@@ -157,7 +157,7 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
         }
         let bytes = self.ring.beat();
         for rank in self.ring.take_beats() {
-            // One that is down is found so.
+            // An error means that the process is down. The transport reports that by `take_down`.
             let _ = self.net.inject(ProcessId(rank), self.tag, &bytes);
         }
         events
@@ -166,11 +166,11 @@ impl<N: Net, C: Fn() -> Duration> Heartbeats<N, C> {
     fn hear(&mut self) -> usize {
         let mut events = 0;
         let size = self.net.processes();
-        // Of each process there is about one; others have to wait.
+        // About one beat of each process is expected. More beats wait for the next call.
         for _ in 0..2 * size {
             let Some((message, envelope)) = self.net.matched_probe(self.pattern) else { break };
             events += 1;
-            // Of someone outside of the job it is dropped, and so discarded.
+            // A message of a process outside of the job is dropped, and so discarded.
             if let Some(from) = envelope.from.filter(|from| from.0 < size) {
                 let room = Buffer::zeroed(size.div_ceil(8) as usize);
                 self.incoming.push_back((from, self.net.receive_message(message, room)));
