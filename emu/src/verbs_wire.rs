@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use tagmatch_device::slab::Key;
 use tagmatch_rdma_core_sys as sys;
 
 use crate::bounce::Bounce;
@@ -107,8 +108,7 @@ impl Wire for VerbsWire {
             }
             Request::Fin { ref headers, length, .. } => {
                 wr.opcode = sys::IBV_WR_SEND;
-                let place = u32::try_from(token & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-                self.bounce.write_fin(place, &headers[..length])
+                self.bounce.write_fin(Key::from_bits(token).index, &headers[..length])
             }
         };
         wr.sg_list = &raw mut sge;

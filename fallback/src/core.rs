@@ -13,12 +13,12 @@ use crate::peer::PeerState;
 use crate::receiver::Receiver;
 use crate::request::{MessageId, Posted, Refused, RequestId, Status, refuse};
 use crate::requests::REQUESTS_MAX;
-use crate::slab::Slab;
 use crate::todo::{Operation, Todo};
 use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::{
     AppCtx, Control, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
+use tagmatch_device::slab::Slab;
 
 /// All state of the protocol.
 #[derive(Clone, Debug)]

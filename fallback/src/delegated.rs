@@ -16,7 +16,7 @@ use crate::error::{Fault, PeerFault};
 use crate::line::Phase;
 use crate::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
 use crate::requests::{REQUESTS_MAX, Requests};
-use crate::slab::Key;
+use tagmatch_device::slab::Key;
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by the clock, in
 /// seconds, so this bound is far beyond it however fast polls are.

@@ -44,7 +44,6 @@
 //! credit. Sends that wait are the caller's own memory.
 #![forbid(unsafe_code)]
 
-mod chunks;
 mod config;
 mod core;
 mod counters;
@@ -59,7 +58,6 @@ mod receiver;
 mod request;
 mod requests;
 mod sending;
-mod slab;
 mod store;
 mod todo;
 mod unexpected;

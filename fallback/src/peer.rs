@@ -13,8 +13,8 @@ use tagmatch_soft::Tag;
 use crate::credit::{Allowance, Grant};
 use crate::error::PeerFault;
 use crate::request::{RequestId, SendMode};
-use crate::slab::Key;
 use crate::wire::AppCtx;
+use tagmatch_device::slab::Key;
 
 /// A peer's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use crate::error::Fault;
 use crate::peer::{Peer, PeerState};
 use crate::request::{RequestId, Status};
 use crate::requests::Requests;
-use crate::slab::Key;
 use crate::store::Stored;
 use crate::todo::Todo;
 use crate::unexpected::{Body, Unexpected, UnexpectedMessage};
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, Tmh, WireError};
+use tagmatch_device::slab::Key;
 
 /// The state of the receiving side.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_soft::Tag;
 
 use crate::error::Fault;
-use crate::slab::Key;
+use tagmatch_device::slab::Key;
 
 /// Names a request of one engine. Once the request is gone, its name names nothing.
 ///

@@ -10,10 +10,10 @@ use std::hash::{Hash, Hasher};
 use tagmatch_device::Buffer;
 use tagmatch_soft::PostedHandle;
 
-use crate::chunks::Chunks;
 use crate::error::Fault;
 use crate::line::{Line, NO_LINE, Owner, Phase};
 use crate::request::{Completion, RequestId, Status};
+use tagmatch_device::chunks::Chunks;
 
 /// Most requests of one engine: as many as a matching list holds.
 pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
@@ -105,7 +105,7 @@ impl Requests {
 impl Requests {
     pub(crate) fn new() -> Self {
         Requests {
-            lines: Chunks::new(),
+            lines: Chunks::default(),
             free: NO_LINE,
             len: 0,
             faults: BTreeMap::new(),

@@ -18,9 +18,9 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::peer::{PeerState, Queued};
 use crate::request::{SendMode, Status};
-use crate::slab::Key;
 use crate::todo::{Operation, SendMemory, Todo};
 use crate::wire::{AppCtx, Opcode, Rendezvous, Tmh};
+use tagmatch_device::slab::Key;
 
 /// Why the head of a backlog was not sent, and what it waits for.
 enum Blocked {

@@ -7,9 +7,9 @@ use tagmatch_soft::{Pattern, SourceId, Tag, TagMask, UnexpectedHandle, Unexpecte
 
 use crate::credit::Amount;
 use crate::request::Status;
-use crate::slab::{Key, Slab};
 use crate::store::{Store, Stored};
 use crate::wire::{AppCtx, TMH_BYTES};
+use tagmatch_device::slab::{Key, Slab};
 
 /// Unexpected messages that a worker can hold at once: as many as a matching list holds.
 const MESSAGES_MAX: u32 = 1 << 30;

@@ -8,7 +8,7 @@ use tagmatch_soft::Pattern;
 
 use crate::receiver::Receiver;
 use crate::request::RequestId;
-use crate::slab::Key;
+use tagmatch_device::slab::Key;
 
 /// The shortest buffer that a NIC is given: it may write headers into it.
 const BUFFER_MIN: usize = 64;

@@ -11,9 +11,9 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::receiver::Receiver;
 use crate::request::{RequestId, Status};
-use crate::slab::{Key, Slab};
 use crate::todo::Todo;
 use crate::wire::{AppCtx, WireError};
+use tagmatch_device::slab::{Key, Slab};
 
 /// A receive that the NIC has matched.
 #[derive(Clone, Debug)]

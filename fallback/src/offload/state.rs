@@ -16,10 +16,10 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::receiver::Receiver;
 use crate::request::{RequestId, Status};
-use crate::slab::Key;
 use crate::todo::Todo;
 use crate::unexpected::{Payload, UnexpectedMessage};
 use crate::wire::AppCtx;
+use tagmatch_device::slab::Key;
 
 /// What is known of a NIC's list.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use tagmatch_device::PeerId;
 
-use crate::slab::Key;
+use tagmatch_device::slab::Key;
 
 /// A message that waits.
 #[derive(Clone, Copy, Debug)]

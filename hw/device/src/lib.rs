@@ -19,11 +19,13 @@
 pub mod address;
 pub mod buffer;
 pub mod bytes;
+pub mod chunks;
 pub mod copy;
 pub mod device;
 mod finding;
 pub mod matching;
 mod peer;
+pub mod slab;
 pub mod tags;
 pub mod tm;
 

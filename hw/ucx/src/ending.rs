@@ -220,7 +220,7 @@ impl Drop for Ucx {
             return;
         }
         self.close_all();
-        for found in self.held.release_all() {
+        for found in std::mem::take(&mut self.held).into_entries() {
             self.discard(found);
         }
         let deadline = Instant::now() + DROP_MAX;

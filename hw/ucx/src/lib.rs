@@ -65,7 +65,6 @@ mod ending;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
-mod held;
 mod hello;
 mod info;
 mod library;
@@ -92,17 +91,17 @@ use address::UcxAddress;
 use alarm::Alarm;
 use carrier::Carrier;
 use connection::Connection;
-use held::HeldMessages;
 use library::{load, open};
 use listeners::Listeners;
 use operations::Operations;
 use peers::{PeerState, Peers};
 use tokens::Tokens;
-use worker::Worker;
+use worker::{Found, Worker};
 
 use tagmatch_device::matching::{
     Envelope, HeldId, MatchingDevice, MatchingEvent, TagPattern, TagSend, Unfit,
 };
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Address, Buffer, DeviceError, EventDescriptor, PeerId};
 use tagmatch_os::random;
 
@@ -123,7 +122,8 @@ pub struct Ucx {
     pending: usize,
 
     tokens: Tokens,
-    held: HeldMessages,
+    /// Messages that matched probes took, until they are received or dropped.
+    held: Slab<Found>,
     events: VecDeque<MatchingEvent>,
     /// Requests of UCX without an operation: endpoints that are being closed.
     closing: Vec<*mut std::ffi::c_void>,
@@ -167,7 +167,7 @@ impl Ucx {
             connection_ids: 0,
             pending: 0,
             tokens: Tokens::default(),
-            held: HeldMessages::default(),
+            held: Slab::default(),
             events: VecDeque::new(),
             closing: Vec::new(),
             is_closed: false,
@@ -271,7 +271,11 @@ impl MatchingDevice for Ucx {
 
     fn matched_probe(&mut self, pattern: TagPattern) -> Result<Option<(HeldId, Envelope)>, Unfit> {
         let found = self.look_for(pattern, true)?;
-        Ok(found.map(|(found, envelope)| (self.held.hold(found), envelope)))
+        // The table can't be full: it has room for 2^32 messages.
+        Ok(found.and_then(|(found, envelope)| {
+            let key = self.held.insert(found, u32::MAX).ok()?;
+            Some((HeldId(key.to_bits()), envelope))
+        }))
     }
 
     fn receive_held(
@@ -286,7 +290,7 @@ impl MatchingDevice for Ucx {
 
     fn discard_held(&mut self, message: HeldId) -> bool {
         self.alarm.work_begun();
-        let Some(found) = self.held.release(message) else { return false };
+        let Some(found) = self.held.remove(Key::from_bits(message.0)) else { return false };
         self.discard(found);
         true
     }

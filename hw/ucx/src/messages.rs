@@ -9,6 +9,7 @@ use super::worker::Found;
 use tagmatch_device::matching::{
     CompleteWhen, Envelope, HeldId, MatchingEvent, OperationError, TagPattern, TagSend, Unfit,
 };
+use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DownReason, PeerId};
 
 /// Messages of unknown senders that one probe discards at most.
@@ -253,7 +254,7 @@ impl Ucx {
         if !buffer.is_writable() {
             return Err((buffer, Unfit::ReadOnly));
         }
-        let Some(found) = self.held.find(message) else {
+        let Some(found) = self.held.get(Key::from_bits(message.0)).copied() else {
             return Err((buffer, Unfit::NoSuchMessage));
         };
         let Some(operation) = self.operations.take(Kind::Receive, None, token) else {
@@ -263,7 +264,7 @@ impl Ucx {
         let started = self.worker.receive_taken(operation, found.message);
         let index = operation.index();
         self.posted(index, started)?;
-        self.held.release(message);
+        self.held.remove(Key::from_bits(message.0));
         Ok(())
     }
 

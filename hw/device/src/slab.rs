@@ -4,9 +4,11 @@ use crate::chunks::Chunks;
 
 /// Names an entry of a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+pub struct Key {
+    /// The slot.
+    pub index: u32,
+    /// How many entries the slot has had before.
+    pub generation: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -18,7 +20,7 @@ struct Slot<T> {
 /// Entries that keep their slot, with O(1) insertion and removal. Free slots are used again, last
 /// freed first, under a new generation.
 #[derive(Clone, Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     slots: Chunks<Slot<T>>,
     free: Vec<u32>,
 }
@@ -26,13 +28,14 @@ pub(crate) struct Slab<T> {
 impl Key {
     /// The key as one word, as tokens and names of requests have it.
     #[inline(always)]
-    pub(crate) const fn to_bits(self) -> u64 {
+    pub const fn to_bits(self) -> u64 {
         (self.index as u64) << 32 | self.generation as u64
     }
 
+    /// The key that [`Key::to_bits`] made a word of.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
-    pub(crate) const fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u64) -> Self {
         Key { index: (bits >> 32) as u32, generation: bits as u32 }
     }
 }
@@ -45,16 +48,20 @@ impl<T> Default for Slot<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { slots: Chunks::new(), free: Vec::new() }
+        Slab { slots: Chunks::default(), free: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
-    pub(crate) const SLOT_BYTES: usize = size_of::<Slot<T>>();
+    /// Bytes that an entry takes.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
 
-    /// Adds an entry; gives it back if all `limit` slots are taken.
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// Gives the entry back if all `limit` slots are taken.
     #[inline]
-    pub(crate) fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {
+    pub fn insert(&mut self, entry: T, limit: u32) -> Result<Key, T> {
         let Some(key) = self.vacant(limit) else { return Err(entry) };
         self.fill(key, entry);
         Ok(key)
@@ -62,7 +69,7 @@ impl<T> Slab<T> {
 
     /// The key that the next entry will have; `None` if all `limit` slots are taken.
     #[inline]
-    pub(crate) fn vacant(&self, limit: u32) -> Option<Key> {
+    pub fn vacant(&self, limit: u32) -> Option<Key> {
         if let Some(&index) = self.free.last() {
             return Some(Key { index, generation: self.slots[index as usize].generation });
         }
@@ -72,7 +79,7 @@ impl<T> Slab<T> {
 
     /// Adds an entry under the key that [`Slab::vacant`] gave last.
     #[inline]
-    pub(crate) fn fill(&mut self, key: Key, entry: T) {
+    pub fn fill(&mut self, key: Key, entry: T) {
         let entry = Some(entry);
         match self.free.pop() {
             Some(index) => self.slots[index as usize].entry = entry,
@@ -80,24 +87,27 @@ impl<T> Slab<T> {
         }
     }
 
+    /// The entry of a key.
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation == key.generation { slot.entry.as_mut() } else { None }
     }
 
     /// Whether any entry fulfils the condition.
-    pub(crate) fn any(&self, condition: impl Fn(&T) -> bool) -> bool {
+    pub fn any(&self, condition: impl Fn(&T) -> bool) -> bool {
         (0..self.slots.len()).any(|index| self.slots[index].entry.as_ref().is_some_and(&condition))
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    /// The entry of a key.
+    pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.entry.as_ref() } else { None }
     }
 
+    /// Removes the entry of a key.
     #[inline]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
             return None;
@@ -109,17 +119,28 @@ impl<T> Slab<T> {
     }
 
     /// The key of the entry at `index`, if there is one.
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+    pub fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize)?;
         slot.entry.as_ref().map(|_| Key { index, generation: slot.generation })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All entries.
+    pub fn into_entries(mut self) -> impl Iterator<Item = T> {
+        self.keys_where(|_| true).into_iter().filter_map(move |key| self.remove(key))
+    }
+
     /// Keys of all entries that `wanted` picks. Linear: for the rare death of a peer.
-    pub(crate) fn keys_where(&self, mut wanted: impl FnMut(&T) -> bool) -> Vec<Key> {
+    pub fn keys_where(&self, mut wanted: impl FnMut(&T) -> bool) -> Vec<Key> {
         let picks = |(index, slot): (usize, &Slot<T>)| {
             slot.entry.as_ref().filter(|entry| wanted(entry))?;
             let index = u32::try_from(index).ok()?;

@@ -14,8 +14,8 @@ const FIRST: usize = 1 << 10;
 const CHUNK: usize = 1 << 7;
 
 /// Entries by number, in the order in which they were added.
-#[derive(Clone, Debug)]
-pub(crate) struct Chunks<T> {
+#[derive(Clone, Debug, Default)]
+pub struct Chunks<T> {
     first: Vec<T>,
     /// The entries after the first [`FIRST`]. Those of the last chunk that were not added yet are the default.
     rest: Vec<Box<[T; CHUNK]>>,
@@ -29,18 +29,21 @@ fn chunk(index: usize) -> usize {
 }
 
 impl<T: Default> Chunks<T> {
-    pub(crate) const fn new() -> Self {
-        Chunks { first: Vec::new(), rest: Vec::new(), len: 0 }
-    }
-
+    /// Number of entries.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an entry after the last one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn push(&mut self, entry: T) {
+    pub fn push(&mut self, entry: T) {
         if self.len < FIRST {
             self.first.push(entry);
         } else {
@@ -56,7 +59,7 @@ impl<T: Default> Chunks<T> {
 
     /// An entry. Beyond the last entry: `None`, or the default if the last chunk has room there.
     #[inline(always)]
-    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+    pub fn get(&self, index: usize) -> Option<&T> {
         match self.first.get(index) {
             None => Some(&self.rest.get(chunk(index))?[index % CHUNK]),
             entry => entry,
@@ -65,14 +68,15 @@ impl<T: Default> Chunks<T> {
 
     /// As [`Chunks::get`], to change the entry.
     #[inline(always)]
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         match self.first.get_mut(index) {
             None => Some(&mut self.rest.get_mut(chunk(index))?[index % CHUNK]),
             entry => entry,
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    /// All entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(self.rest.iter().flat_map(|chunk| &**chunk)).take(self.len)
     }
 }
@@ -106,7 +110,7 @@ mod tests {
     #[test]
     fn entries_keep_their_numbers_and_places() {
         const MANY: usize = FIRST + 2 * CHUNK + 1;
-        let mut chunks = Chunks::new();
+        let mut chunks = Chunks::default();
         let mut places: Vec<*const usize> = Vec::new();
         for number in 0..MANY {
             assert_eq!(chunks.len(), number);
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn beyond_the_last_there_is_nothing() {
-        let mut chunks = Chunks::new();
+        let mut chunks = Chunks::default();
         for number in 0..FIRST + 1 {
             assert_eq!(chunks.get(number).copied().unwrap_or_default(), 0);
             assert_eq!(chunks.get_mut(number).copied().unwrap_or_default(), 0);
