@@ -87,15 +87,6 @@ fn violations(files: &BTreeMap<String, String>, allowed: &str) -> Vec<String> {
     let mut found = Vec::new();
     for circle in &circles {
         let name = circle.name();
-        // Rooms that are being redrawn: a line with a folder stands for all circles in it.
-        let is_redrawn = allowed.lines().any(|line| {
-            let (folder, reason) = line.split_once(": ").unwrap_or_default();
-            reason == "being redrawn" && circle.files.iter().all(|file| file.starts_with(folder))
-        });
-        if is_redrawn {
-            println!("{}", circle.describe("a circle, being redrawn,"));
-            continue;
-        }
         let reason = allowed.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(": "));
         match reason {
             _ if circle.files.len() > FILES_MAX => found.push(circle.describe("a circle")),
@@ -107,12 +98,8 @@ fn violations(files: &BTreeMap<String, String>, allowed: &str) -> Vec<String> {
         }
     }
     for line in allowed.lines() {
-        let (named, reason) = line.split_once(": ").unwrap_or((line, ""));
-        let allows = |circle: &Circle| match reason {
-            "being redrawn" => circle.files.iter().all(|file| file.starts_with(named)),
-            _ => circle.name() == named,
-        };
-        if !circles.iter().any(allows) {
+        let named = line.split_once(": ").map_or(line, |(named, _)| named);
+        if !circles.iter().any(|circle| circle.name() == named) {
             found.push(format!("{ALLOWED}: no circle any more, take the line out: {named}"));
         }
     }

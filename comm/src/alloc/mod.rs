@@ -44,16 +44,8 @@ use crate::group::Group;
 use crate::ids::{ContextId, IdLayout};
 
 pub(crate) use resting::{FreedId, RestState, Senders};
+pub use shared_mask::Role;
 use shared_mask::{AllocationState, Priority, RoundEnd, SharedMask};
-
-/// The part of a process in an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The process will be a member of the communicator.
-    Member,
-    /// The process takes part in the reduction, and uses up no id.
-    Ignored,
-}
 
 /// The context ids of one process. Clones share the same ids, and threads may share an allocator.
 #[derive(Clone, Debug)]

@@ -4,8 +4,16 @@
 use crate::error::Error;
 use crate::ids::{ContextId, IdLayout, IdMask, next_of};
 
-use super::Role;
 use super::resting::RestState;
+
+/// The part of a process in an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The process will be a member of the communicator.
+    Member,
+    /// The process takes part in the reduction, and uses up no id.
+    Ignored,
+}
 
 /// Flag: the process offered every free id that no later round of another allocation holds.
 const OFFERED_ALL: u32 = 1;
